@@ -33,6 +33,7 @@ from windrow.api.fluent.aggregates import (
 )
 from windrow.api.fluent.alerts import alerts
 from windrow.api.fluent.connectors import file, kafka, kafka_sink, log, postgres, postgres_cdc, sqlite
+from windrow.api.fluent.formats import avro, csv, protobuf, registry
 from windrow.api.fluent.graph import graph
 from windrow.api.fluent.process import list_state, map_state, value_state
 from windrow.api.fluent.rules import list_file, list_topic, recent, rule
@@ -73,6 +74,7 @@ __all__ = [
     "approx_count_distinct",
     "approx_quantile",
     "avg",
+    "avro",
     "bool_and",
     "bool_or",
     "bottom_k_by",
@@ -81,6 +83,7 @@ __all__ = [
     "collect_set",
     "count",
     "count_distinct",
+    "csv",
     "cumulate",
     "custom",
     "delay_by_partition",
@@ -111,8 +114,10 @@ __all__ = [
     "min_by",
     "postgres",
     "postgres_cdc",
+    "protobuf",
     "quantile",
     "recent",
+    "registry",
     "repeat",
     "rule",
     "session",

@@ -12,6 +12,7 @@ import windrow
 from windrow.api.fluent.streams import Aggregated, DecodedStream, Emitted
 from windrow.api.sections import ALERTS, DELAY, EMIT, PIPELINE, SINK, SOURCE, TIME, TRIGGER, WINDOW
 from windrow.api.sections.alerts import ALERTS_KEY
+from windrow.api.sections.formats import FORMAT, REGISTRY
 from windrow.api.sections.pipeline import KEY_GROUPS, MODE, NAME, SALT
 from windrow.api.spec import Key, OneOf, Section, Wrapped
 from windrow.model import ALERT_NAMES, Alerts
@@ -19,10 +20,11 @@ from windrow.model import ALERT_NAMES, Alerts
 
 def calls() -> Iterator[tuple[str, Callable[..., Any], tuple[Key, ...]]]:
     """Every call that the fluent form of a section consists of: its name, its function and its keys."""
-    one_of: list[OneOf[Any]] = [SOURCE, DELAY, WINDOW, TRIGGER, SINK]
+    one_of: list[OneOf[Any]] = [SOURCE, FORMAT, DELAY, WINDOW, TRIGGER, SINK]
     for kind in (kind for kinds in one_of for kind in kinds.kinds.values()):
         if isinstance(kind.spec, Section):
             yield kind.spec.call, getattr(windrow, kind.spec.call.removeprefix("wr.")), kind.spec.keys
+    yield REGISTRY.call, windrow.registry, REGISTRY.keys
     yield TIME.call, DecodedStream.event_time, TIME.keys
     yield EMIT.call, Aggregated.emit, EMIT.keys
     for stage in (Aggregated, Emitted):

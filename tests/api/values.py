@@ -23,6 +23,7 @@ from windrow.model import (
     ApproxQuantile,
     ArrayType,
     Avg,
+    AvroFormat,
     BoolAnd,
     BooleanType,
     BoolOr,
@@ -33,6 +34,7 @@ from windrow.model import (
     CollectSet,
     Count,
     CountDistinct,
+    CsvFormat,
     Cumulate,
     DataType,
     DecimalType,
@@ -67,9 +69,12 @@ from windrow.model import (
     Pipeline,
     PostgresCdcSource,
     PostgresSink,
+    ProtobufFormat,
+    ProtobufMessage,
     Punctuated,
     Quantile,
     Records,
+    Registry,
     Repeat,
     Session,
     ShareLimit,
@@ -280,6 +285,22 @@ TABLES = st.builds(
     slot=st.none() | st.just("orders_1"),
     publication=st.none() | PLAIN,
 )
+_FORMATS = st.one_of(
+    st.sampled_from(["json", "debezium"]),
+    st.sampled_from(
+        [
+            AvroFormat('{"fields": [{"name": "a: \'#", "type": "string"}], "name": "r", "type": "record"}'),
+            ProtobufFormat(ProtobufMessage("CgA=", "a.B")),
+            CsvFormat(("a", "b c", "#"), "\t"),
+        ]
+    ),
+    st.builds(
+        lambda make, options, missing: make(Registry("http://a:8081", tuple(options.items()), tuple(missing))),
+        st.sampled_from([AvroFormat, ProtobufFormat]),
+        st.dictionaries(PLAIN, PATHS, max_size=2),
+        st.lists(st.integers(0, 9), max_size=2),
+    ),
+)
 SOURCES = st.one_of(
     PATHS.map(LogSource),
     st.builds(
@@ -288,6 +309,7 @@ SOURCES = st.one_of(
         topic=st.text(string.ascii_letters, min_size=1),
         start=st.sampled_from(["earliest", "latest"]),
         options=st.dictionaries(PLAIN, PATHS, max_size=3).map(lambda options: tuple(options.items())),
+        format=_FORMATS,
     ),
 )
 

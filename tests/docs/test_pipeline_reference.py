@@ -36,6 +36,16 @@ LEAST = {
 OTHERS: list[dict[str, Any]] = [
     {},
     {"source": {"kafka": {"servers": "a:1", "topic": "a"}}},
+    *(
+        {"source": {"kafka": {"servers": "a:1", "topic": "a", "format": one}}}
+        for one in (
+            {"avro": {"schema": "{}"}},
+            {"avro": {"registry": {"url": "http://a:1"}}},
+            {"protobuf": {"descriptor": "base64:", "message": "a"}},
+            {"protobuf": {"registry": {"url": "http://a:1"}}},
+            {"csv": {"columns": ["k", "t", "w"]}},
+        )
+    ),
     {"source": {"file": {"path": "a.csv", "key": "k", "log": "a"}}},
     {"source": {"postgres_cdc": {"url": "postgresql://a/a", "table": "a", "log": "a"}}},
     {"sink": {"postgres": {"url": "postgresql://a/a", "table": "a"}}},

@@ -385,9 +385,19 @@ class OneOf(Spec[T]):
 
     def read(self, node: YamlNode) -> T:
         if self.scalar is not None and node.is_scalar:
-            return self.scalar.spec.read(node)  # type: ignore[no-any-return]
+            return self._read_scalar(self.scalar, node)
         readers = {name: kind.spec.read for name, kind in self.kinds.items() if not kind.python_only}
         return read_one_of(node, self.what, readers)  # type: ignore[no-any-return]
+
+    def _read_scalar(self, scalar: Kind[Any], node: YamlNode) -> T:
+        try:
+            return scalar.spec.read(node)  # type: ignore[no-any-return]
+        except PipelineError as exc:
+            name = node.node.value
+            if node.is_null or name not in self.kinds:
+                raise
+            msg = f"{node.called}: {name} needs settings; write a mapping such as {{{name}: ...}}"
+            raise node.error(msg) from exc
 
     def plain(self, value: T) -> Any:  # noqa: ANN401 - as above
         name, kind = self.kind_of(value)

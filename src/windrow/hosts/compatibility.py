@@ -348,7 +348,10 @@ _OF_DECODING = ("decode", "derive", "time", "key", "window", "aggregate")
 
 def _decoding(meaning: Meaning) -> Meaning:
     """Return the settings that decide which records are dead letters."""
-    streams = {name: {key: one.get(key) for key in _OF_DECODING} for name, one in _streams(meaning).items()}
+    streams = {
+        name: {key: one.get(key) for key in _OF_DECODING} | {"format": one["source"].get("kafka", {}).get("format")}
+        for name, one in _streams(meaning).items()
+    }
     return {"streams": streams, "records": meaning.get("records")}
 
 

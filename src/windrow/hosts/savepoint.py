@@ -213,6 +213,8 @@ FREE = {
     ("source", "kafka", "options"),
     ("source", "kafka", "start"),
     ("source", "kafka", "group"),
+    ("source", "kafka", "format", "avro", "registry"),
+    ("source", "kafka", "format", "protobuf", "registry"),
     ("emit", "at_end"),
     ("at_end",),
     ("sink",),
@@ -248,6 +250,11 @@ def fingerprint(pipeline: Runnable) -> Meaning:
 
 def _without_location(section: dict[str, Any]) -> dict[str, Any]:
     """Return a source's section without the settings of where its log is."""
-    ((kind, settings),) = section["source"].items()
-    kept = {name: value for name, value in settings.items() if ("source", kind, name) not in FREE}
-    return section | {"source": {kind: kept}}
+    return section | {"source": _without_free(section["source"], ("source",))}
+
+
+def _without_free(settings: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - plain JSON
+    if not isinstance(settings, dict):
+        return settings
+    kept = {name: value for name, value in settings.items() if (*path, name) not in FREE}
+    return {name: _without_free(value, (*path, name)) for name, value in kept.items()}

@@ -40,4 +40,4 @@ def _written(node: Node, folder: Path) -> Node:
 
 
 def _log(source: Source, folder: Path) -> LogSource:
-    return LogSource(str(folder / source.label), source.format)
+    return LogSource(str(folder / source.label), "debezium" if source.format == "debezium" else "json")

@@ -13,9 +13,7 @@ from pathlib import Path, PurePath
 from typing import ClassVar, Literal
 
 from windrow.errors import InputError
-
-RecordFormat = Literal["json", "debezium"]
-"""The format of records: a JSON object with the fields, or a change event of Debezium, whose row has the fields."""
+from windrow.model.formats import RecordFormat, TextFormat
 
 
 @dataclass(frozen=True)
@@ -23,7 +21,7 @@ class LogSource:
     """An embedded log: a folder with ``partition-N.jsonl``; the offset is the line's number from 0."""
 
     path: str
-    format: RecordFormat = "json"
+    format: TextFormat = "json"
     section: ClassVar[str] = "log"
 
     @property
@@ -95,7 +93,7 @@ class FileSource(_Followed):
     path: str
     key: tuple[str, ...]
     log: str
-    format: ClassVar[RecordFormat] = "json"
+    format: ClassVar[TextFormat] = "json"
     section: ClassVar[str] = "file"
 
     @property
@@ -119,7 +117,7 @@ class PostgresCdcSource(_Followed):
     key: tuple[str, ...] = ()
     slot: str | None = None
     publication: str | None = None
-    format: ClassVar[RecordFormat] = "debezium"
+    format: ClassVar[TextFormat] = "debezium"
     section: ClassVar[str] = "postgres_cdc"
 
     @property
@@ -256,7 +254,9 @@ MASK = "***"
 # up to the last @: a password with a slash, a question mark or an @ in it is masked whole
 _USERINFO = re.compile(r"^([^:/?]+://[^:@/]*:)(.+)@", re.DOTALL)
 _PARAMETER = re.compile(r"([?&](?:ssl)?password=)([^&]+)", re.IGNORECASE)
-_SECRET_OPTION = re.compile(r"password|secret|jaas|token|credential|private|keystore\.key|pem$", re.IGNORECASE)
+_SECRET_OPTION = re.compile(
+    r"password|user\.info|secret|jaas|token|credential|private|keystore\.key|pem$", re.IGNORECASE
+)
 
 
 def is_reference(text: str) -> bool:

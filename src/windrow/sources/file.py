@@ -26,8 +26,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
-from windrow.core.decode.exact import KEY, VALUE, MalformedError, parse_object
-from windrow.core.decode.values import BadValueError, Value, convert
+from windrow.core.decode.exact import KEY, VALUE, parse_object
+from windrow.core.decode.values import BadValueError, MalformedError, Value, convert
 from windrow.errors import InputError, Place, SourceError, WindrowError
 from windrow.model import DELETED, LOG_TIME, BooleanType, Decode, FileSource
 from windrow.sources.log.append import write_lines

@@ -30,6 +30,7 @@ from windrow.api.checks.fields import (
     result_columns,
     tombstones,
 )
+from windrow.api.checks.formats import record_format
 from windrow.api.checks.graph import graph_findings
 from windrow.api.checks.key import key_fields, key_groups, no_key, null_keys, salt
 from windrow.api.checks.process import process_code, process_state, process_ttl
@@ -68,6 +69,7 @@ __all__ = ["PROCESS_RULES", "RULES", "Finding", "require_valid", "validate"]
 _SOURCE_RULES: tuple[Callable[[AnyPipeline], Iterable[Finding]], ...] = (
     pipeline_name,
     source_address,
+    record_format,
     decode_fields,
     tombstones,
     changes_of_rows,

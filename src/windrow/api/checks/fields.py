@@ -60,13 +60,13 @@ def tombstones(pipeline: View) -> Iterator[Finding]:
         where = f"decode.{field.name}.tombstones"
         if field is not keys[0]:
             yield error(where, f"{keys[0].name!r} holds the key of a tombstone already; keep one of them")
-        if not isinstance(field.type, StringType | LongType) and pipeline.source.format == "json":
+        if not isinstance(field.type, StringType | LongType) and pipeline.source.format != "debezium":
             yield error(where, f"{field.name!r} is a {field.type}, and the key of a record is text; use string or long")
     # the times are the log timestamp, and records may lack a punctuation's field anyway
     mark = pipeline.time.watermark.field if isinstance(pipeline.time.watermark, Punctuated) else None
     filled = {pipeline.time.field, pipeline.time.sent, mark}
     # of a row that Debezium tells the deletion of, any column can be null
-    given = [field for field in pipeline.decode.fields if pipeline.source.format == "json" or field.path]
+    given = [field for field in pipeline.decode.fields if pipeline.source.format != "debezium" or field.path]
     for field in given:
         if keys and not field.tombstones and not field.optional and field.name not in filled:
             message = (

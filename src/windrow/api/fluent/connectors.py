@@ -17,10 +17,11 @@ from windrow.model import (
     PostgresSink,
     RecordFormat,
     SqliteSink,
+    TextFormat,
 )
 
 
-def log(path: str | PathLike[str], *, format: RecordFormat = "json") -> Stream:  # noqa: A002 - the setting's name
+def log(path: str | PathLike[str], *, format: TextFormat = "json") -> Stream:  # noqa: A002 - the setting's name
     """Read an embedded log: a folder with ``partition-0.jsonl``, ``partition-1.jsonl`` ...
 
     `format` is what its records are: JSON objects, or ``"debezium"``: changes of rows in Debezium's envelope.
@@ -75,8 +76,8 @@ def kafka(
     """Read a Kafka topic; `options` go to the consumer as they are (``{"security.protocol": "SSL"}``).
 
     The offsets that were read are committed to the consumer group `group`, for tools that show its lag; a run never
-    reads from it. `format` is what the records are: JSON objects, or ``"debezium"``: changes of rows in Debezium's
-    envelope.
+    reads from it. `format` is what the records are: JSON objects, ``"debezium"``: changes of rows in Debezium's
+    envelope, or `avro`, `protobuf` or `csv`.
     """
     return Stream(KafkaSource(servers, topic, start, tuple((options or {}).items()), group, format))
 

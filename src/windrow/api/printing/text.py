@@ -373,7 +373,8 @@ def _field(field: Field) -> str:
 
 
 def _fields(pipeline: AnyPipeline | SourceNode) -> str:
-    return "JSON with " + ", ".join(map(_field, pipeline.decode.fields))
+    is_json = isinstance(pipeline.source.format, str)
+    return ("JSON with " if is_json else "") + ", ".join(map(_field, pipeline.decode.fields))
 
 
 def _time(time: EventTime, table: str) -> str:

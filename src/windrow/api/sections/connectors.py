@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windrow.api.spec import DURATION, FLAG, NAMES, TEXT, Key, Kind, OneOf, Scalar, Section, choice
-from windrow.api.yaml_node import YamlMapping, YamlNode
+from windrow.api.sections.formats import FORMAT, OPTIONS, TEXT_FORMAT, mask_options
+from windrow.api.spec import DURATION, FLAG, NAMES, TEXT, Key, Kind, OneOf, Section, choice
 from windrow.model import (
     FileSource,
     KafkaSink,
@@ -18,27 +18,19 @@ from windrow.model import (
     SqliteSink,
     TableSink,
 )
-from windrow.model.connectors import mask_option, mask_url
+from windrow.model.connectors import mask_url
 
-
-def _read_options(node: YamlNode) -> tuple[tuple[str, str], ...]:
-    fields = YamlMapping(node)
-    options = [(name, fields.attempt(YamlNode.text, entry)) for name, entry in fields]
-    fields.check()
-    return tuple((name, option.value) for name, option in options)
-
-
-_FORMAT = Key(
-    "format",
-    choice("json", "debezium"),
+_FORMAT_DOC = (
     "what a record is: a JSON object with the decoded fields, or with `debezium` the "
-    "[change of a row](../guides/change-data-capture.md) in Debezium's envelope, with or without the schema around it.",
-    default=LogSource.format,
+    "[change of a row](../guides/change-data-capture.md) in Debezium's envelope, with or without the schema around it"
 )
 _LOG = Section(
     "wr.log",
     LogSource,
-    (Key("path", TEXT, "the folder.", required=True, positional=True), _FORMAT),
+    (
+        Key("path", TEXT, "the folder.", required=True, positional=True),
+        Key("format", TEXT_FORMAT, f"{_FORMAT_DOC}.", default=LogSource.format),
+    ),
 )
 _FILE = Section(
     "wr.file",
@@ -88,14 +80,14 @@ _POSTGRES_CDC = Section(
 )
 _OPTIONS = Key(
     "options",
-    Scalar("mapping of texts", _read_options, dict),
+    OPTIONS,
     "options for librdkafka, which reads the topic, under the names of Kafka's Java clients, such as "
     "`security.protocol: SSL`, or under librdkafka's own names. `bootstrap.servers` (use `servers`), "
     "`auto.offset.reset` (use `start`), `group.id`, `enable.auto.commit`, `isolation.level`, the deserializers "
     "and `interceptor.classes` are errors, because windrow sets them. A value may refer to an environment "
     "variable, `${NAME}`, or to a file, `${file:PATH}` ([security](../guides/security.md)).",
     default=(),
-    mask=lambda options: tuple((name, mask_option(name, value)) for name, value in options),
+    mask=mask_options,
 )
 _KAFKA = Section(
     "wr.kafka",
@@ -118,7 +110,7 @@ _KAFKA = Section(
             "[tools for Kafka](../guides/kafka-and-spark-tools.md#lag-in-kafkas-tools) show the lag. A run never reads "
             "from it. Give each pipeline a group of its own, in which nothing else consumes.",
         ),
-        _FORMAT,
+        Key("format", FORMAT, f"{_FORMAT_DOC}; or one of the formats below.", default=KafkaSource.format),
     ),
 )
 
@@ -133,7 +125,8 @@ def _kafka_words(source: KafkaSource) -> str:
 
 
 def _format_words(source: Source) -> str:
-    return ", changes of rows by Debezium" if source.format == "debezium" else ""
+    words = FORMAT.words(source.format)
+    return f", {words}" if words else ""
 
 
 SOURCE: OneOf[Source] = OneOf(

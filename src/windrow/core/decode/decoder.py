@@ -25,6 +25,8 @@ from windrow.core.decode.exact import (
     no_window_reason,
 )
 from windrow.core.decode.fast import FastDecoder
+from windrow.core.decode.fast_reader import FastReader
+from windrow.core.decode.registry import UnknownSchemaError
 from windrow.core.keys import MAX_KEY_BYTES, text_bytes
 from windrow.core.windows import times_with_windows
 from windrow.expressions import Computed, View, computed
@@ -92,10 +94,18 @@ class Decoder:
         )
 
     @cached_property
-    def _fast(self) -> FastDecoder | None:
-        return FastDecoder(self._exact) if FastDecoder.reads(self._exact) else None
+    def _fast(self) -> FastDecoder | FastReader | None:
+        if not FastDecoder.reads(self._exact):
+            return None
+        return FastDecoder(self._exact) if self._exact.reader is None else FastReader(self._exact, self._exact.reader)
 
     def _batch(self, raw: pa.RecordBatch) -> DecodedBatch:
+        try:
+            return self._decode(raw)
+        except UnknownSchemaError as exc:
+            raise exc.first_of(self._source, raw) from exc
+
+    def _decode(self, raw: pa.RecordBatch) -> DecodedBatch:
         if raw.num_rows < SMALL_BATCH or self._fast is None:
             good, pure, dead = decode_exactly(self._exact, raw, np.arange(raw.num_rows))
         else:

@@ -19,10 +19,14 @@ import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.decode import debezium
+from windrow.core.decode.formats import RecordReader, open_reader
 from windrow.core.decode.values import (
+    MAX_DEPTH,
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
+    TOO_DEEP,
     BadValueError,
+    MalformedError,
     NumberText,
     Value,
     convert,
@@ -50,10 +54,6 @@ LOG_TIME_TYPE = TimestampType("millis")
 _DELETED = Field(schema.DELETED, BooleanType())
 KEY, VALUE = "_key", "_value"
 """The fields of an embedded log's record that is a tombstone: its key, and null."""
-MAX_DEPTH = 256
-"""Deeper nesting is malformed. The limit is ours, so that it does not depend on the depth of the caller's stack."""
-
-_TOO_DEEP = f"malformed: nested too deeply (more than {MAX_DEPTH} levels)"
 _NO_VALUE = "malformed: no value"
 _NO_LOG_TIME = "no log time"
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"?|([\[{])|([\]}])', re.DOTALL)
@@ -94,17 +94,14 @@ class Passed:
 Outcome = Good | PureMark | Passed | Bad
 
 
-class MalformedError(Exception):
-    """Bytes that are not JSON; the message is the dead letter's reason."""
-
-
 @dataclass(frozen=True)
 class ExactDecoder:
     """The fields that a record must have. `mark` is the punctuation's, `log_time_inside` says to read `_log_time`.
 
     `times` are the least and the greatest event time, in microseconds. `tombstones` is the field of a tombstone's key.
     With `is_debezium` a record is Debezium's envelope of the change of a row (`windrow.core.decode.debezium`). If
-    `fields` have `schema.DELETED`, as the last one, it says whether the row was deleted.
+    `fields` have `schema.DELETED`, as the last one, it says whether the row was deleted. What is not JSON has a
+    `reader`.
     """
 
     fields: tuple[Field, ...]
@@ -115,6 +112,7 @@ class ExactDecoder:
     times: tuple[int, int] = (MIN_TIMESTAMP, MAX_TIMESTAMP)
     tombstones: Field | None = None
     is_debezium: bool = False
+    reader: RecordReader | None = None
 
     @cached_property
     def declared(self) -> tuple[Field, ...]:
@@ -158,6 +156,7 @@ class ExactDecoder:
             times=times_with_windows(pipeline.window if isinstance(pipeline, Pipeline) else Global()),
             tombstones=pipeline.decode.tombstone_key,
             is_debezium=is_debezium,
+            reader=open_reader(pipeline.source.format),
         )
 
     def decode(self, raw: bytes | None, log_time: int | None, key: bytes | None = None) -> Outcome:
@@ -167,7 +166,7 @@ class ExactDecoder:
                 return self._tombstone_of_row(key, log_time)
             if raw is None and key is not None and self.tombstones is not None:
                 return self._tombstone(self.tombstones, _key_text(key), log_time)
-            record = parse_object(raw)
+            record = parse_object(raw) if self.reader is None else self._parsed(self.reader, raw)
             if self.log_time_inside and record.get(LOG_TIME) is not None:
                 inside = convert(LOG_TIME, LOG_TIME_TYPE, record[LOG_TIME])
                 log_time = _micros(inside)
@@ -178,6 +177,11 @@ class ExactDecoder:
             return self._meaning(record, log_time)
         except (MalformedError, BadValueError) as exc:
             return Bad(str(exc), log_time)
+
+    def _parsed(self, reader: RecordReader, raw: bytes | None) -> Mapping[str, object]:
+        if raw is None:
+            raise MalformedError(_NO_VALUE)
+        return reader.parse(raw)
 
     def _change(self, record: Mapping[str, object], log_time: int | None, key: bytes | None) -> Good | Passed:
         """Return the record of a row that was read, created, updated or deleted; or a tombstone as above."""
@@ -378,7 +382,7 @@ def parse_object(raw: bytes | None) -> dict[str, object]:
         msg = f"malformed: not UTF-8 at byte {exc.start}"
         raise MalformedError(msg) from exc
     if _too_deep(text):
-        raise MalformedError(_TOO_DEEP)
+        raise MalformedError(TOO_DEEP)
     try:
         value: object = json.loads(
             text,
@@ -391,7 +395,7 @@ def parse_object(raw: bytes | None) -> dict[str, object]:
         msg = f"malformed: not JSON at character {exc.pos}: {exc.msg}"
         raise MalformedError(msg) from exc
     except RecursionError as exc:
-        raise MalformedError(_TOO_DEEP) from exc
+        raise MalformedError(TOO_DEEP) from exc
     if "\\u" in _ESCAPE_BUT_LONE_SURROGATE.sub("", text):
         msg = "malformed: half of a surrogate pair"
         raise MalformedError(msg)

@@ -14,20 +14,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.decode import debezium
+from windrow.core.decode.acceptance import Acceptance
 from windrow.core.decode.exact import (
     LOG_TIME_TYPE,
-    MAX_DEPTH,
     VALUE,
     ExactDecoder,
     GoodRows,
@@ -35,7 +34,9 @@ from windrow.core.decode.exact import (
     is_optional,
     paths_of,
 )
-from windrow.core.decode.values import MAX_TIMESTAMP, MICROS_PER_UNIT, MIN_TIMESTAMP
+from windrow.core.decode.field_columns import FieldColumn, Mask, times_column, to_mask, valid_mask, valid_text
+from windrow.core.decode.text_columns import iso_micros
+from windrow.core.decode.values import MAX_DEPTH, MICROS_PER_UNIT
 from windrow.model import (
     LOG_TIME,
     ArrayType,
@@ -43,7 +44,6 @@ from windrow.model import (
     DataType,
     DecimalType,
     DoubleType,
-    Field,
     LongType,
     SimpleType,
     StringType,
@@ -51,18 +51,7 @@ from windrow.model import (
     TimestampType,
 )
 
-Mask = npt.NDArray[np.bool_]
-
-_ISO = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|\+00:00)?$"
 _BRACKET = r"[\[{]"
-
-
-@dataclass(frozen=True)
-class _Column:
-    """A field as read: its values, and a mask of those that are surely right."""
-
-    values: pa.Array
-    trusted: Mask
 
 
 class FastDecoder:
@@ -70,12 +59,13 @@ class FastDecoder:
 
     def __init__(self, exact: ExactDecoder) -> None:
         self._exact = exact
+        self._acceptance = Acceptance(exact)
         self._duck = duckdb_sql.connect()
         if exact.is_debezium:
             self._reads = _envelope_fields(exact)
             self._suspicion = envelope_pattern(self._reads)
         else:
-            self._reads = _json_fields(exact)
+            self._reads = json_fields(exact)
             has_tombstones = exact.log_time_inside and exact.tombstones is not None
             self._suspicion = exact_path_pattern(self._reads, has_tombstones=has_tombstones)
 
@@ -109,7 +99,7 @@ class FastDecoder:
         plain = self._plain(value)
         if not self._exact.is_debezium:
             good, key = self._decode(raw, value, plain), self._exact.tombstones
-            return good if key is None else GoodRows.merge(good, self._tombstones(raw, key))
+            return good if key is None else GoodRows.merge(good, self._acceptance.tombstones(raw, key))
         is_wrapped = pc.fill_null(pc.match_substring_regex(value, _WRAPPED), fill_value=False)
         parts = {(): pc.and_not(plain, is_wrapped), (debezium.PAYLOAD,): pc.and_(plain, is_wrapped)}
         none, *others = [self._decode(raw, value, mask, at) for at, mask in parts.items() if pc.any(mask).as_py()] or [
@@ -135,85 +125,44 @@ class FastDecoder:
             columns, is_envelope = self._columns_of_rows(at, read, within)
             trusted &= is_envelope
         else:
-            columns = {field.name: self._one_of(at, field.paths, self._least(field)) for field in self._exact.fields}
-        trusted = np.logical_and.reduce([trusted, *(column.trusted for column in columns.values())])
-        times = columns[self._exact.time.field].values.cast(pa.int64())
-        marks = pa.nulls(len(rows), pa.int64())
-        if self._exact.mark is not None:
-            marks = self._one_of(at, self._exact.mark.paths, 0).values.cast(pa.int64())
-        time = self._exact.time
-        if time.sent is not None or time.future is not None:
-            log_times = self._log_times(raw, rows, at)
-            if time.sent is not None:
-                times, corrected = _correct(times, columns[time.sent].values.cast(pa.int64()), log_times)
-                trusted &= corrected
-            if time.future is not None:
-                for guarded in (times, marks):
-                    trusted &= _within(guarded, log_times, time.future)
-        least, greatest = self._exact.times
-        moments = times.fill_null(least).to_numpy()
-        trusted &= (moments >= least) & (moments <= greatest)
-        good = GoodRows(rows, times, [columns[field.name].values for field in self._exact.fields], marks)
-        return good if trusted.all() else good.keep(trusted)
+            columns = self._acceptance.columns(at)
+        return self._acceptance.judge(raw, rows, at, columns, trusted)
 
     def _columns_of_rows(
-        self, at: Mapping[tuple[str, ...], _Column], read: pa.StructArray, within: tuple[str, ...]
-    ) -> tuple[dict[str, _Column], Mask]:
+        self, at: Mapping[tuple[str, ...], FieldColumn], read: pa.StructArray, within: tuple[str, ...]
+    ) -> tuple[dict[str, FieldColumn], Mask]:
         """Return the fields of envelopes, and a mask of those that surely are of a row that is there."""
         operations = at[debezium.OPERATION,].values
-        is_deleted = _mask(pc.fill_null(pc.equal(operations, debezium.DELETE), fill_value=False))
+        is_deleted = to_mask(pc.fill_null(pc.equal(operations, debezium.DELETE), fill_value=False))
         is_row = {
-            side: _mask(_values_at(read, (*within, side)).is_valid()) for side in (debezium.BEFORE, debezium.AFTER)
+            side: to_mask(_values_at(read, (*within, side)).is_valid()) for side in (debezium.BEFORE, debezium.AFTER)
         }
-        is_envelope = _mask(pc.is_in(operations, pa.array(debezium.ROW_OPERATIONS)))
+        is_envelope = to_mask(pc.is_in(operations, pa.array(debezium.ROW_OPERATIONS)))
         # what is no object has no members, but DuckDB makes a struct of it
-        is_envelope &= _mask(_values_at(read, (*within, *debezium.TIME_OF_CHANGE)).is_valid())
+        is_envelope &= to_mask(_values_at(read, (*within, *debezium.TIME_OF_CHANGE)).is_valid())
         is_envelope &= np.where(is_deleted, is_row[debezium.BEFORE], is_row[debezium.AFTER])
         for path in _outside(within):
-            is_envelope &= _mask(_values_at(read, path).is_null())
+            is_envelope &= to_mask(_values_at(read, path).is_null())
         columns = {}
         for field in self._exact.declared:
             here, before = (paths_of(field, side) for side in (debezium.AFTER, debezium.BEFORE))
-            kept = self._one_of(at, here, self._least(field))
+            kept = self._acceptance.one_of(at, here, self._acceptance.least(field))
             if field.name == self._exact.time.field and not field.path:
                 old = at[debezium.TIME_OF_CHANGE]
-                old = _Column(old.values, old.trusted & _valid(old.values))
+                old = FieldColumn(old.values, old.trusted & valid_mask(old.values))
             elif here != before:
-                old = self._one_of(at, before, 0 if self._exact.may_lack(field) else 1)
+                old = self._acceptance.one_of(at, before, 0 if self._exact.may_lack(field) else 1)
             else:
                 old = kept
             if old is not kept:
-                kept = _Column(
+                kept = FieldColumn(
                     pc.if_else(pa.array(is_deleted), old.values, kept.values),
                     np.where(is_deleted, old.trusted, kept.trusted),
                 )
             columns[field.name] = kept
         if self._exact.tells_deleted:
-            columns[schema.DELETED] = _Column(pa.array(is_deleted), np.ones(len(is_deleted), dtype=np.bool_))
+            columns[schema.DELETED] = FieldColumn(pa.array(is_deleted), np.ones(len(is_deleted), dtype=np.bool_))
         return columns, is_envelope
-
-    def _least(self, field: Field) -> int:
-        return 0 if is_optional(field, self._exact.mark, self._exact.time, self._exact.key) else 1
-
-    def _tombstones(self, raw: pa.RecordBatch, field: Field) -> GoodRows:
-        """Return the records with a key, but no value, as far as they are clearly good."""
-        rows: Rows = np.flatnonzero(_mask(pc.and_(raw.column("value").is_null(), raw.column("key").is_valid())))
-        keys = valid_text(raw.column("key").take(pa.array(rows)))
-        times = raw.column("log_time").take(pa.array(rows)).cast(pa.int64())
-        least, greatest = self._exact.times
-        plain = pc.match_substring_regex(keys, _KEY_PATTERNS[str(field.type)])
-        in_range = pc.and_(pc.greater_equal(times, least), pc.less_equal(times, greatest))
-        trusted = pc.fill_null(pc.and_(plain, in_range), fill_value=False)
-        rows, keys, times = rows[_mask(trusted)], keys.filter(trusted), times.filter(trusted)
-        filled = {self._exact.time.field: times.cast(schema.MICROS)}
-        if self._exact.time.sent is not None:
-            filled[self._exact.time.sent] = filled[self._exact.time.field]
-        filled[field.name] = keys.cast(schema.arrow_type(field.type))
-        columns = [
-            filled[one.name] if one.name in filled else pa.nulls(len(rows), schema.arrow_type(one.type))
-            for one in self._exact.fields
-        ]
-        return GoodRows(rows, times, columns, pa.nulls(len(rows), pa.int64()))
 
     def _plain(self, value: pa.Array) -> pa.Array:
         """Return a mask of the values that DuckDB reads as the exact decoder does; it is false for nulls."""
@@ -225,57 +174,48 @@ class FastDecoder:
             plain = pc.and_(plain, pc.less_equal(brackets, MAX_DEPTH))
         return pc.fill_null(plain, fill_value=False)
 
-    def _one_of(self, at: Mapping[tuple[str, ...], _Column], paths: Sequence[tuple[str, ...]], least: int) -> _Column:
-        """Return the values at some paths; a record with two of them, or fewer than `least`, is left to the other."""
-        columns = [at[path] for path in paths]
-        if len(columns) == 1:
-            (one,) = columns
-            return _Column(one.values, one.trusted & _valid(one.values)) if least and one.values.null_count else one
-        there = np.sum([_valid(column.values) for column in columns], axis=0)
-        return _Column(pc.coalesce(*(column.values for column in columns)), (least <= there) & (there <= 1))
-
-    def _column(self, read: JsonField, values: pa.Array) -> _Column:
+    def _column(self, read: JsonField, values: pa.Array) -> FieldColumn:
         """Return a field's values; those of an optional field are null where the record has none."""
         column = self._present(read, values)
         if not read.optional or not values.null_count:
             return column
         if isinstance(read.type, ArrayType):
-            return _Column(column.values, column.trusted | _mask(values.is_null()))
-        absent = _mask(values.is_null())
-        return _Column(pc.if_else(pa.array(absent), None, column.values), column.trusted | absent)
+            return FieldColumn(column.values, column.trusted | to_mask(values.is_null()))
+        absent = to_mask(values.is_null())
+        return FieldColumn(pc.if_else(pa.array(absent), None, column.values), column.trusted | absent)
 
-    def _present(self, read: JsonField, values: pa.Array) -> _Column:
+    def _present(self, read: JsonField, values: pa.Array) -> FieldColumn:
         match read.type:
             case StringType() | BooleanType() | LongType():
-                return _Column(values, _valid(values))
+                return FieldColumn(values, valid_mask(values))
             case DoubleType():
                 doubles = values.fill_null(np.nan).to_numpy() + 0.0  # there is one zero, not two
-                return _Column(pa.array(doubles), np.isfinite(doubles))
+                return FieldColumn(pa.array(doubles), np.isfinite(doubles))
             case DecimalType():
                 return _decimals(values, read.type)
             case ArrayType():
                 return self._array(read.type, values)
             case TimestampType(unit="iso"):
-                micros, factor = self._iso(values), 1
+                micros, factor = iso_micros(self._duck, values), 1
             case TimestampType(unit):
                 micros, factor = values, MICROS_PER_UNIT[unit]
             case _:
                 assert_never(read.type)
-        return _times(micros, factor)
+        return times_column(micros, factor)
 
-    def _array(self, type_: ArrayType, values: pa.Array) -> _Column:
+    def _array(self, type_: ArrayType, values: pa.Array) -> FieldColumn:
         """Return arrays; one is surely right if all of its elements are."""
         lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
         elements = self._elements(type_, values.flatten())
         wrong = np.repeat(np.arange(len(values)), lengths)[~elements.trusted]
-        trusted = _valid(values)
+        trusted = valid_mask(values)
         trusted[wrong] = False
         offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
         absent = values.is_null() if values.null_count else None
         arrow = schema.arrow_type(type_)
-        return _Column(pa.ListArray.from_arrays(offsets, elements.values, type=arrow, mask=absent), trusted)
+        return FieldColumn(pa.ListArray.from_arrays(offsets, elements.values, type=arrow, mask=absent), trusted)
 
-    def _elements(self, of: ArrayType, values: pa.Array) -> _Column:
+    def _elements(self, of: ArrayType, values: pa.Array) -> FieldColumn:
         """Return elements; a struct that is null may be of any kind, so it is left to the exact decoder."""
         if not isinstance(of.element, StructType):
             return self._column(JsonField((), of.element, of.optional), values)
@@ -284,23 +224,12 @@ class FastDecoder:
             self._column(JsonField((), one.type, one.optional), member)
             for one, member in zip(fields, members, strict=True)
         ]
-        trusted = np.logical_and.reduce([_valid(values), *(column.trusted for column in columns)])
+        trusted = np.logical_and.reduce([valid_mask(values), *(column.trusted for column in columns)])
         arrow = schema.arrow_type(of).value_type
-        return _Column(pa.StructArray.from_arrays([one.values for one in columns], fields=list(arrow)), trusted)
-
-    def _iso(self, texts: pa.Array) -> pa.Array:
-        plain = pc.if_else(pc.match_substring_regex(texts, _ISO), texts, pa.scalar(None, pa.string()))
-        sql = "SELECT epoch_us(TRY_CAST(text AS TIMESTAMP)) AS micros FROM texts"
-        return duckdb_sql.query(self._duck, sql, texts=pa.table({"text": plain})).column("micros").combine_chunks()
-
-    def _log_times(self, raw: pa.RecordBatch, rows: Rows, columns: dict[tuple[str, ...], _Column]) -> pa.Array:
-        log_times = raw.column("log_time").cast(pa.int64()).take(pa.array(rows))
-        if self._exact.log_time_inside:
-            log_times = pc.coalesce(columns[LOG_TIME,].values.cast(pa.int64()), log_times)
-        return log_times
+        return FieldColumn(pa.StructArray.from_arrays([one.values for one in columns], fields=list(arrow)), trusted)
 
 
-def _json_fields(exact: ExactDecoder) -> list[JsonField]:
+def json_fields(exact: ExactDecoder) -> list[JsonField]:
     """Return what to read from the JSON: declared fields with aliases, the mark and the log time, each path once."""
     reads: dict[tuple[str, ...], JsonField] = {}
     for field in exact.fields:
@@ -400,11 +329,11 @@ def _sql_type(type_: SimpleType) -> str:
             assert_never(type_)
 
 
-def _decimals(values: pa.Array, type_: DecimalType) -> _Column:
+def _decimals(values: pa.Array, type_: DecimalType) -> FieldColumn:
     """Convert doubles that were read from at most 15 digits to decimals, exactly."""
     scale = working_scale(type_)
     unscaled = np.rint(values.fill_null(0.0).to_numpy() * 10.0**scale).astype(np.int64)
-    trusted = _valid(values) & (np.abs(unscaled) < 10.0 ** (type_.precision - type_.scale + scale))
+    trusted = valid_mask(values) & (np.abs(unscaled) < 10.0 ** (type_.precision - type_.scale + scale))
     unscaled *= trusted  # a value that does not fit would fail the cast
     words = np.empty((len(unscaled), 2), dtype=np.int64)  # 128 bits, the lower half first
     words[:, 0] = unscaled
@@ -412,51 +341,12 @@ def _decimals(values: pa.Array, type_: DecimalType) -> _Column:
     exact_type = schema.arrow_type(type_)
     working_type = exact_type if scale == type_.scale else pa.decimal128(DOUBLE_DIGITS, scale)
     decimals = pa.Array.from_buffers(working_type, len(unscaled), [None, pa.py_buffer(words)])
-    return _Column(decimals if working_type == exact_type else decimals.cast(exact_type), trusted)
-
-
-def _times(values: pa.Array, factor: int) -> _Column:
-    """Convert whole units to microseconds."""
-    units = values.fill_null(0).to_numpy()
-    in_range = (units >= -(-MIN_TIMESTAMP // factor)) & (units <= MAX_TIMESTAMP // factor)
-    trusted = _valid(values) & in_range
-    micros = np.where(in_range, units, 0) * factor
-    return _Column(pa.array(micros).cast(schema.MICROS), trusted)
-
-
-def _correct(times: pa.Array, sent: pa.Array, log_times: pa.Array) -> tuple[pa.Array, Mask]:
-    """Return event times without the skew of the devices' clocks, and a mask of those that are surely right."""
-    usual = _mask(pc.fill_null(_usual(log_times), fill_value=False))
-    moved = np.where(usual, log_times.fill_null(0).to_numpy(), 0) - sent.fill_null(0).to_numpy()
-    corrected = times.fill_null(0).to_numpy() + moved
-    return pa.array(corrected), usual & (corrected >= MIN_TIMESTAMP) & (corrected <= MAX_TIMESTAMP)
-
-
-def _usual(log_times: pa.Array) -> pa.Array:
-    return pc.and_(pc.greater_equal(log_times, MIN_TIMESTAMP), pc.less_equal(log_times, MAX_TIMESTAMP))
-
-
-def _within(times: pa.Array, log_times: pa.Array, future: int) -> Mask:
-    """Return a mask of the times that are not too far ahead of the log; it is true where either time is null."""
-    usual = _usual(log_times)
-    ahead = pc.subtract(times, pc.if_else(usual, log_times, 0))
-    return _mask(pc.fill_null(pc.and_(usual, pc.less_equal(ahead, future)), fill_value=True))
-
-
-def _valid(values: pa.Array) -> Mask:
-    return _mask(values.is_valid()) if values.null_count else np.ones(len(values), dtype=bool)
-
-
-def _mask(array: pa.Array) -> Mask:
-    mask: Mask = array.to_numpy(zero_copy_only=False)
-    return mask
+    return FieldColumn(decimals if working_type == exact_type else decimals.cast(exact_type), trusted)
 
 
 DOUBLE_DIGITS = 15
 """Decimals of this many digits and their nearest doubles are one to one."""
 _WORKING_SCALE = 6
-_KEY_PATTERNS = {str(StringType()): r"^[^\x00]*$", str(LongType()): r"^(?:0|-?[1-9][0-9]{0,17})$"}
-"""By type: a pattern of keys of tombstones that are clearly good."""
 _WRAPPED = r'^\s*\{\s*"schema"'
 """A pattern of records in which the converter has put a schema, and then the envelope, into an object."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
@@ -595,26 +485,3 @@ def _escapes(names: Iterable[str]) -> str:
 
 def _literal(name: str) -> str:
     return "".join(rf"\x{{{ord(character):x}}}" for character in name)
-
-
-def valid_text(values: pa.Array) -> pa.Array:
-    """Return binary values as strings; those that are not UTF-8 become null."""
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
-        invalid = np.zeros(len(values), dtype=bool)
-        _mark_invalid(values, 0, invalid)
-        return pc.if_else(pa.array(invalid), pa.scalar(None, pa.binary()), values).cast(pa.string())
-
-
-def _mark_invalid(values: pa.Array, start: int, invalid: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
-    """Search the values that are not UTF-8 by halving: Arrow says that there are some, but not which."""
-    try:
-        values.cast(pa.string())
-    except pa.ArrowInvalid:
-        if len(values) == 1:
-            invalid[start] = True
-            return
-        half = len(values) // 2
-        _mark_invalid(values.slice(0, half), start, invalid)
-        _mark_invalid(values.slice(half), start + half, invalid)

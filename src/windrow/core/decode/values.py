@@ -43,10 +43,42 @@ _ISO = re.compile(
 )
 
 
+MAX_DEPTH = 256
+"""Deeper nesting is malformed. The limit is ours, so that it does not depend on the depth of the caller's stack."""
+TOO_DEEP = f"malformed: nested too deeply (more than {MAX_DEPTH} levels)"
+
+
+class MalformedError(Exception):
+    """Bytes that are not of the record's format; the message is the dead letter's reason."""
+
+
 class NumberText(str):
     """The text of a JSON number, told apart from the text of a JSON string."""
 
     __slots__ = ()
+
+
+class PlainText(str):
+    """A text of a format without types, in which ``true`` and ``false`` are booleans."""
+
+    __slots__ = ()
+
+
+BOOLEAN_TEXTS = {"true": True, "false": False}
+
+
+class TimeText(NumberText):
+    """The number of a time in a unit that its record says; `micros` is the text of that number in microseconds."""
+
+    __slots__ = ("micros",)
+    micros: NumberText
+
+    @staticmethod
+    def of(number: int, nanos: int) -> TimeText:
+        """Return the time that is so many times a unit of `nanos` nanoseconds after 1970."""
+        text = TimeText(number)
+        text.micros = NumberText(f"{number * nanos}e-3")
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +151,7 @@ def convert(name: str, type_: DataType, value: object) -> Value:  # noqa: PLR091
         case StringType():
             return _string(name, value)
         case BooleanType():
-            if not isinstance(value, bool):
-                raise _wrong(name, value, type_)
-            return value
+            return _boolean(name, value, type_)
         case LongType():
             return _long(name, value, type_)
         case DoubleType():
@@ -182,6 +212,14 @@ def _string(name: str, value: object) -> str:
     return value
 
 
+def _boolean(name: str, value: object, type_: DataType) -> bool:
+    if isinstance(value, PlainText) and value in BOOLEAN_TEXTS:
+        return BOOLEAN_TEXTS[value]
+    if not isinstance(value, bool):
+        raise _wrong(name, value, type_)
+    return value
+
+
 def _number(name: str, value: object, type_: DataType) -> Number:
     number = parse_number(value) if isinstance(value, str) else None
     if number is None:
@@ -220,7 +258,9 @@ def _decimal(name: str, value: object, type_: DecimalType) -> Decimal:
 
 
 def _timestamp(name: str, value: object, type_: TimestampType) -> int:
-    if type_.unit != "iso":
+    if isinstance(value, TimeText):
+        micros = _long(name, value.micros, type_)
+    elif type_.unit != "iso":
         micros = _long(name, value, type_) * MICROS_PER_UNIT[type_.unit]
     else:
         match = _ISO.fullmatch(value) if isinstance(value, str) and not isinstance(value, NumberText) else None
@@ -275,6 +315,8 @@ def _show(value: object) -> str:
             text = str(value)
         case dict():
             return "an object"
+        case bytes():
+            return "bytes"
         case list():
             return "an array"
         case str():

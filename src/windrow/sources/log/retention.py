@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.core.decode.exact import KEY, VALUE, MalformedError, parse_object
-from windrow.core.decode.values import NumberText
+from windrow.core.decode.exact import KEY, VALUE, parse_object
+from windrow.core.decode.values import MalformedError, NumberText
 from windrow.errors import InputError, SourceError
 from windrow.model import DELETED, LOG_TIME
 from windrow.sources.log.folder import LogFolder

@@ -1,0 +1,53 @@
+"""Schemas of records in files, which are read with the pipeline: so no machine that runs it needs the files."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from windrow.errors import PipelineError
+
+BASE64: Final = "base64:"
+"""What a descriptor set begins with that is given as its bytes."""
+
+
+def avro_schema(given: str) -> str:
+    """Return the JSON of an Avro schema, without its comments, given as its text or by the name of its file.
+
+    Raise PipelineError if the file cannot be read, or if that is not JSON.
+    """
+    is_text = given.lstrip()[:1] in {"{", "["}
+    called = "the Avro schema" if is_text else given
+    try:
+        text = given if is_text else _content(given).decode()
+        return json.dumps(json.loads(text, object_hook=_without_doc), sort_keys=True)
+    except UnicodeDecodeError as exc:
+        msg = f"{called} is not UTF-8 at byte {exc.start}"
+        raise PipelineError(msg) from exc
+    except json.JSONDecodeError as exc:
+        msg = f"{called} is not JSON at line {exc.lineno}: {exc.msg}; name a file such as order.avsc"
+        raise PipelineError(msg) from exc
+
+
+def _without_doc(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name != "doc"}
+
+
+def descriptor_set(given: str) -> str:
+    """Return a descriptor set in base64, given so behind `base64:` or by the name of its file.
+
+    Raise PipelineError if the file cannot be read.
+    """
+    if given.startswith(BASE64):
+        return given.removeprefix(BASE64)
+    return base64.b64encode(_content(given)).decode()
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as exc:
+        msg = f"the file {path} cannot be read: {exc.strerror}"
+        raise PipelineError(msg) from exc

@@ -1,0 +1,139 @@
+"""Cursors: where each of many binary records is being read, so that a field is read of all of them at once.
+
+A record whose bytes are not what is asked for is marked in `failed`, and stands still from then on; that has no effect
+on its neighbours, as each record has its own end. Reads take the `rows` that they are for, in ascending order.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Longs = npt.NDArray[np.int64]
+
+_PAD: Final = 16
+"""Bytes before and behind the records, so that a window around one of their bytes is within the buffer."""
+_U: Final = np.uint64
+_ENDS: Final = _U(0x8080808080808080)
+_LONGEST: Final = 10
+"""Bytes of a variable-length integer of 64 bits."""
+
+
+class Cursors:
+    """A cursor for each of some binary values, none of them null, at byte `skip` of its value."""
+
+    def __init__(self, values: pa.Array, skip: int = 0) -> None:
+        _, offsets, data = values.buffers()
+        ends = np.frombuffer(offsets, dtype=np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+        first, last = int(ends[0]), int(ends[-1])
+        self.data = np.zeros(last - first + 2 * _PAD, dtype=np.uint8)
+        if last > first:
+            self.data[_PAD:-_PAD] = np.frombuffer(data, dtype=np.uint8)[first:last]
+        self._windows = np.ndarray((len(self.data) - 7,), np.dtype("<u8"), self.data, strides=(1,))
+        self.at: Longs = ends[:-1] - first + _PAD + skip
+        self.end: Longs = ends[1:] - first + _PAD
+        self.failed: Mask = self.at > self.end
+        self.at = np.minimum(self.at, self.end)
+
+    def fail(self, rows: Rows, mask: Mask) -> None:
+        """Mark those of the rows for which the mask is true as failed."""
+        if mask.any():
+            self.failed[rows[mask]] = True
+
+    def finished(self) -> Mask:
+        """Return the mask of the records that did not fail and were read to their ends."""
+        finished: Mask = ~self.failed & (self.at == self.end)
+        return finished
+
+    def within(self, at: Longs, sizes: Longs) -> Cursors:
+        """Return cursors over the same bytes, each from a place on for so many bytes."""
+        inner = copy(self)
+        inner.at, inner.end, inner.failed = at.copy(), at + sizes, np.zeros(len(at), dtype=np.bool_)
+        return inner
+
+    def going(self, rows: Rows) -> Rows:
+        """Return those of the rows that have not failed."""
+        failed = self.failed[rows]
+        return rows[~failed] if failed.any() else rows
+
+    def skip(self, rows: Rows, count: Longs | int) -> Longs:
+        """Move the cursors on by so many bytes, and return where they were; a failed row stays where it is."""
+        at = self.at[rows]
+        to = at + count
+        beyond = (to > self.end[rows]) | (to < at)
+        if beyond.any():
+            self.fail(rows, beyond)
+            to = np.where(beyond, at, to)
+        self.at[rows] = to
+        return at
+
+    def byte(self, rows: Rows) -> npt.NDArray[np.uint8]:
+        """Read a byte of each row."""
+        return self.data[self.skip(rows, 1)]
+
+    def words(self, at: Longs) -> npt.NDArray[np.uint64]:
+        """Return the 8 bytes at some places, the least significant one first."""
+        return self._windows[at]
+
+    def varint(self, rows: Rows) -> npt.NDArray[np.uint64]:
+        """Read variable-length integers (little-endian base 128) of at most 64 bits; those of failed rows are 0."""
+        at = self.at[rows]
+        first = self.data[at]
+        if (first < 0x80).all():  # noqa: PLR2004 - the last byte of an integer
+            value = first.astype(_U)
+            length: Longs | int = 1
+        else:
+            value, length = self._long_varint(at)
+        to = at + length
+        beyond = to > self.end[rows]
+        if beyond.any():
+            self.fail(rows, beyond)
+            to, value = np.where(beyond, at, to), np.where(beyond, _U(0), value)
+        self.at[rows] = to
+        return value
+
+    def _long_varint(self, at: Longs) -> tuple[npt.NDArray[np.uint64], Longs]:
+        """Return the integers at some places and their lengths; that of one which is too long is beyond all ends."""
+        word = self._windows[at]
+        stops = ~word & _ENDS
+        # all bits up to the highest of the last byte; all of them if it is not among these 8
+        within = stops ^ (stops - _U(1))
+        length = (np.bitwise_count(within) >> 3).astype(np.int64)
+        value = word & within & ~_ENDS
+        value = (value & _U(0x007F007F007F007F)) | ((value & _U(0x7F007F007F007F00)) >> _U(1))
+        value = (value & _U(0x00003FFF00003FFF)) | ((value & _U(0x3FFF00003FFF0000)) >> _U(2))
+        value = (value & _U(0x000000000FFFFFFF)) | ((value & _U(0x0FFFFFFF00000000)) >> _U(4))
+        rest = np.flatnonzero(stops == 0)
+        if len(rest):
+            ninth, tenth = (self.data[at[rest] + more].astype(_U) for more in (8, 9))
+            is_ninth = ninth < 0x80  # noqa: PLR2004 - as above
+            value[rest] |= (ninth & _U(0x7F)) << _U(56)
+            value[rest] |= np.where(is_ninth, _U(0), tenth << _U(63))
+            length[rest] = np.where(is_ninth, _LONGEST - 1, np.where(tenth <= 1, _LONGEST, len(self.data)))
+        return value, length
+
+    def texts(self, at: Longs, lengths: Longs) -> pa.Array:
+        """Return the bytes at some places as binary values."""
+        ends = np.zeros(len(at) + 1, dtype=np.int32)
+        np.cumsum(lengths, out=ends[1:])
+        places = np.ones(ends[-1], dtype=np.int64)
+        there = np.flatnonzero(lengths)
+        if len(there):
+            starts, sizes = at[there], lengths[there]
+            # each place is one more than that before it, but for the first of a value
+            places[0] = starts[0]
+            places[ends[there[1:]]] = starts[1:] - (starts[:-1] + sizes[:-1]) + 1
+            np.cumsum(places, out=places)
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(self.data.take(places))]
+        return pa.Array.from_buffers(pa.binary(), len(at), buffers)
+
+
+def unzigzag(values: npt.NDArray[np.uint64]) -> Longs:
+    """Return signed integers that were written with the sign in the last bit."""
+    return ((values >> _U(1)) ^ (_U(0) - (values & _U(1)))).view(np.int64)
