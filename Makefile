@@ -25,7 +25,7 @@ test-quick: setup ## Run the tests that need neither Spark nor a server, on two 
 test-long: SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 test-long: setup ## Run the tests that take minutes, and search properties at random (SEED=n repeats a search)
 	@echo "make test-long SEED=$(SEED)"
-	@$(PYTEST) -m 'long or hypothesis' --timeout 3600 --hypothesis-profile=random --hypothesis-seed=$(SEED) $(ARGS)
+	@$(PYTEST) -m 'long or hypothesis' --timeout 3600 -o faulthandler_timeout=3660 --hypothesis-profile=random --hypothesis-seed=$(SEED) $(ARGS)
 
 lint: setup ## Check style and types
 	@.venv/bin/ruff format --check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -28,6 +29,9 @@ SPARK = frozenset({"spark", "make_job", "cluster"})
 SERVICES = SPARK | {"kafka", "postgres", "secure_postgres"}
 """The fixtures that are a service."""
 
+EXIT_SECONDS = 120
+"""How long the tests may take to end after the last one."""
+
 # no deadline: how long an example takes says nothing on a busy machine
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True, database=None, print_blob=True)
 hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("same"), max_examples=20)
@@ -42,6 +46,12 @@ def pytest_configure(config: pytest.Config) -> None:
         undo = pytest.MonkeyPatch()
         undo.setattr(providers, "_get_local_constants", Constants)
         config.add_cleanup(undo.undo)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """Bound what is after the last test too: Python waits at its end for threads that a test has left."""
+    faulthandler.dump_traceback_later(EXIT_SECONDS, exit=True)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,11 +8,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.waiting import wait_until
 
 from windrow.cli import main
 from windrow.testing.generator import FraudSpec, LogSpec, write_log
@@ -169,10 +169,9 @@ def test_a_live_log_ends_at_its_events(tmp_path: Path) -> None:
 def test_a_live_log_ends_well_on_ctrl_c(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", "from windrow.cli import main; main()", "generate", "live", "--rate", "500"]
     process = subprocess.Popen([*arguments, "--json"], cwd=tmp_path, stdout=subprocess.PIPE, env=dict(os.environ))
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "live").exists() or not lines(tmp_path / "live"):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
+    live = tmp_path / "live"
+    wait_until(lambda: process.poll() is not None or (live.exists() and lines(live)), "the first record")
+    assert process.poll() is None
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0

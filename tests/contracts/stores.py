@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import closing
@@ -16,6 +15,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 from tests.contracts.steps import DAY, MINUTE, RUN, pipeline
+from tests.waiting import wait_until
 
 from windrow.core.changelog import StepOutput
 from windrow.expressions import View
@@ -185,10 +185,8 @@ class PostgresStore(Store):
                 assert process.stdin is not None
                 process.stdin.write("go on\n")
                 process.stdin.flush()
-                pause = threading.Event()
-                while self.query(waiting) == [(0,)]:
-                    assert process.poll() is None
-                    pause.wait(0.01)
+                wait_until(lambda: process.poll() is not None or self.query(waiting) != [(0,)], "the lock")
+                assert process.poll() is None
                 process.kill()
 
 

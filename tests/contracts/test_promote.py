@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.contracts.steps import RUN, change, step
 from tests.contracts.stores import Store, brief, committed
+from tests.waiting import join
 
 from windrow.errors import InputError, SinkError
 from windrow.model import Pipeline
@@ -101,7 +102,7 @@ def test_a_run_in_full_flight_stops_and_nothing_is_mixed(store: Store) -> None:
     writer.start()
     assert written.wait(60)
     promote(live, shadow)
-    writer.join(60)
+    join(writer)
     sink.close()
     assert len(said) == 1
     assert "'spend' was taken over by another run" in str(said[0])
@@ -130,7 +131,7 @@ def test_readers_see_one_or_the_other_and_never_neither(store: Store) -> None:
                 promote(live, shadow)
     finally:
         done.set()
-        reader.join()
+        join(reader)
     assert seen <= {(1, 1), (2, 2)}
     assert len(seen) == 2
 

@@ -15,6 +15,7 @@ import pytest
 from tests.contracts import child
 from tests.contracts.steps import DAY, RUN, change, step
 from tests.contracts.stores import Store, brief, committed
+from tests.waiting import join
 
 from windrow.core.changelog import StepOutput
 from windrow.errors import SinkError
@@ -67,7 +68,7 @@ def test_a_reader_sees_all_of_a_step_or_nothing(store: Store) -> None:
             sink.commit(epoch, step(model, [change(op, 0, user, Decimal(1), 1, revision=epoch) for user in users]))
     finally:
         done.set()
-        reader.join()
+        join(reader)
         sink.close()
     assert {(rows, kinds) for rows, kinds, *_ in seen} <= {(0, 0), (200, 1)}
     assert all(changes == 200 * epochs and revision == epochs - 1 for _, _, revision, changes, epochs in seen)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+from tests.waiting import join, wait_until
 
 from windrow.api.load import open_pipeline
 from windrow.dashboard.app import address_of, create_app, listen, server
@@ -64,16 +64,12 @@ def serving(*runs: WatchedRun, token: str | None = None) -> Iterator[Served]:
         thread = threading.Thread(target=serves.run, kwargs={"sockets": [socket]})
         thread.start()
         try:
-            until = time.monotonic() + 30
-            while not serves.started:
-                assert thread.is_alive()
-                assert time.monotonic() < until
-                time.sleep(0.01)
+            wait_until(lambda: serves.started or not thread.is_alive(), "the dashboard")
+            assert serves.started
             yield Served(address_of(socket).removesuffix("/"), runs[0])
         finally:
             serves.should_exit = True
-            thread.join(30)
-    assert not thread.is_alive()
+            join(thread)
 
 
 @pytest.fixture(scope="session")

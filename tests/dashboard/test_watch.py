@@ -14,6 +14,7 @@ from unittest import mock
 
 import pytest
 from tests.hosts.test_history import STEP, T0, written
+from tests.waiting import join
 
 from windrow.dashboard.views import overview
 from windrow.dashboard.watch import LongView, Query, Seen, Watch, WatchedRun
@@ -127,7 +128,7 @@ def test_alerts_are_active_ones_first(tmp_path: Path) -> None:
 
 
 def test_an_answer_is_made_once_for_all(tmp_path: Path) -> None:
-    made, begun = 0, threading.Barrier(8)
+    made, begun = 0, threading.Barrier(8, timeout=60)
 
     def view(seen: Seen, query: Query) -> dict[str, Any]:
         nonlocal made
@@ -147,7 +148,7 @@ def test_an_answer_is_made_once_for_all(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        join(thread)
     assert (made, len(set(found))) == (1, 1)
     assert json.loads(found[0][1])["epochs"] == 3
     one.answer("view", {"a": "2"})

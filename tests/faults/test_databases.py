@@ -18,6 +18,7 @@ from tests.hosts.answers import assert_epochs, assert_same
 from tests.hosts.runs import Scene, read
 from tests.hosts.spend import events, spend
 from tests.servers.postgres import Postgres
+from tests.waiting import SECONDS, join
 
 from windrow.errors import SinkUnavailableError
 from windrow.hosts.stream import run as stream_run
@@ -174,17 +175,17 @@ def test_another_writer_of_sqlite(trial: Trial) -> None:
         with closing(sqlite3.connect(store.path, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
             ready.set()
-            let_go.wait()
+            let_go.wait(SECONDS)
             db.execute("ROLLBACK")
 
     writer = threading.Thread(target=write)
 
     def begin() -> None:
         writer.start()
-        ready.wait()
+        assert ready.wait(SECONDS), "waited for the lock"
 
     told = play(trial, pipeline, begin, let_go.set)
-    writer.join()
+    join(writer)
     trial.injected("SQLite busy")
     assert "is locked by another writer" in told[0]
     assert_right(store, pipeline, trial)

@@ -16,6 +16,7 @@ from uuid import uuid4
 import pytest
 from tests.faults.realtime_child import TAKEN_OVER
 from tests.hosts.realtime_jobs import PIPELINES, Committed, ends_of, expected, feed, open_jobs, written
+from tests.waiting import wait_until
 
 from windrow.testing.servers.kafka import Kafka
 
@@ -60,16 +61,13 @@ class Children:
     @staticmethod
     def wait(is_true: Callable[[], bool]) -> None:
         """Wait for a condition; fail after a while."""
-        deadline = time.monotonic() + _SECONDS
-        while not is_true():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(is_true, "the run", _SECONDS, 0.05)
 
     def kill_all(self) -> None:
         """End all processes."""
         for child in self._children:
             child.kill()
-            child.wait()
+            child.wait(_SECONDS)
 
 
 @contextmanager
@@ -87,7 +85,7 @@ def kill(running: Children, kafka: Kafka, chance: Random) -> None:
     """End the process at some moment; another one begins."""
     del kafka
     time.sleep(chance.random() / 5)
-    running.send(signal.SIGKILL).wait()
+    running.send(signal.SIGKILL).wait(_SECONDS)
     running.feed()
     running.start()
 

@@ -114,4 +114,4 @@ class WindrowProcess:
                     os.kill(pid, signal.SIGKILL)
             self._process.poll()
             assert time.monotonic() < deadline, f"some of it cannot be killed: {members}"
-        self._process.wait()
+        self._process.wait(30)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -76,14 +75,3 @@ def appending(file: Path) -> list[str]:
 def lines(file: Path) -> list[dict[str, Any]]:
     """What the command has appended."""
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
-Check = Callable[[], object]
-
-
-def wait_until(holds: Check, seconds: float = 60.0) -> None:
-    """Poll a condition, and fail if it does not hold in time."""
-    deadline, wait = time.monotonic() + seconds, threading.Event()
-    while not holds():
-        assert time.monotonic() < deadline
-        wait.wait(0.05)

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from tests.core.pipelines import main as main_pipeline
-from tests.hosts.receivers import appending, lines, wait_until, webhook
+from tests.hosts.receivers import appending, lines, webhook
 from tests.hosts.test_alerts import BASE, only
 from tests.hosts.test_history import T0, writer
+from tests.waiting import wait_until
 
 from windrow.errors import CheckpointError
 from windrow.hosts import alert_delivery
@@ -63,7 +64,7 @@ def test_an_alert_goes_to_all_of_them(tmp_path: Path, monkeypatch: pytest.Monkey
         with watched.watch:
             watched.watch.on_ready()
             watched.step()
-            wait_until(lambda: hook.bodies and lines(file))
+            wait_until(lambda: hook.bodies and lines(file), "both deliveries")
     (alert,) = watched.said
     assert hook.bodies == lines(file) == [alert.plain()]
     body = hook.bodies[0]
@@ -79,7 +80,7 @@ def test_a_webhook_that_fails_is_tried_again() -> None:
         with watched.watch:
             watched.watch.begin()
             watched.step()
-            wait_until(lambda: hook.bodies)
+            wait_until(lambda: hook.bodies, "a delivery")
     assert hook.asked == 3
     assert watched.warnings == []
 
@@ -106,7 +107,7 @@ def test_what_cannot_be_sent_is_a_warning(kind: str) -> None:
             assert len(watched.warnings) == len(at_once), "what is known before an alert is a warning then"
             watched.watch.begin()
             watched.step()
-            wait_until(lambda: len(watched.warnings) > len(at_once))
+            wait_until(lambda: len(watched.warnings) > len(at_once), "a warning")
     *before, warning = watched.warnings
     assert all(one.startswith("no alert will reach the ") for one in before)
     assert warning.startswith("the alert dead-letters could not be sent to ")
@@ -121,7 +122,7 @@ def test_a_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     with watched.watch:
         watched.watch.begin()
         watched.step()
-        wait_until(lambda: watched.warnings)
+        wait_until(lambda: watched.warnings, "a warning")
     assert "timed out after 0.2 seconds" in watched.warnings[0]
 
 
@@ -135,7 +136,7 @@ def test_no_step_waits_for_a_webhook_that_hangs(monkeypatch: pytest.MonkeyPatch)
             watched.watch.begin()
             for _ in range(1_000):
                 watched.step()
-            wait_until(lambda: watched.said)
+            wait_until(lambda: watched.said, "an alert")
         assert time.monotonic() - began < 10
         assert hook.bodies == []
 
@@ -149,7 +150,7 @@ def test_a_defect_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     with watched.watch:
         watched.watch.begin()
         watched.step()
-        wait_until(lambda: watched.warnings)
+        wait_until(lambda: watched.warnings, "a warning")
         watched.step()
     assert watched.warnings == ["alerts are not raised any more: ZeroDivisionError: "]
 

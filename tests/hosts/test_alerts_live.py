@@ -16,8 +16,9 @@ import pytest
 from click.testing import CliRunner
 from tests.contracts.stores import SqliteStore
 from tests.hosts.answers import assert_same
-from tests.hosts.receivers import appending, lines, wait_until, webhook
+from tests.hosts.receivers import appending, lines, webhook
 from tests.hosts.spend import Topic, Value, event, spend
+from tests.waiting import wait_until
 
 import windrow as wr
 from windrow.api.printing import to_yaml
@@ -107,21 +108,21 @@ def play(log: Topic, store: SqliteStore, said: list[Alert], steps: Steps, stop: 
             act()
             return check()
 
-        wait_until(look, 120)
+        wait_until(look, "the alerts to change", 120)
 
     try:
         feed.good()
-        wait_until(stepped.is_set, 120)
+        wait_until(stepped.is_set, "a step", 120)
         began = time.monotonic()
         going_on(feed.good, lambda: time.monotonic() - began > 6)
         going_on(feed.bad, raised(set(ALERT_NAMES) - {"no-step", "sink-errors"}))
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             feed.bad()
-            wait_until(raised({"no-step", "sink-errors"}), 120)
+            wait_until(raised({"no-step", "sink-errors"}), "alerts of a locked sink", 120)
             other.execute("ROLLBACK")
         going_on(feed.good, resolved(set(ALERT_NAMES) - STAY))
-        wait_until(lambda: steps.events >= feed.records, 120)
+        wait_until(lambda: steps.events >= feed.records, "all records", 120)
     finally:
         stop()
 

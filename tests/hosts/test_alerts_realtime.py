@@ -15,7 +15,8 @@ from uuid import uuid4
 import pytest
 from tests.hosts.realtime_jobs import purchases
 from tests.hosts.receivers import appending, lines
-from tests.hosts.test_realtime import PIPELINE, wait_for, windrow, workers
+from tests.hosts.test_realtime import PIPELINE, windrow, workers
+from tests.waiting import wait_until
 
 from windrow.errors import InputError
 from windrow.hosts.history import history_of, read_alerts, read_history
@@ -55,7 +56,7 @@ class Feed:
             self.produce(*partitions)
             return until()
 
-        wait_for(look)
+        wait_until(look, "the alerts to change", 120, 0.1)
 
     def alerts(self) -> dict[str, Alert]:
         """Return how each alert that was sent stood last."""
@@ -95,12 +96,12 @@ def test_each_alert_of_a_realtime_run(kafka: Kafka, topic: Callable[..., str], t
         for worker in stalled:
             os.kill(worker, signal.SIGSTOP)
         feed.produce(0, 1, count=300)
-        wait_for(feed.raised("lag", "no-step"))
+        wait_until(feed.raised("lag", "no-step"), "alerts of a stopped worker", 120, 0.1)
         for worker in stalled:
             os.kill(worker, signal.SIGCONT)
         kafka.stop()
         try:
-            wait_for(feed.raised("sink-errors"))
+            wait_until(feed.raised("sink-errors"), "the alert of a stopped broker", 120, 0.1)
         finally:
             kafka.start()
         feed.go_on(feed.all_resolved, 0, 1)

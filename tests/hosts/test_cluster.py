@@ -279,5 +279,5 @@ def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], sec
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for the run on the cluster"
         time.sleep(0.05)

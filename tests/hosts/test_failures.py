@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import Queue
@@ -17,6 +16,7 @@ from tests.contracts.stores import PostgresStore, SqliteStore, Store
 from tests.hosts.answers import assert_epochs, assert_same
 from tests.hosts.runs import Runner, Scene, read
 from tests.hosts.spend import Files, Topic, event, events, spend
+from tests.waiting import join, wait_until
 
 from windrow.core.changelog import StepOutput
 from windrow.errors import SetupError, SinkError, SinkUnavailableError, SourceError
@@ -171,9 +171,7 @@ def test_a_step_that_spark_has_noted_and_the_tables_do_not_have(
 
     def written(sink: object, epoch: int, rows: object) -> None:
         if epoch == 2 and failures:
-            deadline = time.monotonic() + 60
-            while not noted.exists():
-                assert time.monotonic() < deadline
+            wait_until(noted.exists, "Spark's note of the step")
             raise failures.pop()
         write(sink, epoch, rows)
 
@@ -206,9 +204,7 @@ def test_a_step_whose_commit_is_not_acknowledged_is_told(
         write(sink, epoch, rows)
         if epoch in lost:
             lost.remove(epoch)
-            deadline = time.monotonic() + 60
-            while not (commits / str(epoch)).exists():
-                assert time.monotonic() < deadline
+            wait_until((commits / str(epoch)).exists, "Spark's note of the step")
             msg = "the test's own"
             raise SinkUnavailableError(msg)
 
@@ -255,7 +251,7 @@ def test_a_run_in_a_thread_of_its_own(files: Files, store: Store, tmp_path: Path
         pass
     stop()
     assert ended.get(timeout=240) == "asked"
-    thread.join(60)
+    join(thread)
     assert_same(store, pipeline)
     assert_epochs(store)
 

@@ -88,7 +88,7 @@ def test_it_gives_up_with_an_error_that_is_not_retried_again() -> None:
 def wait_for_failure(following: Following, match: str) -> WindrowError:
     deadline = time.monotonic() + SECONDS
     while (found := failure(following)) is None:
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, f"waited for the failure {match}"
     assert str(found) == match
     return found
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -20,6 +18,7 @@ from tests.hosts.runs import Runner
 from tests.hosts.spend import event, events, spend
 from tests.hosts.test_history import STEP
 from tests.hosts.test_kafka import write_transactions
+from tests.waiting import wait_until
 
 from windrow.errors import SourceError, SourceUnavailableError
 from windrow.hosts import group_offsets
@@ -193,13 +192,6 @@ class Commits:
         monkeypatch.setattr(ConsumerGroup, "commit", commit)
 
 
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 def test_no_step_waits_and_the_newest_offsets_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commits = Commits(monkeypatch)
     commits.waits.clear()
@@ -207,7 +199,7 @@ def test_no_step_waits_and_the_newest_offsets_win(tmp_path: Path, monkeypatch: p
     with GroupOffsets(as_graph(pipeline_of(KafkaSource("h:1", "spend", group="lag"), tmp_path)), pytest.fail) as groups:
         report = groups.committing(lambda one: seen.append(one.epoch))
         report(step(0))
-        until(lambda: commits.tries)
+        wait_until(lambda: commits.tries, "a commit")
         for epoch in range(1, 100):
             report(step(epoch))
         assert seen == list(range(100))
@@ -226,10 +218,11 @@ def test_what_failed_is_tried_again_and_warned_of_once(tmp_path: Path, monkeypat
             commits.fails = True
             before = commits.tries
             report(step(outages))
-            until(lambda before=before: commits.tries > before + 3)  # type: ignore[misc]
+            wait_until(lambda before=before: commits.tries > before + 3, "retries", pause=0.001)  # type: ignore[misc]
             commits.fails = False
             # and what is not new is committed again now and then, so that the broker does not forget it
-            until(lambda outages=outages: commits.found[-2:] == [{0: outages}] * 2)  # type: ignore[misc]
+            repeated = [{0: outages}] * 2
+            wait_until(lambda repeated=repeated: commits.found[-2:] == repeated, "a commit", pause=0.001)  # type: ignore[misc]
             assert len(warnings) == outages
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.test_progress import REPORT
+from tests.waiting import wait_until
 
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys
@@ -165,12 +165,9 @@ def test_a_run_that_waits_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "progress.sqlite"
     with writer(path) as history:
         history.on_ready()
-        deadline = time.monotonic() + 30
-        while not path.is_file() or not read_runs(path):
-            assert time.monotonic() < deadline
+        wait_until(lambda: path.is_file() and read_runs(path), "the record of the run")
         first = read_runs(path)[0].seen
-        while read_runs(path)[0].seen == first:
-            assert time.monotonic() < deadline
+        wait_until(lambda: read_runs(path)[0].seen != first, "a later sign of the run")
     assert read_history(path) == []
 
 

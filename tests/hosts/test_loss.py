@@ -56,7 +56,7 @@ def make_anew(kafka: Kafka, topic: str, partitions: int = 3) -> None:
         try:
             return kafka.create_topic(topic, partitions)
         except KafkaException:  # it is being deleted yet
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, f"waited for the broker to delete {topic}"
 
 
 def journal(store: Store, pipeline: Pipeline) -> list[dict[str, Any]]:

@@ -33,6 +33,7 @@ from tests.hosts.realtime_jobs import (
     window_pipeline,
     written,
 )
+from tests.waiting import join, wait_until
 
 import windrow as wr
 from windrow.api.load import open_pipeline
@@ -87,7 +88,7 @@ def turn_until_read(run: PartitionRun, end: int) -> None:
     """Go through the loop of a partition until it is at an offset."""
     deadline = time.monotonic() + 60
     while run.position < end:
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, f"read to {run.position} of {end}"
         run.turn()
 
 
@@ -275,7 +276,7 @@ def test_a_key_that_is_no_entry_is_reported_with_its_place_and_stops_nothing(
         watch.look()
         return len(warnings) == 2
 
-    wait_for(is_reported)
+    wait_until(is_reported, "a report")
     assert warnings[1].startswith(place % 2)
     run.close()
     serve(jobs, until_read(jobs, ends_of(pipeline)))
@@ -329,7 +330,7 @@ def test_latency_waits_for_a_transaction_that_is_ending(
     end = Timer(1, producer.commit_transaction if is_committed else producer.abort_transaction)
     end.start()
     result = CliRunner().invoke(main, ["latency", changes, "--servers", kafka.servers, "--json"])
-    end.join()
+    join(end)
     assert json.loads(result.stdout)["records"] == int(is_committed)
 
 
@@ -368,11 +369,11 @@ def test_spark_runs_it_and_starts_a_worker_again(kafka: Kafka, topic: Callable[.
     command += ["--master", "local[2]"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         try:
-            wait_for(lambda: committed.offsets() == ends_of(pipeline))
+            wait_until(lambda: committed.offsets() == ends_of(pipeline), "the end of the topic", 120, 0.1)
             for worker in workers(run.pid):
                 os.kill(worker, signal.SIGKILL)
             feed(kafka, source, 200, 200, partitions=2)
-            wait_for(lambda: committed.offsets() == ends_of(pipeline))
+            wait_until(lambda: committed.offsets() == ends_of(pipeline), "the end of the topic", 120, 0.1)
             going_on, stopped, ended = (windrow(one, str(file)) for one in ("status", "stop", "status"))
             out, _ = run.communicate(timeout=60)
         finally:
@@ -392,14 +393,6 @@ def windrow(command: str, file: str) -> Any:  # noqa: ANN401 - plain JSON
     result = CliRunner().invoke(main, [command, file, "--json"])
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
-
-
-def wait_for(is_true: Callable[[], bool]) -> None:
-    """Wait for a condition; fail after two minutes."""
-    deadline = time.monotonic() + 120
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def workers(pid: int) -> list[int]:

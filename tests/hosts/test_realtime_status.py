@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import KafkaError, KafkaException
 from tests.hosts.realtime_jobs import ends_of, feed, open_jobs, until_read, window_pipeline
+from tests.waiting import join, wait_until
 
 from windrow.api.printing import to_yaml
 from windrow.cli import main
@@ -71,11 +72,11 @@ def test_stop_ends_a_run_with_its_transactions_finished(kafka: Kafka, pipeline: 
     running.start()
     try:
         done = until_read(open_jobs(pipeline), ends_of(pipeline), turns=100_000)
-        while not done():
-            assert running.is_alive()
+        wait_until(lambda: not running.is_alive() or done(), "the end of the topic")
+        assert running.is_alive()
         stopped = invoke("stop", pipeline, tmp_path, "--json")
     finally:
-        running.join(60)
+        join(running)
     assert json.loads(stopped.stdout)["offsets"] == {str(number): at for number, at in ends_of(pipeline).items()}
     # the request was to that run: the next one goes on
     with StopRequests(pipeline, "second") as requests:

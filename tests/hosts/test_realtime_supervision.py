@@ -133,7 +133,7 @@ def test_a_partition_that_is_being_opened_holds_up_no_other() -> None:
     waits, others = Event(), Job(lambda _: None)
 
     def slow() -> Job:
-        waits.wait()
+        assert waits.wait(60), "waited for the other partition"
         return slow_job
 
     slow_job = Job(lambda _: None)

@@ -282,13 +282,11 @@ def test_a_killed_process(
     target = KafkaSource(kafka.servers, topic(2))
     (tmp_path / "spend.yaml").write_text(PIPELINE % sink.url)
     arguments = ["relay", "spend.yaml", f"kafka://{kafka.servers}/{target.topic}", "--every", "10ms"]
-    pause = threading.Event()
     for size in (30_000, 20_000, 10_000):
         fill(model, size)
         with WindrowProcess(arguments, tmp_path) as process:
             before = query(sink, "SELECT count(*) FROM spend_outbox")
-            while query(sink, "SELECT count(*) FROM spend_outbox") == before:
-                pause.wait(0.001)
+            process.wait_until(lambda before=before: query(sink, "SELECT count(*) FROM spend_outbox") != before)  # type: ignore[misc]
             process.kill()
     assert query(sink, "SELECT count(*) FROM windrow_relays") == [(1,)]
     empty(sink, target)

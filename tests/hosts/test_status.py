@@ -62,7 +62,7 @@ def test_a_run_has_a_state(record: RunRecord | None, state: str) -> None:
 
 def test_a_process_that_is_gone_was_killed() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
+    gone.wait(60)
     assert RunStatus.of(replace(RUNNING, pid=gone.pid), steps({}), NOW).state == "killed"
 
 

@@ -8,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 
+from tests.waiting import join
+
 
 @dataclass(frozen=True)
 class Post:
@@ -56,4 +58,4 @@ class Receiver:
         self._over.set()
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join()
+        join(self._thread)

@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from tests.contracts.child import Halting
 from tests.contracts.steps import DAY, RUN, change, pipeline, step
 from tests.contracts.test_sink_follows import CLOCK_ROWS, JOURNAL, NEXT
+from tests.waiting import join
 
 import windrow as wr
 from windrow.api.pipeline_file import read_document
@@ -349,7 +350,7 @@ class _joined:  # noqa: N801 - a context
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        self._thread.join()
+        join(self._thread)
 
 
 SECOND = """\

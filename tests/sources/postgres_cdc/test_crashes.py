@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sources.postgres_cdc.conftest import Change, Shop
+from tests.waiting import join
 
 from windrow.sources.postgres_cdc import server, stream
 from windrow.sources.postgres_cdc.stream import ChangeStream, FollowState
@@ -180,7 +181,7 @@ def test_a_snapshot_among_writers_is_consistent_with_the_stream(shop: Shop) -> N
     finally:
         stop.set()
         for thread in threads:
-            thread.join()
+            join(thread)
     shop.follow().update()
     assert len(shop.changes()) > 10
     assert shop.replica() == shop.table()

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from tests.servers.postgres import Postgres
 from tests.sources.postgres_cdc.conftest import Shop
+from tests.waiting import join
 
 from windrow.core.decode.debezium import UNAVAILABLE
 from windrow.errors import InputError, RecordsLostError, SourceError, SourceUnavailableError, WindrowError
@@ -43,7 +44,7 @@ def following(table: FollowedTable) -> Iterator[Callable[[Callable[[], bool]], N
     def wait(condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 30
         while not condition():
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, "waited 30 s for the table to be followed"
             if failures:
                 raise failures[0]
             time.sleep(0.01)
@@ -54,7 +55,7 @@ def following(table: FollowedTable) -> Iterator[Callable[[Callable[[], bool]], N
         yield wait
     finally:
         stop.set()
-        thread.join(30)
+        join(thread)
 
 
 def test_a_table_is_copied_once_and_then_followed(shop: Shop) -> None:
