@@ -183,7 +183,7 @@ UNBOUNDED |= {name for name in OPERATORS if "of tables" in name or name.startswi
 """Their keys stay, or their windows are longer than the log."""
 
 
-def graph_of(name: str, key_groups: int = 3) -> Graph:
+def graph_of(name: str, key_groups: int = 2) -> Graph:
     sink = SinkNode("to_made", "made", SqliteSink("unused.db", "made"))
     source = ORDERS if name.endswith(OVER_ELEMENTS) else SOURCE
     return Graph("graph", (source, *OPERATORS[name], sink), key_groups)
@@ -259,7 +259,16 @@ class Run:
         self.outputs.append(StepOutput.concat(one.by_sink["to_made"] for one in groups))
 
 
-@pytest.fixture(params=OPERATORS)
+ALIKE = {
+    "salted without a key", "hopping without a key", "session without a key", "global without a key", "lookup of few",
+    "over a lookup, broadcast", "lookup in order, broadcast", "over windows without a key", "hopping without copies",
+    "global without copies", "process without copies", "hopping over elements", "global over elements",
+    "process over elements", "early over elements",
+}  # fmt: skip
+"""Each of them has two others that are like it in parts; only `make test-long` runs it."""
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.long if name in ALIKE else ()) for name in OPERATORS])
 def name(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found
@@ -273,24 +282,24 @@ def whole(name: str) -> tuple[dict[Any, Any], Counter[str], Counter[str]]:
     return table, late, dead
 
 
-@pytest.mark.parametrize("size", [5, 40])
+@pytest.mark.parametrize("size", [12, pytest.param(2, marks=pytest.mark.long)])
 def test_any_cut_gives_the_same(name: str, size: int) -> None:
     assert Run(graph_of(name)).play(LOG, size).end() == whole(name)
 
 
 def test_any_order_of_partitions_gives_the_same(name: str) -> None:
-    assert Run(graph_of(name)).play(LOG, 20, order=(2, 0, 1)).end() == whole(name)
+    assert Run(graph_of(name)).play(LOG, 30, order=(2, 0, 1)).end() == whole(name)
 
 
-@pytest.mark.parametrize("at", [1, 50])
+@pytest.mark.parametrize("at", [pytest.param(1, marks=pytest.mark.long), 50])
 def test_a_host_that_resumes_from_the_states_gives_the_same(name: str, at: int) -> None:
-    run = Run(graph_of(name)).play(LOG[:at], 13)
-    assert run.move(run.graph, run.host.states).play(LOG[at:], 17).end() == whole(name)
+    run = Run(graph_of(name)).play(LOG[:at], 26)
+    assert run.move(run.graph, run.host.states).play(LOG[at:], 25).end() == whole(name)
 
 
-@pytest.mark.parametrize("key_groups", [1, 5])
+@pytest.mark.parametrize("key_groups", [pytest.param(1, marks=pytest.mark.long), 5])
 def test_other_key_groups_give_the_same(name: str, key_groups: int) -> None:
-    run = Run(graph_of(name)).play(LOG[:50], 13)
+    run = Run(graph_of(name)).play(LOG[:50], 26)
     other = graph_of(name, key_groups)
     changes = {
         node.name: StateChange(
@@ -299,7 +308,7 @@ def test_other_key_groups_give_the_same(name: str, key_groups: int) -> None:
         )
         for node in other.keyed
     }
-    assert run.move(other, migrate(other, changes, run.host.states)).play(LOG[50:], 17).end() == whole(name)
+    assert run.move(other, migrate(other, changes, run.host.states)).play(LOG[50:], 25).end() == whole(name)
 
 
 def test_state_is_freed_when_the_watermark_is_far(name: str) -> None:

@@ -43,7 +43,7 @@ MAIN = Pipeline(
     aggregates=(Aggregate("total", Sum("amount")), Aggregate("events", Count())),
     emit=Emit(lateness=10 * MINUTE),
     sink=SqliteSink("spend.db", "spend"),
-    key_groups=4,
+    key_groups=2,
 )
 
 

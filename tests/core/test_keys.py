@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from windrow.core.duckdb_sql import connect
 from windrow.core.keys import key_groups, place_groups
@@ -65,6 +66,7 @@ def test_parts_of_a_key_do_not_run_into_each_other() -> None:
     assert len(set(key_groups(DUCK, keys, 1 << 15).tolist())) == 2
 
 
+@examples(40)
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=50), st.integers(1, 300))
 def test_a_key_has_one_group_whatever_stands_around_it(names: list[str], groups: int) -> None:
     together = key_groups(DUCK, pa.table({"k": pa.array(names, pa.string())}), groups).tolist()

@@ -11,6 +11,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, main, raw, record
+from tests.examples import examples
 
 from windrow.api.pipeline_file import read_document
 from windrow.core.histogram import Histogram
@@ -73,6 +74,7 @@ def expected(times: Sequence[int]) -> Histogram:
     return Histogram.of(np.array(behind, dtype=np.int64) * MINUTE)
 
 
+@examples(25)
 @given(minutes, minutes, watermarks, st.integers(1, 4))
 def test_lateness_is_behind_the_clock_whatever_the_delay_and_the_cut(
     one: list[int], two: list[int], watermark: Watermark, cuts: int

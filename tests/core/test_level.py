@@ -87,7 +87,7 @@ def rows(output: StepOutput) -> list[list[dict[str, Any]]]:
     return [sorted(table.to_pylist(), key=repr) for table in tables]
 
 
-@examples(20)
+@examples(8)
 @given(st.lists(NODES, min_size=1, max_size=3), STEPS)
 def test_each_node_gives_what_it_gives_alone(nodes: list[Pipeline], steps: list[list[tuple[int, bytes]]]) -> None:
     together, alone = Run(graph(*nodes)), [Run(one) for one in nodes]

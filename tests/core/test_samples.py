@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, main, raw, record
+from tests.examples import examples
 
 from windrow.core.samples import SAMPLE, RecordSample, least, limit, places_below, ranks
 from windrow.core.schema import MICROS
@@ -69,6 +70,7 @@ def test_verdicts_are_those_of_the_operator(window: object, expected: list[str],
     assert [one.event_time // MINUTE for one in sorted(together.samples, key=lambda one: one.offset)] == MINUTES
 
 
+@examples(40)
 @given(st.lists(st.integers(0, 3_000), min_size=1, max_size=4), st.integers(1, 5))
 def test_a_sample_does_not_depend_on_how_records_are_cut(sizes: list[int], cuts: int) -> None:
     whole = [

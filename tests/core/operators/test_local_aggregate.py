@@ -74,7 +74,7 @@ def test_every_step_is_the_same_however_keys_are_spread(
     aggregates = (Aggregate("total", Sum("amount")), Aggregate("last", Last("amount")))
     plain = main(key=key, window=window, emit=emit, aggregates=aggregates, time=EventTime("t", Delay(2 * MINUTE)))
     expected = play(plain, steps, emit.at_end)
-    actual = play(replace(plain, salt=salt), steps, emit.at_end)
+    actual = play(replace(plain, salt=salt, key_groups=4), steps, emit.at_end)
     assert [by_key(rows(output)) for output in actual] == [by_key(rows(output)) for output in expected]
 
 
@@ -91,7 +91,7 @@ def by_key(tables: list[list[dict[str, object]]]) -> list[list[dict[str, object]
 def test_a_hot_key_is_in_as_many_groups_as_its_salt(key: tuple[str, ...]) -> None:
     log = raw(0, 0, *(record("hot", 1) for _ in range(300)))
     for salt, groups in ((1, 1), (3, 3)):
-        packets = Ingest(main(key=key, salt=salt)).run(log.to_batches())
+        packets = Ingest(main(key=key, salt=salt, key_groups=4)).run(log.to_batches())
         assert len({packet.key_group for packet in packets if isinstance(packet.message, Records)}) == groups
 
 
@@ -101,7 +101,7 @@ def test_records_after_an_end_of_the_input_revise_what_it_fired(
     window: Tumbling | Hopping, *, punctuated: bool
 ) -> None:
     for salt in (1, 4):
-        pipeline = main(window=window, salt=salt)
+        pipeline = main(window=window, salt=salt, key_groups=4)
         if punctuated:
             # its watermarks may be far behind
             decode = Decode((*MAIN.decode.fields, Field("mark", TimestampType("micros"))))

@@ -71,25 +71,29 @@ DIGITS: tuple[Function, ...] = (
 MONEY = DecimalType(9, 2)
 
 
+TYPES: dict[str, tuple[DataType, DataType, tuple[Function, ...]]] = {
+    "digits": (MONEY, DecimalType(19, 2), DIGITS),
+    "places": (MONEY, DecimalType(14, 4), PLACES),
+    "whole": (LongType(), DecimalType(19, 0), WHOLE),
+    "whole to places": (LongType(), DecimalType(23, 4), PLACES),
+}
+WINDOWS: dict[str, tuple[Window, Records | None]] = {
+    "tumbling": (Tumbling(5 * MINUTE), None),
+    "early": (Tumbling(5 * MINUTE), Records(2)),
+    "hopping": (Hopping(10 * MINUTE, 5 * MINUTE), None),
+    "session": (Session(5 * MINUTE), None),
+}
+EACH_ONCE = set(zip(TYPES, WINDOWS, strict=True))
+"""What the default tests run: each change of a type and each window once."""
+
+
 @pytest.mark.parametrize(
-    ("window", "early"),
+    ("there", "here", "functions", "window", "early"),
     [
-        (Tumbling(5 * MINUTE), None),
-        (Tumbling(5 * MINUTE), Records(2)),
-        (Hopping(10 * MINUTE, 5 * MINUTE), None),
-        (Session(5 * MINUTE), None),
+        pytest.param(*types, *windows, id=f"{one}-{two}", marks=() if (one, two) in EACH_ONCE else pytest.mark.long)
+        for one, types in TYPES.items()
+        for two, windows in WINDOWS.items()
     ],
-    ids=["tumbling", "early", "hopping", "session"],
-)
-@pytest.mark.parametrize(
-    ("there", "here", "functions"),
-    [
-        (MONEY, DecimalType(19, 2), DIGITS),
-        (MONEY, DecimalType(14, 4), PLACES),
-        (LongType(), DecimalType(19, 0), WHOLE),
-        (LongType(), DecimalType(23, 4), PLACES),
-    ],
-    ids=["digits", "places", "whole", "whole to places"],
 )
 def test_each_aggregate_is_taken_over(
     there: DataType, here: DataType, functions: tuple[Function, ...], window: Window, early: Records | None

@@ -102,7 +102,7 @@ def search(examples: int, most_records: int) -> None:
 
 
 def test_later_steps_are_those_of_the_new_types() -> None:
-    search(scaled(8), most_records=16)
+    search(scaled(4), most_records=16)
 
 
 @pytest.mark.long

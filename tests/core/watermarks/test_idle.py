@@ -119,7 +119,7 @@ def the_log_and_the_journal_give_the_same_answers(case: Case) -> None:
 
 
 def test_the_log_and_the_journal_give_the_same_answers() -> None:
-    examples(10)(given(cases())(the_log_and_the_journal_give_the_same_answers))()
+    examples(5)(given(cases())(the_log_and_the_journal_give_the_same_answers))()
 
 
 def where_it_stands_a_replay_fires_what_the_run_has_fired(case: Case) -> None:
@@ -136,7 +136,7 @@ def where_it_stands_a_replay_fires_what_the_run_has_fired(case: Case) -> None:
 
 
 def test_where_it_stands_a_replay_fires_what_the_run_has_fired() -> None:
-    examples(10)(given(cases())(where_it_stands_a_replay_fires_what_the_run_has_fired))()
+    examples(5)(given(cases())(where_it_stands_a_replay_fires_what_the_run_has_fired))()
 
 
 @pytest.mark.long
@@ -149,7 +149,7 @@ def test_the_log_and_the_journal_give_the_same_answers_in_many_cases() -> None:
     settings(max_examples=1000)(given(cases())(the_log_and_the_journal_give_the_same_answers))()
 
 
-@examples(30)
+@examples(15)
 @given(cases())
 def test_every_record_is_judged_by_the_same_watermark(case: Case) -> None:
     told = Clocked(case.pipeline, case.partitions)

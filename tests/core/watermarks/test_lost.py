@@ -35,7 +35,7 @@ def fed(clocked: Clocked, values: list[tuple[int, bytes]], chance: random.Random
     delay=st.sampled_from([Delay(MINUTE), Adaptive(0.5, MINUTE, 40 * MINUTE)]),
     chance=st.randoms(use_true_random=False),
 )
-@examples(40)
+@examples(15)
 def test_what_is_there_and_the_journal_say_where_the_watermark_is(
     begins: str, delay: Watermark, chance: random.Random
 ) -> None:

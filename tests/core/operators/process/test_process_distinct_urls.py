@@ -10,6 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.outputs import play
+from tests.examples import examples
 
 import windrow as wr
 from windrow.core.changelog import StepOutput
@@ -64,6 +65,7 @@ clicks = st.lists(
 )
 
 
+@examples(40)
 @given(clicks, st.sets(st.integers(1, 29)))
 def test_the_numbers_are_those_of_the_log_in_every_cut(log: list[Click], cuts: set[int]) -> None:
     places = [0, *sorted(cut for cut in cuts if cut < len(log)), len(log)]

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.core.operators.process.test_process import Step, at, by_user, count, pipeline, played
 from tests.core.pipelines import MINUTE, raw, record
+from tests.examples import examples
 
 from windrow.core.changelog import StepOutput
 from windrow.core.state.keyed import MAX_BUCKET_KEYS
@@ -298,6 +299,7 @@ def test_the_changelog_of_a_partition_is_the_same_in_every_cut(
     assert _sorted(parts.late) == _sorted(whole.late)
 
 
+@examples(40)
 @given(events, st.permutations(range(25)), st.sets(st.integers(0, 25)))
 def test_in_event_time_order_several_partitions_give_one_answer_too(
     log: list[tuple[int, str, int, int]], shuffle: list[int], cuts: set[int]
@@ -313,6 +315,7 @@ def test_in_event_time_order_several_partitions_give_one_answer_too(
     assert _sorted(parts.late) == _sorted(whole.late)
 
 
+@examples(40)
 @given(events, st.sets(st.integers(0, 25)))
 def test_the_table_is_the_fold_of_the_changelog(log: list[tuple[int, str, int, int]], cuts: set[int]) -> None:
     changes = played(BUSY, _cut([(p, record(user, m, n)) for p, user, m, n in log], cuts)).changes

@@ -31,9 +31,23 @@ LATE = st.builds(record, st.sampled_from("AB"), st.sampled_from([1, 2, 6, 31]), 
 STEPS = st.lists(st.lists(st.tuples(st.integers(0, 1), LATE), max_size=12), max_size=3)
 
 
-@pytest.mark.parametrize("mode", ["retract", "accumulate", "discard"])
+EARLY: dict[str, Trigger | None] = {
+    "watermark": None,
+    "count": Records(2),
+    "python": When(lambda pane: pane.since == 2),
+}
+MODES: tuple[Mode, ...] = ("retract", "accumulate", "discard")
+EACH_ONCE = set(zip(MODES, EARLY, strict=True))
+"""What the default tests run: each mode and each trigger once."""
+
+
 @pytest.mark.parametrize(
-    "early", [None, Records(2), When(lambda pane: pane.since == 2)], ids=["watermark", "count", "python"]
+    ("mode", "early"),
+    [
+        pytest.param(mode, trigger, id=f"{mode}-{name}", marks=() if (mode, name) in EACH_ONCE else pytest.mark.long)
+        for mode in MODES
+        for name, trigger in EARLY.items()
+    ],
 )
 @examples(4)
 @given(steps=STEPS)

@@ -163,7 +163,7 @@ def functions(draw: st.DrawFn, of: list[Function]) -> tuple[list[Function], list
     return drawn, draw(st.lists(st.none() | st.sampled_from(conditions), max_size=3))
 
 
-@examples(60)
+@examples(20)
 @given(data=st.data(), is_changelog=st.booleans(), size=st.integers(0, 40), seed=st.integers(0, 2**32))
 def test_accumulators_give_what_all_rows_do(data: st.DataObject, *, is_changelog: bool, size: int, seed: int) -> None:
     given_ = data.draw(functions(INVERTIBLE if is_changelog else MERGED))

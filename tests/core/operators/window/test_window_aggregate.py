@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.outputs import play
 from tests.core.pipelines import MAIN, MINUTE, main, raw, record
+from tests.examples import examples
 
 from windrow.core.changelog import StepOutput
 from windrow.core.schema import RAW
@@ -73,7 +74,7 @@ def test_the_end_is_journaled_with_the_offsets_at_which_it_took_effect() -> None
 
 def test_state_goes_when_no_record_can_reach_it() -> None:
     host = MemoryHost(MAIN, [0])
-    for minute in range(0, 600, 3):
+    for minute in range(0, 150, 3):
         host.step(raw(0, minute // 3, record(f"u{minute % 7}", minute), record("u1", minute - 9)))
     sizes = [len(state._blobs) for state in host.states]  # noqa: SLF001 - the state is the point
     # 10 minutes of lateness and 1 of delay: never more than the windows of the last 20 minutes
@@ -112,8 +113,8 @@ def test_a_step_without_records_changes_nothing() -> None:
     assert rows(host.step(RAW.empty_table())) == []
 
 
-@pytest.mark.parametrize("amount", [1, -1])
-@given(amounts=st.lists(st.integers(0, 10**12 - 1), min_size=1, max_size=8))
+@examples(50)
+@given(amount=st.sampled_from([1, -1]), amounts=st.lists(st.integers(0, 10**12 - 1), min_size=1, max_size=8))
 def test_the_mean_is_exact_and_rounds_half_away_from_zero(amount: int, amounts: list[int]) -> None:
     cents = [amount * value for value in amounts]
     lines = [(0, b'{"user":"A","t":0,"amount":"%s"}' % str(Decimal(cent) / 100).encode()) for cent in cents]
@@ -158,7 +159,7 @@ def test_a_key_that_is_a_time_has_one_group_in_every_time_zone(monkeypatch: pyte
         "print(key_groups(connect(), t, 1000).tolist())"
     )
     found = set()
-    for zone in ("UTC", "America/New_York", "Asia/Kolkata"):
+    for zone in ("America/New_York", "Asia/Kolkata"):
         monkeypatch.setenv("TZ", zone)
         found.add(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout)
     assert len(found) == 1

@@ -203,7 +203,7 @@ PLAIN: st.SearchStrategy[Trigger] = st.sampled_from(
 )
 
 
-@examples(20, suppress_health_check=list(HealthCheck))
+@examples(8, suppress_health_check=list(HealthCheck))
 @given(PLAIN, EVENTS, st.sampled_from(["retract", "discard"]))
 def test_what_sql_follows_and_what_python_follows_say_the_same(trigger: Trigger, events: Any, mode: Mode) -> None:  # noqa: ANN401
     # a part that never says so keeps a trigger from SQL and changes nothing
