@@ -45,7 +45,7 @@ def test_what_is_printed_reads_back(pipeline: Pipeline) -> None:
     assert eval(to_python(pipeline), {"wr": wr}) == pipeline  # noqa: S307 its own print-out
 
 
-@examples(25)
+@examples(15)
 @given(VALID)
 def test_text_and_chart_hold_every_name(pipeline: Pipeline) -> None:
     text, chart = to_text(pipeline), to_mermaid(pipeline)
@@ -97,7 +97,7 @@ NODES = st.recursive(
 )
 
 
-@examples(25)
+@examples(15)
 @given(VALID, st.sampled_from(SECTIONS), NODES)
 def test_any_section_is_read_or_refused(pipeline: Pipeline, section: str, node: object) -> None:
     text = yaml.safe_dump(to_dict(pipeline) | {section: node}, sort_keys=False, allow_unicode=True)
@@ -115,7 +115,7 @@ def test_types_read_back(type_: DataType, optional: bool) -> None:  # noqa: FBT0
     assert parse_field_type(field.type_text) == (type_, optional)
 
 
-@examples(50)
+@examples(25)
 @given(ARRAYS, st.booleans(), st.sampled_from([None, "line"]))
 def test_arrays_of_a_graph_read_back(items: ArrayType, outer: bool, position: str | None) -> None:  # noqa: FBT001 - drawn
     fields = (Field("t", TimestampType("millis")), Field("items", items, optional=outer))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from windrow.core.schema import MICROS
 from windrow.errors import InputError
@@ -76,6 +77,7 @@ def date(alert: Alert) -> str:
     return datetime.fromtimestamp(alert.time // 1_000_000, UTC).date().isoformat()
 
 
+@examples(40)
 @given(ALERTS, ALERTS, LABEL_LISTS, st.integers(0, 5))
 def test_a_comparison_counts_sets(old: Alerts, new: Alerts, labels: list[Alert] | None, limit: int) -> None:
     given_labels = None if labels is None else label_table(labels)

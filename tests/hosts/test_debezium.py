@@ -30,6 +30,7 @@ from windrow.testing.servers.kafka import Kafka
 T0 = 1_767_225_600_000
 PIPELINE = """
 name: shop
+key_groups: 2
 sources:
   customers:
     source: SOURCE
@@ -186,7 +187,7 @@ def applied(outputs: Sequence[Mapping[str, Any]], sink: str, names: Sequence[str
 
 
 @given(st.integers(0, 2**32), st.integers(0, 40), st.lists(st.integers(1, 8), min_size=1))
-@examples(10)
+@examples(6)
 def test_tables_are_the_rows_of_the_database_in_any_cut(seed: int, count: int, sizes: list[int]) -> None:
     database = Database(Random(seed))
     logs = {

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.test_progress import REPORT
+from tests.examples import examples
 from tests.waiting import wait_until
 
 from windrow.core.histogram import Histogram
@@ -234,6 +235,7 @@ reports = st.builds(
 )
 
 
+@examples(40)
 @given(reports)
 def test_a_report_survives_json(report: StepReport) -> None:
     assert StepReport.of_plain(json.loads(json.dumps(report.plain()))) == report
@@ -245,6 +247,7 @@ def test_the_windows_of_older_versions_are_not_known() -> None:
     assert StepReport.of_plain(plain).windows is None
 
 
+@examples(40)
 @given(reports, reports, reports)
 def test_adding_reports_is_associative(one: StepReport, two: StepReport, three: StepReport) -> None:
     left, right = (one + two) + three, one + (two + three)

@@ -16,6 +16,7 @@ from windrow.errors import InputError, SetupError
 from windrow.hosts.pack import pack_environment
 
 
+@pytest.mark.long
 def test_an_environment_runs_where_it_is_unpacked(tmp_path: Path) -> None:
     environment, there = tmp_path / "environment", tmp_path / "there"
     make_environment(environment)

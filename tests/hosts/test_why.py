@@ -193,7 +193,7 @@ cases = st.builds(Case, logs, st.sampled_from(sorted(EMITS)), st.sampled_from([N
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-@examples(25)
+@examples(8)
 @given(cases)
 def test_the_records_make_the_row(window: str, case: Case) -> None:
     with tempfile.TemporaryDirectory() as made:
@@ -239,7 +239,7 @@ def test_the_records_make_the_row(window: str, case: Case) -> None:
         assert case.is_unique or seen <= late
 
 
-@examples(25)
+@examples(8)
 @given(logs)
 def test_a_row_of_a_table_is_explained(log: Log) -> None:
     with tempfile.TemporaryDirectory() as made:

@@ -79,7 +79,7 @@ def compare(case: Case) -> None:
     assert rows(by_key) == rows(broadcast)
 
 
-@examples(25)
+@examples(6)
 @given(cases(*STARTS))
 def test_a_broadcast_table_gives_what_it_gives_by_key(case: Case) -> None:
     compare(case)
@@ -92,7 +92,7 @@ def test_many_broadcast_tables(case: Case) -> None:
     compare(case)
 
 
-@examples(20)
+@examples(5)
 @given(cases(*STARTS), st.integers(0, 40), st.integers(1, 5), st.tuples(st.booleans(), st.booleans()))
 def test_a_run_can_resume_with_other_key_groups_and_another_broadcast(
     case: Case, at: int, key_groups: int, broadcast: tuple[bool, bool]

@@ -86,7 +86,7 @@ def changelog(run: Run) -> list[dict[str, Any]]:
     return sorted(run.changes("counts"), key=lambda row: repr(group_of(row, node)))
 
 
-@examples(40)
+@examples(8)
 @given(cases())
 def test_panes_after_a_count_are_the_same_in_every_cut(case: Case) -> None:
     found = []

@@ -66,7 +66,7 @@ def reports(pipeline: Pipeline, steps: Sequence[pa.Table]) -> list[StepReport]:
 
 
 @given(cases(), TICKS, TICKS, TICKS, TICKS)
-@examples(100)
+@examples(20)
 def test_what_is_predicted_is_what_a_run_counts(
     case: Case, recorded: int, delay: int, recorded_lateness: int, lateness: int
 ) -> None:
@@ -95,7 +95,7 @@ def test_what_is_predicted_is_what_a_run_counts(
 
 
 @given(cases(), st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from([0.0, 0.1]))
-@examples(30)
+@examples(6)
 def test_a_run_with_what_was_chosen_meets_the_goals(case: Case, late: float, expired: float) -> None:
     steps = tables(case)
     pipeline = with_policy(case, 0, 0)

@@ -584,7 +584,7 @@ def compare(case: Case) -> None:
             assert by_group[0] == by_group[1], node.name
 
 
-@examples(50)
+@examples(12)
 @given(cases())
 def test_tables_and_panes_are_the_oracles_in_every_cut(case: Case) -> None:
     compare(case)
@@ -610,7 +610,7 @@ def compare_clocked(case: Case) -> None:
                     assert on_time == oracle.on_time(node.name), node.name
 
 
-@examples(12)
+@examples(4)
 @given(clocked_cases())
 def test_idle_partitions_and_other_watermarks_and_their_replay(case: Case) -> None:
     compare_clocked(case)
@@ -631,7 +631,7 @@ def part(case: Case, number: int) -> Case:
     return Case(replace(case.graph, nodes=nodes), records, own[0], (cuts[0], cuts[1]), case.ticks, own[1])
 
 
-@examples(20)
+@examples(6)
 @given(clocked_cases("other"))
 def test_a_source_does_not_hold_back_what_does_not_depend_on_it(case: Case) -> None:
     parts = [part(case, number) for number in (0, 1)]
@@ -645,7 +645,7 @@ def test_a_source_does_not_hold_back_what_does_not_depend_on_it(case: Case) -> N
             run.end()
 
 
-@examples(30)
+@examples(8)
 @given(cases(*FLAT))
 def test_elements_are_the_oracles_in_every_cut(case: Case) -> None:
     compare(case)
@@ -685,7 +685,7 @@ def resumed_runs(case: Case, at: int, other: Graph | None = None) -> tuple[Run, 
     return straight, resumed
 
 
-@examples(30)
+@examples(8)
 @given(cases(), st.integers(0, 30))
 def test_a_run_that_resumes_with_other_key_groups_gives_the_same(case: Case, at: int) -> None:
     straight, resumed = resumed_runs(case, at)
@@ -694,7 +694,7 @@ def test_a_run_that_resumes_with_other_key_groups_gives_the_same(case: Case, at:
         assert found[0] == found[1], node.name
 
 
-@examples(30)
+@examples(8)
 @given(cases())
 def test_no_state_is_left_when_the_watermark_is_far(case: Case) -> None:
     assume(not any(isinstance(node, TableNode) for node in case.graph.nodes))  # it keeps its rows

@@ -367,7 +367,7 @@ def journals(draw: st.DrawFn, case: Case, rules: Sequence[Rule] = RULES) -> Rule
     return RulesJournal(tuple(versions), tuple(changes))
 
 
-@examples(30)
+@examples(15)
 @given(st.data())
 def test_records_are_judged_by_what_was_in_force_when_they_were_read(data: st.DataObject) -> None:
     case = data.draw(cases())
@@ -405,7 +405,7 @@ class Loop:
         self.host.change_lists(self.journal.change("blocked", entries, self.position))
 
 
-@examples(40)
+@examples(20)
 @given(st.data())
 def test_recovery_from_any_dump_is_the_undisturbed_run(data: st.DataObject) -> None:
     """The list moves before polls; a run restores a dump, and reads to the committed offset in other polls."""
@@ -437,14 +437,14 @@ def test_recovery_from_any_dump_is_the_undisturbed_run(data: st.DataObject) -> N
     assert again.journal.rows == loop.journal.rows
 
 
-@examples(60)
+@examples(20)
 @given(cases())
 def test_the_changelog_is_the_oracles_in_each_cut(case: Case) -> None:
     for cut in ([], *case.cuts):
         assert_answer(case, run(case, cut))
 
 
-@examples(20)
+@examples(10)
 @given(cases(), st.integers(0, 8), st.sampled_from([1, 2, 5]))
 def test_other_key_groups_go_on_with_the_same_changelog(case: Case, after: int, key_groups: int) -> None:
     host = MemoryHost(case.pipeline, range(2))
@@ -461,7 +461,7 @@ def test_other_key_groups_go_on_with_the_same_changelog(case: Case, after: int, 
     assert_answer(moved, Found.of(outputs))
 
 
-@examples(40)
+@examples(12)
 @given(cases(), st.integers(1, 20), st.sampled_from([0, 2, 6, 40]), st.sampled_from([1, 2, 5]))
 def test_what_expired_before_the_lateness_changed_stays_so(
     case: Case, after: int, minutes: int, key_groups: int
@@ -523,14 +523,14 @@ def around(micros: int) -> st.SearchStrategy[int]:
     return st.sampled_from([micros, micros + 1, micros - 1, micros + 1])
 
 
-@examples(150)
+@examples(30)
 @given(cases_at_the_edges())
 def test_what_rules_with_next_need_is_kept(case: Case) -> None:
     for cut in case.cuts:
         assert_answer(case, run(case, cut))
 
 
-@examples(25)
+@examples(10)
 @given(cases(), st.randoms(use_true_random=False))
 def test_alerts_that_stand_do_not_depend_on_the_order_of_records(case: Case, random: Random) -> None:
     rules = replace(case.pipeline.rules, unique="id", revise=True, lateness=10_000 * MINUTE)
@@ -561,7 +561,7 @@ TRAVEL = Rule(
 LATITUDES, LONGITUDES = st.floats(-90, 90), st.floats(-180, 180)
 
 
-@examples(30)
+@examples(15)
 @given(
     st.lists(st.tuples(LATITUDES, LONGITUDES), min_size=3, max_size=3),
     st.lists(st.integers(0, 300), min_size=3, max_size=3).map(sorted),

@@ -169,13 +169,13 @@ def compare(case: Case) -> None:
             assert changelog(runs[0], sink) == changelog(runs[1], sink), sink.name
 
 
-@examples(50)
+@examples(12)
 @given(cases())
 def test_tables_are_the_oracles_in_every_cut(case: Case) -> None:
     compare(case)
 
 
-@examples(50)
+@examples(12)
 @given(cases(most_ends=3))
 def test_tables_are_the_oracles_wherever_a_run_resumes_after_the_end_of_its_input(case: Case) -> None:
     compare(case)
@@ -217,7 +217,7 @@ def test_many_tables(case: Case) -> None:
     compare(case)
 
 
-@examples(25)
+@examples(10)
 @given(cases(), st.integers(0, 30))
 def test_a_run_that_resumes_with_other_key_groups_gives_the_same(case: Case, at: int) -> None:
     straight, resumed = resumed_runs(case, at)
@@ -225,7 +225,7 @@ def test_a_run_that_resumes_with_other_key_groups_gives_the_same(case: Case, at:
         assert changelog(straight, sink) == changelog(resumed, sink), sink.name
 
 
-@examples(4)
+@examples(3)
 @given(st.integers(0, 2**32), st.sampled_from(["table", "full", "many left"]))
 def test_state_is_bounded_by_the_rows_of_the_tables(seed: int, name: str) -> None:
     chance = Random(seed)

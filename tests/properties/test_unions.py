@@ -210,7 +210,7 @@ def compare(case: Case) -> None:
         assert late_output(runs[0], sink) == late_output(runs[1], sink), sink.name
 
 
-@examples(60)
+@examples(15)
 @given(cases())
 def test_unions_have_the_oracles_rows_in_every_cut(case: Case) -> None:
     compare(case)
@@ -223,7 +223,7 @@ def test_many_unions(case: Case) -> None:
     compare(case)
 
 
-@examples(20)
+@examples(6)
 @given(cases(), st.integers(0, 30))
 def test_a_run_that_resumes_with_other_key_groups_gives_the_same(case: Case, at: int) -> None:
     straight, resumed = resumed_runs(case, at)

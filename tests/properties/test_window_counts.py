@@ -57,13 +57,13 @@ def hold_to_one_count(case: Case) -> None:
         assert sum(counts.open) == 0
 
 
-@examples(15)
+@examples(8)
 @given(cases(most_records=20))
 def test_windows_are_counted_the_same_in_every_cut(case: Case) -> None:
     hold_to_one_count(case)
 
 
-@examples(25)
+@examples(10)
 @given(sessions())
 def test_sessions_are_counted_the_same_in_every_cut(case: Case) -> None:
     hold_to_one_count(case)
