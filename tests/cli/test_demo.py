@@ -72,7 +72,7 @@ def test_a_second_demo_replaces_the_first(tmp_path: Path) -> None:
 
 @pytest.mark.service
 def test_the_demo_shows_a_retraction(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["demo", "--events", "100000", "--folder", str(tmp_path), "--host", "memory"])
+    result = CliRunner().invoke(main, ["demo", "--events", "40000", "--folder", str(tmp_path), "--host", "memory"])
     assert result.exit_code == 0, result.output
     assert "Spark" not in result.stdout
     assert "A retraction: a late record replaced a row" in result.stdout

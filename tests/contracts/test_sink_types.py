@@ -81,7 +81,7 @@ rows = st.tuples(
 )
 
 
-@examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given_rows=st.lists(rows, unique_by=lambda row: row[:5], max_size=40))
 def test_values_come_back(store: Store, given_rows: list[tuple[Any, ...]]) -> None:
     model = model_of(store)
@@ -172,7 +172,7 @@ nulls = st.tuples(
 )
 
 
-@examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given_rows=st.lists(nulls, min_size=1, max_size=12))
 def test_nulls_come_back_as_nulls_and_empty_texts_as_texts(store: Store, given_rows: list[tuple[Any, ...]]) -> None:
     model = model_with_nulls(store)

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from tests.docs.pages import ROOT, blocks
+from tests.waiting import wait_until
 
 import windrow as wr
 from windrow.cli import main
@@ -103,6 +104,7 @@ def test_a_folder_gives_what_its_page_shows(folder: Path, tmp_path: Path, monkey
     assert next(answers, None) is None
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.service
 def test_alerts_come_and_stand_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,8 +114,14 @@ def test_alerts_come_and_stand_in_the_table(tmp_path: Path, monkeypatch: pytest.
         assert running.stdout is not None
         alerts = list(itertools.islice((line for line in running.stdout if re.match(r" *\d+ ms ", line)), 3))
         show = ["show", "fraud-demo/table.yaml", "--json", "--limit", "1000000"]
-        while not (shown := CliRunner().invoke(main, show)).output or shown.exit_code:
+
+        def is_shown() -> bool:
             assert running.poll() is None
+            shown = CliRunner().invoke(main, show)
+            return shown.exit_code == 0 and bool(shown.output)
+
+        wait_until(is_shown, "rows of the table", 240)
+        shown = CliRunner().invoke(main, show)
         running.send_signal(signal.SIGINT)
         rest = running.stdout.read()
     assert running.returncode == 0
@@ -143,6 +151,7 @@ def test_the_replica_is_the_table(database: str, tmp_path: Path, monkeypatch: py
     assert [(*key, Decimal(str(one))) for *key, one in spent] == spending
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.service
 def test_credits_are_deducted_once(tmp_path: Path) -> None:

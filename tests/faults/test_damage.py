@@ -82,6 +82,7 @@ def kept(trial: Trial) -> Kept:
     return Kept(trial.files, trial.folder)
 
 
+@pytest.mark.long
 def test_a_turned_bit_and_a_file_that_is_cut_off(kept: Kept, chance: Random, injected: Injected) -> None:
     spark = kept.runner.checkpoint / "spark"
     offsets = max((spark / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))

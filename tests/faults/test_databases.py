@@ -72,6 +72,7 @@ def test_postgresql_that_is_started_again(trial: Trial, postgres: Postgres, data
     assert_right(store, pipeline, trial)
 
 
+@pytest.mark.long
 def test_postgresql_that_stays_away(
     trial: Trial, postgres: Postgres, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def test_a_few(make_job: MakeJob, campaign: Campaign) -> None:
     campaign.survive(job, campaign.draw(job, [0, 2, 3]))
 
 
+@pytest.mark.long
 def test_a_few_with_joins_and_tables(make_job: MakeJob, campaign: Campaign) -> None:
     """One table is written, the others are not; one level has its state, the next has not; a step is not noted."""
     job, log = make_job("joins to SQLite")

@@ -77,6 +77,7 @@ class Feed:
         return any(one.read.get(0) and one.read.get(1) for one in steps)
 
 
+@pytest.mark.long
 @pytest.mark.service
 def test_each_alert_of_a_realtime_run(kafka: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
     feed = Feed(kafka, topic(2), tmp_path / "checkpoint", tmp_path / "alerts.jsonl")

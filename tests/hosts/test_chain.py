@@ -153,6 +153,7 @@ def test_as_a_batch(files: Files, tmp_path: Path, expected: dict[str, list[Any]]
     assert run("batch", files, tmp_path / "batch", 400) == expected
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_a_stream_that_is_stopped_before_it_notes_a_step(
     files: Files, runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]
@@ -195,7 +196,7 @@ def test_a_savepoint_has_the_state_of_all_levels(
     half = Files(tmp_path / "half" / "spend", 3)
     half.append(EVENTS[:800])
     graph = chain(half, tmp_path)
-    runner.bounded(held(graph), 300)
+    runner.bounded(held(graph), 400)
     sinks = open_sinks(graph)
     folder = take_savepoint(held(graph), sinks, runner.checkpoint, None, SparkOptions("local[*]"))
     sinks.close()
@@ -204,5 +205,5 @@ def test_a_savepoint_has_the_state_of_all_levels(
     assert {kind.partition("/")[0] for kind in report.kinds} == {"unique", "minutes", "hours", "halves"}
     assert min(report.windows, report.revisable, *(group.keys for group in report.groups)) > 0
     half.append(EVENTS[800:])
-    Runner(tmp_path / "other").bounded(chain(half, tmp_path, key_groups=3), 300, savepoint=folder)
+    Runner(tmp_path / "other").bounded(chain(half, tmp_path, key_groups=3), 700, savepoint=folder)
     assert tables(tmp_path) == expected

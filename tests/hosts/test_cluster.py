@@ -25,8 +25,7 @@ from windrow.hosts.pack import pack_environment
 from windrow.model import Pipeline, PostgresSink, SqliteSink, with_table
 from windrow.testing.servers.kafka import Kafka
 
-LOCAL = ("--master", "local[2]")
-EVENTS = 12_000
+EVENTS = 4_000
 
 
 @dataclass
@@ -59,11 +58,10 @@ class Job:
         return self.run("run", "--until-end", "--checkpoint", self.checkpoint, *self.options, *words)
 
     def here(self) -> Pipeline:
-        """Run the same on one machine, into other tables; return that pipeline."""
+        """Compute the same in the memory of one process, into other tables; return that pipeline."""
         table = f"{self.pipeline.sink.table}_here"
         other = replace(self, pipeline=replace(self.pipeline, sink=with_table(self.pipeline.sink, table)))
-        other.options, other.checkpoint = [*LOCAL], self.folder / "here"
-        other.bounded()
+        other.run("run", "--until-end", "--host", "memory")
         return other.pipeline
 
     def assert_same_as_here(self) -> None:

@@ -54,8 +54,7 @@ def rows(outputs: list[StepOutput]) -> list[dict[str, list[dict[str, object]]]]:
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("at_end", ["fire", "hold"])
-@pytest.mark.parametrize("cuts", [[5], [2, 0, 2, 1]])
+@pytest.mark.parametrize(("cuts", "at_end"), [([5], "hold"), ([2, 0, 2, 1], "fire")])
 def test_the_worked_example(cuts: list[int], at_end: str) -> None:
     log = iter([record(*event) for event in EVENTS])
     steps = [[next(log) for _ in range(size)] for size in cuts]

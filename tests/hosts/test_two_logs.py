@@ -63,6 +63,15 @@ only_united, only_joined, only_looked_up = (
 )
 
 
+def mostly(one: Case) -> pytest.MarkDecorator:
+    """Run a test that takes seconds on one case, on the others in `make test-long` alone."""
+    cases = [
+        pytest.param(case, id=case.name, marks=() if case is one else pytest.mark.long)
+        for case in (UNITED, JOINED, LOOKED_UP)
+    ]
+    return pytest.mark.parametrize("case", cases, indirect=True)
+
+
 @only_united
 def test_rows_name_their_log(whole: Path, expected: dict[str, list[Any]]) -> None:
     places = {(row[0], row[1]) for row in expected["all"]}
@@ -134,12 +143,14 @@ def test_in_memory_in_many_steps(case: Case, logs: Logs, tmp_path: Path, expecte
         assert found[name] == rows, name
 
 
+@mostly(UNITED)
 @pytest.mark.usefixtures("spark")
 def test_as_a_batch(case: Case, logs: Logs, tmp_path: Path, expected: dict[str, list[Any]]) -> None:
     fill(logs, case.values)
     assert case.run("batch", logs, tmp_path / "batch", 400) == expected
 
 
+@mostly(LOOKED_UP)
 @pytest.mark.usefixtures("spark")
 def test_a_stream_that_grows_and_is_stopped_before_it_notes_a_step(
     case: Case, logs: Logs, runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]
@@ -159,6 +170,7 @@ def test_a_stream_that_grows_and_is_stopped_before_it_notes_a_step(
     assert sum(runner.reports[-1].offsets.values()) == sum(map(len, case.values))
 
 
+@mostly(JOINED)
 @pytest.mark.usefixtures("spark")
 def test_a_savepoint_has_the_positions_and_the_state(
     case: Case, logs: Logs, runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]

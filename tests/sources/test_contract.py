@@ -114,6 +114,18 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], Log]
     return lambda partitions: Topic(kafka, topic(partitions))
 
 
+mostly_plain = pytest.mark.parametrize(
+    "make",
+    [
+        "log",
+        pytest.param("kafka", marks=pytest.mark.service),
+        *(pytest.param(name, marks=pytest.mark.long) for name in EMBEDDED if name != "log"),
+    ],
+    indirect=True,
+)
+"""For what Spark does with the steps of a log, whose records are other ones only in `make test-long`."""
+
+
 def numbers(first: int, last: int) -> list[bytes]:
     return [b'{"n": %d}' % n for n in range(first, last)]
 
@@ -157,6 +169,7 @@ def test_a_stream_reads_what_is_there_and_goes_on_from_its_checkpoint(
     assert records([step]) == {0: rows_of(log, 40, 41), 1: rows_of(log, 0, 2)}
 
 
+@mostly_plain
 def test_a_step_holds_at_most_so_many_records(make: Callable[[int], Log], spark: SparkSession, tmp_path: Path) -> None:
     log = make(3)
     log.append(0, numbers(0, 50))
@@ -167,6 +180,7 @@ def test_a_step_holds_at_most_so_many_records(make: Callable[[int], Log], spark:
     assert records(steps) == {0: rows_of(log, 0, 50), 1: rows_of(log, 0, 50)}
 
 
+@mostly_plain
 def test_a_partition_is_one_task_in_a_step(make: Callable[[int], Log], spark: SparkSession, tmp_path: Path) -> None:
     log = make(2)
     log.append(0, numbers(0, 20_000))
@@ -180,6 +194,7 @@ def test_a_partition_is_one_task_in_a_step(make: Callable[[int], Log], spark: Sp
     assert records([step])[0] == rows_of(log, 0, 20_000)
 
 
+@mostly_plain
 def test_a_partition_that_appears_while_it_runs_is_read(
     make: Callable[[int], Log], spark: SparkSession, tmp_path: Path
 ) -> None:
