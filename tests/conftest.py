@@ -98,7 +98,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A Kafka broker. A test that stops it starts it again."""
-    broker = Kafka(tmp_path_factory.mktemp("kafka"))
+    broker = Kafka(tmp_path_factory.mktemp("kafka"), is_short=True)
     try:
         broker.start()
         yield broker

@@ -45,13 +45,18 @@ log.message.timestamp.after.max.ms={_FOREVER}
 log.cleaner.backoff.ms=100
 log.segment.delete.delay.ms=0
 """
+_QUICK_START = "-XX:TieredStopAtLevel=1"
 
 
 class Kafka:
-    """A broker with its data in a folder; it keeps its port and its data from one start to the next."""
+    """A broker with its data in a folder; it keeps its port and its data from one start to the next.
 
-    def __init__(self, folder: Path) -> None:
+    `is_short` is for one that does little: its code is compiled for a quick start, not for throughput.
+    """
+
+    def __init__(self, folder: Path, *, is_short: bool = False) -> None:
         self._folder = folder.resolve()
+        self._options = ["-Xmx512m", *([_QUICK_START] if is_short else [])]
         self._port = free_port()
         self._properties = self._folder / "server.properties"
         self._process: ServerProcess | None = None
@@ -69,7 +74,7 @@ class Kafka:
         if not self._properties.exists():
             self._format()
         process = ServerProcess(
-            [*self._java("-Xmx512m"), "kafka.Kafka", str(self._properties)], self._folder / "kafka.log"
+            [*self._java(*self._options), "kafka.Kafka", str(self._properties)], self._folder / "kafka.log"
         )
         self._process = process
         process.wait_until(self._is_ready, _START_SECONDS)
@@ -147,7 +152,7 @@ class Kafka:
         part.write_text(text)
         ran = subprocess.run(  # noqa: S603 - Java, with arguments of our own
             [
-                *self._java("-XX:TieredStopAtLevel=1"),
+                *self._java(_QUICK_START),
                 "kafka.tools.StorageTool",
                 "format",
                 "--cluster-id",
@@ -167,6 +172,6 @@ class Kafka:
     def _settings(self) -> str:
         return _PROPERTIES.format(broker=self._port, controller=free_port(), logs=self._folder / "data")
 
-    def _java(self, option: str) -> list[str]:
+    def _java(self, *options: str) -> list[str]:
         jars = os.pathsep.join(str(jar) for jar in broker_jars())
-        return [str(java()), option, "-XX:+UseSerialGC", "-XX:-UsePerfData", "-cp", jars]
+        return [str(java()), *options, "-XX:+UseSerialGC", "-XX:-UsePerfData", "-cp", jars]
