@@ -107,7 +107,7 @@ def test_windows_are_counted_by_the_definition(
     window: Tumbling | Hopping, log: list[tuple[int, str]], size: int, salt: int
 ) -> None:
     steps = [log[at : at + size] for at in range(0, len(log), size)]
-    _, found = run(main(window=window, salt=salt), *steps)
+    _, found = run(main(window=window, salt=salt, key_groups=4), *steps)
     together = found[0]["user-spend"]
     for one in found[1:]:
         together += one["user-spend"]

@@ -83,7 +83,7 @@ HEALTHY = replace(
     hot_keys={"": HotKeys(100_000, {"ann": 1_000})},
 )
 RECORD = RunRecord("user-spend", "stream", "there", 1, T0, NOW - SECOND, lag=Lag(NOW - SECOND, {0: 0, 1: 0}))
-PIPELINE = main_pipeline(time=EventTime("t", Delay(1 * MINUTE), idle=MINUTE))
+PIPELINE = main_pipeline(time=EventTime("t", Delay(1 * MINUTE), idle=MINUTE), key_groups=4)
 
 
 def run_of(step: StepReport = HEALTHY, record: RunRecord | None = RECORD, **facts: Any) -> RunFacts:  # noqa: ANN401 - any of the facts
