@@ -21,12 +21,15 @@ import pytest
 from tests.dashboard.conftest import EVENTS, Served, serving
 from tests.hosts.test_history import STEP, T0
 
+from windrow.api.load import open_pipeline
 from windrow.dashboard.app import STATIC, _name
 from windrow.dashboard.tables import _EXPLAINING, TABLE_VIEWS
 from windrow.dashboard.views import HISTORY_VIEWS
 from windrow.dashboard.watch import WatchedRun
 from windrow.errors import SinkError, StoppedError
 from windrow.hosts.history import HistoryWriter, RunRecord, history_of
+from windrow.hosts.memory import MemoryRun
+from windrow.sinks import open_sinks
 
 TOKEN = "0123456789abcdef-of-a-test"  # noqa: S105 - of a test
 LETTERS = "windrow.dashboard.app.redrive_letters"
@@ -89,6 +92,7 @@ def test_an_answer_is_not_sent_again_while_it_is_true(served: Served) -> None:
         ("/api/overview?run=other", 400, "there is no run 'other' here: name one of user-spend"),
         ("/api/overview?span=2h", 400, "is none of 10m, 1h, all"),
         ("/api/lateness?delay=soon", 400, "soon"),
+        ("/api/lateness?delay=99999999999d", 400, "delay=99999999999d is longer than a hundred years (36500d)"),
         ("/api/dead?partition=x", 400, "is not the number of a partition"),
         ("/api/dead?partition=9999999999999999999", 400, "is not the number of a partition"),
         ("/api/dead?sink=x", 400, "the pipeline has no sink 'x': it has one sink, so leave this out"),
@@ -107,6 +111,14 @@ def test_a_database_that_fails_is_no_fault_of_the_asker(recorded: WatchedRun) ->
             answer, body = ask(served, "/api/late")
         assert (answer.status, json.loads(body)) == (503, {"error": {"message": "it is locked"}})
         assert twin(served, "late")["rows"]  # and is asked again
+
+
+def test_a_defect_is_said_as_json_too(recorded: WatchedRun) -> None:
+    with serving(recorded) as served:
+        with mock.patch("windrow.dashboard.watch.Watch.answer", side_effect=KeyError("column")):
+            answer, body = ask(served, "/api/late")
+        said = {"error": {"message": "this is a defect of windrow: KeyError: 'column'"}}
+        assert (answer.status, json.loads(body)) == (500, said)
 
 
 def test_a_step_is_told_at_once(tmp_path: Path) -> None:
@@ -250,7 +262,9 @@ def test_only_the_page_itself_redrives(recorded: WatchedRun, headers: dict[str, 
         ("[]", "not a JSON object"),
         ("{}", "choose a reason or a partition, or all"),
         ('{"all": 1}', "choose a reason or a partition, or all"),
-        ('{"partition": true}', "partition a number"),
+        ('{"partition": true}', "partition the number of one"),
+        ('{"partition": 99999999999999999999}', "partition the number of one"),
+        ('{"partition": -1}', "partition the number of one"),
         ('{"all": true}', "there is no checkpoint in"),
     ],
 )
@@ -306,7 +320,7 @@ def test_a_view_is_made_once_for_all_who_ask(recorded: WatchedRun) -> None:
         return view
 
     views = {name: counting(name, make) for name, make in HISTORY_VIEWS.items()}
-    with mock.patch("windrow.dashboard.app.HISTORY_VIEWS", views), serving(recorded) as served:
+    with mock.patch.dict("windrow.dashboard.app._VIEWS", views), serving(recorded) as served:
         for _ in range(10):
             twin(served, "overview")
             twin(served, "lateness", delay="1h")
@@ -327,8 +341,58 @@ def test_all_that_became_of_a_key_is_shown(served: Served) -> None:
     late = twin(served, "late")["rows"][0]
     other = json.loads(late["record"])["user_id"]
     assert late in twin(served, "key", **{"key.user_id": other})["late"]
+    # as a person types the time of a window
+    start = late["window_start"].removesuffix(":00Z").replace("T", " ")
+    assert late in twin(served, "key", **{"key.user_id": other, "window_start": start})["late"]
     answer, body = ask(served, "/api/key?key.user_id=a&window_start=noon")
     assert (answer.status, b"is a time, such as" in body) == (400, True)
+
+
+def ran(folder: Path, decode: str, key: str, *records: dict[str, object]) -> WatchedRun:
+    """A run by a key, in which the last of some records has expired."""
+    (folder / "log").mkdir()
+    made = ({**one, "at": seconds * 1_000} for one, seconds in zip(records, (0, 100, 0), strict=True))
+    (folder / "log" / "partition-0.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in made))
+    file = folder / "keyed.yaml"
+    file.write_text(f"""\
+name: keyed
+source: {{log: {{path: {folder}/log}}}}
+decode: {{{decode}, at: timestamp_millis}}
+time: {{field: at, delay: 0s}}
+key: [{key}]
+window: {{tumbling: 10s}}
+aggregate: {{events: count()}}
+sink: {{sqlite: {{path: {folder}/keyed.db, table: keyed}}}}
+""")
+    pipeline = open_pipeline(str(file)).runnable()
+    sinks = open_sinks(pipeline)
+    MemoryRun(pipeline, sinks, 10).run(lambda _: None)
+    sinks.close()
+    return WatchedRun(pipeline.name, folder / "no_checkpoint", pipeline, str(file))
+
+
+@pytest.mark.parametrize(
+    ("decode", "value", "asked"),
+    [
+        ("timestamp", "2026-01-01T10:00:00+01:00", "2026-01-01 09:00"),
+        ("long", 1_767_225_600_000, "1767225600000"),
+        ("boolean", True, "true"),
+        ("'decimal(12,2)'", "1.5", "1.50"),
+    ],
+)
+def test_expired_records_of_a_key_of_any_type_are_found(decode: str, value: object, asked: str, tmp_path: Path) -> None:
+    with serving(ran(tmp_path, f"of: {decode}", "of", *[{"of": value}] * 3)) as served:
+        (late,) = twin(served, "key", **{"key.of": asked})["late"]
+        assert late["offset"] == 2
+        assert twin(served, "key", **{"key.of": asked, "window_start": "1970-01-01 00:00:10"})["late"] == []
+
+
+def test_that_expired_records_lack_a_computed_key_is_said(tmp_path: Path) -> None:
+    user: dict[str, object] = {"user": "ann"}
+    with serving(ran(tmp_path, "user: string", '{letter: "user[1]"}', *[user] * 3)) as served:
+        found = twin(served, "key", **{"key.letter": "a"})
+    assert (found["rows"][0]["letter"], found["late"]) == ("a", [])
+    assert found["late_why_not"].startswith("expired records are kept without letter, so those of a key are not known")
 
 
 def test_a_row_is_explained_by_its_records(served: Served) -> None:

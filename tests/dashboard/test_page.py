@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -16,6 +17,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.dashboard.conftest import EVENTS, Served, serving
 
 from windrow.dashboard.watch import WatchedRun
+from windrow.hosts.history import HistoryWriter, RunRecord, history_of, read_history
 
 CHROMIUM = Path("/usr/bin/chromium")
 TOKEN = "0123456789abcdef-of-a-test"  # noqa: S105 - of a test
@@ -216,6 +218,47 @@ def test_the_keyboard_reaches_all_views(opened: Opened) -> None:
     expect(page).to_have_url(re.compile("view=lateness"))
     page.go_back()
     expect(page.locator("h1")).to_have_text("Overview")
+
+
+@pytest.mark.parametrize(
+    ("view", "selector"),
+    [("dead", ".chips button:nth-child(2)"), ("revisions", "th button"), ("key", "tbody tr:nth-child(3) button")],
+)
+def test_an_update_keeps_the_focus_and_what_is_scrolled_to(
+    opened: Opened, recorded: WatchedRun, tmp_path: Path, view: str, selector: str
+) -> None:
+    shutil.copytree(str(recorded.checkpoint), tmp_path, dirs_exist_ok=True)
+    other = opened.address
+    with serving(replace(recorded, checkpoint=tmp_path)) as live:
+        opened.address = live.address
+        user = twin(live, "revisions")["revisions"][0]["key"]["user_id"]
+        page = opened.show(view, f"&key.user_id={user}")
+        button, table = page.locator(selector).first, page.locator("#view .scroll").first
+        button.focus()
+        text, row = button.text_content(), button.locator("xpath=ancestor::tr").all_text_contents()
+        table.evaluate("one => { one.scrollTop = 90; }")
+        version = page.locator("body").get_attribute("data-version")
+        last = read_history(history_of(tmp_path), last=1)[0]
+        with HistoryWriter(history_of(tmp_path), RunRecord.here(recorded.name, "memory"), pytest.fail) as history:
+            history.on_step(replace(last, epoch=last.epoch + 1))
+        page.locator(f"body:not([data-version='{version}'])").wait_for()
+        focused = page.locator("#view :focus")
+        expect(focused).to_have_text(text or "")
+        assert focused.locator("xpath=ancestor::tr").all_text_contents() == row
+        assert table.evaluate("one => one.scrollTop") == 90
+        page.goto("about:blank")
+    assert opened.asked == {live.address.removeprefix("http://")}
+    opened.asked = {other.removeprefix("http://")}
+
+
+def test_long_keys_stay_on_their_card(opened: Opened, served: Served) -> None:
+    made = twin(served, "overview")
+    made["hot_keys"] = {"": {"k" * 500: 0.5, "": 0.25}}
+    page = opened.page
+    page.route(re.compile("/api/overview"), lambda route: route.fulfill(json=made))
+    opened.show("overview")
+    expect(page.locator("section", has_text="Hot keys")).to_contain_text("'' 25 %")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
 def test_colours_follow_the_system_or_the_choice(opened: Opened) -> None:

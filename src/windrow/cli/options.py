@@ -14,7 +14,7 @@ import click
 from windrow.errors import InputError, PipelineError
 from windrow.hosts.folders import Folder, folder_of
 from windrow.hosts.settings import SparkOptions
-from windrow.model import parse_duration, parse_time
+from windrow.model import MAX_DURATION, parse_duration, parse_time
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,9 +29,12 @@ class _Duration(click.ParamType[int]):
         if isinstance(value, int):
             return value
         try:
-            return parse_duration(value)
+            micros = parse_duration(value)
         except PipelineError as exc:
             self.fail(exc.message, param, ctx)
+        if micros > MAX_DURATION:
+            self.fail(f"{value!r} is longer than a hundred years (36500d)", param, ctx)
+        return micros
 
 
 DURATION = _Duration()

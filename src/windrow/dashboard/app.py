@@ -55,13 +55,14 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+_VIEWS: Final = {**HISTORY_VIEWS, **TABLE_VIEWS}
 _OPEN: Final = ("/login", "/static/")
 """Paths that need no token."""
 
 
 def create_app(runs: Sequence[WatchedRun], token: str | None = None) -> Starlette:
     """Return the application that shows runs, of which no two have the same name."""
-    pages = _Pages({run.name: Watch(run, {**HISTORY_VIEWS, **TABLE_VIEWS}) for run in runs}, token)
+    pages = _Pages({run.name: Watch(run, _VIEWS) for run in runs}, token)
     app = Starlette(
         routes=[
             Route("/", pages.page),
@@ -73,7 +74,7 @@ def create_app(runs: Sequence[WatchedRun], token: str | None = None) -> Starlett
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         middleware=[Middleware(_Guard, pages=pages)],
-        exception_handlers={WindrowError: _error},
+        exception_handlers={WindrowError: _error, Exception: _defect},
     )
     app.state.stopping = pages.stopping
     return app
@@ -137,7 +138,7 @@ class _Pages:
                     }
                     for one in seen
                 ],
-                "views": [*HISTORY_VIEWS, *TABLE_VIEWS],
+                "views": list(_VIEWS),
                 "can_write": self.token is not None,
             },
             headers={"Cache-Control": "no-store"},
@@ -147,13 +148,13 @@ class _Pages:
         """Return the JSON twin of a view; the same bytes for all until the history has changed."""
         watch = self._watch(request)
         name = request.path_params["view"]
+        if name not in _VIEWS:
+            return _refusal(404, f"there is no view {name!r}")
         query = {key: value for key, value in request.query_params.items() if key != "run"}
         leaving = asyncio.create_task(_left(request))
         try:
             is_left: Callable[[], bool] = lambda: leaving.done() or self.stopping.is_set()  # noqa: E731
             version, body = await run_sync(partial(watch.answer, name, query, is_left))
-        except KeyError:
-            return _refusal(404, f"there is no view {name!r}")
         finally:
             leaving.cancel()
         asked = hashlib.sha256(json.dumps([watch.run.name, name, query]).encode()).hexdigest()[:12]
@@ -293,6 +294,12 @@ async def _error(request: Request, exc: Exception) -> Response:
     """Answer an error of ours: the input's is the asker's, others are of a file or a server."""
     del request
     return _refusal(400 if isinstance(exc, InputError) else 503, str(exc))
+
+
+async def _defect(request: Request, exc: Exception) -> Response:
+    """Answer another error, so that the page can say that there was one; the server prints it with its trace."""
+    del request
+    return _refusal(500, f"this is a defect of windrow: {type(exc).__name__}: {exc}")
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -10,16 +10,19 @@ import json
 import shlex
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from windrow.dashboard.watch import LongView, Query, Seen, View, WatchedRun
 from windrow.errors import InputError
+from windrow.model import MAX_PARTITIONS, parse_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from windrow.sinks.database import Condition, Database
+    from windrow.sinks.database import Condition, Database, Value
     from windrow.sinks.tables import Layout, Table
 
 _ROWS: Final = 200
@@ -92,20 +95,31 @@ def dead(seen: Seen, query: Query) -> dict[str, Any]:
     """Return dead letters by reason, and the newest of them, of `reason` (its beginning) and `partition` if given."""
     sinks, name, database, tables = _sink(seen.run, query)
     where = _of_partition(query)
-    rows = list(_newest(database, tables.dead, _NEWEST, where, limit=None, columns=("reason",)))
-    reasons = Counter(row["reason"].partition(":")[0] for row in rows)
+    reasons = _reasons(database, tables.dead, where)
     start = query.get("reason", "")
-    shown = _newest(database, tables.dead, _NEWEST, where, limit=None if start else _ROWS)
-    chosen = [row for row in shown if row["reason"].startswith(start)][:_ROWS]
+    with closing(_newest(database, tables.dead, _NEWEST, where, limit=None if start else _ROWS, reason=start)) as rows:
+        chosen = list(islice(rows, _ROWS))
     return {
         "sinks": sinks,
         "sink": name,
         "table": tables.dead.name,
-        "total": len(rows),
+        "total": reasons.total(),
         "reasons": [{"reason": reason, "letters": number} for reason, number in reasons.most_common()],
         "rows": chosen,
         "redrive": _redrive_command(seen.run, query),
     }
+
+
+def _reasons(database: Database, table: Table, where: list[Condition]) -> Counter[str]:
+    """Count dead letters by the first word of their reason; there can be many, so no list of them is made."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - as above
+
+    found: Counter[str] = Counter()
+    for batch in _batches(database, table, ("offset",), where, columns=("partition", "offset", "reason")):
+        words = pc.list_element(pc.split_pattern(batch.column("reason"), ":", max_splits=1), 0)
+        for one in pc.value_counts(words).to_pylist():
+            found[one["values"]] += one["counts"]
+    return found
 
 
 def _redrive_command(run: WatchedRun, query: Query) -> dict[str, str | None]:
@@ -147,9 +161,11 @@ def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
     sinks, name, database, tables = _sink(seen.run, query)
     fields = _key_fields(seen.run, name)
     has_window = "window_start" in tables.result.columns
-    made = {"sinks": sinks, "sink": name, "table": tables.result.name, "fields": [one.name for one in fields]}
+    made: dict[str, Any] = {"sinks": sinks, "sink": name, "table": tables.result.name}
+    made |= {"fields": [one.name for one in fields], "has_window": has_window}
+    made |= {"rows": [], "changes": [], "late": [], "late_why_not": None}
     if not fields or any(f"key.{one.name}" not in query for one in fields):
-        return made | {"has_window": has_window, "rows": [], "changes": [], "late": []}
+        return made
     values = {one.name: read_value(one, query[f"key.{one.name}"]) for one in fields}
     where = [Condition(field, "=", value) for field, value in values.items()]
     start = query.get("window_start", "")
@@ -157,15 +173,31 @@ def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
         where.append(Condition("window_start", "=", read_value(tables.result.schema.field("window_start"), start)))
     rows = list(_newest(database, tables.result, tables.result.key, where, limit=_ROWS))
     changes = list(_newest(database, tables.changes, ("epoch", "seq"), where, limit=_CHANGES))
-    texts = {field: query[f"key.{field}"] for field in values}
-    late_rows = _newest(database, tables.late, ("offset", "partition"), [], limit=_LATE)
+    made |= {"rows": rows, "changes": changes[::-1]}
+    late_rows = list(_newest(database, tables.late, ("offset", "partition"), [], limit=_LATE))
+    records = [json.loads(row["record"]) for row in late_rows]
+    if missing := [field for field in values if any(field not in record for record in records)]:
+        why_not = f"expired records are kept without {', '.join(missing)}, so those of a key are not known here"
+        return made | {"late_why_not": f"{why_not}; Late records has all, and Why? those of a row"}
     expired = [
         row
-        for row in late_rows
-        if all(str(json.loads(row["record"]).get(field)) == text for field, text in texts.items())
-        and (not start or row["window_start"] == next((one["window_start"] for one in changes), start))
+        for row, record in zip(late_rows, records, strict=True)
+        if all(_is_value(field, record[field.name], values[field.name]) for field in fields)
+        and (not start or parse_time(row["window_start"]) == parse_time(start))
     ]
-    return made | {"has_window": has_window, "rows": rows, "changes": changes[::-1], "late": expired[:_ROWS]}
+    return made | {"late": expired[:_ROWS]}
+
+
+def _is_value(field: pa.Field, found: Any, value: Value) -> bool:  # noqa: ANN401 - JSON
+    """Return whether a value in the JSON of a record is one of a column."""
+    from windrow.sinks.database import read_value  # noqa: PLC0415 - as above
+
+    if found is None:
+        return False
+    try:
+        return read_value(field, str(found).lower() if isinstance(found, bool) else str(found)) == value
+    except InputError:
+        return False
 
 
 def why(seen: Seen, query: Query, is_stopped: Callable[[], bool]) -> dict[str, Any]:
@@ -225,8 +257,9 @@ def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]
     from windrow.hosts.redrive import Choice, redrivable, redrive  # noqa: PLC0415 - as above
 
     reason, partition = asked.get("reason") or "", asked.get("partition")
-    if not isinstance(reason, str) or not isinstance(partition, int | None) or isinstance(partition, bool):
-        msg = "reason is a text and partition a number"
+    is_partition = partition is None or (type(partition) is int and 0 <= partition < MAX_PARTITIONS)
+    if not isinstance(reason, str) or not is_partition:
+        msg = "reason is a text, and partition the number of one"
         raise InputError(msg)
     if not reason and partition is None and asked.get("all") is not True:
         msg = "choose a reason or a partition, or all"
@@ -276,26 +309,41 @@ def _newest(
     where: list[Condition],
     *,
     limit: int | None,
+    reason: str = "",
+) -> Generator[dict[str, Any]]:
+    """Yield rows as values of JSON, from the last of an order on; with `reason` those whose reason begins so."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - as above
+
+    from windrow.sinks.tables import plain_rows  # noqa: PLC0415 - as above
+
+    for batch in _batches(database, table, order, where, limit=limit):
+        kept = batch.filter(pc.starts_with(batch.column("reason"), reason)) if reason else batch
+        for row in plain_rows(kept):
+            yield dict(zip(kept.column_names, row, strict=True))
+
+
+def _batches(
+    database: Database,
+    table: Table,
+    order: tuple[str, ...],
+    where: list[Condition],
+    *,
+    limit: int | None = None,
     columns: tuple[str, ...] = (),
-) -> Iterator[dict[str, Any]]:
-    """Yield rows as values of JSON, from the last of an order on."""
+) -> Generator[pa.Table]:
+    """Yield rows of a snapshot, from the last of an order on, as they are read; of some `columns`, or of all."""
     from windrow.sinks.database import only_columns, present  # noqa: PLC0415 - as above
-    from windrow.sinks.tables import plain_rows  # noqa: PLC0415
 
     with database.snapshot() as snapshot:
         shown = present(snapshot, database, table)
         by = [name for name in order if name in shown.columns]
         if columns:
-            shown = only_columns(shown, [*columns, *(name for name in by if name not in columns)])
-        batches: list[pa.Table] = list(snapshot.rows(shown, by, where, descending=by, limit=limit))
-    for batch in batches:
-        for row in plain_rows(batch):
-            yield dict(zip(shown.columns, row, strict=True))
+            shown = only_columns(shown, columns)
+        yield from snapshot.rows(shown, by, where, descending=by, limit=limit)
 
 
 def _of_partition(query: Query) -> list[Condition]:
-    from windrow.model import MAX_PARTITIONS  # noqa: PLC0415 - as above
-    from windrow.sinks.database import Condition  # noqa: PLC0415
+    from windrow.sinks.database import Condition  # noqa: PLC0415 - as above
 
     text = query.get("partition", "")
     if not text:

@@ -23,6 +23,7 @@ from windrow.hosts.numbers import short_duration
 from windrow.hosts.reports import Lag, PartitionName, StepReport, counted
 from windrow.hosts.status import OVER, RunStatus, State, standing_since
 from windrow.model import (
+    MAX_DURATION,
     Global,
     Graph,
     Node,
@@ -351,6 +352,10 @@ def _what_if(seen: Seen, query: Query) -> dict[str, Any]:
 
     run = seen.run
     chosen = {name: parse_duration(query[name]) for name in ("delay", "lateness") if query.get(name)}
+    for name, micros in chosen.items():
+        if micros > MAX_DURATION:
+            msg = f"{name}={query[name]} is longer than a hundred years (36500d)"
+            raise InputError(msg)
     if run.pipeline is None or run.graph is None or seen.total is None:
         return {"what_if": None, "why_not": "name the pipeline's file on the command line to try other settings"}
     if not seen.total.lateness:

@@ -133,6 +133,7 @@ from windrow.model.rules import (
     TopicList,
 )
 from windrow.model.time import (
+    MAX_DURATION,
     Adaptive,
     Delay,
     DelayByPartition,
@@ -195,6 +196,7 @@ __all__ = [
     "DEFAULT_KEY_GROUPS",
     "DELETED",
     "LOG_TIME",
+    "MAX_DURATION",
     "MAX_PARTITIONS",
     "OFF",
     "OWN_GROUPS",

@@ -91,6 +91,8 @@ UNITS = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
+MAX_DURATION = 36_500 * UNITS["d"]
+"""A hundred years: no delay, window or span is longer."""
 _DURATION_PART = re.compile(r"([0-9]{1,18})(us|ms|s|m|h|d)")
 _DURATION = re.compile(rf"(?:{_DURATION_PART.pattern})+")
 

@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from windrow.api.checks.base import Finding, error, warning
-from windrow.api.checks.time import LONGEST
 from windrow.model import (
     COUNTING_ALERTS,
     DEFAULT_ALERTS,
+    MAX_DURATION,
     CheckpointLimit,
     KafkaSource,
     LagLimit,
@@ -71,7 +71,7 @@ def _limit(where: str, kind: str, value: Any) -> Iterator[Finding]:  # noqa: ANN
         least = _SHORTEST if kind == "span" else 1
         if value < least:
             yield error(where, f"{format_duration(value)} is too short: give at least {format_duration(least)}")
-        elif value > LONGEST:
+        elif value > MAX_DURATION:
             yield error(where, "is longer than a hundred years")
 
 

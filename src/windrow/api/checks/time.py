@@ -9,6 +9,7 @@ from windrow.api.checks.base import Finding, decoded_type, error, no_field, warn
 from windrow.expressions import View
 from windrow.model import (
     LOG_TIME,
+    MAX_DURATION,
     MAX_PARTITIONS,
     Adaptive,
     Delay,
@@ -64,10 +65,6 @@ def sent_field(pipeline: View) -> Iterator[Finding]:
         yield error(where, f"{name!r} is the event time itself; name the field that holds the time of sending")
 
 
-LONGEST = 36_500 * 86_400_000_000
-"""A hundred years, in microseconds."""
-
-
 def durations(pipeline: View) -> Iterator[Finding]:
     """Nothing is negative or longer than a hundred years, and idleness takes some time."""
     time = pipeline.time
@@ -95,7 +92,7 @@ def durations(pipeline: View) -> Iterator[Finding]:
 
 def too_long(where: str, micros: int) -> Iterator[Finding]:
     """Find a length of more than a hundred years."""
-    if micros > LONGEST:
+    if micros > MAX_DURATION:
         yield error(where, "is longer than a hundred years (36500d)")
 
 

@@ -89,7 +89,11 @@ export function lineChart(title, note, series, kind, options = {}) {
         tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
         cursor: { points: { size: 7 }, drag: { x: true, y: false } },
         scales: {
-          x: { time: true },
+          x: {
+            time: true,
+            // about a single time uPlot takes years
+            range: (u, low, high) => (u.data[0].length < 2 ? [u.data[0][0] - 30, u.data[0][0] + 30] : [low, high]),
+          },
           y: options.zero === false ? {} : { range: (u, low, high) => [Math.min(0, low || 0), (high || 1) * 1.08] },
         },
         axes: [

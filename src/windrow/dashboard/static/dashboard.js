@@ -1,7 +1,7 @@
 // The page of `windrow dashboard`. Each view draws what its JSON twin at /api/VIEW has, and nothing else; what is shown
 // (run, view, time span, filters, settings that are tried) stands in the address.
 
-import { $, el, rights, state, time } from "./elements.js";
+import { $, el, keepingPlace, rights, state, time } from "./elements.js";
 import { forget, repaint } from "./charts.js";
 import { HISTORY_VIEWS } from "./history_views.js";
 import { SVG_VIEWS } from "./svg_views.js";
@@ -54,7 +54,7 @@ export async function refresh() {
     if (mine !== asking) return;
     $("problem").hidden = true;
     say(over || data);
-    update(data);
+    keepingPlace($("view"), () => update(data));
     $("partial").hidden = !(data.partial && ["overview", "time", "lateness", "throughput"].includes(name));
     if (data.partial)
       $("partial").textContent =

@@ -19,6 +19,32 @@ export function filled(element, attributes, children) {
   element.append(...children.flat().filter((one) => one !== null && one !== undefined));
   return element;
 }
+/** Draw `root` anew, and keep the focus and what tables are scrolled to: what is drawn may replace them. */
+export function keepingPlace(root, draw) {
+  const regionOf = (element) => element.closest(".scroll");
+  const label = (region) => region && region.getAttribute("aria-label");
+  const place = (element) => {
+    const region = regionOf(element),
+      own = element === region ? "" : (element.dataset.key ?? element.textContent),
+      row = element === region ? null : element.closest("tr");
+    return JSON.stringify([element.tagName, own, label(region), row && row.textContent]);
+  };
+  const focused = root.contains(document.activeElement) ? document.activeElement : null,
+    from = focused && place(focused),
+    near = focused && label(regionOf(focused));
+  const scrolled = new Map(
+    [...root.querySelectorAll(".scroll")].map((one) => [label(one), [one.scrollLeft, one.scrollTop]]),
+  );
+  draw();
+  const regions = [...root.querySelectorAll(".scroll")];
+  for (const one of regions) if (scrolled.has(label(one))) [one.scrollLeft, one.scrollTop] = scrolled.get(label(one));
+  if (focused && !root.contains(focused)) {
+    const found =
+      [...root.querySelectorAll(focused.tagName)].find((one) => place(one) === from) ||
+      regions.find((one) => near && label(one) === near);
+    if (found) found.focus({ preventScroll: true });
+  }
+}
 export const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 export const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });

@@ -176,7 +176,7 @@ export const HISTORY_VIEWS = {
                   el(
                     "p",
                     {},
-                    hot.map(([node, key, part]) => `${node ? `${node}: ` : ""}${key} ${percent(part)}`).join(", "),
+                    hot.map(([node, key, part]) => `${node ? `${node}: ` : ""}${key || "''"} ${percent(part)}`).join(", "),
                   ),
                 ),
               ]

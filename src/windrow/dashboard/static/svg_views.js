@@ -148,7 +148,7 @@ export const SVG_VIEWS = {
                       ? "as now"
                       : `${duration(Math.abs(data.what_if.later_seconds))} ${data.what_if.later_seconds > 0 ? "later" : "earlier"}`,
                   ),
-                  "than with the pipeline's delay",
+                  data.what_if.later_seconds === 0 ? "with the pipeline's delay" : "than with the pipeline's delay",
                 ),
                 tile(
                   "State",

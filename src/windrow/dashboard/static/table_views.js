@@ -151,6 +151,7 @@ export const TABLE_VIEWS = {
               {
                 type: "button",
                 "aria-pressed": String(reason === chosen),
+                "data-key": reason,
                 onclick: () => {
                   state.put("reason", reason);
                   real.disabled = true;
@@ -331,7 +332,12 @@ export const TABLE_VIEWS = {
             data.changes,
             "No change",
           ),
-          part("Expired", "records of this key that no row counts", data.late, "None of its newest expired records"),
+          part(
+            "Expired",
+            "records of this key that no row counts",
+            data.late,
+            data.late_why_not || "None of its newest expired records",
+          ),
         );
       };
     },
