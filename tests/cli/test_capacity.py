@@ -162,6 +162,17 @@ def test_a_log_is_measured_and_a_small_sample_is_said() -> None:
     assert 10 <= few["load"]["sample"]["records"] <= 12
 
 
+def test_late_records_do_not_stretch_a_short_log() -> None:
+    Path("spend").mkdir()
+    start = 1_767_225_600_000
+    # 10 a second for 100 s, and of every fifty one is up to an hour and a half late
+    times = [start + number * 100 - (number * 5_400 if number % 50 == 0 else 0) for number in range(1_000)]
+    lines = [json.dumps({"user_id": f"u{time % 7}", "event_time": time, "amount": 1}) for time in times]
+    Path("spend/partition-0.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    (rate,) = plan("--log")["load"]["records_per_second"].values()
+    assert 9 < rate < 11
+
+
 def test_cores_that_key_groups_leave_idle_are_said() -> None:
     stated, said = ("--rate", "200000/s", "--keys", "10k", "--record-bytes", "120"), "key_groups: 1 is the limit"
     assert not any(said in note for note in plan(*stated)["notes"])

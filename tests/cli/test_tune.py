@@ -78,6 +78,14 @@ def test_a_goal_that_is_not_met_writes_nothing() -> None:
     assert Path("pipeline.yaml").read_text() == PIPELINE
 
 
+def test_a_log_without_records_meets_no_goal() -> None:
+    for file in Path("spend").iterdir():
+        file.write_text("")
+    result = tune("--log")
+    assert (result.exit_code, "nothing to change" in result.output) == (1, False)
+    assert "not met: there are no records to choose by" in result.output
+
+
 def test_what_meets_only_some_goals_is_not_written() -> None:
     result = tune("--log", "--late", "2%", "--expired", "0.01%", "--write")
     assert result.exit_code == 1

@@ -144,6 +144,8 @@ class Tuning:
     @property
     def problems(self) -> list[str]:
         """Why goals are not met."""
+        if not self.skipped and not any(one.records for one in self.delays):
+            return ["there are no records to choose by: run the pipeline, or let its log have some"]
         found = [*(one.problem for one in self.delays), *(one.problem for one in self.latenesses)]
         return [problem for problem in found if problem is not None]
 
