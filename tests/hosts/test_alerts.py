@@ -257,7 +257,7 @@ def test_a_dead_letter_for_a_new_reason_is_not_said_to_exceed_the_share() -> Non
     run.steps(1, dead=1, dead_reasons={"null: user": 1})
     assert run.message.startswith(
         "1 dead letter for a reason that this pipeline has not met before: null: user (1). All dead letters are 21 of "
-        "2,121 records since 2026-01-01 00:00:11Z (0.99%), within the limit of 5.00%. First see them by `windrow"
+        "2,121 records since 2026-01-01 00:00:11Z (0.99%; the limit is 5.00% in 20s). First see them by `windrow"
     )
     assert run.said[0].figures == {"share": 21 / 2121, "dead": 21, "reasons": {"null: user": 1}, "new": ["null: user"]}
 

@@ -23,7 +23,7 @@ from windrow.core.hot_keys import HotKeys
 from windrow.core.window_counts import WindowCounts
 from windrow.errors import InputError
 from windrow.hosts.history import HistoryWriter, RunRecord, history_of
-from windrow.hosts.reports import Fault, Lag, StepReport
+from windrow.hosts.reports import Fault, Lag, StepReport, now_micros
 from windrow.hosts.status import RunStatus, standing_since
 from windrow.model import as_graph
 
@@ -175,6 +175,27 @@ def test_the_command_says_it(tmp_path: Path) -> None:
     plain = json.loads(status(tmp_path, "main.yaml", "--json").stdout)
     assert (plain["state"], plain["behind"], plain["held_back_by"]) == ("ended", 3, [0])
     assert plain["since_start"]["events"] == 1
+
+
+def test_a_history_that_cannot_be_read_hides_no_other_run(tmp_path: Path) -> None:
+    write(tmp_path / ".windrow" / "good", steps({}))
+    (tmp_path / ".windrow" / "bad").mkdir()
+    (tmp_path / ".windrow" / "bad" / "progress.sqlite").write_text("no database, and long enough to be looked at")
+    said = status(tmp_path)
+    assert (said.returncode, said.stderr) == (1, "")
+    bad, good, *_ = said.stdout.splitlines()
+    assert bad.startswith("bad: .windrow/bad/progress.sqlite cannot be read (file is not a database)")
+    assert good.startswith("main: ended at ")
+    states = [(one["checkpoint"], one["state"]) for one in json.loads(status(tmp_path, "--json").stdout)["runs"]]
+    assert states == [(".windrow/bad", "unreadable"), (".windrow/good", "ended")]
+
+
+def test_what_keys_hold_moves_no_cursor(tmp_path: Path) -> None:
+    keys = HotKeys(100, {"\x1b[2Jred\n": 60, "": 40})
+    write(tmp_path / "there", [replace(BASE, hot_keys={"": keys}, committed=now_micros())])
+    said = status(tmp_path, "--checkpoint", "there").stdout
+    assert "  hot keys: \\x1b[2Jred\\n 60.0%, '' 40.0%\n" in said
+    assert said.replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize("option", [[], ["--json"]])

@@ -24,6 +24,7 @@ from windrow.cli.common import (
 from windrow.cli.options import STATE_FOLDER
 from windrow.errors import Place
 from windrow.hosts.folders import Folder
+from windrow.hosts.numbers import printable
 
 if TYPE_CHECKING:
     from windrow.hosts.doctor import Examined, Finding
@@ -135,7 +136,12 @@ def _together(findings: Sequence[Finding]) -> dict[tuple[str, tuple[str, ...]], 
 
 def _wrapped(text: str, first: str, others: str, width: int) -> list[str]:
     return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=others, break_long_words=False, break_on_hyphens=False
+        printable(text),
+        width,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 

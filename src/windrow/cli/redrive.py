@@ -12,6 +12,7 @@ from windrow.cli.common import DIFFERENT, OK, default_checkpoint, json_option, p
 from windrow.cli.options import STATE_FOLDER, TIME
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
+from windrow.hosts.numbers import printable
 from windrow.hosts.reports import counted
 from windrow.model import MAX_PARTITIONS
 
@@ -141,7 +142,7 @@ def _list(pipeline: Redrivable, file: str, *, as_json: bool) -> int:
     total = sum(one.letters for one in found)
     click.echo(f"{pipeline.name}: {counted(total, 'dead letter')}")
     for one in found:
-        click.echo(f"  {one.reason}: {one.letters:,}, {one.redriven:,} redriven; the first: {one.example}")
+        click.echo(printable(f"  {one.reason}: {one.letters:,}, {one.redriven:,} redriven; the first: {one.example}"))
     if late:
         click.echo(
             f"  {counted(late, 'row')} of late output: to count such records, increase emit.lateness and replay the log"
@@ -155,7 +156,8 @@ def _show(pipeline: Redrivable, letters: list[Letter], *, dry_run: bool) -> None
         click.echo(f"{pipeline.name}: no such dead letters")
         return
     for one in letters[:_MOST]:
-        click.echo(f"  partition {one.partition}, offset {one.offset} ({one.reason}): {_text(one, dry_run=dry_run)}")
+        text = f"  partition {one.partition}, offset {one.offset} ({one.reason}): {_text(one, dry_run=dry_run)}"
+        click.echo(printable(text))
     if len(letters) > _MOST:
         click.echo(f"  ... and {len(letters) - _MOST:,} more: --json shows all")
     counts = Counter(one.outcome for one in letters)

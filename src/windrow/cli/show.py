@@ -19,6 +19,7 @@ from windrow.cli.options import STATE_FOLDER, TIME
 from windrow.errors import InputError
 from windrow.expressions import View, sink_views
 from windrow.hosts.folders import Folder
+from windrow.hosts.numbers import printable
 from windrow.hosts.reports import counted
 from windrow.model import as_graph
 from windrow.sinks import open_database
@@ -233,8 +234,3 @@ def aligned(columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequ
             padding = " " * (width - cell_len(text))
             cells.append(padding + text if is_number else text + padding)
         yield "  ".join(cells).rstrip()
-
-
-def printable(text: str) -> str:
-    """Spell what would move the cursor: a line break as a backslash and an n."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

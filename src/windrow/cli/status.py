@@ -20,7 +20,7 @@ from windrow.cli.options import STATE_FOLDER
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
 from windrow.hosts.history import FILES, history_of
-from windrow.hosts.numbers import format_time, short_bytes, short_duration, short_number
+from windrow.hosts.numbers import format_time, printable, short_bytes, short_duration, short_number
 from windrow.hosts.reports import Alert, counted, now_micros
 from windrow.hosts.status import OVER, PartitionStatus, RunStatus, State, last_alerts
 from windrow.model import KafkaSource, Runnable, as_graph
@@ -79,12 +79,13 @@ def command(*, pipeline: str | None, host: str | None, checkpoint: Folder | None
         if as_json:
             print_json(plain)
         else:
-            click.echo("\n".join(lines))
+            click.echo("\n".join(map(printable, lines)))
         return code
     code = OK
     with suppress(KeyboardInterrupt), interruptible():
         while True:
             plain, lines, code = look()
+            lines = list(map(printable, lines))
             click.echo(json.dumps(plain, ensure_ascii=False) if as_json else _screen(lines))
             time.sleep(_WATCH_SECONDS)
     return code
@@ -112,13 +113,24 @@ def _streams(opened: OpenedPipeline | None, checkpoint: Folder | None) -> tuple[
     if not paths:
         msg = "no run has left a checkpoint in .windrow here: name the pipeline or its --checkpoint"
         raise InputError(msg)
-    several = [(path.parent.name, RunStatus.read(path, now_micros())) for path in paths]
     lines: list[str] = []
-    for name, one in several:
-        first, *others = _stream_lines(one, name)
-        lines += [first, f"  checkpoint .windrow/{name}", *others]
-    runs = [{"checkpoint": f".windrow/{name}", **one.plain()} for name, one in several]
-    return {"runs": runs}, lines, max(_code(one) for _, one in several)
+    runs: list[dict[str, Any]] = []
+    code = OK
+    for path in paths:
+        name = path.parent.name
+        of = f".windrow/{name}"
+        try:
+            found = RunStatus.read(path, now_micros())
+        except InputError as exc:  # the others can be shown all the same
+            lines.append(f"{name}: {exc.message}")
+            runs.append({"checkpoint": of, "state": "unreadable", "error": exc.message})
+            code = DIFFERENT
+            continue
+        first, *others = _stream_lines(found, name)
+        lines += [first, f"  checkpoint {of}", *others]
+        runs.append({"checkpoint": of, **found.plain()})
+        code = max(code, _code(found))
+    return {"runs": runs}, lines, code
 
 
 def _code(status: RunStatus) -> int:
@@ -148,7 +160,7 @@ def _stream_lines(status: RunStatus, name: str) -> Iterator[str]:
         yield from _total_lines(record.totals, only_offsets=last.only_offsets)
     yield from _state_lines(last)
     for node, shares in status.hot_keys.items():
-        hot = [f"{key} {share:.1%}" for key, share in shares.items() if share >= _HOT][:_NAMED]
+        hot = [f"{key or repr(key)} {share:.1%}" for key, share in shares.items() if share >= _HOT][:_NAMED]
         if hot:
             yield f"  hot keys{f' of {node}' if node else ''}: {', '.join(hot)}"
     yield from _table(status.partitions)

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from windrow.cli.common import OK, default_checkpoint
-from windrow.cli.show import aligned, printable
+from windrow.cli.show import aligned
 from windrow.hosts.folders import Folder
-from windrow.hosts.numbers import format_time, short_duration
+from windrow.hosts.numbers import format_time, printable, short_duration
 from windrow.hosts.reports import counted
 from windrow.hosts.row_replay import DEAD, RECORDS, ExplainedRecord
 from windrow.hosts.why import Explanation, explain_row
@@ -32,7 +32,7 @@ def explain(
         click.echo(json.dumps(found.plain(), ensure_ascii=False))
         return OK
     for line in _lines(found):
-        click.echo(line)
+        click.echo(printable(line))
     return OK
 
 

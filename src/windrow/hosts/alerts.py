@@ -405,8 +405,8 @@ class AlertEvaluator:
             shown = met
             what = (
                 f"{counted(sum(met.values()), 'dead letter')} for a reason that this pipeline has not met before: "
-                f"{_most(shown)}. All dead letters are {dead:,} {of} ({share:.2%}), within the limit of "
-                f"{limit.share:.2%}"
+                f"{_most(shown)}. All dead letters are {dead:,} {of} ({share:.2%}; the limit is {limit.share:.2%} in "
+                f"{format_duration(limit.span)})"
             )
         return _Found(
             min(new.values()) if new else now - limit.span,
@@ -478,14 +478,14 @@ class AlertEvaluator:
         since = min(self._read_at.values())
         silent = [name for name, at in self._read_at.items() if now - at >= span]
         named = silent or [min(self._read_at, key=self._read_at.__getitem__)]
-        noun = "partition" if len(named) == 1 else "partitions"
+        noun, producers = ("partition", "its producer is") if len(named) == 1 else ("partitions", "their producers are")
         which = ", ".join(map(str, named[:_NAMED])) + (
             f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
         )
         return _Found(
             since,
             f"no records have come from {noun} {which} for {duration(now - since)}, since {_time(since)}, while others "
-            "go on. First see whether the producer of it is alive, and how keys are divided among partitions",
+            f"go on. First see whether {producers} alive, and how keys are divided among partitions",
             {"partitions": named, "seconds": (now - since) / _SECOND},
         )
 

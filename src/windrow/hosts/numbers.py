@@ -1,4 +1,4 @@
-"""How numbers, durations and points in time are written for people."""
+"""How numbers, durations, points in time and texts of records are written for people."""
 
 from __future__ import annotations
 
@@ -58,3 +58,8 @@ def format_time(micros: int) -> str:
     point = _EPOCH + timedelta(microseconds=since)
     year = point.year + cycles * _CYCLE_YEARS
     return f"{'-' if year < 0 else ''}{abs(year):04}-{point:%m-%d %H:%M:%S}"
+
+
+def printable(text: str) -> str:
+    """Write a text of a record with what a terminal would act on spelled out: a line break as a backslash and an n."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
