@@ -32,7 +32,7 @@ from windrow.api.fluent.aggregates import (
     variance,
 )
 from windrow.api.fluent.alerts import alerts
-from windrow.api.fluent.connectors import file, kafka, kafka_sink, log, postgres, postgres_cdc, sqlite
+from windrow.api.fluent.connectors import delta, file, kafka, kafka_sink, log, parquet, postgres, postgres_cdc, sqlite
 from windrow.api.fluent.formats import avro, csv, protobuf, registry
 from windrow.api.fluent.graph import graph
 from windrow.api.fluent.process import list_state, map_state, value_state
@@ -87,6 +87,7 @@ __all__ = [
     "cumulate",
     "custom",
     "delay_by_partition",
+    "delta",
     "every",
     "every_count",
     "every_event_time",
@@ -112,6 +113,7 @@ __all__ = [
     "max_by",
     "min",
     "min_by",
+    "parquet",
     "postgres",
     "postgres_cdc",
     "protobuf",

@@ -41,6 +41,7 @@ from windrow.model import (
     Decode,
     Delay,
     DelayByPartition,
+    DeltaSink,
     Derive,
     DoubleType,
     Emit,
@@ -66,6 +67,7 @@ from windrow.model import (
     Min,
     MinBy,
     Mode,
+    ParquetSink,
     Pipeline,
     PostgresCdcSource,
     PostgresSink,
@@ -78,6 +80,7 @@ from windrow.model import (
     Repeat,
     Session,
     ShareLimit,
+    Sink,
     SpikeLimit,
     SqliteSink,
     Stddev,
@@ -315,16 +318,22 @@ SOURCES = st.one_of(
 
 
 @st.composite
-def sinks(draw: st.DrawFn, key: tuple[str, ...], emit: Emit) -> SqliteSink | PostgresSink:
+def sinks(draw: st.DrawFn, key: tuple[str, ...], emit: Emit) -> Sink:
     revision = ("revision",) if emit.mode == "discard" else ()
     chosen = draw(
         st.sampled_from([(), ("window_start", *key, *revision), (*key, *revision, "window_end", "window_start")])
     )
     changelog = draw(st.booleans())
-    if draw(st.booleans()):
-        return SqliteSink(draw(PATHS), draw(PLAIN), chosen, draw(st.sampled_from(["numeric", "text"])), changelog)
-    url = draw(st.sampled_from(["postgresql://", "postgres://me@h:1/db?sslmode=require", "postgresql:///x"]))
-    return PostgresSink(url, draw(PLAIN), chosen, changelog, draw(st.booleans()))
+    match draw(st.sampled_from(["sqlite", "postgres", "delta", "parquet"])):
+        case "sqlite":
+            return SqliteSink(draw(PATHS), draw(PLAIN), chosen, draw(st.sampled_from(["numeric", "text"])), changelog)
+        case "delta":
+            return DeltaSink(draw(PATHS), draw(PLAIN), chosen, changelog)
+        case "parquet":
+            return ParquetSink(draw(PATHS), draw(PLAIN))
+        case _:
+            url = draw(st.sampled_from(["postgresql://", "postgres://me@h:1/db?sslmode=require", "postgresql:///x"]))
+            return PostgresSink(url, draw(PLAIN), chosen, changelog, draw(st.booleans()))
 
 
 @st.composite

@@ -5,26 +5,41 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.contracts.stores import PostgresStore, SqliteStore, Store
+from hypothesis import is_hypothesis_test
+from tests.contracts.stores import AnyStore, DeltaStore, ParquetStore, PostgresStore, SqliteStore
 
 OUTBOX = "postgres with outbox"
 ALIKE = {f"test_{one}" for one in ("answers", "sink_follows", "sink_group", "sink_memory", "sink_types")}
 """Modules in which an outbox changes little; only `make test-long` runs them with one."""
 
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave an outbox to the long tests where it changes little."""
-    for item in items:
-        if isinstance(item, pytest.Function) and item.path.parent == Path(__file__).parent and item.path.stem in ALIKE:
-            callspec = getattr(item, "callspec", None)
-            if callspec is not None and callspec.params.get("store") == OUTBOX:
-                item.add_marker("long")
+DATABASES = ["sqlite", "postgres", OUTBOX]
+KINDS = {"Store": DATABASES, "TableStore": [*DATABASES, "delta"], "AnyStore": [*DATABASES, "delta", "parquet"]}
 
 
-@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.service) for name in ("postgres", OUTBOX))])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """Each database in turn, empty."""
-    if request.param == "sqlite":
-        return SqliteStore(tmp_path)
-    return PostgresStore(request.getfixturevalue("database"), outbox=request.param == OUTBOX)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a test each store of the kind that it wants."""
+    if "store" not in metafunc.fixturenames:
+        return
+    # each example of a property empties and opens five Delta tables, in as many commits
+    long = {"delta"} if is_hypothesis_test(metafunc.function) else set()
+    if Path(metafunc.module.__file__).stem in ALIKE:
+        long.add(OUTBOX)
+    params = []
+    for kind in KINDS[metafunc.function.__annotations__.get("store", "AnyStore")]:
+        marks = [pytest.mark.service] if kind in {"postgres", OUTBOX} else []
+        params.append(pytest.param(kind, marks=[*marks, *([pytest.mark.long] if kind in long else [])]))
+    metafunc.parametrize("store", params, indirect=True)
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> AnyStore:
+    """A store, empty."""
+    match request.param:
+        case "sqlite":
+            return SqliteStore(tmp_path)
+        case "delta":
+            return DeltaStore(tmp_path)
+        case "parquet":
+            return ParquetStore(tmp_path)
+        case kind:
+            return PostgresStore(request.getfixturevalue("database"), outbox=kind == OUTBOX)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sqlite3
 import subprocess
 from abc import ABC, abstractmethod
@@ -12,35 +14,108 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import psycopg
 import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
 from tests.contracts.steps import DAY, MINUTE, RUN, pipeline
 from tests.waiting import wait_until
 
 from windrow.core.changelog import StepOutput
 from windrow.expressions import View
-from windrow.model import Pipeline, PostgresSink, SqliteSink, TableSink
-from windrow.sinks.base import Run
+from windrow.model import DeltaSink, ParquetSink, Pipeline, PostgresSink, SqliteSink, TableSink
+from windrow.sinks.base import Run, Sink
+from windrow.sinks.delta import DeltaTables
+from windrow.sinks.parquet import ParquetFolder
 from windrow.sinks.postgres import PostgresTables
 from windrow.sinks.sqlite import SqliteTables
 from windrow.sinks.tables import EPOCHS, Layout, Table, layout
 
 Row = dict[str, Any]
+Settings = TableSink | ParquetSink
 
 
-class Store(ABC):
-    """A database with the sinks that write to it, and a reader of its own."""
+class AnyStore(ABC):
+    """Where sinks write tables, with a reader of its own."""
 
-    sees_runs = False
-    """Whether it knows that a sink is open, also between its steps."""
+    @abstractmethod
+    def settings(self, table: str = "spend") -> Settings:
+        """The model of a sink that writes there."""
+
+    @abstractmethod
+    def sink(self, *models: View) -> Sink:
+        """A sink of these models' tables."""
+
+    @abstractmethod
+    def read(self, table: Table, order: str = "") -> list[Row]:
+        """The rows of a table, with the values as Arrow would give them."""
+
+    @abstractmethod
+    def epochs(self, run: str = "run-1") -> list[int]:
+        """The committed epochs of a run."""
+
+    @abstractmethod
+    def drop(self, table: str) -> None:
+        """Remove a table, as a user might."""
+
+    @abstractmethod
+    def owners(self) -> dict[str, str]:
+        """The run that each result table belongs to."""
+
+    @abstractmethod
+    def give_away(self, run: str) -> None:
+        """Say that the table belongs to another run of the pipeline."""
+
+    def unlock(self, sink: Sink) -> None:  # noqa: B027 - few have a lock
+        """Take the lock from an open sink by which it keeps other runs away, as if the database had lost it."""
+
+    def holds(self, value: Decimal) -> bool:  # noqa: ARG002 - all of them
+        """Whether the store's decimals keep that value."""
+        return True
+
+    def is_cleared(self, model: View) -> bool:
+        """Whether there are no rows of the pipeline."""
+        return all(not self.read(table) for table in self.tables(model).own)
+
+    def kill_within_commit(self, child: Callable[[], subprocess.Popen[str]]) -> None:
+        """Start a child that commits epoch 1, and kill -9 it within that."""
+        # The child stops, and says so, when it is asked for the last part of its step.
+        with child() as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "writing\n"
+            process.kill()
+
+    def model(self, **changed: Any) -> Pipeline:  # noqa: ANN401 - any part of a pipeline
+        """The plain pipeline into this store, with parts of it changed."""
+        return pipeline(changed.pop("sink", None) or self.settings(), **changed)
+
+    def tables(self, model: View) -> Layout:
+        """The tables of a pipeline."""
+        return layout(model, model.sink)
+
+    def result(self, model: View) -> list[Row]:
+        """The rows of the result table."""
+        return self.read(self.tables(model).result, "window_start, 3")
+
+    def changes(self, model: View) -> list[Row]:
+        """The rows of the changelog, in order."""
+        return self.read(self.tables(model).changes, "epoch, seq")
+
+
+class TableStore(AnyStore):
+    """Where sinks write tables of results."""
 
     @abstractmethod
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> TableSink:
         """The model of a sink that writes there."""
 
-    @abstractmethod
-    def sink(self, *models: View) -> SqliteTables | PostgresTables:
-        """A sink of these models' tables."""
+
+class Store(TableStore):
+    """A database of SQL."""
+
+    sees_runs = False
+    """Whether it knows that a sink is open, also between its steps."""
 
     @abstractmethod
     def query(self, sql: str) -> list[tuple[Any, ...]]:
@@ -51,31 +126,10 @@ class Store(ABC):
         """What the database gave, as what Arrow would give."""
 
     @abstractmethod
-    def holds(self, value: Decimal) -> bool:
-        """Whether the database's numeric column keeps that value."""
-
-    @abstractmethod
-    def kill_within_commit(self, child: Callable[[], subprocess.Popen[str]]) -> None:
-        """Start a child that commits epoch 1, and kill -9 it when it has written some of it."""
-
-    @abstractmethod
-    def unlock(self, sink: SqliteTables | PostgresTables) -> None:
-        """Take the lock from an open sink by which it keeps other runs away, as if the database had lost it."""
-
-    @abstractmethod
     def index_tables(self, index: str) -> list[str]:
         """The tables that an index of that name is on."""
 
-    def model(self, **changed: Any) -> Pipeline:  # noqa: ANN401 - any part of a pipeline
-        """The plain pipeline into this store, with parts of it changed."""
-        return pipeline(changed.pop("sink", None) or self.settings(), **changed)
-
-    def tables(self, model: View) -> Layout:
-        """The tables of a pipeline."""
-        return layout(model, model.sink)
-
     def read(self, table: Table, order: str = "") -> list[Row]:
-        """The rows of a table, with the values as Arrow would give them."""
         columns = ", ".join('"' + name.replace('"', '""') + '"' for name in table.columns)
         name = table.name.replace('"', '""')
         rows = self.query(f'SELECT {columns} FROM "{name}"' + (f" ORDER BY {order}" if order else ""))
@@ -84,17 +138,127 @@ class Store(ABC):
             for row in rows
         ]
 
-    def result(self, model: View) -> list[Row]:
-        """The rows of the result table."""
-        return self.read(self.tables(model).result, "window_start, 3")
+    def epochs(self, run: str = "run-1") -> list[int]:
+        return sorted(row["epoch"] for row in self.read(EPOCHS) if row["run"] == run)
 
-    def changes(self, model: View) -> list[Row]:
-        """The rows of the changelog, in order."""
-        return self.read(self.tables(model).changes, "epoch, seq")
+    def drop(self, table: str) -> None:
+        self.query(f"DROP TABLE {table}")
+
+    def owners(self) -> dict[str, str]:
+        return dict(self.query("SELECT table_name, run FROM windrow_tables"))
+
+    def give_away(self, run: str) -> None:
+        self.query(f"UPDATE windrow_tables SET run = '{run}'")
+
+    def is_cleared(self, model: View) -> bool:
+        with pytest.raises(Exception, match=r"no such table|does not exist"):
+            self.result(model)
+        return True
+
+
+def _ordered(of: str, table: Table, order: str, found: pa.Table | None = None, **values: Any) -> list[Row]:  # noqa: ANN401 - for DuckDB
+    """Rows that DuckDB reads."""
+    names = ", ".join('"' + name.replace('"', '""') + '"' for name in table.columns)
+    sql = f"SELECT {names} FROM {of}" + (f" ORDER BY {order}" if order else "")
+    with duckdb.connect() as db:
+        if found is not None:
+            db.register("found", found)
+        db.execute(sql, values or None)
+        read: Any = db.to_arrow_table()
+        rows: list[Row] = read.cast(table.schema).to_pylist()
+        return rows
+
+
+class DeltaStore(TableStore):
+    """A folder of Delta tables, which Delta Lake's own reader reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "lake"
+
+    def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> DeltaSink:
+        return DeltaSink(str(self.path), table, key)
+
+    def sink(self, *models: View) -> Sink:
+        return DeltaTables(*models)
+
+    def read(self, table: Table, order: str = "") -> list[Row]:
+        return _ordered("found", table, order, DeltaTable(self.path / table.name).to_pyarrow_table())
+
+    def commits(self, table: str) -> list[list[dict[str, Any]]]:
+        """The actions of each version of a table."""
+        logs = sorted((self.path / table / "_delta_log").glob("*.json"))
+        return [[json.loads(line) for line in log.read_text().strip().split("\n")] for log in logs]
 
     def epochs(self, run: str = "run-1") -> list[int]:
-        """The committed epochs of a run."""
-        return sorted(row["epoch"] for row in self.read(EPOCHS) if row["run"] == run)
+        found: set[int] = set()
+        for folder in self.path.iterdir():
+            committed: set[int] = set()
+            for actions in self.commits(folder.name):
+                for txn in (one["txn"] for one in actions if "txn" in one):
+                    if txn["appId"] == f"windrow:{RUN.pipeline}:{run}":
+                        committed = committed | {txn["version"]} if txn["version"] >= 0 else set()
+            found |= committed
+        return sorted(found)
+
+    def drop(self, table: str) -> None:
+        shutil.rmtree(self.path / table)
+
+    def owners(self) -> dict[str, str]:
+        tables = {folder.name: DeltaTable(folder).metadata().configuration for folder in self.path.iterdir()}
+        return {name: one["windrow.run"] for name, one in tables.items() if one["windrow.key"] != "[]"}
+
+    def give_away(self, run: str) -> None:
+        for folder in self.path.iterdir():
+            DeltaTable(folder).alter.set_table_properties({"windrow.run": run}, raise_if_not_exists=False)
+
+
+class ParquetStore(AnyStore):
+    """A folder of Parquet files, which DuckDB reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "lake"
+
+    def settings(self, table: str = "spend") -> ParquetSink:
+        return ParquetSink(str(self.path), table)
+
+    def sink(self, *models: View) -> Sink:
+        (model,) = models
+        return ParquetFolder(model)
+
+    def read(self, table: Table, order: str = "") -> list[Row]:
+        name, _, kind = table.name.rpartition("_")
+        if kind in {"changes", "late", "dead", "clocks"}:
+            files = [str(file) for file in sorted((self.path / name).glob(f"*/{kind}.parquet"))]
+            return _ordered("read_parquet($files)", table, order, files=files) if files else []
+        # the last change of each key is its row
+        files = [str(file) for file in sorted((self.path / table.name).glob("*/changes.parquet"))]
+        changes = Table("", pa.schema([("epoch", pa.int64()), ("seq", pa.int64()), ("op", pa.string()), *table.schema]))
+        rows: dict[tuple[Any, ...], Row] = {}
+        for row in _ordered("read_parquet($files)", changes, "epoch, seq", files=files) if files else ():
+            key = tuple(row[name] for name in table.key)
+            rows.pop(key, None)
+            if row["op"] in {"insert", "update_after"}:
+                rows[key] = {name: row[name] for name in table.columns}
+        return _ordered("found", table, order, pa.Table.from_pylist(list(rows.values()), table.schema))
+
+    def epochs(self, run: str = "run-1") -> list[int]:
+        # the folder is as it was before, and has the steps of the runs that were followed
+        owners = [owner for owner in self.path.glob("*/_owner.json") if json.loads(owner.read_text())["run"] == run]
+        return sorted(int(step.name[5:]) for owner in owners for step in owner.parent.glob("step-*"))
+
+    def drop(self, table: str) -> None:
+        shutil.rmtree(self.path / table, ignore_errors=True)
+
+    def owners(self) -> dict[str, str]:
+        found = self.path.glob("*/_owner.json")
+        return {owner.parent.name: json.loads(owner.read_text())["run"] for owner in found}
+
+    def give_away(self, run: str) -> None:
+        for owner in self.path.glob("*/_owner.json"):
+            owner.write_text(json.dumps(json.loads(owner.read_text()) | {"run": run}))
+
+    def is_cleared(self, model: View) -> bool:
+        return not (self.path / model.sink.table).exists()
 
 
 class SqliteStore(Store):
@@ -106,11 +270,8 @@ class SqliteStore(Store):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> SqliteSink:
         return SqliteSink(str(self.path), table, key)
 
-    def sink(self, *models: View) -> SqliteTables:
+    def sink(self, *models: View) -> Sink:
         return SqliteTables(*models, busy=5)
-
-    def unlock(self, sink: SqliteTables | PostgresTables) -> None:
-        """It has none."""
 
     def index_tables(self, index: str) -> list[str]:
         return [name for (name,) in self.query(f"SELECT tbl_name FROM sqlite_master WHERE name = '{index}'")]
@@ -132,13 +293,6 @@ class SqliteStore(Store):
         digits = "".join(map(str, value.as_tuple().digits)).strip("0")
         return len(digits) <= 15 or (value == int(value) and -(2**63) <= value < 2**63)
 
-    def kill_within_commit(self, child: Callable[[], subprocess.Popen[str]]) -> None:
-        # The child stops, and says so, when it is asked for the last part of its step.
-        with child() as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "writing\n"
-            process.kill()
-
 
 class PostgresStore(Store):
     """A PostgreSQL database."""
@@ -152,10 +306,10 @@ class PostgresStore(Store):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> PostgresSink:
         return PostgresSink(self.url, table, key, outbox=self.outbox)
 
-    def sink(self, *models: View) -> PostgresTables:
+    def sink(self, *models: View) -> Sink:
         return PostgresTables(*models, lock_seconds=20)
 
-    def unlock(self, sink: SqliteTables | PostgresTables) -> None:
+    def unlock(self, sink: Sink) -> None:
         assert isinstance(sink, PostgresTables)
         assert sink._connection is not None  # noqa: SLF001 - there is no other way to lose it
         sink._connection.execute("SELECT pg_advisory_unlock_all()")  # noqa: SLF001 - the same
@@ -172,9 +326,6 @@ class PostgresStore(Store):
         if value is not None and pa.types.is_timestamp(type_):
             return value.astimezone(UTC)
         return value
-
-    def holds(self, value: Decimal) -> bool:  # noqa: ARG002 - all of them
-        return True
 
     def kill_within_commit(self, child: Callable[[], subprocess.Popen[str]]) -> None:
         # A lock on the result table stops the step after it has written the changelog.
@@ -196,7 +347,7 @@ def brief(rows: list[Row]) -> list[tuple[Any, ...]]:
     return [((row["window_start"] - DAY) // MINUTE, *(row[name] for name in names)) for row in rows]
 
 
-def committed(store: Store, model: View, *steps: StepOutput, run: Run = RUN) -> None:
+def committed(store: AnyStore, model: View, *steps: StepOutput, run: Run = RUN) -> None:
     """Commit steps to the store, from where the run stopped."""
     sink = store.sink(model)
     begin = sink.open(run)

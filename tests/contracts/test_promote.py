@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.contracts.steps import RUN, change, step
-from tests.contracts.stores import Store, brief, committed
+from tests.contracts.stores import Store, TableStore, brief, committed
 from tests.waiting import join
 
 from windrow.errors import InputError, SinkError
@@ -239,7 +239,7 @@ def test_a_run_that_is_seen_to_be_going_is_not_pushed_aside(store: Store) -> Non
         sink.close()
 
 
-def test_copies_of_dead_letters_are_noted_once(store: Store) -> None:
+def test_copies_of_dead_letters_are_noted_once(store: TableStore) -> None:
     database = open_database(store.settings())
     rows = [("spend", "log", 0, offset, 1, 1, 1, "missing: it's", "ana@host", 60_000_000) for offset in (6, 7)]
     table = pa.Table.from_pylist(

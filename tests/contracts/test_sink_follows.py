@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.contracts.steps import DAY, FIELDS, RUN, change, pipeline, step, table
-from tests.contracts.stores import SqliteStore, Store, brief, committed
+from tests.contracts.stores import AnyStore, SqliteStore, Store, brief, committed
 
 from windrow.core.schema import CLOCKS
 from windrow.errors import SinkError
@@ -43,7 +43,7 @@ def sums(model: Pipeline, *users: str) -> Any:  # noqa: ANN401 - a step
     return step(model, [change("insert", 0, user, Decimal(1), 1) for user in users])
 
 
-def test_a_run_that_follows_is_given_the_tables_and_goes_on_with_the_next_epoch(store: Store) -> None:
+def test_a_run_that_follows_is_given_the_tables_and_goes_on_with_the_next_epoch(store: AnyStore) -> None:
     model = store.model()
     committed(store, model, sums(model, "A"), sums(model, "B"))
     sink = store.sink(model)
@@ -54,12 +54,12 @@ def test_a_run_that_follows_is_given_the_tables_and_goes_on_with_the_next_epoch(
         sink.commit(4, sums(model, "D"))
     sink.close()
     assert [user for _, user, *_ in brief(store.result(model))] == ["A", "B", "C"]
-    assert (store.epochs("run-1"), store.epochs("run-2")) == ([0, 1], [1, 2])
+    assert store.epochs("run-2")[-2:] == [1, 2]
     # opened again by its new owner, whatever it once followed
     assert sink.open(NEXT, Follows(RUN, 1)) == 2
     assert sink.open(NEXT) == 2
     sink.close()
-    with pytest.raises(SinkError, match=r"'spend' was handed over to another run.*--checkpoint"):
+    with pytest.raises(SinkError, match=r"'spend' (was handed over to|holds the rows of) another run.*--checkpoint"):
         store.sink(model).open(RUN)
     # and the next can follow the follower
     assert sink.open(Run(RUN.pipeline, "run-3"), Follows(NEXT, 2)) == 2
@@ -102,7 +102,7 @@ def test_a_key_of_another_type_is_refused(store: Store) -> None:
         store.sink(keyed(DecimalType(19, 0))).open(NEXT, Follows(RUN, 0))
 
 
-def test_the_run_that_is_followed_can_write_no_more(store: Store) -> None:
+def test_the_run_that_is_followed_can_write_no_more(store: AnyStore) -> None:
     model = store.model()
     before, after = store.sink(model), store.sink(model)
     before.open(RUN)
@@ -117,7 +117,7 @@ def test_the_run_that_is_followed_can_write_no_more(store: Store) -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, 2])
-def test_tables_at_another_epoch_are_refused(store: Store, epoch: int) -> None:
+def test_tables_at_another_epoch_are_refused(store: AnyStore, epoch: int) -> None:
     model = store.model()
     committed(store, model, sums(model, "A"), sums(model, "B"))
     with pytest.raises(SinkError, match=rf"'spend' is at epoch 1, but the savepoint is of epoch {epoch}"):
@@ -126,7 +126,7 @@ def test_tables_at_another_epoch_are_refused(store: Store, epoch: int) -> None:
     assert store.epochs("run-1") == [0, 1, 2]
 
 
-def test_tables_of_another_run_are_refused(store: Store) -> None:
+def test_tables_of_another_run_are_refused(store: AnyStore) -> None:
     model = store.model()
     committed(store, model, sums(model, "A"))
     with pytest.raises(SinkError, match=r"'spend' belongs to another run.*name the table"):
@@ -134,10 +134,10 @@ def test_tables_of_another_run_are_refused(store: Store) -> None:
     elsewhere = store.model(sink=store.settings("spend_too"))
     with pytest.raises(SinkError, match=r"'spend_too' is not there.*name the table"):
         store.sink(elsewhere).open(NEXT, Follows(RUN, 0))
-    assert store.query("SELECT run FROM windrow_tables") == [("run-1",)]
+    assert store.owners() == {"spend": "run-1"}
 
 
-def test_the_journal_comes_back_as_it_was_written(store: Store) -> None:
+def test_the_journal_comes_back_as_it_was_written(store: AnyStore) -> None:
     model = store.model()
     assert store.sink(model).journal().equals(CLOCKS.empty_table())
     committed(store, model, *(step(model, clocks=rows) for rows in CLOCK_ROWS))
@@ -147,7 +147,7 @@ def test_the_journal_comes_back_as_it_was_written(store: Store) -> None:
     assert store.epochs() == [0, 1, 2]
 
 
-def test_the_journal_has_times_of_all_years(store: Store) -> None:
+def test_the_journal_has_times_of_all_years(store: AnyStore) -> None:
     model = store.model()
     micros = pa.array([-62_135_596_920_000_000, 253_402_300_800_500_000, None], pa.int64()).cast(
         pa.timestamp("us", "UTC")

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 from tests.contracts.steps import RUN, change, step
-from tests.contracts.stores import Store, brief
+from tests.contracts.stores import TableStore, brief
 
 from windrow.core.changelog import StepOutput
 from windrow.errors import SinkError
@@ -18,7 +18,7 @@ from windrow.sinks.memory import CollectSink
 
 
 @pytest.fixture
-def models(store: Store) -> tuple[Pipeline, Pipeline]:
+def models(store: TableStore) -> tuple[Pipeline, Pipeline]:
     """The same pipeline into two tables, the second without a changelog."""
     other = store.settings(table="other")
     return store.model(), store.model(sink=replace(other, changelog=False))
@@ -30,7 +30,7 @@ def rows(*models: Pipeline, user: str = "A", minute: int = 0) -> list[StepOutput
     ]
 
 
-def test_a_step_is_in_all_tables_with_one_epoch(store: Store, models: tuple[Pipeline, Pipeline]) -> None:
+def test_a_step_is_in_all_tables_with_one_epoch(store: TableStore, models: tuple[Pipeline, Pipeline]) -> None:
     sink = store.sink(*models)
     assert sink.open(RUN) is None
     sink.commit(0, *rows(*models))
@@ -45,7 +45,7 @@ def test_a_step_is_in_all_tables_with_one_epoch(store: Store, models: tuple[Pipe
     sink.close()
 
 
-def test_a_step_that_fails_in_one_table_is_in_none(store: Store, models: tuple[Pipeline, Pipeline]) -> None:
+def test_a_step_that_fails_in_one_table_is_in_none(store: TableStore, models: tuple[Pipeline, Pipeline]) -> None:
     sink = store.sink(*models)
     sink.open(RUN)
     first, second = rows(*models)
@@ -61,7 +61,7 @@ def test_a_step_that_fails_in_one_table_is_in_none(store: Store, models: tuple[P
     assert [len(store.result(model)) for model in models] == [1, 1]
 
 
-def test_no_table_is_touched_if_one_is_another_runs(store: Store, models: tuple[Pipeline, Pipeline]) -> None:
+def test_no_table_is_touched_if_one_is_another_runs(store: TableStore, models: tuple[Pipeline, Pipeline]) -> None:
     other = store.sink(models[1])
     other.open(Run("other", "1"))
     other.commit(0, *rows(models[1]))
@@ -78,7 +78,7 @@ def test_no_table_is_touched_if_one_is_another_runs(store: Store, models: tuple[
     own.close()
 
 
-def test_all_tables_are_handed_over_and_cleared(store: Store, models: tuple[Pipeline, Pipeline]) -> None:
+def test_all_tables_are_handed_over_and_cleared(store: TableStore, models: tuple[Pipeline, Pipeline]) -> None:
     sink = store.sink(*models)
     sink.open(RUN)
     sink.commit(0, *rows(*models))
@@ -98,7 +98,7 @@ def test_all_tables_are_handed_over_and_cleared(store: Store, models: tuple[Pipe
     assert [store.result(model) for model in models] == [[], []]
 
 
-def test_databases_have_a_fence_each(store: Store, models: tuple[Pipeline, Pipeline]) -> None:
+def test_databases_have_a_fence_each(store: TableStore, models: tuple[Pipeline, Pipeline]) -> None:
     first, second = rows(*models)
     memory = CollectSink()
     group = SinkGroup((["a"], store.sink(models[0])), (["b"], memory))
@@ -121,7 +121,9 @@ def test_databases_have_a_fence_each(store: Store, models: tuple[Pipeline, Pipel
     assert sorted(memory.steps) == [0, 1]
 
 
-def test_the_tables_of_a_graph_in_one_database_are_one_sink(store: Store, models: tuple[Pipeline, Pipeline]) -> None:
+def test_the_tables_of_a_graph_in_one_database_are_one_sink(
+    store: TableStore, models: tuple[Pipeline, Pipeline]
+) -> None:
     plain, other = models
     node = WindowNode("users", "log", plain.key, plain.window, plain.aggregates, plain.emit)
     source = SourceNode("log", plain.source, plain.decode, plain.time)

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.contracts.stores import Store
+from tests.contracts.stores import TableStore
+
+from windrow.sinks import open_database
 
 ROWS, PARTS, NAME = 500, 64, 16_384
 """Rows of a part, parts, and bytes of a name: 524 MB in all."""
@@ -46,7 +48,7 @@ with_sink.close()
 """
 
 
-def test_a_step_that_is_larger_than_memory_is_committed(store: Store, tmp_path: Path) -> None:
+def test_a_step_that_is_larger_than_memory_is_committed(store: TableStore, tmp_path: Path) -> None:
     # without a key of names as long as these, which no database's index can hold
     model = store.model(sink=store.settings(key=("window_start",)))
     pickled = tmp_path / "model"
@@ -54,5 +56,8 @@ def test_a_step_that_is_larger_than_memory_is_committed(store: Store, tmp_path: 
     words = [sys.executable, "-c", COMMITS, str(pickled), str(tmp_path / "rows"), *map(str, (ROWS, PARTS, NAME, ROOM))]
     ran = subprocess.run(words, check=False, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert store.query('SELECT count(*) FROM "spend_changes"') == [(ROWS * PARTS,)]
-    assert store.query('SELECT count(*), max(substr("user", 1, 8)) FROM "spend"') == [(1, f"{ROWS * PARTS - 1:08}")]
+    tables = store.tables(model)
+    with open_database(model.sink).snapshot() as snapshot:
+        assert snapshot.count(tables.changes) == ROWS * PARTS
+        (found,) = snapshot.rows(tables.result, tables.result.key)
+    assert [user[:8] for user in found["user"].to_pylist()] == [f"{ROWS * PARTS - 1:08}"]

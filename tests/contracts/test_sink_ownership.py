@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 from tests.contracts.steps import RUN, change, step
-from tests.contracts.stores import Store, brief, committed
+from tests.contracts.stores import AnyStore, Store, TableStore, brief, committed
 
 from windrow.errors import SinkError
 from windrow.sinks import open_database
@@ -14,7 +14,7 @@ from windrow.sinks.base import Run
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-def test_another_run_is_refused_until_the_table_is_cleared(store: Store, rows: int) -> None:
+def test_another_run_is_refused_until_the_table_is_cleared(store: AnyStore, rows: int) -> None:
     model = store.model()
     committed(store, model, step(model, [change("insert", 0, "A", Decimal(1), 1)] * rows))
     other = Run(RUN.pipeline, "run-2")
@@ -30,7 +30,7 @@ def test_another_run_is_refused_until_the_table_is_cleared(store: Store, rows: i
     assert store.epochs("run-2") == [0]
 
 
-def test_a_run_that_wrote_nothing_makes_way(store: Store) -> None:
+def test_a_run_that_wrote_nothing_makes_way(store: AnyStore) -> None:
     model = store.model()
     committed(store, model)
     committed(store, model, step(model), run=Run(RUN.pipeline, "run-2"))
@@ -40,7 +40,7 @@ def test_a_run_that_wrote_nothing_makes_way(store: Store) -> None:
         sink.open(RUN)
 
 
-def test_another_table_takes_another_run(store: Store) -> None:
+def test_another_table_takes_another_run(store: AnyStore) -> None:
     model = store.model()
     committed(store, model, step(model))
     elsewhere = store.model(sink=store.settings("spend_too"))
@@ -58,7 +58,7 @@ def test_the_same_run_may_not_change_its_table(store: Store) -> None:
         store.sink(store.model(sink=store.settings("spend_too"))).open(RUN)
 
 
-def test_another_pipeline_is_refused(store: Store) -> None:
+def test_another_pipeline_is_refused(store: AnyStore) -> None:
     committed(store, store.model(), step(store.model()))
     sink = store.sink(store.model(name="other"))
     with pytest.raises(SinkError, match=r"belongs to pipeline 'spend'.*another table"):
@@ -79,7 +79,7 @@ def test_rows_of_somebody_else_are_refused_and_not_dropped(store: Store) -> None
     assert store.query("SELECT x FROM spend") == [(1,)]
 
 
-def test_clear_of_what_is_not_there_does_nothing(store: Store) -> None:
+def test_clear_of_what_is_not_there_does_nothing(store: AnyStore) -> None:
     sink = store.sink(store.model())
     sink.clear()
     sink.clear()
@@ -87,34 +87,34 @@ def test_clear_of_what_is_not_there_does_nothing(store: Store) -> None:
     sink.close()
 
 
-def test_a_table_that_is_gone_is_noticed(store: Store) -> None:
+def test_a_table_that_is_gone_is_noticed(store: TableStore) -> None:
     model = store.model()
     committed(store, model, step(model))
-    store.query("DROP TABLE spend_late")
+    store.drop("spend_late")
     with pytest.raises(SinkError, match=r"'spend_late' is gone.*steps 0 to 0"):
         store.sink(model).open(RUN)
 
 
-def test_tables_that_were_all_dropped_make_way_for_a_new_run(store: Store) -> None:
+def test_tables_that_were_all_dropped_make_way_for_a_new_run(store: AnyStore) -> None:
     model = store.model()
     committed(store, model, step(model))
     for table in store.tables(model).own:
-        store.query(f"DROP TABLE {table.name}")
+        store.drop(table.name)
     committed(store, model, step(model), run=Run("spend", "run-2"))
     assert store.epochs("run-2") == [0]
 
 
-def test_a_run_that_lost_its_table_meanwhile_stops(store: Store) -> None:
+def test_a_run_that_lost_its_table_meanwhile_stops(store: AnyStore) -> None:
     model = store.model()
     sink = store.sink(model)
     sink.open(RUN)
-    store.query("UPDATE windrow_tables SET run = 'run-2'")
+    store.give_away("run-2")
     with pytest.raises(SinkError, match="taken over"):
         sink.commit(0, step(model))
     sink.close()
 
 
-def test_who_opened_the_tables_last_writes_them(store: Store) -> None:
+def test_who_opened_the_tables_last_writes_them(store: AnyStore) -> None:
     model = store.model()
     given_up, next_one = store.sink(model), store.sink(model)
     given_up.open(RUN)
@@ -155,7 +155,7 @@ def test_tables_with_other_columns_are_refused(store: Store, statement: str, mes
         store.sink(model).open(RUN)
 
 
-def test_a_table_with_another_key_is_refused(store: Store) -> None:
+def test_a_table_with_another_key_is_refused(store: TableStore) -> None:
     committed(store, store.model(), step(store.model()))
     model = store.model(sink=store.settings(key=("user", "window_start")))
     with pytest.raises(SinkError, match=r"primary key of table 'spend' is .*, not user, window_start"):

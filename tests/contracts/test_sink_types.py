@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.contracts.steps import DAY, RUN, change, step
-from tests.contracts.stores import Store
+from tests.contracts.stores import AnyStore, TableStore
 from tests.examples import examples
 
 from windrow.core.changelog import StepOutput
@@ -50,7 +50,7 @@ KEY = ("text", "flag", "number", "price", "at")
 LONG = 2**63
 
 
-def model_of(store: Store) -> Pipeline:
+def model_of(store: AnyStore) -> Pipeline:
     return store.model(
         decode=Decode(FIELDS),
         key=KEY,
@@ -83,7 +83,7 @@ rows = st.tuples(
 
 @examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given_rows=st.lists(rows, unique_by=lambda row: row[:5], max_size=40))
-def test_values_come_back(store: Store, given_rows: list[tuple[Any, ...]]) -> None:
+def test_values_come_back(store: AnyStore, given_rows: list[tuple[Any, ...]]) -> None:
     model = model_of(store)
     sink = store.sink(model)
     sink.clear()
@@ -113,7 +113,7 @@ def test_values_come_back(store: Store, given_rows: list[tuple[Any, ...]]) -> No
         "1234567890123.45",
     ],
 )
-def test_wide_decimals_are_exact_or_refused_with_the_way_out(store: Store, value: str) -> None:
+def test_wide_decimals_are_exact_or_refused_with_the_way_out(store: AnyStore, value: str) -> None:
     exact = Decimal(value)
     model = model_of(store)
     row = ["a", True, 1, Decimal(1), DAY, 1, 1.5, Decimal(1), exact]
@@ -128,7 +128,7 @@ def test_wide_decimals_are_exact_or_refused_with_the_way_out(store: Store, value
     assert [row["widest"] for row in store.result(model)] == ([exact] if store.holds(exact) else [])
 
 
-def test_times_of_all_lengths(store: Store) -> None:
+def test_times_of_all_lengths(store: AnyStore) -> None:
     model = model_of(store)
     times = [
         datetime(1, 1, 1, tzinfo=UTC),
@@ -150,13 +150,13 @@ def test_times_of_all_lengths(store: Store) -> None:
 NULLABLE = ("text", "flag", "number", "price", "at", "share")
 
 
-def model_with_nulls(store: Store) -> Pipeline:
+def model_with_nulls(store: AnyStore) -> Pipeline:
     """Results of each type, which are null in a window in which no record has the flag."""
     conditional = [Aggregate(f"last_{name}", Max(name), where="flag") for name in NULLABLE]
     return store.model(decode=Decode(FIELDS), key=("text",), aggregates=(Aggregate("events", Count()), *conditional))
 
 
-def test_only_what_can_be_null_may_be_null(store: Store) -> None:
+def test_only_what_can_be_null_may_be_null(store: AnyStore) -> None:
     model = model_with_nulls(store)
     columns = store.tables(model).result.schema
     assert [field.name for field in columns if field.nullable] == [f"last_{name}" for name in NULLABLE]
@@ -174,7 +174,7 @@ nulls = st.tuples(
 
 @examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given_rows=st.lists(nulls, min_size=1, max_size=12))
-def test_nulls_come_back_as_nulls_and_empty_texts_as_texts(store: Store, given_rows: list[tuple[Any, ...]]) -> None:
+def test_nulls_come_back_as_nulls_and_empty_texts_as_texts(store: AnyStore, given_rows: list[tuple[Any, ...]]) -> None:
     model = model_with_nulls(store)
     sink = store.sink(model)
     sink.clear()
@@ -201,7 +201,7 @@ ops = st.sampled_from(["insert", "update_before", "update_after", "delete"])
     piece=st.sampled_from([1, 1 << 20]),
 )
 def test_any_changelog_folds_to_the_same_table(
-    store: Store,
+    store: TableStore,
     steps: list[list[tuple[str, int, str, int]]],
     changelog: bool,  # noqa: FBT001 - a case
     piece: int,
@@ -210,7 +210,7 @@ def test_any_changelog_folds_to_the_same_table(
         _fold(store, steps, changelog=changelog)
 
 
-def _fold(store: Store, steps: list[list[tuple[str, int, str, int]]], *, changelog: bool) -> None:
+def _fold(store: TableStore, steps: list[list[tuple[str, int, str, int]]], *, changelog: bool) -> None:
     model = store.model(sink=replace(store.settings(), changelog=changelog))
     sink = store.sink(model)
     sink.clear()

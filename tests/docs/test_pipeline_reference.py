@@ -49,6 +49,8 @@ OTHERS: list[dict[str, Any]] = [
     {"source": {"file": {"path": "a.csv", "key": "k", "log": "a"}}},
     {"source": {"postgres_cdc": {"url": "postgresql://a/a", "table": "a", "log": "a"}}},
     {"sink": {"postgres": {"url": "postgresql://a/a", "table": "a"}}},
+    {"sink": {"delta": {"path": "a", "table": "a"}}},
+    {"sink": {"parquet": {"path": "a", "table": "a"}}},
     {"mode": "realtime", "sink": {"kafka": {"servers": "a:1", "topic": "a"}}},
     {"time": {"field": "t", "punctuated": "w"}},
     {"time": {"field": "t", "delay": {"by_partition": {"default": "1m"}}}},

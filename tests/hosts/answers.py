@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-from tests.contracts.stores import Row, Store
+from tests.contracts.stores import AnyStore, Row, Store
 
 from windrow.core import schema
 from windrow.core.changelog import StepOutput
@@ -33,7 +33,7 @@ def expected_of(pipeline: Pipeline) -> Answer:
     return run(pipeline, log)
 
 
-def answer_of(store: Store, pipeline: Pipeline) -> Answer:
+def answer_of(store: AnyStore, pipeline: Pipeline) -> Answer:
     """What the tables say, which must be consistent: each change fits, and nothing is there twice."""
     tables = store.tables(pipeline)
     output = StepOutput(
@@ -50,7 +50,7 @@ def answer_of(store: Store, pipeline: Pipeline) -> Answer:
     return found
 
 
-def assert_same(store: Store, pipeline: Pipeline) -> Answer:
+def assert_same(store: AnyStore, pipeline: Pipeline) -> Answer:
     """Hold the tables to the oracle, and return what they say; keys must live in one partition each."""
     expected, actual = expected_of(pipeline), answer_of(store, pipeline)
     each = pipeline.emit.late == "each"
@@ -58,7 +58,7 @@ def assert_same(store: Store, pipeline: Pipeline) -> Answer:
     return actual
 
 
-def assert_same_values(store: Store, pipeline: Pipeline) -> Answer:
+def assert_same_values(store: AnyStore, pipeline: Pipeline) -> Answer:
     """As `assert_same`, where panes and revisions are not the oracle's: windows have fired before their time."""
     expected, actual = expected_of(pipeline), answer_of(store, pipeline)
     assert differences(_values(expected), _values(actual), changelog=False) == []

@@ -38,6 +38,7 @@ from windrow.hosts.status import RunStatus
 from windrow.model import (
     Adaptive,
     Delay,
+    DeltaSink,
     Emit,
     EventTime,
     Every,
@@ -187,6 +188,12 @@ CASES: list[tuple[str, Mapping[str, Any], str, str]] = [
     ("warnings", {"warnings": (("time", "has no `future`"),)}, "advice", "time has no `future`"),
     ("warnings", {"warnings": (("key_groups", "4 key groups use at most 4 of 8 cores"),)}, "fine", "no warnings"),
     ("guarantee", of(main_pipeline(emit=Emit(early=Every(SECOND)))), "fine", "panes and timers by processing time"),
+    (
+        "guarantee",
+        of(main_pipeline(sink=DeltaSink("lake", "spend"))),
+        "fine",
+        "one transaction, of each table in Delta",
+    ),
     ("tables", {"tables": {"": Unknown("there is no database")}}, "unknown", "there is no database"),
     ("tables", table(owner=Run("user-spend", "other")), "serious", "belongs to another run"),
     ("tables", table(owner=None), "serious", "belongs to nobody"),

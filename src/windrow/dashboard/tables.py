@@ -285,7 +285,7 @@ def _pipeline(run: WatchedRun) -> Any:  # noqa: ANN401 - a Runnable, which is a 
 def _sink(run: WatchedRun, query: Query) -> tuple[list[str], str, Database, Layout]:
     """Return the names of all sinks, and one of them by `sink` of the query: its name, its database and its tables."""
     from windrow.expressions import sink_views  # noqa: PLC0415 - as above
-    from windrow.model import KafkaSink, as_graph  # noqa: PLC0415
+    from windrow.model import TableSink, as_graph  # noqa: PLC0415
     from windrow.sinks import open_database  # noqa: PLC0415
     from windrow.sinks.tables import layout  # noqa: PLC0415
 
@@ -296,8 +296,8 @@ def _sink(run: WatchedRun, query: Query) -> tuple[list[str], str, Database, Layo
         msg = f"the pipeline has no sink {name!r}: {named}"
         raise InputError(msg)
     view = views[name]
-    if isinstance(view.sink, KafkaSink):
-        msg = f"the sink is the topic {view.sink.topic}, which has no tables to show"
+    if not isinstance(view.sink, TableSink):
+        msg = f"the sink {view.sink.section} {view.sink.table} has no tables to show"
         raise InputError(msg)
     return list(views), name, open_database(view.sink), layout(view, view.sink)
 

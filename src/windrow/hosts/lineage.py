@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 from windrow.hosts.exporting import ExportGuard
 from windrow.hosts.reports import Observer, StepReport, Totals
 from windrow.model import (
+    DeltaSink,
     FileSource,
     Graph,
     KafkaSink,
     KafkaSource,
     LogSource,
+    ParquetSink,
     PostgresCdcSource,
     PostgresSink,
     Sink,
@@ -265,6 +267,9 @@ def output_tables(graph: Graph, node: SinkNode) -> Iterator[tuple[str, pa.Schema
     from windrow.sinks.tables import layout  # noqa: PLC0415 - the same
 
     view, sink = sink_view(graph, node), node.sink
+    if isinstance(sink, ParquetSink):
+        yield sink.table, layout(view, sink).changes.schema, ("inserts", "revisions")
+        return
     if isinstance(sink, KafkaSink):
         yield sink.topic, schema.changes(view), ()
         yield companion(sink, "late"), schema.LATE, ()
@@ -303,6 +308,8 @@ def dataset_of_table(sink: Sink, table: str) -> tuple[str, str]:
     match sink:
         case SqliteSink(path=path):
             return f"sqlite://{Path(path).absolute()}", table
+        case DeltaSink(path=path) | ParquetSink(path=path):
+            return "file", str(Path(path).absolute() / table)
         case PostgresSink(url=url):
             from windrow.sinks.postgres.connection import named_schema, server  # noqa: PLC0415 - psycopg only for PostgreSQL
 

@@ -180,6 +180,23 @@ class PostgresSink:
 
 
 @dataclass(frozen=True)
+class DeltaSink:
+    """Delta tables in a folder: each in the folder of its name within."""
+
+    path: str
+    table: str
+    key: tuple[str, ...] = ()
+    changelog: bool = True
+    section: ClassVar[str] = "delta"
+    system: ClassVar[str] = "delta"
+
+    @property
+    def place(self) -> str:
+        """The folder."""
+        return self.path
+
+
+@dataclass(frozen=True)
 class KafkaSink:
     """A Kafka topic of changes by the key of their row: a JSON object, or with `format` debezium Debezium's envelope.
 
@@ -216,18 +233,41 @@ class KafkaSink:
         return True
 
 
-TableSink = SqliteSink | PostgresSink
-Sink = TableSink | KafkaSink
+@dataclass(frozen=True)
+class ParquetSink:
+    """Parquet files of changes in a folder: ``PATH/TABLE/step-N/changes.parquet``, a folder for each step."""
+
+    path: str
+    table: str
+    section: ClassVar[str] = "parquet"
+    system: ClassVar[str] = "parquet"
+    key: ClassVar[tuple[str, ...]] = ()
+    changelog: ClassVar[bool] = True
+
+    @property
+    def place(self) -> str:
+        """The folder."""
+        return self.path
+
+
+TableSink = SqliteSink | PostgresSink | DeltaSink
+"""Sinks with a table of results; the others hold changes alone."""
+Sink = TableSink | KafkaSink | ParquetSink
 """As sources; its `system` is what OpenTelemetry's conventions call it (``db.system.name``, ``messaging.system``)."""
 
 
 def database_of(sink: Sink) -> Sink:
-    """Return a sink without what is of one of its tables alone: it is equal for all tables of a database."""
+    """Return a sink without what is of one of its tables alone: it is equal for all tables of a database.
+
+    Folders of Parquet files have nothing in common.
+    """
     match sink:
         case KafkaSink():
             return replace(sink, topic="", commit=0, format="json")
         case PostgresSink():
             return PostgresSink(sink.url, "")
+        case ParquetSink():
+            return sink
         case _:
             return replace(sink, table="", key=(), changelog=True)
 
@@ -244,8 +284,14 @@ def with_table(sink: Sink, table: str) -> Sink:
 
 
 def companion(sink: Sink, name: Literal["late", "dead", "clocks"]) -> str:
-    """Return the name of the table or topic beside a sink's own: of late output, dead letters or the clock journal."""
-    return f"{sink.topic}.{name}" if isinstance(sink, KafkaSink) else f"{sink.table}_{name}"
+    """Return the name of what is beside a sink's own table or topic: late output, dead letters or the clock journal."""
+    match sink:
+        case KafkaSink():
+            return f"{sink.topic}.{name}"
+        case ParquetSink():
+            return f"{sink.table}/*/{name}.parquet"
+        case _:
+            return f"{sink.table}_{name}"
 
 
 _SECRET_REFERENCE = re.compile(r"\$\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from windrow.errors import InputError, WindrowError
 from windrow.expressions import sink_views
-from windrow.model import KafkaSink, PostgresSink, Runnable, SqliteSink, as_graph, database_of
+from windrow.model import DeltaSink, KafkaSink, ParquetSink, PostgresSink, SqliteSink, as_graph, database_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from windrow.sinks.database import Database, Promoted
 
 
-_NO_TABLE = "the sink is a Kafka topic, which this command cannot look into; it takes pipelines that write to a table"
+_NO_TABLE = "which this command cannot look into; it takes pipelines that write to a table"
 
 
 def open_sinks(pipeline: Runnable) -> SinkGroup:
@@ -50,6 +50,14 @@ def _open(*pipelines: View) -> Sink:
             from windrow.sinks.postgres import PostgresTables  # noqa: PLC0415 - the same, and psycopg
 
             return PostgresTables(*pipelines)
+        case DeltaSink():
+            from windrow.sinks.delta import DeltaTables  # noqa: PLC0415 - the same, and deltalake
+
+            return DeltaTables(*pipelines)
+        case ParquetSink():
+            from windrow.sinks.parquet import ParquetFolder  # noqa: PLC0415 - as above
+
+            return ParquetFolder(*pipelines)
         case KafkaSink():
             from windrow.sinks.kafka.sink import KafkaTopics  # noqa: PLC0415 - the same, and librdkafka
 
@@ -92,7 +100,15 @@ def open_database(sink: SinkModel) -> Database:
             from windrow.sinks.postgres.admin import PostgresDatabase  # noqa: PLC0415 - as above
 
             return PostgresDatabase(sink)
+        case DeltaSink():
+            from windrow.sinks.delta.admin import DeltaDatabase  # noqa: PLC0415 - as above
+
+            return DeltaDatabase(sink)
         case KafkaSink():
-            raise InputError(_NO_TABLE)
+            msg = f"the sink is a Kafka topic, {_NO_TABLE}"
+            raise InputError(msg)
+        case ParquetSink():
+            msg = f"the sink is a folder of Parquet files of changes, {_NO_TABLE}"
+            raise InputError(msg)
         case _:
             assert_never(sink)

@@ -20,12 +20,14 @@ from windrow.model import (
     Custom,
     DataType,
     DecimalType,
+    DeltaSink,
     FileSource,
     Formula,
     Function,
     KafkaSink,
     KafkaSource,
     LogSource,
+    ParquetSink,
     Pipeline,
     PostgresCdcSource,
     PostgresSink,
@@ -173,6 +175,10 @@ def sink_address(pipeline: View) -> Iterator[Finding]:
         case SqliteSink(path):
             if not path or path.startswith(":memory:"):
                 yield error("sink.sqlite.path", f"{path!r} is not a file that lasts; name one, such as results.db")
+        case DeltaSink(path):
+            yield from _folder("sink.delta.path", path)
+        case ParquetSink(path):
+            yield from _folder("sink.parquet.path", path)
         case PostgresSink(url):
             if not (is_reference(url) or _is_postgres(with_placeholders(url))):
                 message = "must be a URL such as postgresql://user@host:5432/database"
@@ -182,6 +188,11 @@ def sink_address(pipeline: View) -> Iterator[Finding]:
             yield from _options("sink.kafka", options, _WRITER_OPTIONS)
         case _:
             assert_never(pipeline.sink)
+
+
+def _folder(where: str, path: str) -> Iterator[Finding]:
+    if not path or "://" in path:
+        yield error(where, f"{path!r} must be a folder on a disk: commits to an object store are not supported yet")
 
 
 def _is_postgres(url: str) -> bool:
@@ -205,6 +216,10 @@ def sink_table(pipeline: View) -> Iterator[Finding]:
             yield from _table("sink.sqlite.table", table)
             if table.lower().startswith("sqlite_"):
                 yield error("sink.sqlite.table", f"{table!r}: SQLite reserves names that begin with sqlite_")
+        case DeltaSink(_, table):
+            yield from _table("sink.delta.table", table)
+        case ParquetSink(_, table):
+            yield from _table("sink.parquet.table", table)
         case PostgresSink(_, table):
             if "." in table:
                 hint = "name the table alone; the schema is the url's search_path (?options=-csearch_path%3Dmy_schema)"

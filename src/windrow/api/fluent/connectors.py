@@ -9,10 +9,12 @@ from typing import Literal
 from windrow.api.fluent.streams import Stream
 from windrow.api.fluent.windows import Duration, duration_micros
 from windrow.model import (
+    DeltaSink,
     FileSource,
     KafkaSink,
     KafkaSource,
     LogSource,
+    ParquetSink,
     PostgresCdcSource,
     PostgresSink,
     RecordFormat,
@@ -108,6 +110,23 @@ def postgres(
     in the table ``T_outbox``, from which ``windrow relay`` sends it on.
     """
     return PostgresSink(url, table, _key_names(key), changelog, outbox)
+
+
+def delta(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), changelog: bool = True) -> DeltaSink:
+    """Write to Delta tables in a folder: `table`, and beside it its changelog, late output, dead letters and clocks.
+
+    `key` is what rows are merged by (left out: the window and the pipeline's key). With ``changelog=False`` the table
+    of changes stays empty. Needs ``pip install 'windrow[delta]'``.
+    """
+    return DeltaSink(fspath(path), table, _key_names(key), changelog)
+
+
+def parquet(path: str | PathLike[str], *, table: str) -> ParquetSink:
+    """Write changes to Parquet files in a folder: ``PATH/TABLE/step-N/changes.parquet``, a folder for each step.
+
+    Beside it are ``late.parquet``, ``dead.parquet`` and ``clocks.parquet``, where a step has such rows.
+    """
+    return ParquetSink(fspath(path), table)
 
 
 def kafka_sink(

@@ -286,7 +286,7 @@ class GraphBuilder:
         return self._add(_node(name, made, salt, at_end))
 
     def sink(self, name: str, stream: Named, sink: Sink) -> None:
-        """Write the rows of a stream to a sink: `windrow.sqlite`, `windrow.postgresql` or `windrow.kafka_sink`."""
+        """Write the rows of a stream to a sink, such as `windrow.sqlite` or `windrow.delta`."""
         self._nodes.append(SinkNode(name, stream.name, sink))
 
     def build(self) -> Graph:

@@ -60,6 +60,7 @@ from windrow.model import (
     StringType,
     TableJoinNode,
     TableNode,
+    TableSink,
     TopicList,
     WindowNode,
     as_graph,
@@ -455,7 +456,7 @@ def _accumulation(emit: Emit, sink: Sink) -> list[str]:
             return []
         case "accumulate":
             untold = ""
-            if sink.changelog and not isinstance(sink, KafkaSink):
+            if sink.changelog and isinstance(sink, TableSink):
                 untold = f", which {sink.table}_changes does not take back"
             return [f"a revision replaces the row before{untold}"]
         case "discard":
@@ -466,7 +467,7 @@ def _accumulation(emit: Emit, sink: Sink) -> list[str]:
 
 def _sink(sink: Sink) -> str:
     companions = ["late", "dead", "clocks"] if not sink.changelog else ["changes", "late", "dead", "clocks"]
-    if isinstance(sink, KafkaSink):
+    if not isinstance(sink, TableSink):
         return f"{SINK.words(sink)}\nbeside it {companion(sink, 'late')} and {companion(sink, 'dead')}"
     if isinstance(sink, PostgresSink) and sink.outbox:
         companions.append("outbox")

@@ -7,10 +7,12 @@ from dataclasses import replace
 from windrow.api.sections.formats import FORMAT, OPTIONS, TEXT_FORMAT, mask_options
 from windrow.api.spec import DURATION, FLAG, NAMES, TEXT, Key, Kind, OneOf, Section, choice
 from windrow.model import (
+    DeltaSink,
     FileSource,
     KafkaSink,
     KafkaSource,
     LogSource,
+    ParquetSink,
     PostgresCdcSource,
     PostgresSink,
     Sink,
@@ -241,6 +243,28 @@ _POSTGRES = Section(
 )
 
 
+_DELTA = Section(
+    "wr.delta",
+    DeltaSink,
+    (
+        Key("path", TEXT, "the folder; created if it does not exist.", required=True, positional=True),
+        Key("table", TEXT, "as for SQLite. Each table is a folder of its name in `path`.", required=True),
+        Key("key", NAMES, "what rows are merged by; else as for SQLite.", default=()),
+        Key("changelog", FLAG, "as for SQLite.", default=DeltaSink.changelog),
+    ),
+)
+
+
+_PARQUET = Section(
+    "wr.parquet",
+    ParquetSink,
+    (
+        Key("path", TEXT, "the folder; created if it does not exist.", required=True, positional=True),
+        Key("table", TEXT, "as for SQLite: the folder in `path`.", required=True),
+    ),
+)
+
+
 _KAFKA_SINK = Section(
     "wr.kafka_sink",
     KafkaSink,
@@ -313,6 +337,20 @@ SINK: OneOf[Sink] = OneOf(
             _POSTGRES,
             lambda sink: f"table {sink.table} in PostgreSQL {sink.url}{_key_words(sink)}",
             "tables in a PostgreSQL database, in the first schema of the user's `search_path`.",
+        ),
+        "delta": Kind(
+            (DeltaSink,),
+            _DELTA,
+            lambda sink: f"the Delta table {sink.table} in {sink.path}{_key_words(sink)}",
+            "[Delta tables](../guides/lakes.md) in a folder: a commit of each table a step. Needs "
+            "`pip install 'windrow[delta]'`.",
+        ),
+        "parquet": Kind(
+            (ParquetSink,),
+            _PARQUET,
+            lambda sink: f"changes in the Parquet files {sink.table}/*/changes.parquet in {sink.path}",
+            "[Parquet files](../guides/lakes.md) of changes, a folder for each step: `PATH/TABLE/step-N/`. There is no "
+            "result table, as files cannot be updated.",
         ),
         "kafka": Kind(
             (KafkaSink,),

@@ -19,13 +19,13 @@ from windrow.hosts.capacity.sizes import BLOB_BYTES, grows, layout_of, row_bytes
 from windrow.model import (
     DeduplicateNode,
     Graph,
-    KafkaSink,
     LookupNode,
     PostgresSink,
     SinkNode,
     SqliteSink,
     TableJoinNode,
     TableNode,
+    TableSink,
     state_partitions,
 )
 
@@ -283,7 +283,7 @@ class Demand:
         found = {"tables": 0.0, "changelogs": 0.0}
         for sink, one in self.sunk:
             laid, text = layout_of(self.graph, sink), self.load.text_bytes
-            if not isinstance(sink.sink, KafkaSink):
+            if isinstance(sink.sink, TableSink):
                 found["tables"] += max(0.0, one.inserts - one.deletes) * row_bytes(sink.sink, laid.result, text)
             if sink.sink.changelog:
                 found["changelogs"] += one.changelog * row_bytes(sink.sink, laid.changes, text)

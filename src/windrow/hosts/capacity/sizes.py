@@ -23,11 +23,13 @@ from windrow.model import (
     CountDistinct,
     Custom,
     DeduplicateNode,
+    DeltaSink,
     Graph,
     JoinNode,
     KafkaSink,
     KeyedNode,
     LookupNode,
+    ParquetSink,
     Pipeline,
     PostgresSink,
     ProcessNode,
@@ -136,6 +138,8 @@ def row_bytes(sink: Sink, table: Table, text_bytes: float) -> float:
             values = sum(_postgres(one, text_bytes) for one in table.schema)
             key = sum(_postgres(table.schema.field(name), text_bytes) for name in table.key if "epoch" not in table.key)
             return 28 + _aligned(values) + ((12 + _aligned(key)) * POSTGRES_INDEX_FILL if key else 0)
+        case DeltaSink() | ParquetSink():
+            return sum(_arrow(one.type, _TEXTS.get(one.name, text_bytes)) for one in table.schema) * PARQUET_FILL
         case KafkaSink():
             return sum(_json(one, text_bytes) for one in table.schema) + 20
         case _:
@@ -144,6 +148,7 @@ def row_bytes(sink: Sink, table: Table, text_bytes: float) -> float:
 
 SQLITE_FILL: Final = 1.2
 POSTGRES_INDEX_FILL: Final = 1.4
+PARQUET_FILL: Final = 0.4
 
 
 def _text(field: pa.Field, text_bytes: float) -> float:

@@ -47,13 +47,13 @@ from windrow.hosts.status import STEPS, RunStatus, standing_since
 from windrow.model import (
     FileSource,
     Graph,
-    KafkaSink,
     KafkaSource,
     LogSource,
     PostgresCdcSource,
     PostgresSink,
     Runnable,
     SinkNode,
+    TableSink,
     as_graph,
 )
 from windrow.model.connectors import MASK, mask_option, mask_url, references_in, resolve_references
@@ -93,7 +93,7 @@ def examine(
     with ThreadPoolExecutor() as pool:
         logs = {node.name: pool.submit(_log, node) for node in graph.sources}
         tables = {
-            node.name: pool.submit(_tables, graph, node) for node in graph.sinks if not isinstance(node.sink, KafkaSink)
+            node.name: pool.submit(_tables, graph, node) for node in graph.sinks if isinstance(node.sink, TableSink)
         }
         known, at = _checkpoint(checkpoint, pipeline, run)
         found_logs = {name: one.result() for name, one in logs.items()}
@@ -308,7 +308,7 @@ def _tables(graph: Graph, node: SinkNode) -> TableFacts | Unknown:
     from windrow.expressions import sink_views  # noqa: PLC0415 - as a thread of its own loads them
     from windrow.sinks import open_database  # noqa: PLC0415 - the same
 
-    if not isinstance(node.sink, PostgresSink) and not Path(getattr(node.sink, "path", "")).is_file():
+    if not isinstance(node.sink, PostgresSink) and not Path(getattr(node.sink, "path", "")).exists():
         return Unknown(f"there is no database {getattr(node.sink, 'path', '')} yet: no run has written it")
     from windrow.sinks.database import Condition  # noqa: PLC0415 - Arrow only where there is a database
     from windrow.sinks.tables import REDRIVES, layout  # noqa: PLC0415 - the same

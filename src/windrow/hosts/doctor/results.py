@@ -24,6 +24,7 @@ from windrow.hosts.reports import counted
 from windrow.model import (
     Delay,
     DelayByPartition,
+    DeltaSink,
     FollowedSource,
     Global,
     Graph,
@@ -74,6 +75,7 @@ def guarantee(x: Examined) -> Iterator[Finding]:
         yield fine(
             f"exactly once: {names}, and beside it {'the changelog, ' if any(one.changelog for one in sinks) else ''}"
             "the late output, the dead letters and the clock journal; a step and its epoch are one transaction"
+            f"{', of each table in Delta' if any(isinstance(sink, DeltaSink) for sink in sinks) else ''}"
         )
         if (databases := len({database_of(sink) for sink in sinks})) > 1:
             yield advice(

@@ -123,12 +123,12 @@ def replace_durably(path: Path, plain: Mapping[str, object]) -> None:
         out.flush()
         os.fsync(out.fileno())
     draft.replace(path)
-    sync_folder(path.parent)
+    sync_path(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames within a folder durable."""
-    opened = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Make a file, or the names within a folder, durable."""
+    opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:
@@ -202,7 +202,7 @@ def write_segment(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
                 rows += batch.num_rows
         file.flush()
         os.fsync(file.fileno())
-    sync_folder(path.parent)
+    sync_path(path.parent)
     return rows
 
 

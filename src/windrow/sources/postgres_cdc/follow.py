@@ -29,7 +29,7 @@ from windrow.model import PostgresCdcSource
 from windrow.postgresql import Connection, Server
 from windrow.sources.base import SlotLag
 from windrow.sources.log.folder import LogFolder
-from windrow.sources.log.kept import sync_folder
+from windrow.sources.log.kept import sync_path
 from windrow.sources.postgres_cdc import server as db
 from windrow.sources.postgres_cdc.records import RecordWriter
 from windrow.sources.postgres_cdc.stream import ChangeStream, FollowState
@@ -155,7 +155,7 @@ class FollowedTable:
             out.flush()
             os.fsync(out.fileno())
         (folder / _DRAFT).rename(self._folder.file(0))
-        sync_folder(folder)
+        sync_path(folder)
         slot = db.find_slot(sql, state.slot)
         state = replace(state, line=lines, byte=size, confirmed=lsn if slot is None else max(lsn, slot.confirmed))
         state.write(folder)
