@@ -2,8 +2,8 @@
 
 Starts a broker and a PostgreSQL server, fills a topic (10,000 users, 4 partitions, keyed by user, ten days of event
 time; a shorter one for the slow engines), and runs the engines of ``bench/peers`` in turn, round by round, each in a
-process of its own, to no sink, into PostgreSQL, and with ``--sinks kafka`` exactly once into a topic. An engine
-``stream:{session: 5m}`` is windrow with that window.
+process of its own, to no sink, into PostgreSQL, with ``--sinks kafka`` exactly once into a topic, and windrow with
+``delta`` and ``parquet`` into a folder. An engine ``stream:{session: 5m}`` is windrow with that window.
 
 Writes what it found to ``bench/results``; ``--report FILE...`` writes the page and the picture from such files.
 """
@@ -19,9 +19,10 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain, count
 from pathlib import Path
+from typing import get_args
 
 from bench.peers import report
-from bench.peers.engines import ENGINES, Engine, engine
+from bench.peers.engines import ENGINES, Engine, Sink, engine
 from bench.peers.measure import ROOT, Servers, answer, run, servers
 from bench.peers.picture import picture
 from bench.peers.results import Results, Run
@@ -140,7 +141,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--slow-events", type=int, default=2_000_000, help="of the engines in Python")
-    parser.add_argument("--sinks", nargs="+", choices=["none", "postgres", "kafka"], default=["none", "postgres"])
+    parser.add_argument("--sinks", nargs="+", choices=get_args(Sink), default=["none", "postgres"])
     parser.add_argument("--hours", type=float, default=240, help="how much event time the events span")
     parser.add_argument("--step", type=int, default=1_000_000, help="records a micro-batch of Spark, at the most")
     parser.add_argument("--limit", type=float, default=1800, help="seconds that a run may take")

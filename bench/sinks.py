@@ -1,9 +1,9 @@
 """How fast the sinks take a step: changes a second into the result table and the changelog together.
 
-    python bench/sinks.py [--changes 200000] [--steps 5] [--small 300] [--postgres URL]
+    python bench/sinks.py [--changes 200000] [--steps 5] [--small 300] [--only sqlite delta] [--postgres URL]
 
-Each of the steps inserts that many (window, key) pairs, as the demo's day does; then as many small steps as a live
-pipeline makes. PostgreSQL is measured when a url is given.
+Each of the steps inserts that many (window, key) pairs, as the demo's day does; then come as many small steps as a live
+pipeline makes, and one that revises every row of the first. PostgreSQL is measured when a url is given.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +26,15 @@ from windrow.model import (
     DecimalType,
     Decode,
     Delay,
+    DeltaSink,
     Emit,
     EventTime,
     Field,
     LogSource,
+    ParquetSink,
     Pipeline,
     PostgresSink,
+    Sink,
     SqliteSink,
     StringType,
     Sum,
@@ -46,7 +50,7 @@ START = 1_767_225_600_000_000
 SMALL_STEPS = 20
 
 
-def pipeline(sink: SqliteSink | PostgresSink) -> Pipeline:
+def pipeline(sink: Sink) -> Pipeline:
     """Return the demo's pipeline into that sink."""
     return Pipeline(
         name="sinks-bench",
@@ -95,33 +99,50 @@ def measure(name: str, model: Pipeline, *, changes: int, steps: int, small: int)
     """Commit the steps and print what they took."""
     large = [output(model, k * (changes // USERS + 1), changes, k) for k in range(steps)]
     live = [output(model, 1_000_000 + k, small, k) for k in range(SMALL_STEPS)]
+    op = large[0].changes.schema.get_field_index("op")
+    revised = large[0].changes.set_column(op, large[0].changes.schema.field(op), pa.array(["update_after"] * changes))
     sink = open_sink(model)
     sink.clear()
     sink.open(Run(model.name, "bench"))
     seconds = []
-    for epoch, step in enumerate([*large, *live]):
-        begin = time.perf_counter()
+    cpu = []
+    for epoch, step in enumerate([*large, *live, replace(large[0], changes=revised)]):
+        begin, began = time.perf_counter(), time.process_time()
         sink.commit(epoch, step)
         seconds.append(time.perf_counter() - begin)
+        cpu.append(time.process_time() - began)
     sink.close()
     sink.clear()
     median = statistics.median(seconds[:steps])
-    print(f"{name}: {changes:,} changes in {median:.2f} s (median of {steps}), {changes / median:,.0f} changes/s")
-    slow = max(seconds[steps:]) * 1000
-    print(f"{name}: {small:,} changes in {statistics.median(seconds[steps:]) * 1000:.0f} ms, at most {slow:.0f} ms")
+    print(
+        f"{name}: {changes:,} changes in {median:.2f} s (median of {steps}), {changes / median:,.0f} changes/s, "
+        f"{statistics.median(cpu[:steps]) / changes * 1e6:.2f} us of processor time each"
+    )
+    slow = max(seconds[steps:-1]) * 1000
+    print(f"{name}: {small:,} changes in {statistics.median(seconds[steps:-1]) * 1000:.0f} ms, at most {slow:.0f} ms")
+    print(f"{name}: {changes:,} revisions in {seconds[-1]:.2f} s, {changes / seconds[-1]:,.0f} changes/s")
 
 
 def main() -> None:
-    """Measure SQLite in a temporary folder, and PostgreSQL where the url leads."""
+    """Measure the sinks in a temporary folder, and PostgreSQL where the url leads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--changes", type=int, default=200_000)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--small", type=int, default=300)
+    parser.add_argument(
+        "--only", nargs="+", choices=["sqlite", "delta", "parquet"], default=["sqlite", "delta", "parquet"]
+    )
     parser.add_argument("--postgres", metavar="URL")
     given = parser.parse_args()
     size = {"changes": given.changes, "steps": given.steps, "small": given.small}
     with tempfile.TemporaryDirectory() as folder:
-        measure("sqlite", pipeline(SqliteSink(str(Path(folder, "bench.db")), "bench_results")), **size)
+        sinks: dict[str, Sink] = {
+            "sqlite": SqliteSink(str(Path(folder, "bench.db")), "bench_results"),
+            "delta": DeltaSink(str(Path(folder, "delta")), "bench_results"),
+            "parquet": ParquetSink(str(Path(folder, "parquet")), "bench_results"),
+        }
+        for name in given.only:
+            measure(name, pipeline(sinks[name]), **size)
     if given.postgres:
         measure("postgres", pipeline(PostgresSink(given.postgres, "bench_results")), **size)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from bench.peers.job import TABLE_ONLY
 
 HERE = Path(__file__).parent
-Sink = Literal["none", "postgres", "kafka"]
+Sink = Literal["none", "postgres", "kafka", "delta", "parquet"]
 Kind = Literal["windrow", "peer", "limit"]
 
 
@@ -41,7 +41,9 @@ class Engine:
             return ("postgres",)
         if self.kind == "limit":
             return ("none",)
-        return ("none", "postgres", "kafka") if self.folder in {"windrow", "flink"} else ("none", "postgres")
+        if self.kind == "windrow":
+            return get_args(Sink)
+        return ("none", "postgres", "kafka") if self.folder == "flink" else ("none", "postgres")
 
 
 _SPARK = "heap 4 GiB"

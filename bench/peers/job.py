@@ -25,8 +25,8 @@ class Job:
     """What to run: sums and counts of a topic's purchases by user and five minutes, ten minutes out of order at most.
 
     `events` is how many records the topic holds, `folder` where state may lie. Results are dropped, or go to `postgres`
-    (the address of a database), or exactly once to the topic `results` at the same brokers. `step` is how many records
-    a micro-batch takes, `window` windrow's window.
+    (the address of a database), or exactly once to the topic `results` at the same brokers, or with windrow to a `lake`
+    in the folder ("delta" or "parquet"). `step` is how many records a micro-batch takes, `window` windrow's window.
     """
 
     engine: str
@@ -36,6 +36,7 @@ class Job:
     folder: Path
     postgres: str | None
     results: str | None
+    lake: str | None
     step: int
     window: str
 
@@ -51,6 +52,7 @@ def command(job: Job) -> list[str]:
     words = [job.engine, job.servers, job.topic, str(job.events), str(job.folder)]
     words += ["--step", str(job.step), "--window", job.window]
     words += [] if job.results is None else ["--results", job.results]
+    words += [] if job.lake is None else ["--lake", job.lake]
     return words if job.postgres is None else [*words, "--postgres", job.postgres]
 
 
@@ -64,6 +66,7 @@ def told(words: list[str] | None = None) -> Job:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--postgres")
     parser.add_argument("--results")
+    parser.add_argument("--lake")
     parser.add_argument("--step", type=int, default=1_000_000)
     parser.add_argument("--window", default="{tumbling: 5m}")
     return Job(**vars(parser.parse_args(words)))

@@ -88,8 +88,9 @@ def run(on: Servers, engine: Engine, sink: Sink, topic: str, number: int = 0) ->
         results = f"results-{uuid.uuid4().hex[:12]}" if sink == "kafka" else None
         if results is not None:
             on.kafka.create_topic(results, PARTITIONS, {})
+        lake = sink if sink in {"delta", "parquet"} else None
         name = engine.name.partition(":")[0]
-        job = Job(name, on.kafka.servers, topic, events, folder, address, results, on.step, engine.window)
+        job = Job(name, on.kafka.servers, topic, events, folder, address, results, lake, on.step, engine.window)
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TZ": "UTC"}
         try:
             fetch_jars(engine.script.parent)

@@ -15,6 +15,15 @@ BESIDE = ("flink", "pyspark", "parse")
 """What windrow's ratios are to."""
 
 
+_SINKS = {
+    "none": "no sink",
+    "postgres": "PostgreSQL",
+    "kafka": "Kafka, exactly once",
+    "delta": "Delta",
+    "parquet": "Parquet",
+}
+
+
 @dataclass(frozen=True)
 class Ratio:
     """How many times as fast one engine is as another, in each round with both, on as many events."""
@@ -141,17 +150,13 @@ def table(results: Results, sink: str) -> Iterator[str]:
 
 def ratios(results: Results) -> Iterator[str]:
     """Write how windrow stands to the engines that count, and to its own first one, pair by pair."""
-    for sink in ("none", "postgres", "kafka"):
+    for sink, title in _SINKS.items():
         ours = [one.name for one in measured(results, sink) if one.kind == "windrow"]
         for name in ours:
             for other in (*BESIDE, *ours[:1]):
                 found = ratio(results, name, other, sink)
                 if found is not None and name != other:
-                    yield f"{name} is {found} times as fast as {other} ({_sink(sink)})"
-
-
-def _sink(sink: str) -> str:
-    return {"none": "no sink", "postgres": "PostgreSQL", "kafka": "Kafka, exactly once"}[sink]
+                    yield f"{name} is {found} times as fast as {other} ({title})"
 
 
 def answers(results: Results) -> Iterator[str]:

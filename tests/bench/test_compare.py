@@ -117,7 +117,7 @@ def test_an_answer_is_the_same_or_lacks_what_is_open_or_is_another() -> None:
 
 @given(st.sampled_from(NAMES), st.none() | st.just("postgresql://me@127.0.0.1:5/d"), st.integers(1, 10**9))
 def test_a_script_is_told_its_job(name: str, postgres: str | None, events: int) -> None:
-    job = Job(name, "127.0.0.1:9", "spend", events, Path("/tmp/x"), postgres, None, 1000, "{session: 5m}")  # noqa: S108
+    job = Job(name, "127.0.0.1:9", "spend", events, Path("/tmp/x"), postgres, None, None, 1000, "{session: 5m}")  # noqa: S108
     assert told(command(job)) == job
     if postgres is not None:
         assert job.jdbc == ("jdbc:postgresql://127.0.0.1:5/d", "me")

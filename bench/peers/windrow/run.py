@@ -16,7 +16,7 @@ from windrow.hosts.spark_rows import PACKET_DDL
 from windrow.hosts.stages import stream_ingest
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.hosts.transport import TableTransport
-from windrow.model import KafkaSink, Pipeline, PostgresSink
+from windrow.model import DeltaSink, KafkaSink, ParquetSink, Pipeline, PostgresSink
 from windrow.sinks import open_sink
 from windrow.sinks.memory import DiscardSink
 from windrow.sources import open_source
@@ -33,11 +33,14 @@ def main(job: Job) -> None:
         pipeline = replace(pipeline, sink=sink)
     if job.results is not None:
         pipeline = replace(pipeline, sink=KafkaSink(job.servers, job.results))
+    if job.lake is not None:
+        lake = str(job.folder / "lake")
+        pipeline = replace(pipeline, sink=DeltaSink(lake, TABLE) if job.lake == "delta" else ParquetSink(lake, TABLE))
     tell_ready(spark_session(log=job.folder / "spark.log"))
     if job.engine == "clock":
         _clock(pipeline, job)
     else:
-        is_dropped = job.postgres is None and job.results is None
+        is_dropped = job.postgres is None and job.results is None and job.lake is None
         opened = DiscardSink() if is_dropped else open_sink(pipeline)
         if job.engine.startswith("batch"):
             BatchRun(pipeline, opened, BatchSettings(max_records=job.step)).run(lambda _: None)
