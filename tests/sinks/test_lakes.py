@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from decimal import Decimal
 from importlib import import_module
@@ -21,12 +21,13 @@ from tests.contracts.stores import AnyStore, DeltaStore, ParquetStore, brief, co
 from windrow.core.changelog import StepOutput
 from windrow.errors import InputError, SetupError, SinkAddressError, SinkError
 from windrow.model import Pipeline
-from windrow.sinks import open_database
+from windrow.sinks import open_database, ownership
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.database import Replayed
 from windrow.sinks.delta import DeltaTables, merge
 from windrow.sinks.delta.folder import DeltaFolder
 from windrow.sinks.parquet import ParquetFolder
+from windrow.sinks.tables import Table
 
 EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
 
@@ -247,6 +248,122 @@ def test_a_step_that_was_cut_short_is_not_handed_over(tmp_path: Path) -> None:
     folder.commit(RUN, 1, lambda _: None, write)
     with pytest.raises(SinkError, match="'spend' is at epoch 1, but the savepoint is of epoch 0"):
         DeltaTables(model).open(Run(RUN.pipeline, "run-2"), Follows(RUN, 0))
+
+
+@pytest.mark.parametrize("claims", range(5))
+def test_a_step_is_written_once_if_it_is_committed_while_tables_are_handed_over(
+    claims: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DeltaStore(tmp_path)
+    model, next_run = store.model(), Run(RUN.pipeline, "run-2")
+    steps = two_steps(model)
+    committed(store, model, steps[0])
+    given_up = DeltaTables(model)
+    given_up.open(RUN)
+    claim, claimed = DeltaFolder.claim, list[str]()
+
+    def meanwhile(self: DeltaFolder, run: Run, opener: str, last: int | None) -> None:
+        if len(claimed) == claims:
+            _, companions = given_up._tables[0].step(1, steps[1])  # noqa: SLF001 - of a step that has begun
+            with suppress(SinkError):
+                for folder, write in companions:
+                    folder.commit(RUN, 1, given_up._check, write)  # noqa: SLF001 - the same
+        claimed.append(self.table.name)
+        claim(self, run, opener, last)
+
+    with monkeypatch.context() as patched, suppress(SinkError):
+        patched.setattr(DeltaFolder, "claim", meanwhile)
+        DeltaTables(model).open(next_run, Follows(RUN, 0))
+    sink = DeltaTables(model)
+    try:
+        sink.open(next_run, Follows(RUN, 0))
+    except SinkError:
+        assert sink.open(RUN) == 0
+    sink.commit(1, steps[1])
+    assert claimed[-1] != "spend" or claims > 0
+    assert [row["epoch"] for row in store.changes(model)] == [0, 0, 1, 1, 1, 1]
+    assert [len(rows) for rows in contents(store, model)] == [2, 6, 1, 1, 1]
+
+
+@pytest.mark.parametrize("user", ["\U00020000", "x\U0010ffff", "\U0001f600", "é" * 300])
+def test_a_key_of_any_characters_is_found_again(user: str, tmp_path: Path) -> None:
+    store = DeltaStore(tmp_path)
+    table = Table("last", pa.schema([pa.field("user", pa.string()), pa.field("n", pa.int64())]), ("user",))
+    folder = DeltaFolder(str(store.path), table)
+    folder.read()
+    folder.claim(RUN, "opener", None)
+    for epoch, op in enumerate(("insert", "update_after")):
+        rows = pa.table({"user": [user], "n": [epoch], "op": [op]})
+        folder.commit(RUN, epoch, lambda _: None, merge.merge(table, rows))
+    assert DeltaTable(folder.uri).to_pyarrow_table().to_pylist() == [{"user": user, "n": 1}]
+
+
+def test_who_was_given_up_is_refused_by_tables_that_were_made_anew(tmp_path: Path) -> None:
+    store = DeltaStore(tmp_path)
+    model = store.model()
+    given_up = DeltaTables(model)
+    given_up.open(RUN)
+    shutil.rmtree(store.path)
+    committed(store, model, *two_steps(model), run=Run(RUN.pipeline, "run-2"))
+    with pytest.raises(SinkError, match="taken over by another run"):
+        given_up.commit(0, two_steps(model)[0])
+    assert len(store.changes(model)) == 6
+
+
+def test_a_delta_table_is_not_made_in_a_folder_of_other_files(tmp_path: Path) -> None:
+    # a VACUUM of it would remove them
+    files, store = ParquetStore(tmp_path), DeltaStore(tmp_path)
+    model = files.model()
+    committed(files, model, step(model))
+    with pytest.raises(SinkError, match="'spend' holds rows that windrow did not write"):
+        DeltaTables(store.model()).open(RUN)
+    assert not (store.path / "spend" / "_delta_log").exists()
+
+
+def test_the_versions_that_others_commit_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DeltaStore(tmp_path)
+    model = store.model()
+    sink = DeltaTables(model)
+    sink.open(RUN)
+    sink.commit(0, two_steps(model)[0])
+    before = DeltaTable(store.path / "spend").version()
+    sync, synced = DeltaFolder._sync, list[str]()  # noqa: SLF001 - the moment between commit and sync
+
+    def other(self: DeltaFolder, since: int) -> None:
+        if self.table.name == "spend":
+            DeltaTable(self.uri).alter.set_table_properties({"other": "x"}, raise_if_not_exists=False)
+        sync(self, since)
+
+    monkeypatch.setattr(DeltaFolder, "_sync", other)
+    monkeypatch.setattr("windrow.sinks.delta.folder.sync_path", lambda path: synced.append(str(path)))
+    sink.commit(1, two_steps(model)[1])
+    logs = [store.path / "spend" / "_delta_log" / f"{before + n:020}.json" for n in range(3)]
+    assert [path for path in map(str, logs) if path not in synced] == []
+
+
+def test_parquet_files_are_handed_over_by_the_last_to_open_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ParquetStore(tmp_path)
+    model = store.model()
+    steps = two_steps(model)
+    committed(store, model, steps[0])
+    next_run, looks = Run(RUN.pipeline, "run-2"), list[Run]()
+
+    def meanwhile(run: Run, *given: Any) -> bool:  # noqa: ANN401 - the function's
+        looks.append(run)
+        is_handed_over = ownership.authorize(run, *given)
+        if len(looks) == 2:
+            committed(store, model, steps[1])
+        return is_handed_over
+
+    monkeypatch.setattr("windrow.sinks.parquet.authorize", meanwhile)
+    with pytest.raises(SinkError, match="opened by another process"):
+        ParquetFolder(model).open(next_run, Follows(RUN, 0))
+    assert looks[:2] == [next_run, next_run]
+    assert store.owners() == {"spend": RUN.id}
+    with pytest.raises(SinkError, match="is at epoch 1, but the savepoint is of epoch 0"):
+        ParquetFolder(model).open(next_run, Follows(RUN, 0))
 
 
 def test_a_delta_table_that_somebody_else_made(tmp_path: Path) -> None:

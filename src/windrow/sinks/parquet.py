@@ -4,9 +4,9 @@
 step has such rows. `DIR/TABLE/_owner.json` says whose the folder is.
 
 The fence: a sink that opens the folder makes `_staging-ID` in it, with an id of its own, and renames those of all
-others, which only then are removed. A step is written within the sink's own and renamed out of it. So a rename by a
-writer that was given up came before the next opener looked at the steps, or fails, since there is no such path any
-more: rename(2) is atomic, also on a network file system of POSIX.
+others, which only then are removed. A step is written within the sink's own and renamed out of it, and so is
+`_owner.json`. So a rename by a writer that was given up came before the next opener looked at the steps, or fails,
+since there is no such path any more: rename(2) is atomic, also on a network file system of POSIX.
 """
 
 from __future__ import annotations
@@ -83,7 +83,11 @@ class ParquetFolder:
             self._staging.mkdir(exist_ok=True)
             self._refuse_others()
             authorize(run, [self._layout.result], self._find(run), follows)
-            replace_durably(self._folder / _OWNER, {"pipeline": run.pipeline, "run": run.id})
+            owner = self._staging / _OWNER
+            with self._fenced():
+                replace_durably(owner, {"pipeline": run.pipeline, "run": run.id})
+                owner.rename(self._folder / _OWNER)
+            sync_path(self._folder)
             sync_path(self._path)
             self._last = max(self._steps(), default=None)
         self._run, self._is_open = run, True
@@ -105,7 +109,7 @@ class ParquetFolder:
 
     def _find(self, run: Run) -> FoundTables:
         owner, last = self._owner(), max(self._steps(), default=None)
-        is_foreign = any(not name.lstrip(".").startswith((_STAGING, _REMOVED, _OWNER)) for name in _names(self._folder))
+        is_foreign = any(not name.startswith((_STAGING, _REMOVED, _OWNER)) for name in _names(self._folder))
         return FoundTables(
             owner=owner,
             owner_last=last,
@@ -127,7 +131,19 @@ class ParquetFolder:
     def _check(self, run: Run) -> None:
         """Raise SinkError unless this is the last to have opened the folder, for the run that it belongs to."""
         still_owned(run, self._owner(), self._name)
+        self._check_opener()
+
+    def _check_opener(self) -> None:
         still_opened(self._id, self._id if self._staging.is_dir() else None, self._name)
+
+    @contextmanager
+    def _fenced(self) -> Iterator[None]:
+        """Raise SinkError for files that another sink has taken away, which has opened the folder since."""
+        try:
+            yield
+        except FileNotFoundError:
+            self._check_opener()
+            raise
 
     def _steps(self) -> list[int]:
         """Return the epochs of the steps that are there."""
@@ -169,15 +185,11 @@ class ParquetFolder:
             if not is_new(epoch, self._last, self._name):
                 return
             step = self._staging / f"step-{epoch:012}"
-            try:
+            with self._fenced():
                 shutil.rmtree(step, ignore_errors=True)
                 step.mkdir()
                 self._write(step, epoch, output)
                 step.rename(self._folder / step.name)
-            except FileNotFoundError:
-                # another has opened the folder since
-                self._check(run)
-                raise
             sync_path(self._folder)
         self._last = epoch
 

@@ -47,22 +47,29 @@ class DeltaFolder:
         self.path = Path(root).absolute() / table.name
         self.uri = str(self.path)
         self._found: deltalake.DeltaTable | None = None
+        self._seen: tuple[int, int, int] | None = None
 
     def read(self) -> bool:
         """Read the newest version; return whether there is a table. Raise SinkError if that fails."""
         with translated(self.uri):
-            if self._found is not None and self._is_same_folder(self._found):
+            # a folder that was removed looks unchanged to Delta, and one that was made anew to be further
+            if self._found is not None and self._seen is not None and self._identity(self._seen[0]) == self._seen:
                 self._found.update_incremental()
-                return True
-            try:
-                self._found = deltalake.DeltaTable(self.uri)
-            except TableNotFoundError:
-                self._found = None
+            else:
+                try:
+                    self._found = deltalake.DeltaTable(self.uri)
+                except TableNotFoundError:
+                    self._found = None
+            self._seen = None if self._found is None else self._identity(self._found.version())
         return self._found is not None
 
-    def _is_same_folder(self, found: deltalake.DeltaTable) -> bool:
-        """Whether the log still has the version that was read: a folder that was removed looks unchanged to Delta."""
-        return self._log(found.version()).is_file()
+    def _identity(self, version: int) -> tuple[int, int, int] | None:
+        """Return what tells the log's file of a version from another one in its place; None if it is not there."""
+        try:
+            stat = self._log(version).stat()
+        except FileNotFoundError:
+            return None
+        return version, stat.st_ino, stat.st_mtime_ns
 
     def _log(self, version: int) -> Path:
         return self.path / "_delta_log" / f"{version:020}.json"
@@ -102,8 +109,10 @@ class DeltaFolder:
 
     @property
     def is_filled(self) -> bool:
-        """Whether the table has rows."""
-        return self._found is not None and self._found.count() > 0
+        """Whether the table has rows; if there is none, whether its folder has other files, which a VACUUM removes."""
+        if self._found is None:
+            return self.path.is_dir() and any(path.name != "_delta_log" for path in self.path.iterdir())
+        return self._found.count() > 0
 
     def query(self, sql: str) -> Iterator[pa.RecordBatch]:
         """Run a query over the table `delta` in the SQL of DataFusion, which Delta Lake reads its tables with."""
@@ -132,9 +141,11 @@ class DeltaFolder:
         return () if "epoch" in self.table.key else self.table.key
 
     def claim(self, run: Run, opener: str, last: int | None) -> None:
-        """Give the table, which is created if it is not there, to a run that has committed `last` to it."""
+        """Give the table, which is created if it is not there, to a run that has committed `last`, or what it has."""
+        last = self.last(run) if last is None else last
         given = {PIPELINE: run.pipeline, RUN: run.id, OPENER: opener, KEY: json.dumps(list(self._key))}
         properties = _properties(run, _NONE if last is None else last)
+        before = 0 if self._found is None else self._found.version()
         with translated(self.uri):
             if self._found is None:
                 self._found = deltalake.DeltaTable.create(
@@ -146,7 +157,7 @@ class DeltaFolder:
                 )
             else:
                 self._found.alter.set_table_properties(given, raise_if_not_exists=False, commit_properties=properties)
-        self._sync()
+        self._sync(before)
 
     def empty(self, pipeline: str) -> None:
         """Remove all rows and former columns, after which the table is no run's; its versions go on.
@@ -154,7 +165,7 @@ class DeltaFolder:
         A process that has the table open is so refused as ever, where in a new folder its commits could mix with those
         of the new owner.
         """
-        owner = self.owner or Run(pipeline, "")
+        owner, before = self.owner or Run(pipeline, ""), self.delta.version()
         with translated(self.uri):
             # first, so that no run adds rows; the pipeline may empty it again if it is killed before it has no rows
             self.delta.alter.set_table_properties(
@@ -167,7 +178,7 @@ class DeltaFolder:
                 schema_mode="overwrite",
                 commit_properties=_properties(owner, _NONE),
             )
-        self._sync()
+        self._sync(before)
 
     def commit(self, run: Run, epoch: int, check: Callable[[DeltaFolder], None], write: Write) -> None:
         """Write a step in one commit with its epoch; a table that has the epoch stays as it is.
@@ -179,7 +190,7 @@ class DeltaFolder:
         for attempt in range(_ATTEMPTS):
             self.read()
             check(self)
-            last = self.last(run)
+            last, before = self.last(run), self.delta.version()
             if last is not None and last >= epoch:
                 return
             with translated(self.uri):
@@ -194,14 +205,18 @@ class DeltaFolder:
                         raise SinkUnavailableError(msg) from exc
                 else:
                     break
-        self._sync()
+        self._sync(before)
 
-    def _sync(self) -> None:
-        """Make the newest version durable; its files are before."""
+    def _sync(self, before: int) -> None:
+        """Make the versions from one on durable; their files are before.
+
+        These are also those of others, and that of a process which was killed: a table has all of its versions or none.
+        """
         self.read()
-        log = self._log(self.delta.version())
-        for path in (log, log.parent, self.path, self.path.parent):
-            sync_path(path)
+        logs = [self._log(version) for version in range(before, self.delta.version() + 1)]
+        with translated(self.uri):
+            for path in (*filter(Path.is_file, logs), logs[0].parent, self.path, self.path.parent):
+                sync_path(path)
 
 
 def commit_files(folder: DeltaFolder, properties: deltalake.CommitProperties, *files: AddAction | RemoveAction) -> None:

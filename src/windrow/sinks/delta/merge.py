@@ -157,7 +157,8 @@ def _file(folder: DeltaFolder, rows: pa.Table, column: str) -> AddAction:
         partition_values={},
         modification_time=found.st_mtime_ns // 1_000_000,
         data_change=True,
-        stats=json.dumps({"numRecords": rows.num_rows, **_bounds(rows, column)}),
+        # Delta Lake reads escapes of characters from U+20000 on as other characters
+        stats=json.dumps({"numRecords": rows.num_rows, **_bounds(rows, column)}, ensure_ascii=False),
     )
 
 

@@ -71,8 +71,14 @@ class DeltaTables:
         ]
         for one in self._tables:
             refuse([mismatch for folder in one.folders for mismatch in folder.mismatches()])
-        for one, is_handed_over in zip(self._tables, handed_over, strict=True):
-            one.claim(run, self._id, follows.epoch if is_handed_over and follows is not None else None)
+        # in the order of a step's commits: if a step is committed meanwhile, a claim of one of its tables conflicts
+        # before a result table, which says whose the step is, has changed its owner
+        given = [follows.epoch if follows is not None and is_given else None for is_given in handed_over]
+        for one, epoch in zip(self._tables, given, strict=True):
+            for folder in one.companions:
+                folder.claim(run, self._id, epoch)
+        for one, epoch in zip(self._tables, given, strict=True):
+            one.result.claim(run, self._id, epoch)
         self._run, self._is_open = run, True
         return self._last(run)
 
@@ -143,7 +149,8 @@ class DeltaResult:
         self.sink = pipeline.sink
         self.layout = layout(pipeline, pipeline.sink)
         self.folders = [DeltaFolder(self.sink.path, table) for table in self.layout.own]
-        self.result, self._changes, self._late, self._dead, self.clocks = self.folders
+        self.result, *self.companions = self.folders
+        self._changes, self._late, self._dead, self.clocks = self.companions
         # a record has its place in the log as key: it is inserted once
         self._may_append = isinstance(pipeline, RecordStream) and not pipeline.row_key
 
@@ -157,17 +164,12 @@ class DeltaResult:
             last=self.result.last(run),
             elsewhere=None,
             present=[folder.table.name for folder in present],
-            filled=[folder.table.name for folder in present if folder.is_filled],
+            filled=[folder.table.name for folder in self.folders if folder.is_filled],
         )
 
     def _last_of_any(self, run: Run | None) -> int | None:
         """Return the last epoch of a run that a table has: of a step that was cut short, companions have one more."""
         return max((last for folder in self.folders if (last := folder.last(run)) is not None), default=None)
-
-    def claim(self, run: Run, opener: str, last: int | None) -> None:
-        """Give the tables to a run, which has committed `last` if it is not None."""
-        for folder in self.folders:
-            folder.claim(run, opener, folder.last(run) if last is None else last)
 
     def step(self, epoch: int, output: StepOutput) -> tuple[tuple[DeltaFolder, Write], list[tuple[DeltaFolder, Write]]]:
         """Return how a step is written to the result table, and to the companions that have rows of it."""
