@@ -12,6 +12,10 @@ from tests.hosts.answers import assert_same
 from tests.hosts.runs import Runner
 from tests.hosts.spend import HOUR, Files, events, spend
 
+from windrow.errors import SinkError
+from windrow.sinks.base import Run
+from windrow.sinks.delta.folder import DeltaFolder, Write
+
 
 @pytest.mark.parametrize("kind", [DeltaStore, ParquetStore])
 def test_the_memory_host_writes_a_lake(
@@ -25,6 +29,30 @@ def test_the_memory_host_writes_a_lake(
     assert found.on_time
     assert found.late
     assert found.dead
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("spark")
+def test_a_step_that_one_table_has_is_not_planned_anew(
+    files: Files, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DeltaStore(tmp_path)
+    pipeline = spend(files.source, store.settings(), lateness=10 * HOUR, at_end="hold")
+    files.append(events(600))
+    commit = DeltaFolder.commit
+
+    def fail(self: DeltaFolder, run: Run, epoch: int, check: Callable[[DeltaFolder], None], write: Write) -> None:
+        if epoch == 1 and self.table == store.tables(pipeline).result:
+            msg = "the disk is full"
+            raise SinkError(msg)
+        commit(self, run, epoch, check, write)
+
+    monkeypatch.setattr(DeltaFolder, "commit", fail)
+    with pytest.raises(SinkError, match="the disk is full"):
+        runner.bounded(pipeline, max_records=300)
+    monkeypatch.undo()
+    assert runner.bounded(pipeline, max_records=200) == "end"
+    assert_same(store, pipeline)
 
 
 @pytest.mark.parametrize("kind", [DeltaStore, pytest.param(ParquetStore, marks=pytest.mark.long)])

@@ -242,7 +242,7 @@ def _epoch(pipeline: Runnable, checkpoint: Checkpoint) -> int | None:
     epochs = {node.sink.table: _epoch_of(node.sink, checkpoint) for node in as_graph(pipeline).sinks}
     if len(set(epochs.values())) > 1:
         msg = (
-            f"the run of {checkpoint.folder} ended between the commits of a step to two databases: run the pipeline "
+            f"the run of {checkpoint.folder} ended between the commits of a step to two tables: run the pipeline "
             "once more, then replay"
         )
         raise CheckpointError(msg)

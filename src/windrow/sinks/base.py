@@ -51,6 +51,8 @@ class Sink(Protocol):
     """
 
     needs_rows: bool
+    is_even: bool
+    """Whether all tables had the same steps when they were opened; False only where a commit is not over all tables."""
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
         """Create what is missing; return the last epoch that this run committed, or None.
@@ -101,7 +103,7 @@ class SinkGroup:
     def __init__(self, *sinks: tuple[Sequence[str], Sink]) -> None:
         self._sinks = sinks
         self.is_even = True
-        """Whether all had the same steps when they were opened."""
+        """Whether all tables had the same steps when they were opened; else some have one more."""
 
     @staticmethod
     def of(sink: Sink | SinkGroup) -> SinkGroup:
@@ -116,7 +118,7 @@ class SinkGroup:
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
         """Open all; return the last epoch that this run committed to every one of them, or None."""
         last = [sink.open(run, follows) for _, sink in self._sinks]
-        self.is_even = len(set(last)) == 1
+        self.is_even = len(set(last)) == 1 and all(sink.is_even for _, sink in self._sinks)
         return None if None in last else min(epoch for epoch in last if epoch is not None)
 
     def journal(self) -> pa.Table:

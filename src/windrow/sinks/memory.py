@@ -16,6 +16,7 @@ class CollectSink:
     """Keeps each step in `steps`, by epoch; lives and dies with its process."""
 
     needs_rows = True
+    is_even = True
 
     def __init__(self) -> None:
         self.steps: dict[int, StepOutput] = {}
@@ -61,6 +62,7 @@ class DiscardSink:
     """A sink that drops all rows, to measure a run without a database."""
 
     needs_rows: bool = False
+    is_even = True
 
     def __init__(self) -> None:
         self.last: int | None = None

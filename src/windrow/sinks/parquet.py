@@ -48,6 +48,7 @@ class ParquetFolder:
     """
 
     needs_rows = True
+    is_even = True
 
     def __init__(self, pipeline: View) -> None:
         if not isinstance(pipeline.sink, ParquetSink):

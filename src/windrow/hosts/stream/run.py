@@ -160,7 +160,7 @@ class StreamRun:
                         if self._unsure is not None and self._unsure.epoch <= written:
                             on_step(self._unsure)  # Spark may have noted that step, and not take it again
                         self._unsure = None
-                        self._losses(checkpoint).look(written)
+                        self._losses(checkpoint).look(self._begun(written))
                         opened = True
                     ended = self._query(spark, checkpoint, ends, on_step)
                     return "asked" if self._stop.is_set() or not ended else "end"
@@ -217,10 +217,10 @@ class StreamRun:
             )
         if not checkpoint.has_beginning and not checkpoint.has_steps:
             note_beginning(checkpoint, self._source)
-        self._losses(checkpoint).look(self._last_reported)
+        begun = self._begun(self._last_reported)
+        self._losses(checkpoint).look(begun)
         if self._settings.max_records is not None:
-            written = self._last_reported - checkpoint.first_epoch
-            OffsetLog(checkpoint).forget_larger_plan(written, self._settings.max_records)
+            OffsetLog(checkpoint).forget_larger_plan(begun - checkpoint.first_epoch, self._settings.max_records)
         return checkpoint
 
     def _open(self, checkpoint: Checkpoint) -> int:
@@ -229,6 +229,10 @@ class StreamRun:
         refuse_damaged(checkpoint.spark)  # only now: the tables show what a power cut may have damaged
         self._begin = written + 1 - checkpoint.first_epoch
         return written
+
+    def _begun(self, written: int) -> int:
+        """Return the last epoch that any table has, if all have `written`: its step is not to be planned anew."""
+        return written if self._sinks.is_even else written + 1
 
     def _losses(self, checkpoint: Checkpoint) -> LossGuard:
         return LossGuard(self._source, checkpoint, self._settings.on_data_loss, self._settings.on_trouble)
@@ -239,7 +243,9 @@ class StreamRun:
         Raise CheckpointError if it comes of a damaged checkpoint.
         """
         try:
-            if isinstance(exc, RecordsLostError) and not self._losses(checkpoint).look(self._open(checkpoint)):
+            if isinstance(exc, RecordsLostError) and not self._losses(checkpoint).look(
+                self._begun(self._open(checkpoint))
+            ):
                 return SourceUnavailableError(
                     f"a task of Spark does not find what this process finds in the log: {exc}; on a cluster, let all "
                     "hosts have that folder"

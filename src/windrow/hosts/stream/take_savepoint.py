@@ -44,7 +44,7 @@ def take_savepoint(
         epoch = agree(known, sinks.open(known.run, known.follows))
         if not sinks.is_even:
             msg = (
-                f"the run of the checkpoint {checkpoint} ended between the commits of a step to two databases: run the "
+                f"the run of the checkpoint {checkpoint} ended between the commits of a step to two tables: run the "
                 "pipeline once more, then take the savepoint"
             )
             raise CheckpointError(msg)

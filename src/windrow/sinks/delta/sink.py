@@ -48,6 +48,7 @@ class DeltaTables:
         self._pipeline = pipelines[0].name
         self._run: Run | None = None
         self._is_open = False
+        self.is_even = True
         self._id = str(uuid.uuid4())
 
     @property
@@ -80,7 +81,9 @@ class DeltaTables:
         for one, epoch in zip(self._tables, given, strict=True):
             one.result.claim(run, self._id, epoch)
         self._run, self._is_open = run, True
-        return self._last(run)
+        last = self._last(run)
+        self.is_even = {one.last_of_any(run) for one in self._tables} == {last}
+        return last
 
     def _last(self, run: Run) -> int | None:
         """Return the last epoch that all result tables have."""
@@ -160,14 +163,14 @@ class DeltaResult:
         owner = self.result.owner
         return FoundTables(
             owner=owner,
-            owner_last=self._last_of_any(owner),
+            owner_last=self.last_of_any(owner),
             last=self.result.last(run),
             elsewhere=None,
             present=[folder.table.name for folder in present],
             filled=[folder.table.name for folder in self.folders if folder.is_filled],
         )
 
-    def _last_of_any(self, run: Run | None) -> int | None:
+    def last_of_any(self, run: Run | None) -> int | None:
         """Return the last epoch of a run that a table has: of a step that was cut short, companions have one more."""
         return max((last for folder in self.folders if (last := folder.last(run)) is not None), default=None)
 

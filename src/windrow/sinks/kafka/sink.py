@@ -73,6 +73,7 @@ class KafkaTopics:
     """
 
     needs_rows = True
+    is_even = True
 
     def __init__(self, *views: View) -> None:
         self._records = [KafkaRecords(view) for view in views]

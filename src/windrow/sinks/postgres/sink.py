@@ -52,6 +52,7 @@ class PostgresTables:
     """
 
     needs_rows = True
+    is_even = True
 
     def __init__(self, *pipelines: View, lock_seconds: float = LOCK_SECONDS) -> None:
         sinks = [pipeline.sink for pipeline in pipelines if isinstance(pipeline.sink, PostgresSink)]

@@ -130,6 +130,7 @@ class SqliteTables:
     """
 
     needs_rows = True
+    is_even = True
 
     def __init__(self, *pipelines: View, busy: float = BUSY_SECONDS) -> None:
         self._tables = [SqliteTable(pipeline) for pipeline in pipelines]
