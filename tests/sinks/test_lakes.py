@@ -246,6 +246,10 @@ def test_a_step_that_was_cut_short_is_not_handed_over(tmp_path: Path) -> None:
     folder, write = companions[0]
     assert folder is folders["spend_changes"]
     folder.commit(RUN, 1, lambda _: None, write)
+    folder, write = companions[-1]
+    assert folder is folders["spend_clocks"]
+    folder.commit(RUN, 1, lambda _: None, write)
+    assert sink.journal().num_rows == 0
     with pytest.raises(SinkError, match="'spend' is at epoch 1, but the savepoint is of epoch 0"):
         DeltaTables(model).open(Run(RUN.pipeline, "run-2"), Follows(RUN, 0))
 
@@ -447,6 +451,25 @@ def test_what_was_replayed_into_a_delta_table_is_noted(tmp_path: Path) -> None:
     assert database.replayed("other") is None
     with pytest.raises(SinkError, match=r"cannot change their names at one moment.*'spend_shadow'"):
         database.promote(RUN.pipeline, [("spend", "spend_shadow")])
+
+
+def test_two_pipelines_note_their_replays_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DeltaStore(tmp_path)
+    database = open_database(store.settings())
+    notes = [Replayed(table, RUN, begin=None, end={0: 7}, since=None, finished=True) for table in ("a", "b", "c")]
+    database.note(notes[0])
+    read, others = DeltaFolder.read, [notes[1]]
+
+    def meanwhile(self: DeltaFolder) -> bool:
+        found = read(self)
+        if others:
+            database.note(others.pop())
+        return found
+
+    monkeypatch.setattr(DeltaFolder, "read", meanwhile)
+    database.note(notes[2])
+    found = DeltaTable(store.path / "windrow_replays").to_pyarrow_table()
+    assert sorted(found["table_name"].to_pylist()) == ["a", "b", "c"]
 
 
 def test_the_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

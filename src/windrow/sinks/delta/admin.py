@@ -9,13 +9,14 @@ from pathlib import Path
 
 import deltalake
 import pyarrow as pa
+from deltalake.exceptions import CommitFailedError
 
 from windrow.core.duckdb_sql import literal
 from windrow.errors import InputError, SinkError
 from windrow.model import DeltaSink
 from windrow.sinks.base import Run
 from windrow.sinks.database import Condition, Promoted, Replayed
-from windrow.sinks.delta.folder import DeltaFolder, translated
+from windrow.sinks.delta.folder import ATTEMPTS, DeltaFolder, translated
 from windrow.sinks.tables import REDRIVES, REPLAYS, Layout, Table, quote, quote_all
 
 
@@ -104,13 +105,21 @@ class DeltaDatabase:
     def _merge(self, table: Table, rows: pa.Table, *, is_new_only: bool) -> None:
         """Add rows to a table that all pipelines share; unless `is_new_only` they replace those of their key."""
         folder = DeltaFolder(self._path, table)
+        is_same = " AND ".join(f"s.{quote(name)} = t.{quote(name)}" for name in table.key)
         with translated(folder.uri):
-            deltalake.DeltaTable.create(folder.uri, table.schema, mode="ignore")
-            folder.read()
-            is_same = " AND ".join(f"s.{quote(name)} = t.{quote(name)}" for name in table.key)
-            merge = folder.delta.merge(rows, predicate=is_same, source_alias="s", target_alias="t")
-            merge = merge.when_not_matched_insert_all()
-            (merge if is_new_only else merge.when_matched_update_all()).execute()
+            for attempt in range(ATTEMPTS):
+                try:
+                    deltalake.DeltaTable.create(folder.uri, table.schema, mode="ignore")
+                    folder.read()
+                    merge = folder.delta.merge(rows, predicate=is_same, source_alias="s", target_alias="t")
+                    merge = merge.when_not_matched_insert_all()
+                    (merge if is_new_only else merge.when_matched_update_all()).execute()
+                except CommitFailedError:
+                    # another pipeline writes its own
+                    if attempt == ATTEMPTS - 1:
+                        raise
+                else:
+                    return
 
 
 def _micros(time: datetime) -> int:

@@ -34,7 +34,7 @@ PIPELINE, RUN, OPENER, KEY = "windrow.pipeline", "windrow.run", "windrow.opener"
 Write = Callable[["DeltaFolder", deltalake.CommitProperties], None]
 """A change of a table as one commit, with these properties."""
 
-_ATTEMPTS = 10
+ATTEMPTS = 10
 """How often a commit is tried while others, such as a compaction, commit to the table at the same time."""
 _NONE = -1
 
@@ -187,7 +187,7 @@ class DeltaFolder:
         such as a compaction, it is tried again.
         """
         properties = _properties(run, epoch)
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             self.read()
             check(self)
             last, before = self.last(run), self.delta.version()
@@ -197,9 +197,9 @@ class DeltaFolder:
                 try:
                     write(self, properties)
                 except CommitFailedError as exc:
-                    if attempt == _ATTEMPTS - 1:
+                    if attempt == ATTEMPTS - 1:
                         msg = (
-                            f"{self.uri}: {_ATTEMPTS} times another writer was faster ({exc}); what was committed "
+                            f"{self.uri}: {ATTEMPTS} times another writer was faster ({exc}); what was committed "
                             f"before stays: let the run be the only one that writes this table"
                         )
                         raise SinkUnavailableError(msg) from exc

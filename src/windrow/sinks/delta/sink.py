@@ -91,11 +91,14 @@ class DeltaTables:
         return None if None in last else min(epoch for epoch in last if epoch is not None)
 
     def journal(self) -> pa.Table:
-        """Return the clock journal, by epoch; empty if there is none."""
-        clocks = self._tables[0].clocks
-        if not clocks.read():
+        """Return the clock journal, by epoch, without a step that was cut short; empty if there is none."""
+        result, clocks = self._tables[0].result, self._tables[0].clocks
+        if not (result.read() and clocks.read()) or (last := result.last(result.owner)) is None:
             return CLOCKS.empty_table()
-        rows = clocks.query(f'SELECT {quote_all(CLOCKS.names)} FROM delta ORDER BY epoch, partition, "offset", reason')
+        rows = clocks.query(
+            f"SELECT {quote_all(CLOCKS.names)} FROM delta WHERE epoch <= {last} "
+            'ORDER BY epoch, partition, "offset", reason'
+        )
         return pa.concat_tables([CLOCKS.empty_table(), *(pa.Table.from_batches([one]).cast(CLOCKS) for one in rows)])
 
     def clear(self) -> None:
