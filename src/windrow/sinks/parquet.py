@@ -6,7 +6,7 @@ step has such rows. `DIR/TABLE/_owner.json` says whose the folder is.
 The fence: a sink that opens the folder makes `_staging-ID` in it, with an id of its own, and renames those of all
 others, which only then are removed. A step is written within the sink's own and renamed out of it, and so is
 `_owner.json`. So a rename by a writer that was given up came before the next opener looked at the steps, or fails,
-since there is no such path any more: rename(2) is atomic, also on a network file system of POSIX.
+since there is no such path any more: rename(2) is atomic.
 """
 
 from __future__ import annotations
