@@ -108,7 +108,8 @@ class Behind:
         """Return the share that is `limit + v` or more behind, for v spread evenly over (0, `span`]."""
         if not span:
             return float(1 - self.within(limit))
-        return float(1 - (self.integral(limit + span) - self.integral(limit)) / span)
+        # not less than none, by the error of rounding
+        return max(0.0, float(1 - (self.integral(limit + span) - self.integral(limit)) / span))
 
     def quantile(self, share: float) -> float:
         """Return how far behind a share of the records is at most."""
