@@ -118,7 +118,9 @@ def test_what_nobody_expected_asks_to_be_reported(monkeypatch: pytest.MonkeyPatc
     assert "Traceback" not in result.stderr
 
 
-def test_a_full_device_is_no_defect() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_device_is_no_defect(unbuffered: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     program = "from windrow.cli import main; main()"
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +81,8 @@ class LazyGroup(click.Group):
         except click.Abort:
             sys.exit(INTERRUPTED)
         except Exception as exc:  # noqa: BLE001 the last place: whatever it is becomes a message and an exit code
+            with suppress(OSError):  # what a full disk refused, and is still in the buffer
+                flush_output()
             sys.exit(report_error(exc, as_json=wants_json(arguments), debug=wants_stack(arguments)))
         sys.exit(result if isinstance(result, int) else 0)
 
