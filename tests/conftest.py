@@ -49,8 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_unconfigure() -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
     """Bound what is after the last test too: Python waits at its end for threads that a test has left."""
+    if hasattr(config, "workerinput"):
+        return  # of xdist: it waits for the other workers
     faulthandler.dump_traceback_later(EXIT_SECONDS, exit=True)
 
 
