@@ -7,12 +7,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tests.servers.http import HttpServer, Reply, Request
 
-class Webhook:
+
+class Webhook(HttpServer):
     """Answers a POST with the next of some codes, in the end with 200, and keeps the bodies that it has taken."""
 
     def __init__(self, codes: list[int]) -> None:
@@ -21,49 +22,31 @@ class Webhook:
         self.asked = 0
         self.held = threading.Event()
         self.held.set()
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_address[1]}/hooks/secret"
+        return f"{super().url}/hooks/secret"
 
-
-def _handler(hook: Webhook) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            hook.held.wait(60)
-            hook.asked += 1
-            code = hook.codes.pop(0) if hook.codes else 200
-            if code == 200:
-                assert self.headers["Content-Type"] == "application/json"
-                hook.bodies.append(json.loads(body))
-            self.send_response(code)
-            self.send_header("Location", "/elsewhere")
-            self.end_headers()
-
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Keep quiet."""
-
-    return Handler
+    def reply(self, request: Request) -> Reply:
+        if request.method == "GET":
+            return Reply(200)
+        self.held.wait(60)
+        self.asked += 1
+        code = self.codes.pop(0) if self.codes else 200
+        if code == 200:
+            assert request.headers["Content-Type"] == "application/json"
+            self.bodies.append(json.loads(request.body))
+        return Reply(code, headers={"Location": "/elsewhere"})
 
 
 @contextmanager
 def webhook(*codes: int) -> Iterator[Webhook]:
     """Serve a webhook on loopback."""
-    hook = Webhook(list(codes))
-    thread = threading.Thread(target=hook.server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield hook
-    finally:
-        hook.held.set()
-        hook.server.shutdown()
-        hook.server.server_close()
+    with Webhook(list(codes)) as hook:
+        try:
+            yield hook
+        finally:
+            hook.held.set()
 
 
 def appending(file: Path) -> list[str]:

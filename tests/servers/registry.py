@@ -5,11 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import re
-import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from tests.servers.http import HttpServer, Reply, Request
 
 _ID = re.compile(r"/schemas/ids/(\d+)(?:\?|$)")
 _VERSION = re.compile(r"/subjects/([^/]+)/versions/(\d+)(?:\?|$)")
@@ -17,7 +16,7 @@ _SUBJECT = re.compile(r"/subjects/([^/]+)/versions(?:\?|$)")
 
 
 @dataclass
-class SchemaRegistry:
+class SchemaRegistry(HttpServer):
     """Gives each new schema the next id; `asked` has the paths that were asked for.
 
     With a `login` (USER:PASSWORD) it refuses all others, with a `status` it answers all requests by that.
@@ -28,10 +27,6 @@ class SchemaRegistry:
     asked: list[str] = field(default_factory=list)
     _schemas: list[dict[str, Any]] = field(default_factory=list)
     _subjects: dict[str, list[int]] = field(default_factory=dict)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
 
     def answer(self, method: str, path: str, body: dict[str, Any], given: str | None) -> tuple[int, dict[str, Any]]:
         self.asked.append(path)
@@ -53,36 +48,7 @@ class SchemaRegistry:
             return 200, {"subject": match[1], "version": int(match[2]), "id": id_, **self._schemas[id_ - 1]}
         return 404, {"error_code": 40403, "message": "Schema not found"}
 
-    def __enter__(self) -> Self:
-        registry = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def _reply(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                given = self.headers.get("Authorization")
-                status, found = registry.answer(self.command, self.path, json.loads(body or b"{}"), given)
-                content = json.dumps(found).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            do_GET = do_POST = _reply  # noqa: N815 - the names that the server calls
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def reply(self, request: Request) -> Reply:
+        given = request.headers.get("Authorization")
+        status, found = self.answer(request.method, request.path, json.loads(request.body or b"{}"), given)
+        return Reply(status, json.dumps(found).encode(), {"Content-Type": "application/vnd.schemaregistry.v1+json"})
