@@ -10,7 +10,7 @@ from typing import Any, Final
 from windrow.errors import PipelineError
 
 BASE64: Final = "base64:"
-"""What a descriptor set begins with that is given as its bytes."""
+"""The prefix of a descriptor set that stands in the pipeline itself, in base64."""
 
 
 def avro_schema(given: str) -> str:

@@ -142,7 +142,7 @@ def _dead(found: Explanation) -> Iterator[str]:
     yield f"{counted(found.dead_letters, 'dead letter')} that may be of it: the text has the key's values"
     for one in found.dead:
         yield f"  partition {one.partition}, offset {one.offset}: {one.reason}"
-        yield f"    {one.raw if one.raw is None else printable(one.raw)}"
+        yield f"    {one.raw}"
     if found.dead_letters > len(found.dead):
         yield f"  ... and {found.dead_letters - len(found.dead):,} more; at most {DEAD} are listed"
     yield ""

@@ -25,7 +25,7 @@ from windrow.core.decode import Decoder
 from windrow.core.decode.avro import read_record
 from windrow.core.decode.decoder import SMALL_BATCH
 from windrow.core.decode.exact import ExactDecoder, decode_exactly
-from windrow.core.decode.fast_reader import FastReader
+from windrow.core.decode.fast import FastReader
 from windrow.core.decode.values import MalformedError, NumberText
 from windrow.errors import InputError
 from windrow.model import (

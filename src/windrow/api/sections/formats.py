@@ -1,4 +1,4 @@
-"""What the bytes of a source's records are: the key `format` of a source."""
+"""The key `format` of a source: how its records are encoded."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from windrow.core import schema
 from windrow.core.decode.exact import ExactDecoder, GoodRows, Rows, is_optional
-from windrow.core.decode.field_columns import FieldColumn, Mask, Path, to_mask, valid_mask, valid_text
+from windrow.core.decode.field_columns import FieldColumn, Mask, Path, holds_mask, to_mask, valid_mask, valid_text
 from windrow.core.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP
 from windrow.model import LOG_TIME, Field, LongType, StringType
 
@@ -107,7 +107,7 @@ class Acceptance:
 
 def _correct(times: pa.Array, sent: pa.Array, log_times: pa.Array) -> tuple[pa.Array, Mask]:
     """Return event times without the skew of the devices' clocks, and a mask of those that are surely right."""
-    usual = to_mask(pc.fill_null(_usual(log_times), fill_value=False))
+    usual = holds_mask(_usual(log_times))
     moved = np.where(usual, log_times.fill_null(0).to_numpy(), 0) - sent.fill_null(0).to_numpy()
     corrected = times.fill_null(0).to_numpy() + moved
     return pa.array(corrected), usual & (corrected >= MIN_TIMESTAMP) & (corrected <= MAX_TIMESTAMP)

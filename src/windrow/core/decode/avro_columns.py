@@ -51,7 +51,7 @@ from windrow.model.avro_schema import (
 _MOST_ITEMS: Final = 1000
 """A record with an array of more items is left to the exact decoder: each takes a round."""
 _DEEPEST: Final = 50
-"""What is nested more deeply is left to the exact decoder: here each level takes some frames of the stack."""
+"""Levels of nesting that are read by columns: each takes some frames of Python's stack."""
 _LONG_BYTES: Final = 8
 _IS_RECORD: Final[Path] = ()
 """The path at which the columns of a record say where there is one."""

@@ -19,12 +19,13 @@ from windrow.core.decode.field_columns import (
     FieldColumn,
     Path,
     ReadColumns,
+    holds_mask,
     nothing_there,
     nothing_trusted,
     to_mask,
     valid_text,
 )
-from windrow.core.decode.text_columns import TextColumns, without_null
+from windrow.core.decode.text_columns import TextColumns
 from windrow.core.decode.values import BOOLEAN_TEXTS, MalformedError, PlainText
 from windrow.model import BooleanType, CsvFormat, DataType
 
@@ -89,7 +90,7 @@ class _CsvColumns:
     def read(self, values: pa.Array) -> Iterator[ReadColumns]:
         """Read binary values, with nulls among them; lines of another form are left to `parse`."""
         lines = valid_text(values)
-        rows = np.flatnonzero(without_null(pc.match_substring_regex(lines, self._strict)))
+        rows = np.flatnonzero(holds_mask(pc.match_substring_regex(lines, self._strict)))
         if not len(rows):
             return
         lines = lines if len(rows) == len(lines) else lines.take(pa.array(rows))
@@ -115,7 +116,7 @@ class _CsvColumns:
         if is_empty.any():
             texts = pc.if_else(pa.array(is_empty), pa.scalar(None, pa.string()), texts)
         if isinstance(type_, BooleanType):
-            column = FieldColumn(pc.equal(texts, "true"), without_null(pc.is_in(texts, pa.array(list(BOOLEAN_TEXTS)))))
+            column = FieldColumn(pc.equal(texts, "true"), holds_mask(pc.is_in(texts, pa.array(list(BOOLEAN_TEXTS)))))
         else:
             column = self._texts.convert(type_, texts)
         values = pc.if_else(pa.array(is_empty), None, column.values) if is_empty.any() else column.values

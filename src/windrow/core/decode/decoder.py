@@ -24,8 +24,7 @@ from windrow.core.decode.exact import (
     decode_exactly,
     no_window_reason,
 )
-from windrow.core.decode.fast import FastDecoder
-from windrow.core.decode.fast_reader import FastReader
+from windrow.core.decode.fast import FastDecoder, FastReader
 from windrow.core.decode.registry import UnknownSchemaError
 from windrow.core.keys import MAX_KEY_BYTES, text_bytes
 from windrow.core.windows import times_with_windows

@@ -26,6 +26,7 @@ from windrow.core.decode.exact import (
     Rows,
     parse_object,
 )
+from windrow.core.decode.field_columns import holds_mask
 from windrow.core.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP, convert
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.schema import arrow_type
@@ -228,7 +229,7 @@ def _fit(values: pa.Array, type_: DataType) -> tuple[pa.Array, Mask]:
             return values, np.zeros(len(values), dtype=np.bool_)
         case _:
             assert_never(type_)
-    return values, pc.fill_null(bad, fill_value=False).to_numpy(zero_copy_only=False)
+    return values, holds_mask(bad)
 
 
 def _beyond(spans: pa.Array, most: int) -> Iterator[tuple[int, str]]:

@@ -8,6 +8,8 @@ never match too little.
 
 What it relies on: a field's name is written plainly in the record, because a record with an escape that could spell a
 character of it is matched too.
+
+Records of other formats are read by the columns of their own readers.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, assert_never
 
 import numpy as np
@@ -31,10 +34,21 @@ from windrow.core.decode.exact import (
     ExactDecoder,
     GoodRows,
     Rows,
+    decode_exactly,
     is_optional,
     paths_of,
 )
-from windrow.core.decode.field_columns import FieldColumn, Mask, times_column, to_mask, valid_mask, valid_text
+from windrow.core.decode.field_columns import (
+    FieldColumn,
+    Mask,
+    ReadColumns,
+    holds_mask,
+    times_column,
+    to_mask,
+    valid_mask,
+    valid_text,
+)
+from windrow.core.decode.formats import RecordReader
 from windrow.core.decode.text_columns import iso_micros
 from windrow.core.decode.values import MAX_DEPTH, MICROS_PER_UNIT
 from windrow.model import (
@@ -65,7 +79,7 @@ class FastDecoder:
             self._reads = _envelope_fields(exact)
             self._suspicion = envelope_pattern(self._reads)
         else:
-            self._reads = json_fields(exact)
+            self._reads = _json_fields(exact)
             has_tombstones = exact.log_time_inside and exact.tombstones is not None
             self._suspicion = exact_path_pattern(self._reads, has_tombstones=has_tombstones)
 
@@ -133,7 +147,7 @@ class FastDecoder:
     ) -> tuple[dict[str, FieldColumn], Mask]:
         """Return the fields of envelopes, and a mask of those that surely are of a row that is there."""
         operations = at[debezium.OPERATION,].values
-        is_deleted = to_mask(pc.fill_null(pc.equal(operations, debezium.DELETE), fill_value=False))
+        is_deleted = holds_mask(pc.equal(operations, debezium.DELETE))
         is_row = {
             side: to_mask(_values_at(read, (*within, side)).is_valid()) for side in (debezium.BEFORE, debezium.AFTER)
         }
@@ -229,7 +243,29 @@ class FastDecoder:
         return FieldColumn(pa.StructArray.from_arrays([one.values for one in columns], fields=list(arrow)), trusted)
 
 
-def json_fields(exact: ExactDecoder) -> list[JsonField]:
+class FastReader:
+    """Has the reader of a format that is not JSON make the columns, and accepts the clearly good rows."""
+
+    def __init__(self, exact: ExactDecoder, reader: RecordReader) -> None:
+        self._exact = exact
+        self._acceptance = Acceptance(exact)
+        self._columns = reader.columns({one.path: one.type for one in _json_fields(exact)})
+
+    def decode(self, raw: pa.RecordBatch) -> GoodRows:
+        """Decode the clearly good rows of a batch in `schema.RAW`; all other rows need the exact decoder."""
+        good = [decode_exactly(self._exact, raw, np.zeros(0, dtype=np.int64))[0]]
+        good += [self._accepted(raw, read) for read in self._columns.read(raw.column("value"))]
+        if self._exact.tombstones is not None:
+            good.append(self._acceptance.tombstones(raw, self._exact.tombstones))
+        return reduce(GoodRows.merge, good)
+
+    def _accepted(self, raw: pa.RecordBatch, read: ReadColumns) -> GoodRows:
+        at = read.columns
+        trusted = np.logical_and.reduce([read.is_record, *(column.trusted for column in at.values())])
+        return self._acceptance.judge(raw, read.rows, at, self._acceptance.columns(at), trusted)
+
+
+def _json_fields(exact: ExactDecoder) -> list[JsonField]:
     """Return what to read from the JSON: declared fields with aliases, the mark and the log time, each path once."""
     reads: dict[tuple[str, ...], JsonField] = {}
     for field in exact.fields:

@@ -19,7 +19,7 @@ from windrow.model import DataType, DecimalType, DoubleType, LongType, Timestamp
 Mask = npt.NDArray[np.bool_]
 Path = tuple[str, ...]
 Wanted: TypeAlias = "Mapping[str, Wanted] | DataType"
-"""What is read: the type of a field, or by name what is read within a record."""
+"""What to read at one name of a record: a value of a type, or for a nested record the same of its names."""
 _LONG_DIGITS: Final = 18
 """Decimals of so many digits fit 64 bits."""
 
@@ -129,6 +129,11 @@ def to_mask(array: pa.Array) -> Mask:
     """Return an Arrow array of booleans without nulls as a mask."""
     mask: Mask = array.to_numpy(zero_copy_only=False)
     return mask
+
+
+def holds_mask(array: pa.Array) -> Mask:
+    """Return the mask of the values that are true; false in the place of nulls."""
+    return to_mask(pc.fill_null(array, fill_value=False))
 
 
 def valid_text(values: pa.Array) -> pa.Array:

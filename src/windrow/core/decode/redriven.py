@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from windrow.core import schema
 from windrow.core.decode.decoder import DecodedBatch, Decoder
+from windrow.core.decode.field_columns import holds_mask
 
 PREFIX: Final = b'{"_redrive":'
 REDRIVEN: Final = "redriven"
@@ -89,7 +90,7 @@ _FAR: Final = 2**62
 def copies(raw: pa.RecordBatch) -> dict[int, Redriven]:
     """Return the copies in a batch of raw records, by row."""
     values = raw.column("value")
-    rows = np.flatnonzero(pc.fill_null(pc.starts_with(values, PREFIX), False).to_numpy(zero_copy_only=False))  # noqa: FBT003 - Arrow's
+    rows = np.flatnonzero(holds_mask(pc.starts_with(values, PREFIX)))
     found = ((row, Redriven.decode(values[row].as_py())) for row in rows.tolist())
     return {row: copy for row, copy in found if copy is not None}
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import assert_never
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.decode.field_columns import FieldColumn, nothing_trusted, times_column, valid_mask
+from windrow.core.decode.field_columns import FieldColumn, holds_mask, nothing_trusted, times_column, valid_mask
 from windrow.core.decode.values import MICROS_PER_UNIT
 from windrow.model import (
     ArrayType,
@@ -44,7 +43,7 @@ class TextColumns:
         """Return texts as values of a type; booleans and arrays have no text."""
         match type_:
             case StringType():
-                return FieldColumn(texts, valid_mask(texts) & ~without_null(pc.match_substring(texts, "\0")))
+                return FieldColumn(texts, valid_mask(texts) & ~holds_mask(pc.match_substring(texts, "\0")))
             case LongType():
                 values = _like(texts, _WHOLE).cast(pa.int64())
             case TimestampType(unit="iso"):
@@ -63,11 +62,6 @@ class TextColumns:
             case _:
                 assert_never(type_)
         return FieldColumn(values, valid_mask(values))
-
-
-def without_null(mask: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return an Arrow mask with false in the place of nulls."""
-    return pc.fill_null(mask, fill_value=False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def _like(texts: pa.Array, pattern: str) -> pa.Array:

@@ -161,7 +161,7 @@ class DeltaResult:
         self._may_append = isinstance(pipeline, RecordStream) and not pipeline.row_key
 
     def find(self, run: Run) -> FoundTables:
-        """Return what is there before a run opens the tables."""
+        """Return whose the tables are, how far they are and which exist, before a run opens them."""
         present = [folder for folder in self.folders if folder.read()]
         owner = self.result.owner
         return FoundTables(
