@@ -36,6 +36,12 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def distinct(numbers: Micros | npt.NDArray[np.int32]) -> list[int]:
+    """Return the distinct numbers of a column, ascending; quicker than numpy where equal ones mostly stand together."""
+    begins = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+    return sorted({*numbers[:1].tolist(), *numbers[begins].tolist()})
+
+
 def concat(nothing: pa.Table, tables: Iterable[pa.Table]) -> pa.Table:
     """Return tables of one schema as one; `nothing` is the one without rows."""
     some = [table for table in tables if table.num_rows]

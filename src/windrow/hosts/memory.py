@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.changelog import StepOutput, concat_by_sink, empty_by_sink
-from windrow.core.columns import pack, to_micros, unpack
+from windrow.core.columns import distinct, pack, to_micros, unpack
 from windrow.core.level import Observe, join_levels, open_levels
 from windrow.core.messages import EndOfInput, Message, Packet, PartitionIdle, Records, RecordsLost
 from windrow.core.operators.base import GroupOutput
@@ -334,7 +334,7 @@ def _read(source: Source, plan: BatchPlan) -> dict[int, pa.Table]:
     """Read the log, partition by partition; what was not there when the plan was made is not used."""
     found: dict[int, list[pa.RecordBatch]] = {partition: [] for partition in plan.begin}
     for batch in source.read_all():
-        numbers = np.unique(batch.column("partition").to_numpy()).tolist()
+        numbers = distinct(batch.column("partition").to_numpy())
         for number in numbers:
             if number in found:
                 found[number].append(batch if len(numbers) == 1 else _only(batch, number))

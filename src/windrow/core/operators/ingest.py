@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.columns import MIN_TIME, pack, to_micros, with_schema
+from windrow.core.columns import MIN_TIME, distinct, pack, to_micros, with_schema
 from windrow.core.decode import DecodedBatch, Decoder
 from windrow.core.decode.redriven import RedrivenDecoder
 from windrow.core.histogram import Histogram
@@ -147,7 +147,7 @@ class Ingest:
         mark_numbers = marks.column(PARTITION).to_numpy()
         offsets = to_micros(batch.column("offset"))
         watermarks = np.empty(good.num_rows, dtype=np.int64)
-        for number in np.unique(numbers).tolist():
+        for number in distinct(numbers):
             read = offsets[numbers == number]
             watermark = StepWatermark(self._graph.watermark_of(number))
             partition = partitions.setdefault(number, _Partition(watermark, int(read[0]), 0))
@@ -168,7 +168,7 @@ class Ingest:
         """Pack the event times of each partition, for every key group."""
         numbers = records.column(PARTITION).to_numpy()
         offsets, times = (to_micros(records.column(name)) for name in (OFFSET, TIME))
-        for number in np.unique(numbers).tolist():
+        for number in distinct(numbers):
             its_own = numbers == number
             blob = pack_times(offsets[its_own], times[its_own])
             yield from self._to_all(EventTimes(number, int(offsets[its_own][0]), blob))
@@ -186,8 +186,8 @@ def _sampled(batch: pa.RecordBatch, records: pa.Table, read: int) -> Iterator[Re
     its_partitions, its_offsets = (to_micros(batch.column(name)) for name in ("partition", "offset"))
     log_times = batch.column("log_time")
     times = to_micros(records.column(TIME))
-    own = np.unique(its_partitions)
-    rows = {number: np.flatnonzero(its_partitions == number) for number in own.tolist()} if len(own) > 1 else {}
+    own = distinct(its_partitions)
+    rows = {number: np.flatnonzero(its_partitions == number) for number in own} if len(own) > 1 else {}
     for place, rank in zip(places, ranks, strict=True):
         partition, offset = int(partitions[place]), int(offsets[place])
         at = rows.get(partition)
@@ -206,7 +206,7 @@ def _log_ages(batch: pa.RecordBatch) -> Iterator[PartitionCounts]:
         is_known = times.is_valid()
         times, numbers = times.filter(is_known), numbers[is_known.to_numpy(zero_copy_only=False)]
     micros = to_micros(times)
-    for number in np.unique(numbers).tolist():
+    for number in distinct(numbers):
         own = micros[numbers == number]
         newest = int(own.max())
         yield PartitionCounts(number, Histogram.of(newest - own).counts, newest)

@@ -18,6 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from windrow.core.columns import distinct
 from windrow.core.schema import MICROS, RAW
 from windrow.errors import RecordsLostError, SourceError, SourceUnavailableError
 from windrow.sources.kafka.client import PASSING, client_of, denied, unreachable
@@ -301,7 +302,7 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _in_order(at: dict[int, int], batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch, and note where each partition has come to; raise SourceError if it is not what comes next."""
     partitions, offsets = (batch.column(name).to_numpy() for name in ("partition", "offset"))
-    for partition in np.unique(partitions).tolist():
+    for partition in distinct(partitions):
         its_own = offsets[partitions == partition]
         if np.any(np.diff(its_own, prepend=at.get(partition, its_own[0] + 1) - 1) <= 0):
             msg = f"the Kafka client gave records of partition {partition} twice, or in another order"

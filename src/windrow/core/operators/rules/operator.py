@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.changelog import json_value, late_output
-from windrow.core.columns import MAX_TIME, MIN_TIME, Micros, pack, to_micros, unpack
+from windrow.core.columns import MAX_TIME, MIN_TIME, Micros, distinct, pack, to_micros, unpack
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.keys import hashable, key_numbers
 from windrow.core.messages import DeadLetters, Packet
@@ -85,7 +85,7 @@ class RulesSummary:
 
     def advance(self, partitions: Places, watermarks: Micros) -> None:
         """Note the watermarks at some records."""
-        for partition in np.unique(partitions).tolist():
+        for partition in distinct(partitions):
             at = int(watermarks[partitions == partition].max())
             self.watermarks[partition] = max(self.watermarks.get(partition, MIN_TIME), at)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from windrow.core.columns import distinct
 from windrow.core.lists import read_entries
 from windrow.core.operators.rules.histories import Places
 from windrow.core.operators.rules.judge import Judge, rule_hash
@@ -48,7 +49,7 @@ class Entries:
         texts = list(map(str, encoded.dictionary.to_pylist()))
         codes = encoded.indices.fill_null(len(texts)).to_numpy()
         found = np.zeros(len(codes), dtype=np.bool_)
-        for partition in np.unique(partitions).tolist():
+        for partition in distinct(partitions):
             rows = np.flatnonzero(partitions == partition)
             moves = self._moves.get((name, partition))
             if moves is None:
