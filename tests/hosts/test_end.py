@@ -36,16 +36,16 @@ class Counter(StreamReader[int]):
 
     def __init__(self, last: int, step: int) -> None:
         super().__init__(iter, {"n": 0}, tasks=1, max_records=step)
-        self._last, self._step = last, step
+        self.last, self._step = last, step
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """There is nothing to fix."""
 
     def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
-        return {"n": min(start["n"] + (max_records or self._step), max(self._last, start["n"]))}
+        return {"n": min(start["n"] + (max_records or self._step), max(self.last, start["n"]))}
 
     def waiting(self, start: Mapping[str, Any]) -> int:
-        return max(0, self._last - int(start["n"]))
+        return max(0, self.last - int(start["n"]))
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         return [Share({0: end["n"] - start["n"]})] if end != start else []

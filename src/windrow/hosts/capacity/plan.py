@@ -17,6 +17,7 @@ from windrow.hosts.capacity.load import SECOND, Load
 from windrow.hosts.capacity.nodes import delay_of
 from windrow.hosts.capacity.sizes import BLOB_BYTES, grows
 from windrow.hosts.reports import counted
+from windrow.hosts.stream.trigger import Trigger
 from windrow.model import Graph
 
 GIB: Final = 1 << 30
@@ -91,7 +92,7 @@ def plan(graph: Graph, load: Load, wishes: Wishes) -> Capacity:
     cores, there = 1, {**(load.partitions or {}), **wishes.partitions}
     while True:
         enough = {name: max(number, _part(cores, reads, name)) for name, number in needed.items()}
-        demand = Demand.of(graph, load, wishes.every, enough | there, cores)
+        demand = _demand(graph, load, wishes.every, enough | there, cores)
         wanted = math.ceil(wishes.headroom * demand.processors / MACHINE.busy - 1e-9)
         if wanted <= cores or cores == _MOST_CORES:
             break
@@ -268,6 +269,16 @@ def _state(demand: Demand) -> Iterator[Figure]:
     for name, meaning in (("late", "revise a window that has fired"), ("expired", "are in no result")):
         value = sum(getattr(one, name) for one in demand.nodes)
         yield Figure(name, value, "records/s", f"pairs of a record and a window that {meaning}", {}, within)
+
+
+def _demand(graph: Graph, load: Load, every: float, logs: Mapping[str, int], cores: int) -> Demand:
+    """Return the demand in the shortest steps that begin at this rate and end before the next one begins."""
+    *shorter, longest = Trigger(round(every * SECOND)).intervals(load.rate)
+    for step in shorter:
+        demand = Demand.of(graph, load, step, logs, cores)
+        if demand.step_time <= step:
+            return demand
+    return Demand.of(graph, load, longest, logs, cores)
 
 
 def _memory(demand: Demand, wishes: Wishes) -> Iterator[Figure]:

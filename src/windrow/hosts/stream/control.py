@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from windrow.hosts.stream.step_offsets import StepOffsets
+from windrow.hosts.stream.trigger import WORTH, Trigger
 from windrow.sources.base import Loss
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     records that the log held when the query started, or in a step of its own if there are none, if a loss is reported
     first, or if steps are prescribed (`ends_apart`). If such a step was planned already and is run again, it counts as
     that one, unless records have arrived since. If the file `size` is given, it holds the maximum number of records of
-    the next step. `planned` is from where to where a step goes that was planned before.
+    the next step. `planned` is from where to where a step goes that was planned before. A live run has a `trigger`.
     """
 
     def __init__(
@@ -56,8 +57,11 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends_apart: bool = False,
         size: Path | None = None,
         planned: Planned = None,
+        trigger: Trigger | None = None,
     ) -> None:
         self._planned = planned
+        self._trigger = trigger
+        self._turn: int | None = None
         self._ends_apart = ends_apart
         self._reader = reader
         self._begin = begin
@@ -85,10 +89,15 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         note = StepOffsets.of(start)
         if self._size is not None:
             limit = ReadMaxRows(int(self._size.read_text(encoding="utf-8")))
+        turn = None if self._trigger is None else self._trigger.turn()
+        if turn is not None and turn == self._turn and not note.lost and not self._is_worth(note, limit):
+            return start
         if self._ends is not None and isinstance(limit, ReadMaxRows):
             waiting = self._reader.waiting(note.at)
             limit = limit if waiting > REST * limit.max_rows else ReadMaxRows(max(waiting, limit.max_rows))
         at = self._reader.latestOffset(dict(note.at), limit)
+        if at != note.at:
+            self._turn = turn
         ends = note.ends
         if self._ends is not None:
             if at != note.at:
@@ -97,6 +106,12 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if is_last and ends <= self._ends and not note.lost:
                 ends += 1
         return StepOffsets(at, ends).written()
+
+    def _is_worth(self, note: StepOffsets, limit: ReadLimit) -> bool:
+        """Return whether as much waits as a step takes, or as is worth one."""
+        return self._reader.waiting(note.at) >= (
+            min(limit.max_rows, WORTH) if isinstance(limit, ReadMaxRows) else WORTH
+        )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return an input partition for each task, and one for control messages."""

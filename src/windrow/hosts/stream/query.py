@@ -31,6 +31,7 @@ from windrow.hosts.spark_rows import OUTPUT_DDL, PACKET_DDL, outputs
 from windrow.hosts.stages import LevelStep, balanced_key_groups, stream_ingest
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.control import ControlReader, TickDataSource
+from windrow.hosts.stream.trigger import Trigger
 from windrow.hosts.transport import TableTransport
 from windrow.model import Runnable, as_graph, needs_ticks
 from windrow.sinks.base import SinkGroup
@@ -51,6 +52,7 @@ def key_group_outputs(
     bounds: WatermarkBounds = NO_BOUNDS,
     ends: int | None = None,
     size: Path | None = None,
+    trigger: Trigger | None = None,
 ) -> DataFrame:
     """Return the streaming frame of what the key groups give, one row a group and step (`OUTPUT_DDL`).
 
@@ -58,6 +60,7 @@ def key_group_outputs(
 
     The records of the partition `ticks`, if there is one, are ticks. The end of the input is told where it is said
     how many `ends` were told before the run. A file `size` says how many records the next step takes, if there is one.
+    A live run has a `trigger`.
     """
     carried = checkpoint.carried()
     since = {} if carried is None else carried.decoded_since
@@ -75,6 +78,7 @@ def key_group_outputs(
         ends_apart=cuts is not None,
         size=size,
         planned=planned.get(0),
+        trigger=trigger,
     )
     packets = stream_of(spark, "windrow", telling, PACKET_DDL)
     graph = as_graph(pipeline)

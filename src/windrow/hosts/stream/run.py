@@ -40,6 +40,7 @@ from windrow.hosts.stream.integrity import refuse_damaged, refuse_damaged_tables
 from windrow.hosts.stream.offsets import LossGuard, OffsetLog, agree, begin_from, note_beginning
 from windrow.hosts.stream.query import BUSY, PlanGuard, QueryWatch, SinkWriter, close_stores, key_group_outputs
 from windrow.hosts.stream.step_size import StepSizeController, StepSizeFile
+from windrow.hosts.stream.trigger import Trigger
 from windrow.hosts.transport import TableTransport, carrying, is_one_process
 from windrow.hosts.written_log import write_log
 from windrow.model import Runnable, as_graph, with_at_end
@@ -65,9 +66,9 @@ _LEAVE = 1.0
 class StreamSettings:
     """Settings of a run on the stream host.
 
-    A step reads at most `max_records`. Live, a step starts every `every` microseconds if there is input, and reads less
-    if it would otherwise last longer than `step_time` microseconds. A new checkpoint starts where the run of
-    `savepoint` ended, if one is given.
+    A step reads at most `max_records`. Live, a step starts every `every` microseconds if there is input, earlier if
+    there is much (`windrow.hosts.stream.trigger`), and reads less if it would otherwise last longer than `step_time`
+    microseconds. A new checkpoint starts where the run of `savepoint` ended, if one is given.
 
     `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can hold processing times.
     `bounds` are watermarks from the clock journal of another run, which this one repeats. `on_trouble` is called with
@@ -308,6 +309,7 @@ class StreamRun:
     ) -> Iterator[StreamingQuery]:
         """Start a query, and stop it and close its stores in the end."""
         settings = self._settings
+        trigger = Trigger(settings.every)
         try:
             frame = key_group_outputs(
                 spark,
@@ -321,6 +323,7 @@ class StreamRun:
                 bounds=settings.bounds,
                 ends=ends,
                 size=None if self._pace is None else checkpoint.step_size,
+                trigger=None if settings.until_end else trigger,
             )
             stream = frame.writeStream.foreachBatch(writer).option("checkpointLocation", str(checkpoint.spark))
             # a session may run two pipelines of one name, which Spark would refuse
@@ -329,7 +332,7 @@ class StreamRun:
             if settings.until_end:
                 query = stream.trigger(availableNow=True).start()
             else:
-                query = stream.trigger(processingTime=f"{settings.every} microseconds").start()
+                query = stream.trigger(processingTime=f"{trigger.poll} microseconds").start()
         except SPARK_ERRORS as exc:
             raise translate_spark_error(exc) from exc
         settings.on_ready()
