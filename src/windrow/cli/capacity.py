@@ -108,7 +108,7 @@ _HELP = {
     "log": "Measure the load on the first records of the source's log; what is stated besides wins.",
     "sample": "Number of records to read with --log.",
     "checkpoint": "Checkpoint of the run in whose history the load is measured.  [default: .windrow/NAME]",
-    "every": "Time between the starts of two steps.",
+    "every": "Time between the starts of two steps; shorter when 8,000 records wait.",
     "headroom": "Factor by which cores and memory are more than the load takes.",
     "partitions": (
         "Number of partitions of the log; of the log of one source NAME=NUMBER. May be repeated.  [default: with --log "

@@ -64,7 +64,7 @@ _HELP = {
         "--until-end, start at the beginning and have no checkpoint).  [default: realtime or stream, by the "
         "pipeline's mode]"
     ),
-    "every": "Time between the starts of two steps of a live run.",
+    "every": "Time between the starts of two steps of a live run; shorter when 8,000 records wait.",
     "step_time": (
         "Target duration of a live run's step: after slower steps it reads fewer records a step, after faster ones "
         "more."

@@ -15,7 +15,7 @@ from typing import Final
 
 WORTH: Final = 8_000
 """Records that are worth a step of their own."""
-_LOOKS: Final = 8
+_LOOKS: Final = 4
 _LEAST: Final = 100_000
 """Microseconds between two looks, at the least."""
 
