@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes what docs have from the code.
 
-That is docs/reference/cli.md from the commands, the keys in docs/reference/pipeline.md from the sections, and the rules
-in docs/guides/doctor.md from those of `windrow doctor`.
+That is docs/reference/cli.md from the commands, the keys in docs/reference/pipeline.md and the schema beside it from
+the sections, and the rules in docs/guides/doctor.md from those of `windrow doctor`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import click
 
 from windrow.api.sections import GRAPH, PIPELINE, RULES_PIPELINE
 from windrow.cli import COMMANDS, CommandEntry, main
+from windrow.cli.schema import schema_text
 from windrow.hosts.doctor import RULES
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 TARGET = REFERENCE / "cli.md"
 PIPELINE_TARGET = REFERENCE / "pipeline.md"
+SCHEMA_TARGET = REFERENCE / "pipeline.schema.json"
 DOCTOR_TARGET = REFERENCE.parent / "guides" / "doctor.md"
 WIDTH = 120
 HEAD = """\
@@ -136,4 +138,5 @@ def with_rules(text: str) -> str:
 if __name__ == "__main__":
     DOCTOR_TARGET.write_text(with_rules(DOCTOR_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
     PIPELINE_TARGET.write_text(with_keys(PIPELINE_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
+    SCHEMA_TARGET.write_text(schema_text(), encoding="utf-8")
     TARGET.write_text(page(), encoding="utf-8")

@@ -14,7 +14,7 @@ import pyspark
 import pytest
 import yaml
 from click.testing import CliRunner
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped] # the same
+from jsonschema import Draft202012Validator
 
 import windrow
 from windrow.cli import main

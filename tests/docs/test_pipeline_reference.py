@@ -18,11 +18,12 @@ from windrow.api.aggregate_text import NAMES, parse_aggregate
 from windrow.api.checks import validate
 from windrow.api.pipeline_file import read_document
 from windrow.api.yaml_node import YamlMapping, YamlNode
+from windrow.cli.schema import schema_text
 from windrow.errors import PipelineError
 from windrow.model import ALERT_NAMES, Formula, Pipeline, RulesPipeline, parse_type
 
 TEXT = (ROOT / "docs" / "reference" / "pipeline.md").read_text(encoding="utf-8")
-RULES = TEXT.partition("\n## Rules\n")[2].partition("\n## ")[0]
+RULES, STREAMS = (TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0] for title in ("Rules", "Several streams"))
 LEAST = {
     "name": "a",
     "source": {"log": {"path": "a"}},
@@ -91,7 +92,7 @@ def items(text: str, names: str) -> list[Item]:
 
 
 OF_RULES = items(RULES, "a-zA-Z_.")
-ITEMS = items(TEXT.replace(RULES, ""), "a-z0-9_.-")
+ITEMS = items(TEXT.replace(RULES, "").replace(STREAMS, ""), "a-z0-9_.-")
 
 
 def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
@@ -142,7 +143,7 @@ def test_the_keys_of_rules_are_on_the_page() -> None:
         for name in way:
             at = at[int(name)] if name.isdecimal() else at[name]
         assert last in at, path
-    assert len(paths) == 14
+    assert len(paths) == 21
 
 
 def with_key(path: str, value: object) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -167,10 +168,14 @@ def test_the_keys_are_what_the_sections_say() -> None:
     assert with_keys(TEXT) == TEXT, "run `make docs`"
 
 
+def test_the_schema_beside_the_page_is_what_the_sections_say() -> None:
+    beside = ROOT / "docs" / "reference" / "pipeline.schema.json"
+    assert beside.read_text(encoding="utf-8") == schema_text(), "run `make docs`"
+
+
 def test_every_key_is_on_the_page_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     known = known_keys(monkeypatch)
-    sections = {key for key in known if "." not in key and any(other.startswith(f"{key}.") for other in known)}
-    assert {item.path for item in ITEMS} == known - sections
+    assert {item.path for item in ITEMS} == known
     assert set(re.findall(r"^## ([a-z_]+)$", TEXT, re.MULTILINE)) == {key for key in known if "." not in key}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from windrow.api.checks import require_valid
-from windrow.api.sections import GRAPH, PIPELINE, RULES_PIPELINE
+from windrow.api.sections import DOCUMENT
 from windrow.api.yaml_node import YamlNode, compose, place_of
 from windrow.errors import PipelineError, Place, SetupError
 from windrow.model import Graph, Pipeline, RulesPipeline
@@ -72,10 +72,7 @@ def read_document(text: str, file: str) -> Document:
     if looks_like_a_story(root):
         msg = "this is a story, not a pipeline; run it with `windrow transcript`"
         raise PipelineError(msg, root.place)
-    is_graph = bool(root.keys & {"sources", "streams", "sinks"})
-    if is_graph:
-        return Document(GRAPH.read(root), file, root.node)
-    return Document(RULES_PIPELINE.read(root) if "rules" in root.keys else PIPELINE.read(root), file, root.node)
+    return Document(DOCUMENT.read(root), file, root.node)
 
 
 def is_sql(file: str) -> bool:

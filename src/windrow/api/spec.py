@@ -3,24 +3,47 @@
 A `Spec` writes the values of one type in three forms: YAML (read with file and line), plain values in the shape of the
 YAML, and the Python source of the fluent form. `Scalar` is one text or number, `Section` a mapping of keys, `OneOf` a
 mapping whose one key is the kind, `Wrapped` a type around the value of another spec, `Each` a list, `Named` a mapping
-of names.
+of names. For editors, each has the JSON Schema (draft 7) of its YAML; what a schema cannot say, only `read` refuses.
 """
 
 from __future__ import annotations
 
 import keyword
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import UnionType
 from typing import Any, Generic, TypeVar
 
 from windrow.api.python_code import code_name
 from windrow.api.yaml_node import ReadResult, YamlMapping, YamlNode, read_one_of
 from windrow.errors import PipelineError
-from windrow.model import format_duration
+from windrow.model import DURATION_PATTERN, format_duration
 
 T = TypeVar("T")
+
+Schema = dict[str, Any]
+TEXT_SCHEMA: Schema = {"type": ["string", "number", "boolean"], "minLength": 1}
+"""Any value but null is a text too: ``2024`` and ``true``."""
+
+
+def mapping_schema(values: Schema, **more: Any) -> Schema:  # noqa: ANN401 - plain JSON
+    """Return the schema of a mapping with any keys."""
+    return {"type": "object", "additionalProperties": values, **more}
+
+
+def list_or_one(item: Schema, one: Schema | None = None) -> Schema:
+    """Return the schema of what `each_item` reads: a list, or one name in its place."""
+    return {"anyOf": [one or item, {"type": "array", "items": item}]}
+
+
+_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
+
+
+def _plain_text(doc: str) -> str:
+    """Return a text of the reference without its links, which lead nowhere from an editor."""
+    return _LINK.sub(r"\1", doc)
 
 
 class Spec(ABC, Generic[T]):
@@ -42,6 +65,10 @@ class Spec(ABC, Generic[T]):
     def python(self, value: T) -> str:
         """Return the Python source of the fluent form."""
 
+    @abstractmethod
+    def schema(self) -> Schema:
+        """Return the JSON Schema of the YAML."""
+
     def mask(self, value: T) -> T:
         """Return the value with *** for its secrets."""
         return value
@@ -53,11 +80,15 @@ class Spec(ABC, Generic[T]):
 
 @dataclass(frozen=True)
 class Scalar(Spec[T]):
-    """One text or number: `read_node` reads it, `to_plain` gives what the YAML holds, and Python has its literal."""
+    """One text or number: `read_node` reads it, `to_plain` gives what the YAML holds, and Python has its literal.
+
+    `accepts` is its JSON Schema.
+    """
 
     called: str
     read_node: Callable[[YamlNode], T]
     to_plain: Callable[[T], Any] = lambda value: value
+    accepts: Schema = field(default_factory=lambda: TEXT_SCHEMA)
 
     def form(self) -> str:
         return self.called
@@ -70,6 +101,9 @@ class Scalar(Spec[T]):
 
     def python(self, value: T) -> str:
         return repr(self.plain(value))
+
+    def schema(self) -> Schema:
+        return dict(self.accepts)
 
 
 @dataclass(frozen=True)
@@ -91,6 +125,9 @@ class Each(Spec[tuple[T, ...]]):
     def python(self, value: tuple[T, ...]) -> str:
         return ", ".join(map(self.item.python, value))
 
+    def schema(self) -> Schema:
+        return {"type": "array", "items": self.item.schema()}
+
     def document(self, path: str) -> Iterator[str]:
         return self.item.document(f"{path}.N")
 
@@ -101,10 +138,14 @@ _DEEPEST = 42
 
 @dataclass(frozen=True)
 class Deferred(Spec[T]):
-    """A spec that is looked up when it is needed, so that it can be part of itself; `document` stops here."""
+    """A spec that is looked up when it is needed, so that it can be part of itself; `document` stops here.
+
+    In a schema, `definition` is its name.
+    """
 
     called: str
     get: Callable[[], Spec[T]]
+    definition: str
 
     def form(self) -> str:
         return self.called
@@ -121,6 +162,9 @@ class Deferred(Spec[T]):
 
     def python(self, value: T) -> str:
         return self.get().python(value)
+
+    def schema(self) -> Schema:
+        return {"$ref": f"#/definitions/{self.definition}"}
 
 
 @dataclass(frozen=True)
@@ -144,6 +188,9 @@ class Wrapped(Spec[T]):
     def python(self, value: T) -> str:
         inner = self.inner.python(getattr(value, self.field))
         return f"{self.call}({inner})" if self.call else inner
+
+    def schema(self) -> Schema:
+        return self.inner.schema()
 
     def document(self, path: str) -> Iterator[str]:
         return self.inner.document(path)
@@ -189,6 +236,16 @@ class Key:
     def is_printed(self, value: object) -> bool:
         """Whether the key is printed with this value."""
         return value is not None and (self.required or self.shown or value != self.default)
+
+    def schema(self) -> Schema:
+        """Return the JSON Schema of the value, with what the key means and its default."""
+        schema = self.spec.schema()
+        if self.doc:
+            schema["description"] = _plain_text(self.doc)
+        default = None if self.default in (None, ()) else self.spec.plain(self.default)
+        if self.doc and default is not None and not isinstance(default, dict):
+            schema["default"] = default
+        return schema
 
     def document(self, section: str) -> Iterator[str]:
         """Yield the key's entry of the reference, and those of what is below it."""
@@ -263,6 +320,16 @@ class Section(Spec[T]):
     def python(self, value: T) -> str:
         return f"{self.call}({arguments(self.keys, self.values(value))})"
 
+    def schema(self) -> Schema:
+        required = [key.name for key in self.keys if key.required]
+        schema: Schema = {"type": "object", "properties": {key.name: key.schema() for key in self.keys}}
+        schema |= {"additionalProperties": False} | ({"required": required} if required else {})
+        unless = {key.unless: [one.name for one in self.keys if one.unless == key.unless] for key in self.keys}
+        for other, names in unless.items():
+            if other:  # of the two, `conflict` refuses both
+                schema["oneOf"] = [{"required": names}, {"required": [other]}]
+        return {"anyOf": [self.keys[0].spec.schema(), schema]} if self.short else schema
+
     def mask(self, value: T) -> T:
         parts = self.values(value)
         masked: Any = value
@@ -307,6 +374,19 @@ class Shapes(Spec[T]):
     def python(self, value: T) -> str:
         return self._section(value).python(value)
 
+    def schema(self) -> Schema:
+        *marked, (_, _, last) = self.shapes
+        schema = last.schema()
+        for marks, _, section in reversed(marked):
+            if marks:  # one without is printed, but not read
+                there = {"anyOf": [{"required": [mark]} for mark in marks]}
+                schema = {"if": there, "then": section.schema(), "else": schema}
+        # an editor proposes these too: with them, it knows the shape
+        marking = {key.name: key.schema() for marks, _, section in marked for key in section.keys if key.name in marks}
+        return {
+            "properties": {name: {"description": one.get("description", "")} for name, one in marking.items()}
+        } | schema
+
     def mask(self, value: T) -> T:
         return self._section(value).mask(value)
 
@@ -344,6 +424,9 @@ class Named(Spec[tuple[T, ...]]):
     def python(self, value: tuple[T, ...]) -> str:
         written = (f"{self.item.values(one)['name']!r}: {self.item.python(one)}" for one in value)
         return f"{{{', '.join(written)}}}"
+
+    def schema(self) -> Schema:
+        return mapping_schema(self.item.schema())
 
     def mask(self, value: tuple[T, ...]) -> tuple[T, ...]:
         return tuple(map(self.item.mask, value))
@@ -406,6 +489,16 @@ class OneOf(Spec[T]):
     def python(self, value: T) -> str:
         return self.kind_of(value)[1].spec.python(value)
 
+    def schema(self) -> Schema:
+        kinds = {
+            name: kind.spec.schema() | {"description": _plain_text(kind.doc)}
+            for name, kind in self.kinds.items()
+            if not kind.python_only
+        }
+        schema = {"type": "object", "properties": kinds, "additionalProperties": False}
+        schema |= {"minProperties": 1, "maxProperties": 1}
+        return {"anyOf": [self.scalar.spec.schema(), schema]} if self.scalar else schema
+
     def mask(self, value: T) -> T:
         return self.kind_of(value)[1].spec.mask(value)  # type: ignore[no-any-return]
 
@@ -449,7 +542,8 @@ def call_by_names(call: str, values: Sequence[tuple[str, str]]) -> str:
 
 def choice(*options: T) -> Scalar[T]:
     """Return the spec of one of a few texts."""
-    return Scalar(_either([f"`{option}`" for option in options]), lambda node: node.choice(options))
+    called = _either([f"`{option}`" for option in options])
+    return Scalar(called, lambda node: node.choice(options), accepts={"enum": list(options)})
 
 
 def _either(options: Sequence[str]) -> str:
@@ -471,11 +565,15 @@ def _no_yaml(node: YamlNode) -> object:
 
 
 TEXT = Scalar("text", YamlNode.text)
-NUMBER = Scalar("whole number", YamlNode.number)
-FRACTION = Scalar("number", YamlNode.fraction)
-DURATION = Scalar("duration", YamlNode.duration, format_duration)
-FLAG = Scalar("`true` or `false`", lambda node: node.choice(("true", "false")) == "true")
+NUMBER = Scalar("whole number", YamlNode.number, accepts={"type": "integer"})
+FRACTION = Scalar("number", YamlNode.fraction, accepts={"type": "number"})
+DURATION = Scalar(
+    "duration", YamlNode.duration, format_duration, {"type": "string", "pattern": f"^{DURATION_PATTERN}$"}
+)
+FLAG = Scalar("`true` or `false`", lambda node: node.choice(("true", "false")) == "true", accepts={"type": "boolean"})
 FIELD_NAME = Scalar("name of a field", YamlNode.text)
-NAMES: Scalar[tuple[str, ...]] = Scalar("name or list of names", lambda node: each_item(node, YamlNode.text), list)
+NAMES: Scalar[tuple[str, ...]] = Scalar(
+    "name or list of names", lambda node: each_item(node, YamlNode.text), list, list_or_one(TEXT_SCHEMA)
+)
 CODE: Scalar[object] = Scalar("Python code", _no_yaml, code_name)
 """A function or object of the user's; printed by its name."""

@@ -108,6 +108,7 @@ COMMANDS = {
     "relay": CommandEntry("windrow.cli.relay", "Send the rows of an outbox to a topic or a log."),
     "check": CommandEntry("windrow.cli.check", "Report errors in pipelines, and warn of likely mistakes."),
     "explain": CommandEntry("windrow.cli.explain", "Print a pipeline as text, YAML, JSON, Python or a Mermaid chart."),
+    "schema": CommandEntry("windrow.cli.schema", "Print the JSON Schema of a pipeline file, for editors."),
     "transcript": CommandEntry("windrow.cli.transcript", "Run event-time test stories."),
     "pack": CommandEntry("windrow.cli.pack", "Pack this Python environment for the executors of a cluster."),
     "log": CommandEntry("windrow.cli.log", "List, trim and compact an embedded log."),

@@ -135,6 +135,7 @@ from windrow.model.rules import (
     TopicList,
 )
 from windrow.model.time import (
+    DURATION_PATTERN,
     MAX_DURATION,
     Adaptive,
     Delay,
@@ -162,6 +163,7 @@ from windrow.model.triggers import (
     When,
 )
 from windrow.model.types import (
+    TYPE_NAMES,
     ArrayType,
     BooleanType,
     DataType,
@@ -197,11 +199,13 @@ __all__ = [
     "DEFAULT_ALERTS",
     "DEFAULT_KEY_GROUPS",
     "DELETED",
+    "DURATION_PATTERN",
     "LOG_TIME",
     "MAX_DURATION",
     "MAX_PARTITIONS",
     "OFF",
     "OWN_GROUPS",
+    "TYPE_NAMES",
     "Adaptive",
     "Aggregate",
     "AlertLimit",

@@ -94,7 +94,8 @@ UNITS = {
 MAX_DURATION = 36_500 * UNITS["d"]
 """A hundred years: no delay, window or span is longer."""
 _DURATION_PART = re.compile(r"([0-9]{1,18})(us|ms|s|m|h|d)")
-_DURATION = re.compile(rf"(?:{_DURATION_PART.pattern})+")
+DURATION_PATTERN = f"({_DURATION_PART.pattern})+"
+_DURATION = re.compile(DURATION_PATTERN)
 
 
 def parse_duration(text: str) -> int:

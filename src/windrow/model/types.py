@@ -122,6 +122,8 @@ _SYNONYMS = {
     "money": "decimal(12,2)",
 }
 """Names of types in SQL, Spark, Arrow or Python, and the type here."""
+TYPE_NAMES = tuple(_SIMPLE)
+"""The types of a single value but decimals."""
 _DECIMAL = re.compile(r"decimal\s*\(\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*\)")
 
 

@@ -98,7 +98,8 @@ Sliced = Hopping | Cumulate
 """Windows that overlap, and so are made of slices."""
 
 
-_CALENDAR_SIZE = re.compile(r"([0-9]{1,9})\s+(hour|day|week|month)s?")
+CALENDAR_SIZE_PATTERN = r"([0-9]{1,9})\s+(hour|day|week|month)s?"
+_CALENDAR_SIZE = re.compile(CALENDAR_SIZE_PATTERN)
 _CALENDAR_UNITS: dict[str, CalendarUnit] = {"hour": "hour", "day": "day", "week": "week", "month": "month"}
 
 

@@ -1,16 +1,29 @@
 """The sections of a pipeline: which keys and kinds each has, how they are written, and what they mean.
 
 This is the only list of them. The YAML form is read by it, all printed forms are written by it, and so are the lists of
-docs/reference/pipeline.md (`make docs`). The functions of the fluent form have the same names and defaults.
+docs/reference/pipeline.md (`make docs`) and the schema for editors (`windrow schema`). The functions of the fluent form
+have the same names and defaults.
 """
 
 from windrow.api.sections.alerts import ALERTS
 from windrow.api.sections.connectors import SINK, SOURCE
+from windrow.api.sections.formats import FORMAT
 from windrow.api.sections.graph import GRAPH, STORY_GRAPH, StoryGraph, mask_graph
 from windrow.api.sections.pipeline import PIPELINE, PROCESS_PIPELINE, STORY, StoryPipeline, state_words
 from windrow.api.sections.records import DECODE, DELAY, DERIVE, KEY, TIME, KeyFields
 from windrow.api.sections.results import AGGREGATE, EMIT, LATE, TRIGGER, WINDOW
 from windrow.api.sections.rules import RULES_PIPELINE, STORY_RULES, StoryRules, mask_secrets, rules_python, section_of
+from windrow.api.spec import Shapes
+from windrow.model import Graph, Pipeline, RulesPipeline
+
+DOCUMENT: Shapes[Pipeline | RulesPipeline | Graph] = Shapes(
+    (
+        (("sources", "streams", "sinks"), Graph, GRAPH),
+        (("rules",), RulesPipeline, RULES_PIPELINE),
+        ((), Pipeline, PIPELINE),
+    )
+)
+"""A pipeline file."""
 
 __all__ = [
     "AGGREGATE",
@@ -18,7 +31,9 @@ __all__ = [
     "DECODE",
     "DELAY",
     "DERIVE",
+    "DOCUMENT",
     "EMIT",
+    "FORMAT",
     "GRAPH",
     "KEY",
     "LATE",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from windrow.api.spec import DURATION, FRACTION, NAMES, NUMBER, TEXT, Key, Section, Spec
+from windrow.api.spec import DURATION, FRACTION, NAMES, NUMBER, TEXT, Key, Schema, Section, Spec
 from windrow.api.yaml_node import YamlNode
 from windrow.model import (
     ALERT_NAMES,
@@ -47,6 +47,9 @@ class _Switch(Spec[AlertLimit | Off]):
 
     def python(self, value: AlertLimit | Off) -> str:
         return repr(self.plain(value))
+
+    def schema(self) -> Schema:
+        return {"anyOf": [{"const": _OFF}, self._limits.schema()]}
 
     def document(self, path: str) -> Iterator[str]:
         return self._limits.document(path)
@@ -176,7 +179,13 @@ class _AlertsSection(Section[Alerts]):
 
 
 ALERTS: Section[Alerts] = _AlertsSection("wr.alerts", Alerts, tuple(_keys()), parts=_parts)
-ALERTS_KEY = Key("alerts", ALERTS, "", default=DEFAULT_ALERTS)
+ALERTS_KEY = Key(
+    "alerts",
+    ALERTS,
+    "which [alerts](../guides/alerts.md) a run raises, by which limits, and where they are sent.",
+    default=DEFAULT_ALERTS,
+    note="optional",
+)
 
 
 def alert_words(alerts: Alerts) -> str:

@@ -7,7 +7,19 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from windrow.api.schema_files import BASE64, avro_schema, descriptor_set
-from windrow.api.spec import NAMES, TEXT, Key, Kind, OneOf, Scalar, Section, choice
+from windrow.api.spec import (
+    NAMES,
+    NUMBER,
+    TEXT,
+    TEXT_SCHEMA,
+    Key,
+    Kind,
+    OneOf,
+    Scalar,
+    Section,
+    choice,
+    mapping_schema,
+)
 from windrow.api.yaml_node import YamlMapping, YamlNode
 from windrow.model import AvroFormat, CsvFormat, ProtobufFormat, ProtobufMessage, RecordFormat, Registry
 from windrow.model.connectors import mask_option, mask_url
@@ -23,7 +35,7 @@ def read_options(node: YamlNode) -> tuple[tuple[str, str], ...]:
     return tuple((name, option.value) for name, option in options)
 
 
-OPTIONS = Scalar("mapping of texts", read_options, dict)
+OPTIONS = Scalar("mapping of texts", read_options, dict, mapping_schema(TEXT_SCHEMA))
 
 
 def mask_options(options: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
@@ -47,7 +59,12 @@ REGISTRY = Section(
         ),
         Key(
             "missing",
-            Scalar("list of whole numbers", lambda node: node.each(YamlNode.number), list),
+            Scalar(
+                "list of whole numbers",
+                lambda node: node.each(YamlNode.number),
+                list,
+                {"type": "array", "items": NUMBER.schema()},
+            ),
             "ids that the registry does not have: records with them are dead letters. Another id that it does not have "
             "stops the run.",
             default=(),

@@ -28,13 +28,16 @@ from windrow.api.spec import (
     FLAG,
     NAMES,
     TEXT,
+    TEXT_SCHEMA,
     Key,
     Named,
+    Schema,
     Section,
     Shapes,
     Spec,
     choice,
     each_item,
+    mapping_schema,
 )
 from windrow.api.yaml_node import YamlNode, read_texts
 from windrow.model import (
@@ -248,6 +251,9 @@ class _Pairs(Spec[dict[str, str]]):
     def python(self, value: dict[str, str]) -> str:
         return repr(value)
 
+    def schema(self) -> Schema:
+        return {"anyOf": [NAMES.schema(), mapping_schema(TEXT_SCHEMA)]}
+
 
 _JOIN: Section[Mapping[str, Any]] = Section(
     "",
@@ -346,14 +352,19 @@ _STREAMS: Named[Any] = Named(
                 Section(
                     "",
                     _deduplication,
-                    (_from(_STREAM), Key("deduplicate", _DEDUPLICATE, "", required=True)),
+                    (_from(_STREAM), Key("deduplicate", _DEDUPLICATE, "leaves out copies of a record.", required=True)),
                     parts=_deduplication_parts,
                 ),
             ),
             (
                 ("table",),
                 TableNode,
-                Section("", _table, (_from(_STREAM), Key("table", _TABLE, "", required=True)), parts=_table_parts),
+                Section(
+                    "",
+                    _table,
+                    (_from(_STREAM), Key("table", _TABLE, "keeps the newest row of each key.", required=True)),
+                    parts=_table_parts,
+                ),
             ),
             (
                 ("lookup",),
@@ -361,7 +372,10 @@ _STREAMS: Named[Any] = Named(
                 Section(
                     "",
                     _lookup,
-                    (_from(_STREAM, "left"), Key("lookup", _LOOKUP, "", required=True)),
+                    (
+                        _from(_STREAM, "left"),
+                        Key("lookup", _LOOKUP, "adds the fields of a row of a table to each record.", required=True),
+                    ),
                     parts=_lookup_parts,
                 ),
             ),
@@ -373,7 +387,7 @@ _STREAMS: Named[Any] = Named(
                     _join,
                     (
                         _from("the source or stream whose records it takes; of a join, with the left records.", "left"),
-                        Key("join", _JOIN, "", required=True),
+                        Key("join", _JOIN, "pairs records of two streams, or rows of two tables.", required=True),
                     ),
                     parts=_join_parts,
                 ),
@@ -500,9 +514,9 @@ GRAPH: Section[Graph] = Section(
     (
         NAME,
         MODE,
-        Key("sources", _SOURCES, "", required=True),
-        Key("streams", _STREAMS, "", required=True),
-        Key("sinks", _SINKS, "", required=True),
+        Key("sources", _SOURCES, "the logs that records are read from, by name.", required=True),
+        Key("streams", _STREAMS, "what is made of the records, by name.", required=True),
+        Key("sinks", _SINKS, "the tables that results are written to, by name.", required=True),
         KEY_GROUPS,
         ALERTS_KEY,
     ),

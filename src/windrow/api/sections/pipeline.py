@@ -43,7 +43,7 @@ NAME = Key(
 )
 KEY_GROUPS = Key(
     "key_groups",
-    Scalar("whole number, 1 to 32768", YamlNode.number),
+    Scalar("whole number, 1 to 32768", YamlNode.number, accepts={"type": "integer", "minimum": 1, "maximum": 32768}),
     "the number of groups into which keys, and thus work and state, are divided. It is the upper bound of parallelism. "
     "To change it, resume from a [savepoint](../guides/savepoints.md); a run with an existing checkpoint is refused.",
     default=DEFAULT_KEY_GROUPS,
@@ -58,7 +58,7 @@ MODE = Key(
 )
 SALT = Key(
     "salt",
-    Scalar("whole number, 1 to `key_groups`", YamlNode.number),
+    Scalar("whole number, 1 to `key_groups`", YamlNode.number, accepts={"type": "integer", "minimum": 1}),
     "the number of key groups over which the records of each key are spread, for keys with a large share of all "
     "records, or for many records without a key. On-time records are pre-aggregated there, and the partial results are "
     "merged in the key's own group: one more shuffle, the same results. For tumbling, hopping, cumulate and calendar "
@@ -73,7 +73,7 @@ DERIVED = Key(
     default=(),
 )
 RECORDS = (
-    Key("source", SOURCE, "", required=True),
+    Key("source", SOURCE, "the log that records are read from.", required=True),
     Key(
         "decode",
         DECODE,
@@ -85,7 +85,12 @@ RECORDS = (
         required=True,
     ),
 )
-EVENT_TIME = Key("time", TIME, "", required=True)
+EVENT_TIME = Key(
+    "time",
+    TIME,
+    "which field is the event time of a record, and how far behind it the [watermark](../concepts/time.md) is.",
+    required=True,
+)
 KEYED = (
     EVENT_TIME,
     Key(
@@ -98,7 +103,7 @@ KEYED = (
     ),
 )
 RESULTS = (
-    Key("window", WINDOW, "", required=True),
+    Key("window", WINDOW, "how records are grouped by event time.", required=True),
     Key(
         "aggregate",
         AGGREGATE,
@@ -109,9 +114,16 @@ RESULTS = (
         required=True,
         field="aggregates",
     ),
-    Key("emit", EMIT, "", default=Emit(), shown=True),
+    Key(
+        "emit",
+        EMIT,
+        "when results are written, and for how long late records revise them.",
+        default=Emit(),
+        shown=True,
+        note="optional",
+    ),
 )
-SINK_KEY = Key("sink", SINK, "", required=True)
+SINK_KEY = Key("sink", SINK, "where results are written.", required=True)
 
 
 def _pipeline(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> Pipeline:  # noqa: ANN401

@@ -13,19 +13,27 @@ from windrow.api.spec import (
     FIELD_NAME,
     FLAG,
     FRACTION,
+    TEXT,
+    TEXT_SCHEMA,
+    Each,
     Key,
     Kind,
     OneOf,
+    Scalar,
+    Schema,
     Section,
     Spec,
     Wrapped,
     call_by_names,
     choice,
     each_item,
+    list_or_one,
+    mapping_schema,
 )
 from windrow.api.yaml_node import YamlMapping, YamlNode, read_texts
 from windrow.errors import PipelineError
 from windrow.model import (
+    TYPE_NAMES,
     Adaptive,
     DataType,
     Decode,
@@ -43,6 +51,15 @@ from windrow.model import (
 _CUT_TYPE = re.compile(r"decimal\s*\(\s*\d+\s*")
 _CUT_NESTED = re.compile(r"struct\s*<[^>]*$")
 _REST_OF_TYPE = re.compile(r"\s*\d+\s*\)\??")
+_TYPE_SCHEMA: Schema = {
+    "anyOf": [
+        {"enum": [*TYPE_NAMES, "decimal(12,2)"]},
+        {
+            "type": "string",
+            "pattern": rf"^({'|'.join(TYPE_NAMES)})\?$|^decimal\s*\(.*\)\??$|^\s*array\s*<.*>\s*\??\s*$",
+        },
+    ]
+}
 
 
 class _Decode(Spec[Decode]):
@@ -72,37 +89,21 @@ class _Decode(Spec[Decode]):
     def python(self, value: Decode) -> str:
         return call_by_names(".decode", [(field.name, _python_field(field)) for field in value.fields])
 
+    def schema(self) -> Schema:
+        return mapping_schema({"anyOf": [_TYPE.schema(), _FIELD.schema()]})
+
     def document(self, path: str) -> Iterator[str]:
         yield (
             f"- `{path}.FIELD` (type or mapping, required): the type, or a mapping with the type and the settings here."
         )
-        yield f"- `{path}.FIELD.type` (type, required): the type, with a question mark if the field is optional."
-        yield (
-            f"- `{path}.FIELD.alias` (list of names, default none): other names that the field may have in records. A "
-            "record that has two of the names, with different values, is a [dead letter](errors.md#dead-letters). In "
-            'Python `amount=wr.field("decimal(12,2)?", alias=["amt"])`.'
-        )
-        yield (
-            f"- `{path}.FIELD.tombstones` (`true` or `false`, default `false`): a record that has a key but no value, "
-            "a [tombstone](#tombstones), is read with its key in this field. In Python "
-            '`currency=wr.field("string", tombstones=True)`.'
-        )
-        yield (
-            f"- `{path}.FIELD.path` (text, default none): in place of the field's name, the names that lead to it in "
-            "nested objects, `customer.id`."
-        )
+        yield from _FIELD.document(f"{path}.FIELD")
 
 
 def _read_field(name: str, node: YamlNode) -> Field:
     if not node.is_mapping:
-        return Field(name, *node.parsed(_parse_whole_type))
-    fields = YamlMapping(node, ("type", "alias", "tombstones", "path"))
-    type_ = fields.required("type", lambda one: one.parsed(_parse_whole_type), 'such as type: "decimal(12,2)"')
-    alias = fields.optional("alias", lambda one: one.each(YamlNode.text), ())
-    tombstones = fields.optional("tombstones", FLAG.read, default=False)
-    path = fields.optional("path", lambda one: tuple(one.text().split(".")), ())
-    fields.check()
-    return Field(name, *type_.value, alias.value, tombstones.value, path.value)
+        return Field(name, *_TYPE.read(node))
+    settings = dict(_FIELD.read(node))
+    return Field(name, *settings.pop("type"), **settings)
 
 
 def _more(field: Field) -> dict[str, Any]:
@@ -120,6 +121,43 @@ def _parse_whole_type(text: str) -> tuple[DataType, bool]:
         msg = 'a comma ends a value within {...}; put the type in quotes: "decimal(12,2)"'
         raise PipelineError(msg)
     return parse_field_type(text)
+
+
+_TYPE: Scalar[tuple[DataType, bool]] = Scalar("type", lambda node: node.parsed(_parse_whole_type), accepts=_TYPE_SCHEMA)
+_FIELD: Section[Mapping[str, Any]] = Section(
+    "",
+    dict,
+    (
+        Key(
+            "type",
+            _TYPE,
+            "the type, with a question mark if the field is optional.",
+            required=True,
+            hint='such as type: "decimal(12,2)"',
+        ),
+        Key(
+            "alias",
+            Each("list of names", TEXT),
+            "other names that the field may have in records. A record that has two of the names, with different "
+            "values, is a [dead letter](errors.md#dead-letters). In Python "
+            '`amount=wr.field("decimal(12,2)?", alias=["amt"])`.',
+            default=(),
+        ),
+        Key(
+            "tombstones",
+            FLAG,
+            "a record that has a key but no value, a [tombstone](#tombstones), is read with its key in this field. In "
+            'Python `currency=wr.field("string", tombstones=True)`.',
+            default=False,
+        ),
+        Key(
+            "path",
+            Scalar("text", lambda node: tuple(node.text().split("."))),
+            "in place of the field's name, the names that lead to it in nested objects, `customer.id`.",
+            default=(),
+        ),
+    ),
+)
 
 
 def _python_field(field: Field) -> str:
@@ -145,6 +183,9 @@ class _Derive(Spec[tuple[Derive, ...]]):
 
     def python(self, value: tuple[Derive, ...]) -> str:
         return call_by_names(".derive", [(derived.name, repr(derived.sql)) for derived in value])
+
+    def schema(self) -> Schema:
+        return mapping_schema(TEXT_SCHEMA)
 
 
 DERIVE = _Derive()
@@ -174,6 +215,9 @@ class _KeyFields(Spec[KeyFields]):
 
     def python(self, value: KeyFields) -> str:
         return f".key_by({', '.join(map(repr, value.names))})"
+
+    def schema(self) -> Schema:
+        return list_or_one({"anyOf": [TEXT_SCHEMA, mapping_schema(TEXT_SCHEMA, minProperties=1)]}, TEXT_SCHEMA)
 
 
 def _read_key_part(node: YamlNode) -> tuple[str | Derive, ...]:
@@ -231,6 +275,11 @@ class _DelayByPartition(Spec[DelayByPartition]):
     def python(self, value: DelayByPartition) -> str:
         delays = {partition: format_duration(micros) for partition, micros in value.delays}
         return f"wr.delay_by_partition({delays!r}, default={format_duration(value.default)!r})"
+
+    def schema(self) -> Schema:
+        delay = DURATION.schema()
+        names = {"pattern": f"^([0-9]+|{_DEFAULT})$"}
+        return mapping_schema(delay, properties={_DEFAULT: delay}, required=[_DEFAULT], propertyNames=names)
 
 
 _DEFAULT = "default"

@@ -12,21 +12,25 @@ from windrow.api.spec import (
     CODE,
     DURATION,
     NUMBER,
+    TEXT_SCHEMA,
     Deferred,
     Each,
     Key,
     Kind,
     OneOf,
     Scalar,
+    Schema,
     Section,
     Spec,
     Wrapped,
     call_by_names,
     choice,
+    mapping_schema,
 )
 from windrow.api.yaml_node import YamlNode, read_texts
 from windrow.errors import PipelineError
 from windrow.model import (
+    DURATION_PATTERN,
     Aggregate,
     AllOf,
     AnyOf,
@@ -49,7 +53,13 @@ from windrow.model import (
     Window,
     format_duration,
 )
-from windrow.model.windows import CalendarUnit, format_calendar_size, parse_calendar_size, parse_day
+from windrow.model.windows import (
+    CALENDAR_SIZE_PATTERN,
+    CalendarUnit,
+    format_calendar_size,
+    parse_calendar_size,
+    parse_day,
+)
 
 WindowSize = int | tuple[int, CalendarUnit]
 
@@ -64,6 +74,13 @@ def _read_size(node: YamlNode) -> WindowSize:
     except PipelineError as exc:
         msg = f"{exc.message}; or a number of hours, days, weeks or months, such as 1 day"
         raise node.error(msg) from exc
+
+
+_SIZE_SCHEMA: Schema = {
+    "type": "string",
+    "pattern": rf"^({DURATION_PATTERN}|\s*{CALENDAR_SIZE_PATTERN}\s*)$",
+    "examples": ["5m", "1h", "1 day", "1 month"],
+}
 
 
 def _size_text(size: WindowSize) -> str:
@@ -112,7 +129,7 @@ _TUMBLING = Section(
     (
         Key(
             "size",
-            Scalar("duration or days", _read_size, _size_text),
+            Scalar("duration or days", _read_size, _size_text, _SIZE_SCHEMA),
             "the length of a window. A number, a space and `hour`, `day`, `week` or `month` (or their plural) is a "
             "calendar length, where a day may have 23 or 25 hours: `6 hours`, `1 day`, `2 weeks`, `1 month`. They are "
             "counted from 1970-01-01, weeks from Monday 1969-12-29. (`1d` is 24 hours.)",
@@ -135,7 +152,7 @@ _TUMBLING = Section(
         ),
         Key(
             "origin",
-            Scalar("day", lambda node: node.parsed(parse_day), str),
+            Scalar("day", lambda node: node.parsed(parse_day), str, {"type": "string", "format": "date"}),
             "a day on which a calendar window starts, from which all are counted: with `2026-04-15` and `3 months` "
             "they start on the 15th of January, April, July and October. For months one of the first 28 days.",
         ),
@@ -310,6 +327,9 @@ class _Aggregates(Spec[tuple[Aggregate, ...]]):
     def python(self, value: tuple[Aggregate, ...]) -> str:
         return call_by_names(".aggregate", [(aggregate.name, _python_aggregate(aggregate)) for aggregate in value])
 
+    def schema(self) -> Schema:
+        return mapping_schema(TEXT_SCHEMA)
+
 
 def _python_aggregate(aggregate: Aggregate) -> str:
     given: tuple[object, ...]
@@ -328,7 +348,7 @@ def _python_aggregate(aggregate: Aggregate) -> str:
 AGGREGATE = _Aggregates()
 
 
-_NESTED: Deferred[Trigger] = Deferred("mapping", lambda: TRIGGER)
+_NESTED: Deferred[Trigger] = Deferred("mapping", lambda: TRIGGER, "trigger")
 _TRIGGERS: Each[Trigger] = Each("list of triggers", _NESTED)
 
 TRIGGER: OneOf[Trigger] = OneOf(

@@ -19,7 +19,23 @@ from windrow.api.sections.pipeline import (
     SINK_KEY,
 )
 from windrow.api.sections.records import KEY, KeyFields
-from windrow.api.spec import DURATION, FIELD_NAME, FLAG, NUMBER, TEXT, Each, Key, Named, Scalar, Section, Shapes, choice
+from windrow.api.spec import (
+    DURATION,
+    FIELD_NAME,
+    FLAG,
+    NUMBER,
+    TEXT,
+    TEXT_SCHEMA,
+    Each,
+    Key,
+    Named,
+    Scalar,
+    Schema,
+    Section,
+    Shapes,
+    choice,
+    mapping_schema,
+)
 from windrow.api.yaml_node import YamlMapping, YamlNode, read_texts
 from windrow.model import (
     AnyPipeline,
@@ -81,7 +97,7 @@ RULE = _RuleSection(
         ),
         Key(
             "with",
-            Scalar("mapping of names to expressions", _evidence, dict),
+            Scalar("mapping of names to expressions", _evidence, dict, mapping_schema(TEXT_SCHEMA)),
             "the evidence: values that are written with the alert, as JSON. In Python the argument is `evidence`.",
             default=(),
             field="evidence",
@@ -142,7 +158,7 @@ _TOPIC: Section[Mapping[str, Any]] = Section(
 _LIST_TOPIC = _TopicSection(
     "wr.list_topic",
     lambda kafka: TopicList("", **kafka),
-    (Key("kafka", _TOPIC, "", required=True),),
+    (Key("kafka", _TOPIC, "the topic of the entries.", required=True),),
     parts=lambda one: {"name": one.name, "kafka": {"topic": one.topic, "key": one.field}},
 )
 _RULE_LIST: Shapes[RuleList] = Shapes(((("kafka",), TopicList, _LIST_TOPIC), (("file",), FileList, _LIST)))
@@ -204,11 +220,29 @@ LISTS = Named("mapping of names to lists", _RULE_LIST)
 RULES = Each("list of rules", RULE)
 
 RULES_KEYS = (
-    Key("unique", UNIQUE, ""),
-    Key("recent", RECENT, "", required=True, hint="such as recent: {last: 64, within: 24h}"),
-    Key("lists", LISTS, "", default=()),
-    Key("rules", RULES, "", required=True),
-    Key("emit", RULES_EMIT, "", default=_EMIT_DEFAULT, shown=True),
+    Key("unique", UNIQUE, "how a record is told from all others of its key."),
+    Key(
+        "recent",
+        RECENT,
+        "the earlier records of a key that a rule sees.",
+        required=True,
+        hint="such as recent: {last: 64, within: 24h}",
+    ),
+    Key("lists", LISTS, "sets of entries by name, which conditions can look values up in.", default=()),
+    Key("rules", RULES, "the rules by which each record is judged.", required=True),
+    Key(
+        "emit",
+        RULES_EMIT,
+        "for how long late records are judged, and revise what was.",
+        default=_EMIT_DEFAULT,
+        shown=True,
+        note="optional",
+    ),
+)
+
+
+_KEY = Key(
+    "key", KEY, "the decoded or derived fields whose values records that are judged together share.", required=True
 )
 
 
@@ -233,7 +267,7 @@ RULES_PIPELINE: Section[RulesPipeline] = Section(
         *RECORDS,
         DERIVED,
         EVENT_TIME,
-        Key("key", KEY, "", required=True),
+        _KEY,
         *RULES_KEYS,
         SINK_KEY,
         KEY_GROUPS,
@@ -266,14 +300,15 @@ def _story(key: KeyFields, derive: tuple[Derive, ...], time: EventTime, **sectio
     return StoryRules(time, key.names, RuleSet(**sections, **emit), derive + key.derive)
 
 
-_STORY_LISTS = Key("lists", Scalar("mapping of names to lists of entries", _entries), "", default=())
+_ENTRIES: Schema = mapping_schema({"type": "array", "items": TEXT_SCHEMA})
+_STORY_LISTS = Key("lists", Scalar("mapping of names to lists of entries", _entries, accepts=_ENTRIES), "", default=())
 STORY_RULES: Section[StoryRules] = Section(
     "",
     _story,
     (
         DERIVED,
         EVENT_TIME,
-        Key("key", KEY, "", required=True),
+        _KEY,
         *(_STORY_LISTS if one.name == "lists" else one for one in RULES_KEYS),
     ),
 )

@@ -1,0 +1,87 @@
+"""`windrow schema`: the JSON Schema of a pipeline file, by which editors complete keys and mark what is wrong.
+
+It is made of the keys of the sections, by which files are read. What a schema cannot say is left to `windrow check`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from windrow.api.sections import (
+    ALERTS,
+    DECODE,
+    DOCUMENT,
+    EMIT,
+    FORMAT,
+    KEY,
+    SINK,
+    SOURCE,
+    TIME,
+    TRIGGER,
+    WINDOW,
+)
+from windrow.api.spec import DURATION, NAMES, TEXT, Schema, Spec
+from windrow.cli.common import OK, json_option
+
+_SHARED: dict[str, Spec[Any]] = {
+    "text": TEXT,
+    "names": NAMES,
+    "duration": DURATION,
+    "source": SOURCE,
+    "format": FORMAT,
+    "decode": DECODE,
+    "time": TIME,
+    "key": KEY,
+    "window": WINDOW,
+    "emit": EMIT,
+    "trigger": TRIGGER,
+    "sink": SINK,
+    "alerts": ALERTS,
+}
+"""What stands at several places, as the definitions of the schema."""
+
+
+def schema_of(document: Spec[Any]) -> Schema:
+    """Return the JSON Schema (draft 7) of a YAML document that a spec reads."""
+    shared = {name: spec.schema() for name, spec in _SHARED.items()}
+    names = {json.dumps(schema): name for name, schema in shared.items()}
+
+    def with_references(part: Any, own: str = "") -> Any:  # noqa: ANN401 - any part of a schema
+        if isinstance(part, list):
+            return [with_references(item) for item in part]
+        if not isinstance(part, dict):
+            return part
+        said = {name: part[name] for name in ("description", "default") if name in part}
+        name = names.get(json.dumps({key: value for key, value in part.items() if key not in said}), own)
+        if name != own:
+            return {"$ref": f"#/definitions/{name}"} | said
+        return {key: with_references(value) for key, value in part.items()}
+
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "A pipeline of windrow",
+        "type": "object",
+        **with_references(document.schema()),
+        "definitions": {name: with_references(schema, name) for name, schema in shared.items()},
+    }
+
+
+def schema_text() -> str:
+    """Return the schema of a pipeline file as it is printed."""
+    return f"{json.dumps(schema_of(DOCUMENT), indent=2, ensure_ascii=False)}\n"
+
+
+@click.command("schema")
+@json_option
+def command(*, as_json: bool) -> int:
+    """Print the JSON Schema of a pipeline file, for editors.
+
+    By it, an editor completes the keys, shows what they mean, and marks what has the wrong form. The first line of a
+    pipeline names the file that it was written to: `# yaml-language-server: $schema=pipeline.schema.json`.
+    """
+    del as_json  # it is JSON anyway
+    click.echo(schema_text(), nl=False)
+    return OK
