@@ -29,7 +29,8 @@ Each message says what is wrong, where, and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -79,6 +80,21 @@ class CheckpointError(InputError):
 
 class SetupError(InputError):
     """Something that windrow needs is not installed."""
+
+
+@contextmanager
+def needs_extra(extra: str, what: str) -> Iterator[None]:
+    """Raise SetupError, with the extra of windrow to install, if the block imports a package that is not there.
+
+    `what` needs the package, such as ``a pipeline in SQL``.
+    """
+    try:
+        yield
+    except ImportError as exc:
+        if (exc.name or "").partition(".")[0] == "windrow":
+            raise
+        msg = f"{what} needs the package {exc.name or exc}, which is not installed: pip install 'windrow[{extra}]'"
+        raise SetupError(msg) from exc
 
 
 class RunError(WindrowError):

@@ -67,16 +67,6 @@ def test_an_address_that_is_taken_or_wrong_is_said() -> None:
         assert f"--listen 127.0.0.1:{port} cannot be listened on: " in refused("one.yaml", "--listen", f":{port}")
 
 
-def test_missing_packages_are_named() -> None:
-    script = (
-        "import sys; sys.modules['starlette'] = None; sys.modules['uvicorn'] = None\n"
-        "from windrow.cli import main; main(['dashboard', 'one.yaml'])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "is missing: install windrow[dashboard] (pip install 'windrow[dashboard]')" in done.stderr
-
-
 def test_the_runs_are_those_that_are_named_or_in_the_folder() -> None:
     with pytest.raises(InputError, match=r"no run has left a checkpoint in \.windrow here"):
         _runs((), None)

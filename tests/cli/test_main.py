@@ -16,6 +16,17 @@ from click.testing import CliRunner, Result
 from windrow.cli import COMMANDS, CommandEntry, LazyGroup, main
 from windrow.errors import PipelineError, Place, SinkError
 
+SPEND = """\
+name: spend
+source: {log: {path: data}}
+decode: {user: string, at: timestamp, amount: long}
+time: {field: at, delay: 10m}
+key: [user]
+window: {tumbling: 5m}
+aggregate: {total: sum(amount)}
+sink: {sqlite: {path: spend.db, table: spend}}
+"""
+
 
 def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
@@ -66,9 +77,45 @@ def test_a_command_whose_module_is_missing() -> None:
     assert result.stderr == "Error: this installation has no command 'later': windrow.cli.no_such_module is missing\n"
 
 
-def test_version() -> None:
-    result = invoke("--version")
-    assert (result.exit_code, result.output) == (0, f"windrow {version('windrow')}\n")
+def completed(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
+    """What a shell is told of the last word, a kind and a value each."""
+    monkeypatch.setenv("_WINDROW_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", " ".join(("windrow", *words)))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    result = CliRunner().invoke(main, [], prog_name="windrow")
+    assert result.exit_code == 0
+    return result.output.split()
+
+
+def test_a_shell_completes_commands_options_files_and_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spend.yaml").write_text(SPEND, encoding="utf-8")
+    (tmp_path / "wrong.yaml").write_text("name: a", encoding="utf-8")
+    assert completed(monkeypatch, "re") == ["plain,replay", "plain,redrive", "plain,relay"]
+    assert completed(monkeypatch, "run", "--until") == ["plain,--until-end"]
+    assert completed(monkeypatch, "run", "sp") == completed(monkeypatch, "check", "a.yaml", "sp") == ["file,sp"]
+    tables = [f"plain,spend{suffix}" for suffix in ("", "_changes", "_late", "_dead", "_clocks")]
+    assert completed(monkeypatch, "show", "spend.yaml", "sp") == tables
+    assert completed(monkeypatch, "show", "wrong.yaml", "sp") == completed(monkeypatch, "show", "sp.py", "sp") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_given_its_script(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_WINDROW_COMPLETE", f"{shell}_source")
+    result = CliRunner().invoke(main, [], prog_name="windrow")
+    assert f"_WINDROW_COMPLETE={shell}_complete" in result.output
+
+
+def test_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").touch(0o755)
+    (tmp_path / "release").write_text('JAVA_VERSION="17.0.1"\n')
+    python = ".".join(map(str, sys.version_info[:3]))
+    for home, java in ((tmp_path, "Java 17.0.1"), (tmp_path / "nothing", "no Java")):
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        result = invoke("--version")
+        expected = f"windrow {version('windrow')} (Spark {version('pyspark')}, Python {python}, {java})\n"
+        assert (result.exit_code, result.output) == (0, expected)
 
 
 @pytest.mark.parametrize("arguments", [["nope"], ["check"], ["check", "--nope"], ["explain", "a", "b"]])

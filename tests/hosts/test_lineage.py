@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 import uuid
 from dataclasses import replace
@@ -228,16 +227,6 @@ def test_a_transport_that_is_none_is_one_warning(
         observer.on_step(REPORT)
     (warning,) = warnings
     assert said in warning
-
-
-def test_without_the_package_there_is_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:5000")
-    monkeypatch.setitem(sys.modules, "openlineage.client", None)
-    warnings: list[str] = []
-    with lineage(KAFKA, is_bounded=True, on_warning=warnings.append):
-        pass
-    (warning,) = warnings
-    assert "pip install windrow[lineage]" in warning
 
 
 @pytest.mark.parametrize("hangs", [True, False])

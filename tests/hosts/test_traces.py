@@ -205,16 +205,6 @@ def test_what_cannot_be_exported_to_is_a_warning(
     assert said in warning
 
 
-def test_without_the_packages_there_is_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked(monkeypatch, "http://127.0.0.1:4318")
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    warnings: list[str] = []
-    with tracing(GRAPH, "stream", warnings.append) as traces:
-        traces.on_step(STEP)
-    (warning,) = warnings
-    assert "pip install windrow[traces]" in warning
-
-
 @pytest.mark.parametrize("hangs", [True, False])
 def test_a_collector_that_does_not_answer_is_one_warning_and_seconds(
     hangs: bool,  # noqa: FBT001 - a parameter

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from decimal import Decimal
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from tests.contracts.steps import DAY, MINUTE, RUN, change, step
 from tests.contracts.stores import AnyStore, DeltaStore, ParquetStore, brief, committed
 
 from windrow.core.changelog import StepOutput
-from windrow.errors import InputError, SetupError, SinkAddressError, SinkError
+from windrow.errors import InputError, SinkAddressError, SinkError
 from windrow.model import Pipeline
 from windrow.sinks import open_database, ownership
 from windrow.sinks.base import Follows, Run
@@ -470,13 +469,6 @@ def test_two_pipelines_note_their_replays_at_once(tmp_path: Path, monkeypatch: p
     database.note(notes[2])
     found = DeltaTable(store.path / "windrow_replays").to_pyarrow_table()
     assert sorted(found["table_name"].to_pylist()) == ["a", "b", "c"]
-
-
-def test_the_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "deltalake", None)
-    monkeypatch.delitem(sys.modules, "windrow.sinks.delta")
-    with pytest.raises(SetupError, match=r"package deltalake: pip install 'windrow\[delta\]'"):
-        import_module("windrow.sinks.delta")
 
 
 def test_parquet_files_have_no_table_to_look_into(tmp_path: Path) -> None:

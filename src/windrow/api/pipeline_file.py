@@ -10,7 +10,7 @@ import yaml
 from windrow.api.checks import require_valid
 from windrow.api.sections import DOCUMENT
 from windrow.api.yaml_node import YamlNode, compose, place_of
-from windrow.errors import PipelineError, Place, SetupError
+from windrow.errors import PipelineError, Place, needs_extra
 from windrow.model import Graph, Pipeline, RulesPipeline
 
 
@@ -81,13 +81,8 @@ def is_sql(file: str) -> bool:
 
 
 def _compose_sql(text: str, file: str) -> YamlNode:
-    try:
+    with needs_extra("sql", "a pipeline in SQL"):
         from windrow.api.sql import compose_sql  # noqa: PLC0415 - sqlglot is an extra, and YAML needs none
-    except ModuleNotFoundError as exc:
-        if exc.name != "sqlglot":
-            raise
-        msg = "a pipeline in SQL needs sqlglot: pip install 'windrow[sql]'"
-        raise SetupError(msg) from exc
     return compose_sql(text, file)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from windrow.cli.common import INTERRUPTED, flush_output, report_error, wants_json, wants_stack
 
@@ -57,6 +58,12 @@ class LazyGroup(click.Group):
             msg = f"{entry.module}.command is not a command"
             raise TypeError(msg)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin so, from the registry, or options."""
+        commands = [CompletionItem(name, help=entry.help) for name, entry in self.entries.items()]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [item for item in commands if item.value.startswith(incomplete)] + options
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 click asks so
         """Write the list of commands from the registry."""
@@ -117,8 +124,33 @@ COMMANDS = {
 """The commands: one line each; their modules are imported when they run."""
 
 
+def _print_versions(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:  # noqa: FBT001 click calls so
+    if not is_asked or context.resilient_parsing:
+        return
+    import platform  # noqa: PLC0415 - only who asks for versions needs them
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - the same
+
+    from windrow.hosts.jars import java_version  # noqa: PLC0415 - the same
+
+    try:
+        spark = f"Spark {version('pyspark')}"
+    except PackageNotFoundError:
+        spark = "no Spark"
+    java = java_version()
+    beside = f"{spark}, Python {platform.python_version()}, {'no Java' if java is None else f'Java {java}'}"
+    click.echo(f"windrow {version('windrow')} ({beside})")
+    context.exit()
+
+
 @click.group(cls=LazyGroup, entries=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="windrow", message="windrow %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_versions,
+    help="Show the versions of windrow, Spark, Python and Java, and exit.",
+)
 @click.option("--debug", is_flag=True, help="Show the stack trace of an error (also: WINDROW_DEBUG=1).")
 def main(*, debug: bool) -> None:
     """Event-time analytics on Spark whose answers do not change when the log is replayed."""

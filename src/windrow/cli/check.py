@@ -9,7 +9,7 @@ import click
 
 from windrow.api.load import open_pipeline
 from windrow.api.printing.text import realtime_words
-from windrow.cli.common import DIFFERENT, OK, WRONG, json_option, place_fields, print_json
+from windrow.cli.common import DIFFERENT, OK, WRONG, complete_files, json_option, place_fields, print_json
 from windrow.core.lists import list_problems
 from windrow.errors import PipelineError, Place, each_error
 
@@ -32,7 +32,7 @@ class _FileFinding:
 
 
 @click.command("check")
-@click.argument("pipelines", metavar="PIPELINE...", nargs=-1, required=True)
+@click.argument("pipelines", metavar="PIPELINE...", nargs=-1, required=True, shell_complete=complete_files)
 @click.option("--strict", is_flag=True, help="Exit with 1 if there are warnings.")
 @json_option
 def command(pipelines: tuple[str, ...], *, strict: bool, as_json: bool) -> int:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from windrow.errors import InputError, PipelineError, Place, WindrowError, each_error
 
@@ -35,9 +36,14 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 NEEDS_NO_SPARK = "; --host memory needs none"
 
 
+def complete_files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Have the shell complete the name of a file."""
+    return [CompletionItem(incomplete, type="file")]
+
+
 def pipeline_argument(function: F) -> F:
     """Add the argument PIPELINE, which the function takes as `pipeline`; read it with `open_pipeline(...)`."""
-    return click.argument("pipeline", metavar="PIPELINE")(function)
+    return click.argument("pipeline", metavar="PIPELINE", shell_complete=complete_files)(function)
 
 
 def is_given(name: str) -> bool:
@@ -106,8 +112,15 @@ def _exit_code(exc: Exception) -> int:
     match exc:
         case WindrowError() | click.ClickException():
             return exc.exit_code
+        case ModuleNotFoundError() if _is_incomplete(exc):
+            return WRONG
         case _:
             return 1
+
+
+def _is_incomplete(exc: ModuleNotFoundError) -> bool:
+    """Return whether windrow was installed without a package that it requires (pip install --no-deps)."""
+    return (exc.name or "windrow").partition(".")[0] != "windrow"
 
 
 def _message(exc: Exception) -> str:
@@ -116,6 +129,8 @@ def _message(exc: Exception) -> str:
             return exc.format_message()
         case WindrowError():
             return str(exc)
+        case ModuleNotFoundError() if _is_incomplete(exc):
+            return f"the package {exc.name} is missing from this installation: pip install windrow"
         case OSError() if exc.errno in _NO_ROOM:
             return f"{exc.filename or 'the output'} cannot be written: {exc.strerror}"
         case _:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import click
 
 from windrow.api.load import open_pipeline
-from windrow.cli.common import OK, default_checkpoint, json_option
+from windrow.cli.common import OK, complete_files, default_checkpoint, json_option
 from windrow.cli.options import ADDRESS, STATE_FOLDER
-from windrow.errors import InputError, SetupError
+from windrow.errors import InputError, needs_extra
 from windrow.hosts.folders import Folder
 from windrow.hosts.history import FILES
 from windrow.model import Runnable
@@ -35,7 +35,7 @@ _HELP = {
 
 
 @click.command("dashboard")
-@click.argument("pipelines", metavar="[PIPELINE]...", nargs=-1)
+@click.argument("pipelines", metavar="[PIPELINE]...", nargs=-1, shell_complete=complete_files)
 @click.option("--listen", type=ADDRESS, default="127.0.0.1:8990", show_default=True, help=_HELP["listen"])
 @click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--token", envvar="WINDROW_DASHBOARD_TOKEN", show_envvar=True, metavar="TEXT", help=_HELP["token"])
@@ -81,13 +81,8 @@ def command(
 
 def _dashboard() -> ModuleType:
     """Return `windrow.dashboard.app`; raise SetupError if the packages that it needs are missing."""
-    try:
+    with needs_extra("dashboard", "the dashboard"):
         from windrow.dashboard import app  # noqa: PLC0415 - an extra, and help needs none of it
-    except ModuleNotFoundError as exc:
-        if (exc.name or "").startswith("windrow"):
-            raise
-        msg = f"the package {exc.name} is missing: install windrow[dashboard] (pip install 'windrow[dashboard]')"
-        raise SetupError(msg) from exc
     return app
 
 

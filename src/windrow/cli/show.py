@@ -13,10 +13,10 @@ import click
 import pyarrow as pa
 from rich.cells import cell_len
 
-from windrow.api.load import open_pipeline
+from windrow.api.load import open_pipeline, split_spec
 from windrow.cli.common import OK, pipeline_argument
 from windrow.cli.options import STATE_FOLDER, TIME
-from windrow.errors import InputError
+from windrow.errors import InputError, WindrowError
 from windrow.expressions import View, sink_views
 from windrow.hosts.folders import Folder
 from windrow.hosts.numbers import printable
@@ -42,9 +42,20 @@ _MOST = 2**63 - 1
 """The greatest limit that SQL can name."""
 
 
+def _complete_tables(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the tables of the pipeline that begin so; none if it is wrong, or Python that would run."""
+    file = context.params.get("pipeline") or ""
+    try:
+        views = {} if split_spec(file) else sink_views(as_graph(open_pipeline(file).runnable()))
+    except WindrowError:
+        return []
+    names = (table.name for view in views.values() for table in layout(view, view.sink).own)
+    return [name for name in names if name.startswith(incomplete)]
+
+
 @click.command("show")
 @pipeline_argument
-@click.argument("table", metavar="[TABLE]", required=False)
+@click.argument("table", metavar="[TABLE]", required=False, shell_complete=_complete_tables)
 @click.option("--where", metavar="COLUMN=VALUE", multiple=True, help=_HELP["where"])
 @click.option("--order", metavar="COLUMN[:desc]", multiple=True, help=_HELP["order"])
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help=_HELP["limit"])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windrow.api.load import OpenedPipeline, open_pipeline
-from windrow.cli.common import DIFFERENT, OK, default_checkpoint, interruptible, json_option, print_json
+from windrow.cli.common import DIFFERENT, OK, complete_files, default_checkpoint, interruptible, json_option, print_json
 from windrow.cli.latency import last_latencies, latency_lines
 from windrow.cli.options import STATE_FOLDER
 from windrow.errors import InputError
@@ -45,7 +45,7 @@ _HELP = {
 
 
 @click.command("status")
-@click.argument("pipeline", metavar="[PIPELINE]", required=False)
+@click.argument("pipeline", metavar="[PIPELINE]", required=False, shell_complete=complete_files)
 @click.option("--host", type=click.Choice(["stream", "realtime"]), help=_HELP["host"])
 @click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--watch", is_flag=True, help=_HELP["watch"])

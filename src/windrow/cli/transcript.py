@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from windrow.cli.common import DIFFERENT, OK, json_option, print_json
+from windrow.cli.common import DIFFERENT, OK, complete_files, json_option, print_json
 from windrow.errors import TranscriptError
 from windrow.testing.transcript import Story, read_story
 from windrow.testing.transcript.hosts import HOSTS, load_play
 
 
 @click.command("transcript")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, shell_complete=complete_files)
 @click.option(
     "--host", type=click.Choice(list(HOSTS)), default="memory", show_default=True, help="Host that runs the stories."
 )

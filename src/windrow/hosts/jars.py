@@ -189,9 +189,8 @@ def java() -> Path:
 
     Raise SetupError if there is none, if it does not run, or if it is older than Java 17.
     """
-    home = os.environ.get("JAVA_HOME")
+    home, found = _named_java()
     where = f"JAVA_HOME is {home}" if home else "java on PATH"
-    found = shutil.which("java") if not home else str(Path(home) / "bin" / "java")
     if found is None:
         message = f"no java on PATH, and JAVA_HOME is not set: {_ADVICE}"
         raise SetupError(message)
@@ -206,6 +205,21 @@ def java() -> Path:
         message = f"{where}, and {found} is {version}; Spark needs Java {LEAST} or newer: {_ADVICE}"
         raise SetupError(message)
     return Path(found)
+
+
+def _named_java() -> tuple[str | None, str | None]:
+    home = os.environ.get("JAVA_HOME")
+    return home, shutil.which("java") if not home else str(Path(home) / "bin" / "java")
+
+
+def java_version() -> str | None:
+    """Return the version of that Java by its `release` file, without starting it; None if there is none."""
+    _, found = _named_java()
+    if found is None or not Path(found).exists():
+        return None
+    release = Path(found).resolve().parent.parent / "release"
+    match = re.search(r'JAVA_VERSION="([^"]+)"', release.read_text()) if release.is_file() else None
+    return "of an unknown version" if match is None else match[1]
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
+from windrow.errors import SetupError, needs_extra
 from windrow.hosts.exporting import ExportGuard
 from windrow.hosts.reports import Observer, StepReport, Totals
 from windrow.model import (
@@ -77,11 +78,10 @@ def lineage(
         yield Observer()
         return
     try:
-        import openlineage.client  # noqa: F401, PLC0415 - only where lineage is asked for
-    except ImportError as exc:
-        on_warning(
-            f"lineage is asked for by OPENLINEAGE..., but {exc}: pip install windrow[lineage] (the run continues)"
-        )
+        with needs_extra("lineage", "the export of lineage, for which OPENLINEAGE... asks,"):
+            import openlineage.client  # noqa: F401, PLC0415 - only where lineage is asked for
+    except SetupError as exc:
+        on_warning(f"{exc} (the run continues)")
         yield Observer()
         return
     check = "the server and the configuration of OpenLineage"

@@ -17,6 +17,7 @@ from importlib.metadata import entry_points, version
 from typing import TYPE_CHECKING, Any, Final
 
 from windrow.core.part_times import PartTime
+from windrow.errors import SetupError, needs_extra
 from windrow.hosts.exporting import ExportGuard
 from windrow.hosts.reports import Observer, StepReport, now_micros
 from windrow.model import Graph, KafkaSource, Sink
@@ -55,9 +56,10 @@ def tracing(graph: Graph, host: str, on_warning: Callable[[str], None]) -> Itera
         yield Observer()
         return
     try:
-        import opentelemetry.sdk.trace  # noqa: F401, PLC0415 - only where traces are asked for
-    except ImportError as exc:
-        on_warning(f"traces are asked for by OTEL_..., but {exc}: pip install windrow[traces] (the run continues)")
+        with needs_extra("traces", "the export of traces, for which OTEL_... asks,"):
+            import opentelemetry.sdk.trace  # noqa: F401, PLC0415 - only where traces are asked for
+    except SetupError as exc:
+        on_warning(f"{exc} (the run continues)")
         yield Observer()
         return
     with ExportGuard("traces", "opentelemetry", "the collector and the variables OTEL_...", on_warning) as guard:

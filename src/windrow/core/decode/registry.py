@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from windrow.core.decode.cursors import Cursors, Rows
 from windrow.core.decode.values import MalformedError
-from windrow.errors import SetupError, SourceError, SourceUnavailableError
+from windrow.errors import SourceError, SourceUnavailableError, needs_extra
 from windrow.model import Registry
 from windrow.model.connectors import mask_url, resolve_references
 
@@ -162,11 +162,8 @@ class Schemas(Generic[T]):
 
 def _client_of(registry: Registry) -> SchemaRegistryClient:
     """Return a client; raise SetupError without its package, InputError or SourceError for a wrong option."""
-    try:
+    with needs_extra("registry", "a schema registry"):
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
-    except ImportError as exc:
-        msg = f"a schema registry needs a package that is not installed ({exc.name}): pip install 'windrow[registry]'"
-        raise SetupError(msg) from exc
     options: dict[str, object] = {}
     for name, value in (_DEFAULTS | dict(registry.options)).items():
         text = resolve_references(value, f"the registry's option {name}", str)

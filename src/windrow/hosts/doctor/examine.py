@@ -42,6 +42,7 @@ from windrow.hosts.doctor.facts import (
 )
 from windrow.hosts.folders import Folder, is_remote
 from windrow.hosts.history import FILES, RunRecord, history_of, installed_versions, read_history, read_runs
+from windrow.hosts.jars import java_version
 from windrow.hosts.reports import now_micros
 from windrow.hosts.status import STEPS, RunStatus, standing_since
 from windrow.model import (
@@ -454,7 +455,7 @@ def _machine() -> Machine:
     return Machine(
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         memory=_memory(),
-        versions={**installed_versions(), **{name: _installed(name) for name in _BESIDE}, "java": _java()},
+        versions={**installed_versions(), **{name: _installed(name) for name in _BESIDE}, "java": java_version()},
         unmet=tuple(unmet_requirements(importlib.metadata.requires("windrow") or (), _installed)),
         temporary=disk(Path(tempfile.gettempdir())),
     )
@@ -496,17 +497,6 @@ def _meets(version: str, bound: str) -> bool:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.match(r"[\d.]*", version)[0].strip(".").split(".") if part)  # type: ignore[index]
-
-
-def _java() -> str | None:
-    """Return the version of the Java that Spark would use, by its `release` file; None if there is none."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java") if not home else f"{home}/bin/java"
-    if found is None or not Path(found).exists():
-        return None
-    release = Path(found).resolve().parent.parent / "release"
-    match = re.search(r'JAVA_VERSION="([^"]+)"', release.read_text()) if release.is_file() else None
-    return "of an unknown version" if match is None else match[1]
 
 
 def _memory() -> int | None:
