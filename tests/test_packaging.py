@@ -33,7 +33,8 @@ aggregate: {total: sum(amount), mean: "round(total / events, 2)", events: count(
 sink: {sqlite: {path: spend.db, table: spend}}
 """
 ASK_FOR_EXTRAS = """
-import os, pathlib
+import importlib, os, pathlib, pkgutil
+import windrow
 from windrow.errors import SetupError
 from windrow.hosts.lineage import lineage
 from windrow.hosts.traces import tracing
@@ -56,6 +57,13 @@ for ask in (delta, sql, _dashboard, lambda: _client_of(None)):
 os.environ |= {"OTEL_TRACES_EXPORTER": "console", "OPENLINEAGE_URL": "http://127.0.0.1:1"}
 with tracing(None, "stream", print), lineage(None, is_bounded=True, on_warning=print):
     pass
+
+for module in pkgutil.walk_packages(windrow.__path__, "windrow.", onerror=lambda _: None):
+    try:
+        if module.name != "windrow.__main__":
+            importlib.import_module(module.name)
+    except (ImportError, SetupError):
+        print("not imported:", module.name)
 """
 
 
@@ -198,6 +206,9 @@ def test_what_needs_an_extra_names_it(installed: Installed, tmp_path: Path) -> N
     said = installed.python("-c", ASK_FOR_EXTRAS, packages=packages, cwd=tmp_path).stdout
     named = re.findall(r"needs the package [\w.]+, which is not installed: pip install 'windrow\[(\w+)\]'", said)
     assert sorted(named) == sorted(EXTRAS)
+    # all else is there; the plugin is pytest's to import
+    others = {"windrow.api.sql", "windrow.dashboard.app", "windrow.sinks.delta", "windrow.testing.plugin"}
+    assert set(re.findall("not imported: (.*)", said)) == others
     guide = (ROOT / "docs" / "guides" / "install.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `windrow\[(\w+)\]` \|", guide, re.MULTILINE)) == EXTRAS
 

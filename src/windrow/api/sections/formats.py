@@ -77,7 +77,7 @@ _REGISTRY = Key(
     "registry",
     REGISTRY,
     "a [schema registry](../guides/formats.md#schema-registry): records begin with a zero byte and the id of their "
-    "schema (`pip install windrow[registry]`).",
+    "schema (`pip install 'windrow[registry]'`).",
 )
 
 
