@@ -204,7 +204,7 @@ def test_a_small_use_needs_the_packages_that_the_guide_names(installed: Installe
 def test_what_needs_an_extra_names_it(installed: Installed, tmp_path: Path) -> None:
     packages = link(requirements(PROJECT["dependencies"]), tmp_path / "packages")
     said = installed.python("-c", ASK_FOR_EXTRAS, packages=packages, cwd=tmp_path).stdout
-    named = re.findall(r"needs the package [\w.]+, which is not installed: pip install 'windrow\[(\w+)\]'", said)
+    named = re.findall(r"needs the packages of windrow\[\w+\] \(No module .*\): pip install 'windrow\[(\w+)\]'", said)
     assert sorted(named) == sorted(EXTRAS)
     # all else is there; the plugin is pytest's to import
     others = {"windrow.api.sql", "windrow.dashboard.app", "windrow.sinks.delta", "windrow.testing.plugin"}

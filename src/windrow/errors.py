@@ -84,16 +84,16 @@ class SetupError(InputError):
 
 @contextmanager
 def needs_extra(extra: str, what: str) -> Iterator[None]:
-    """Raise SetupError, with the extra of windrow to install, if the block imports a package that is not there.
+    """Raise SetupError, with the extra of windrow to install, if the block imports what is missing or too old.
 
-    `what` needs the package, such as ``a pipeline in SQL``.
+    `what` needs it, such as ``a pipeline in SQL``.
     """
     try:
         yield
     except ImportError as exc:
         if (exc.name or "").partition(".")[0] == "windrow":
             raise
-        msg = f"{what} needs the package {exc.name or exc}, which is not installed: pip install 'windrow[{extra}]'"
+        msg = f"{what} needs the packages of windrow[{extra}] ({exc}): pip install 'windrow[{extra}]'"
         raise SetupError(msg) from exc
 
 
