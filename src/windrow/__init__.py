@@ -1,6 +1,7 @@
 """Event-time analytics on Spark whose answers do not change when the log is replayed."""
 
 import os as _os
+from collections.abc import Mapping as _Mapping
 
 from windrow.api.fluent.aggregates import (
     approx_count_distinct,
@@ -136,15 +137,24 @@ __all__ = [
 ]
 
 
-def load(path: str | _os.PathLike[str]) -> _Runnable:
+def load(
+    path: str | _os.PathLike[str],
+    *,
+    vars: _Mapping[str, str] | None = None,  # noqa: A002 - as the option is called
+    profile: str | None = None,
+    only: str | None = None,
+) -> _Runnable:
     """Read a pipeline, or a graph of named streams, from a YAML or SQL file, ``file.py`` or ``file.py:variable``.
 
-    Paths in the file are relative to the current directory. Raise PipelineError, with file:line, for all problems.
+    `vars` are values of ``${NAME}`` in the file, before those of the `profile` in ``windrow.yaml`` beside it (None:
+    WINDROW_PROFILE) and of the environment. `only` is the name of one pipeline of several in the file. Paths in it are
+    relative to the current directory. Raise PipelineError, with file:line, for all problems.
     """
     # imported here because few importers of windrow read YAML; Spark's workers do not
     from windrow.api.load import open_pipeline  # noqa: PLC0415
+    from windrow.api.variables import Given  # noqa: PLC0415 - as above
 
-    return open_pipeline(_os.fspath(path)).runnable()
+    return open_pipeline(_os.fspath(path), Given(vars or {}, profile, only)).runnable()
 
 
 def sql(text: str) -> _Runnable:

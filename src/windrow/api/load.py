@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from windrow.api.checks import Finding, require_valid, validate
-from windrow.api.pipeline_file import Document, is_sql, read_document, read_file
+from windrow.api.pipeline_file import Document, is_sql, only_one, read_document, read_documents, read_file
+from windrow.api.variables import NOTHING_GIVEN, Given
 from windrow.errors import PipelineError, Place, each_error, join_errors
 from windrow.model import AnyPipeline, Graph, RunMode, Runnable
 
@@ -38,8 +39,8 @@ class OpenedPipeline:
 
     @property
     def is_yaml(self) -> bool:
-        """Whether the file can be edited by the keys of its document; not if it is Python or SQL."""
-        return self.document is not None and not is_sql(self.file)
+        """Whether the file can be edited by the keys of its document; not if it is Python, SQL, or several."""
+        return self.document is not None and self.document.is_alone and not is_sql(self.file)
 
     def runnable(self) -> Runnable:
         """Return the pipeline or graph; raise PipelineError if it has errors."""
@@ -53,13 +54,35 @@ class OpenedPipeline:
         return require_valid(self.pipeline, self.document.place if self.document else None)
 
 
-def open_pipeline(spec: str) -> OpenedPipeline:
-    """Read a pipeline without validating it; raise PipelineError if it cannot be read."""
+def open_pipeline(spec: str, given: Given = NOTHING_GIVEN) -> OpenedPipeline:
+    """Read the one pipeline of a file without validating it.
+
+    Raise PipelineError if it cannot be read, or if there are several and `given` does not say which.
+    """
+    opened = open_pipelines(spec, given)
+    documents = [one.document for one in opened if one.document is not None]
+    if documents:
+        only_one(documents)
+    return opened[0]
+
+
+def open_pipelines(spec: str, given: Given = NOTHING_GIVEN) -> list[OpenedPipeline]:
+    """Read all pipelines of a file, or the one that `given` names, without validating them.
+
+    Raise PipelineError if they cannot be read.
+    """
     python = split_spec(spec)
     if python:
-        return OpenedPipeline(spec, load_python(*python), None)
-    document = read_document(read_file(spec), spec)
-    return OpenedPipeline(spec, document.pipeline, document)
+        pipeline = load_python(*python)
+        if given.variables:
+            msg = f"--var is for pipelines in YAML and SQL: {spec} is Python, which reads os.environ"
+            raise PipelineError(msg)
+        if given.only not in {None, pipeline.name}:
+            msg = f"{spec} is the pipeline {pipeline.name!r}, not {given.only!r}"
+            raise PipelineError(msg)
+        return [OpenedPipeline(spec, pipeline, None)]
+    documents = read_documents(read_file(spec), spec, given)
+    return [OpenedPipeline(spec, document.pipeline, document) for document in documents]
 
 
 def parse_sql(text: str) -> Runnable:

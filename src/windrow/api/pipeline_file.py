@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import yaml
 
 from windrow.api.checks import require_valid
 from windrow.api.sections import DOCUMENT
-from windrow.api.yaml_node import YamlNode, compose, place_of
-from windrow.errors import PipelineError, Place, needs_extra
+from windrow.api.variables import NOTHING_GIVEN, PROFILES, Given, substitute
+from windrow.api.yaml_node import YamlMapping, YamlNode, compose, compose_all, place_of, read_texts
+from windrow.errors import PipelineError, Place, call_all, needs_extra
 from windrow.model import Graph, Pipeline, RulesPipeline
 
 
@@ -36,11 +39,12 @@ def parse_pipeline(text: str, file: str = "<string>") -> Pipeline:
 
 @dataclass(frozen=True)
 class Document:
-    """A pipeline as its file says it, not yet validated."""
+    """A pipeline as its file says it, not yet validated; `is_alone` if the file has no other."""
 
     pipeline: Pipeline | RulesPipeline | Graph
     file: str
     root: yaml.Node
+    is_alone: bool = True
 
     def place(self, where: str) -> Place:
         """Return where a part stands, such as ``aggregate.total``; the nearest part around it if it is left out."""
@@ -67,12 +71,68 @@ class Document:
 
 
 def read_document(text: str, file: str) -> Document:
-    """Read the text of a pipeline file; raise PipelineError, with file:line, for all that is wrong with its form."""
-    root = _compose_sql(text, file) if is_sql(file) else compose(text, file)
+    """Read the text of a file with one pipeline; raise PipelineError, with file:line, for all wrong with its form."""
+    return only_one(read_documents(text, file))
+
+
+def only_one(documents: Sequence[Document]) -> Document:
+    """Return the one document; raise PipelineError if there are several."""
+    first, *others = documents
+    if others:
+        names = ", ".join(document.pipeline.name for document in documents)
+        msg = f"{first.file} has {len(documents)} pipelines: choose one of {names} (--only NAME)"
+        raise PipelineError(msg)
+    return first
+
+
+def read_documents(text: str, file: str, given: Given = NOTHING_GIVEN) -> list[Document]:
+    """Read the text of a file with one pipeline or, as YAML documents, several; with `given.only` the one of that name.
+
+    Raise PipelineError, with file:line, for all that is wrong with their form, and if two have one name.
+    """
+    roots = [_compose_sql(text, file)] if is_sql(file) else compose_all(text, file)
+    chosen = roots if given.only is None else [root for root in roots if _name(root) == given.only]
+    if not chosen:
+        msg = f"{file} has no pipeline called {given.only!r}; it has {', '.join(map(_name, roots))}"
+        raise PipelineError(msg)
+    substitute(chosen, given, partial(_read_profile, Path(file).parent / PROFILES), roots)
+    documents = call_all(partial(_read_root, root) for root in chosen)
+    for number, (root, document) in enumerate(zip(chosen, documents, strict=True)):
+        if document.pipeline.name in {one.pipeline.name for one in documents[:number]}:
+            msg = f"two pipelines of this file are called {document.pipeline.name!r}: each needs a name of its own"
+            raise root.error(msg)
+    return [replace(document, is_alone=len(roots) == 1) for document in documents]
+
+
+def _name(root: YamlNode) -> str:
+    """Return the name of a pipeline that is not read yet."""
+    pairs = root.node.value if root.is_mapping else ()
+    return next((str(value.value) for key, value in pairs if key.value == "name"), "")
+
+
+def _read_root(root: YamlNode) -> Document:
     if looks_like_a_story(root):
         msg = "this is a story, not a pipeline; run it with `windrow transcript`"
         raise PipelineError(msg, root.place)
-    return Document(DOCUMENT.read(root), file, root.node)
+    if root.keys == {"profiles"}:
+        msg = "these are the profiles of the pipelines beside this file, and no pipeline"
+        raise PipelineError(msg, root.place)
+    return Document(DOCUMENT.read(root), root.file, root.node)
+
+
+def _read_profile(path: Path, name: str) -> dict[str, str]:
+    """Return the variables of a profile in a file of profiles; raise PipelineError if there is none of that name."""
+    if not path.exists():
+        msg = f"there is no profile {name!r}: profiles are in a file {PROFILES} beside the pipeline, and there is none"
+        raise PipelineError(msg)
+    root = compose(read_file(path), str(path))
+    fields = YamlMapping(root, ("profiles",))
+    profiles = fields.required("profiles", lambda node: dict(YamlMapping(node)))
+    fields.check()
+    if name not in profiles.value:
+        msg = f"there is no profile {name!r}; there are {', '.join(profiles.value) or 'none'}"
+        raise root.error(msg)
+    return dict(read_texts(profiles.value[name], str))
 
 
 def is_sql(file: str) -> bool:

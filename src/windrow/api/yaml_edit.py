@@ -31,6 +31,9 @@ def _set_value(text: str, root: YamlNode, path: str, value: str) -> str:
     if rest or not isinstance(node, yaml.ScalarNode):
         msg = f"{path} is no single value here: set it to {value} by hand"
         raise PipelineError(msg, place)
+    if "${" in node.value:
+        msg = f"{path} is {node.value} here: set the variable to {value}"
+        raise PipelineError(msg, place)
     if _count(root.node, node) > 1:
         msg = f"{path} is shared with another key by an alias: set it to {value} by hand"
         raise PipelineError(msg, place)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Generic, TypeVar
 
 import yaml
@@ -19,27 +20,44 @@ from windrow.model import parse_duration
 
 
 def compose(text: str, file: str) -> YamlNode:
-    """Read one YAML document; raise PipelineError, with the line, if it is none or is empty."""
+    """Read one YAML document; raise PipelineError, with the line, if it is none, is empty, or there are several."""
+    first, *others = compose_all(text, file)
+    if others:
+        msg = "there is a document before this one, and only one is expected here: remove ---"
+        raise others[0].error(msg)
+    return first
+
+
+def compose_all(text: str, file: str) -> list[YamlNode]:
+    """Read YAML documents, without empty ones; raise PipelineError, with the line, if there are none."""
     # libyaml's loader is quicker, but ends the process on deeply nested input; a pipeline is small
     try:
-        node = yaml.compose(text.removeprefix("\ufeff"), Loader=yaml.SafeLoader)
+        nodes = [YamlNode(node, file) for node in yaml.compose_all(text.removeprefix("\ufeff"), Loader=yaml.SafeLoader)]
     except yaml.MarkedYAMLError as exc:
-        raise PipelineError(_syntax_message(exc), Place(file, _error_line(exc))) from exc
+        line = _error_line(exc)
+        hint = '; within {...} put "${NAME}" in quotes' if "${" in _line(text, line) else ""
+        msg = f"{_syntax_message(exc)}{hint}"
+        raise PipelineError(msg, Place(file, line)) from exc
     except yaml.reader.ReaderError as exc:
         msg = f"the file is not YAML: the character {chr(exc.character)!r} is not allowed in it"
         raise PipelineError(msg, Place(file, text.count("\n", 0, exc.position) + 1)) from exc
     except RecursionError as exc:
         msg = "the file is nested too deeply"
         raise PipelineError(msg, Place(file, 1)) from exc
-    if node is None or YamlNode(node, file).is_null:
+    found = [node for node in nodes if not node.is_null]
+    if not found:
         msg = "the file is empty"
         raise PipelineError(msg, Place(file, 1))
-    return YamlNode(node, file)
+    return found
 
 
 def _syntax_message(exc: yaml.MarkedYAMLError) -> str:
     parts = [part for part in (exc.context, exc.problem) if part]
     return f"the file is not YAML: {', '.join(parts)}"
+
+
+def _line(text: str, number: int) -> str:
+    return next(islice(text.split("\n"), number - 1, None), "")
 
 
 def _error_line(exc: yaml.MarkedYAMLError) -> int:

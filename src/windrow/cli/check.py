@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from windrow.api.load import open_pipeline
+from windrow.api.load import OpenedPipeline
 from windrow.api.printing.text import realtime_words
 from windrow.cli.common import DIFFERENT, OK, WRONG, complete_files, json_option, place_fields, print_json
+from windrow.cli.pipelines import only_option, open_pipelines, variable_options
 from windrow.core.lists import list_problems
 from windrow.errors import PipelineError, Place, each_error
 
@@ -33,12 +34,15 @@ class _FileFinding:
 
 @click.command("check")
 @click.argument("pipelines", metavar="PIPELINE...", nargs=-1, required=True, shell_complete=complete_files)
+@only_option
+@variable_options
 @click.option("--strict", is_flag=True, help="Exit with 1 if there are warnings.")
 @json_option
 def command(pipelines: tuple[str, ...], *, strict: bool, as_json: bool) -> int:
     """Report errors in pipelines, and warn of likely mistakes.
 
-    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Findings are printed as
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Of a file with several pipelines
+    all are checked, or that of --only. Findings are printed as
     `file:line: error|warning: message`. The exit code is 2 if there is an error.
     """
     found = {file: _check(file) for file in pipelines}
@@ -65,9 +69,13 @@ def command(pipelines: tuple[str, ...], *, strict: bool, as_json: bool) -> int:
 
 def _check(spec: str) -> list[_FileFinding]:
     try:
-        opened = open_pipeline(spec)
+        opened = open_pipelines(spec)
     except PipelineError as exc:
         return [_FileFinding("error", error.place, "", error.message) for error in each_error(exc)]
+    return [finding for one in opened for finding in _check_one(one)]
+
+
+def _check_one(opened: OpenedPipeline) -> list[_FileFinding]:
     found = [_FileFinding(finding.level, place, finding.where, finding.message) for place, finding in opened.findings()]
     lists = [] if _count(found, "error") else list_problems(opened.pipeline)
     place = opened.document.place if opened.document else lambda _: None
@@ -75,9 +83,9 @@ def _check(spec: str) -> list[_FileFinding]:
 
 
 def _realtime(spec: str) -> list[str]:
-    """Return what to expect of a pipeline that runs in real time; nothing of another."""
-    pipeline = open_pipeline(spec).pipeline
-    return realtime_words(pipeline).splitlines() if pipeline.mode == "realtime" else []
+    """Return what to expect of the pipelines that run in real time; nothing of others."""
+    pipelines = [one.pipeline for one in open_pipelines(spec)]
+    return [line for one in pipelines if one.mode == "realtime" for line in realtime_words(one).splitlines()]
 
 
 def _summary(lines: list[_FileFinding]) -> str:

@@ -41,11 +41,6 @@ def complete_files(_context: click.Context, _parameter: click.Parameter, incompl
     return [CompletionItem(incomplete, type="file")]
 
 
-def pipeline_argument(function: F) -> F:
-    """Add the argument PIPELINE, which the function takes as `pipeline`; read it with `open_pipeline(...)`."""
-    return click.argument("pipeline", metavar="PIPELINE", shell_complete=complete_files)(function)
-
-
 def is_given(name: str) -> bool:
     """Return whether a parameter was given on the command line."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE

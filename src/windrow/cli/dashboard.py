@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, complete_files, default_checkpoint, json_option
 from windrow.cli.options import ADDRESS, STATE_FOLDER
+from windrow.cli.pipelines import only_option, open_pipelines, variable_options
 from windrow.errors import InputError, needs_extra
 from windrow.hosts.folders import Folder
 from windrow.hosts.history import FILES
@@ -36,6 +36,8 @@ _HELP = {
 
 @click.command("dashboard")
 @click.argument("pipelines", metavar="[PIPELINE]...", nargs=-1, shell_complete=complete_files)
+@only_option
+@variable_options
 @click.option("--listen", type=ADDRESS, default="127.0.0.1:8990", show_default=True, help=_HELP["listen"])
 @click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--token", envvar="WINDROW_DASHBOARD_TOKEN", show_envvar=True, metavar="TEXT", help=_HELP["token"])
@@ -138,8 +140,13 @@ def _runs(pipelines: tuple[str, ...], checkpoint: Folder | None) -> list[Watched
         return [WatchedRun(path.parent.name, path.parent) for path in paths]
     runs = []
     for file in pipelines:
-        valid = open_pipeline(file).runnable()
-        runs.append(WatchedRun(valid.name, checkpoint or default_checkpoint(valid.name), valid, file))
+        opened = [one.runnable() for one in open_pipelines(file)]
+        if checkpoint is not None and len(opened) > 1:
+            msg = (
+                f"--checkpoint is that of one run, and {file} has {len(opened)} pipelines: name one of them with --only"
+            )
+            raise InputError(msg)
+        runs += [WatchedRun(one.name, checkpoint or default_checkpoint(one.name), one, file) for one in opened]
     twice = next((run for number, run in enumerate(runs) if run.name in {one.name for one in runs[:number]}), None)
     if twice is not None:
         msg = f"two of the pipelines are called {twice.name!r}, so they have one checkpoint: name one of them"

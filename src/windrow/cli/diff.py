@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from windrow.api.checks import require_valid
-from windrow.api.load import open_pipeline
-from windrow.cli.common import DIFFERENT, OK, json_option, pipeline_argument, print_json
+from windrow.cli.common import DIFFERENT, OK, json_option, print_json
 from windrow.cli.options import TABLE, TIME
+from windrow.cli.pipelines import open_pipeline, pipeline_argument
 from windrow.errors import InputError
 from windrow.expressions import RecordStream, View, sink_views
 from windrow.hosts.numbers import format_time

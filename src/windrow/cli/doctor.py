@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from windrow.api.load import OpenedPipeline, open_pipeline
+from windrow.api.load import OpenedPipeline
 from windrow.cli.common import (
     DIFFERENT,
     OK,
     default_checkpoint,
     echo_error,
     json_option,
-    pipeline_argument,
     place_fields,
     print_json,
 )
 from windrow.cli.options import STATE_FOLDER
+from windrow.cli.pipelines import command_lines, open_pipeline, pipeline_argument
 from windrow.errors import Place
 from windrow.hosts.folders import Folder
 from windrow.hosts.numbers import printable
@@ -62,8 +62,8 @@ def command(*, pipeline: str, checkpoint: Folder | None, no_restore: bool, as_js
         if not as_json:
             echo_error("restoring a copy of the checkpoint, for which Spark is started (--no-restore leaves it out)")
 
-    option = "" if checkpoint is None else str(checkpoint)
-    examined = examine(pipeline, valid, folder, option, restore=None if no_restore else before_restore)
+    commands = command_lines(pipeline, checkpoint or "")
+    examined = examine(commands, valid, folder, restore=None if no_restore else before_restore)
     findings = review(examined)
     if as_json:
         print_json(_plain(opened, examined, folder, findings))

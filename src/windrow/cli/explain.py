@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
-from windrow.api.load import open_pipeline
 from windrow.api.printing import to_json, to_mermaid, to_python_file, to_text, to_yaml
-from windrow.cli.common import OK, json_option, pipeline_argument
+from windrow.cli.common import OK, json_option
+from windrow.cli.pipelines import open_pipelines, pipeline_argument
+from windrow.errors import InputError
 
 _FORMATS = {"text": to_text, "yaml": to_yaml, "json": to_json, "mermaid": to_mermaid, "python": to_python_file}
+
+_SEPARATORS = {"yaml": "---\n"}
 
 
 @click.command("explain")
@@ -25,8 +30,15 @@ _FORMATS = {"text": to_text, "yaml": to_yaml, "json": to_json, "mermaid": to_mer
 def command(pipeline: str, format_: str, *, as_json: bool) -> int:
     """Print a pipeline as text, YAML, JSON, Python or a Mermaid chart.
 
-    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Passwords are printed as ***.
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Passwords are printed as
+    ***. Of a file with several pipelines all are printed, or that of --only.
     """
-    valid = open_pipeline(pipeline).runnable()
-    click.echo(_FORMATS["json" if as_json else format_](valid), nl=False)
+    form = "json" if as_json else format_
+    printed = [_FORMATS[form](one.runnable()) for one in open_pipelines(pipeline)]
+    if form == "json" and len(printed) > 1:
+        printed = [json.dumps([json.loads(one) for one in printed], indent=2, ensure_ascii=False) + "\n"]
+    elif len(printed) > 1 and form in {"python", "mermaid"}:
+        msg = f"{pipeline} has {len(printed)} pipelines, which {form} takes one by one: choose one with --only"
+        raise InputError(msg)
+    click.echo(_SEPARATORS.get(form, "\n").join(printed), nl=False)
     return OK

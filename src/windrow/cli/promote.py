@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from windrow.api.load import open_pipeline
-from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json
+from windrow.cli.common import OK, default_checkpoint, json_option, print_json
 from windrow.cli.options import STATE_FOLDER, TABLE
+from windrow.cli.pipelines import command_lines, open_pipeline, pipeline_argument
 from windrow.errors import CheckpointError
 from windrow.hosts.folders import Folder
 from windrow.hosts.replay import shadows
@@ -46,11 +46,12 @@ def command(*, pipeline: str, shadow: str | None, checkpoint: Folder | None, as_
         listed = [_plain(live, tables[live], one) for live, one in promoted.items()]
         print_json({"pipeline": valid.name, **(listed[0] if len(listed) == 1 else {"tables": listed})})
         return OK
+    file = command_lines(pipeline).pipeline
     source = "" if shadow is None else f" --from {shlex.quote(shadow)}"
     for live, one in promoted.items():
         click.echo(f"{live} now holds what was in {tables[live]}, with all companion tables")
         if one.former is not None:
-            click.echo(f"  the former tables are now {one.former}; to undo this: windrow promote {pipeline}{source}")
+            click.echo(f"  the former tables are now {one.former}; to undo this: windrow promote {file}{source}")
         for carried in one.carried:
             click.echo(f"  {carried} is on the new tables")
         for left in one.left:

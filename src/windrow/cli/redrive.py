@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windrow.api.load import open_pipeline
-from windrow.cli.common import DIFFERENT, OK, default_checkpoint, json_option, pipeline_argument, print_json
+from windrow.cli.common import DIFFERENT, OK, default_checkpoint, json_option, print_json
 from windrow.cli.options import STATE_FOLDER, TIME
+from windrow.cli.pipelines import command_lines, open_pipeline, pipeline_argument
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
 from windrow.hosts.numbers import printable
@@ -104,7 +104,9 @@ def command(
         raise InputError(msg)
     choice = Choice(reason, partition, offset, since, tuple(_pair(valid, text) for text in key))
     folder = checkpoint or default_checkpoint(valid.name)
-    letters = redrive(valid, choice, folder, attempts=max_attempts, dry_run=dry_run, file=pipeline)
+    letters = redrive(
+        valid, choice, folder, attempts=max_attempts, dry_run=dry_run, file=command_lines(pipeline).pipeline
+    )
     # with further conditions a dead letter may be left out
     is_by_place = set(given) == {"partition", "offset"}
     missing = sorted(set(offset) - {one.offset for one in letters}) if is_by_place else []

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from windrow.api.load import open_pipeline
 from windrow.cli.backtest import plain_backtest, show_backtest
 from windrow.cli.common import (
     DIFFERENT,
@@ -19,13 +18,13 @@ from windrow.cli.common import (
     echo_error,
     is_given,
     json_option,
-    pipeline_argument,
     print_json,
     refuse_options,
     saying_spark_starts,
     stopping,
 )
 from windrow.cli.options import BEGIN, END, STATE_FOLDER, TABLE, Offsets, spark_options
+from windrow.cli.pipelines import command_lines, open_pipeline, pipeline_argument
 from windrow.cli.progress import ProgressLine
 from windrow.errors import InputError
 from windrow.hosts.backtest import back_test, read_labels
@@ -139,7 +138,7 @@ def command(
             f"{label}: replayed{into_all} up to {_where(replay)} in {totals.seconds:.1f} s "
             f"({totals.rate:,.0f} events/s)\n"
             f"  {counted(totals.events, 'event')}: {totals.text}\n"
-            f"  to compare it with the live table: windrow diff {pipeline}{against}"
+            f"  to compare it with the live table: windrow diff {command_lines(pipeline).pipeline}{against}"
         )
     return OK if ended == "end" else DIFFERENT
 

@@ -7,14 +7,13 @@ from typing import Literal
 
 import click
 
-from windrow.api.load import OpenedPipeline, open_pipeline
+from windrow.api.load import OpenedPipeline
 from windrow.cli.common import (
     NEEDS_NO_SPARK,
     OK,
     default_checkpoint,
     echo_error,
     json_option,
-    pipeline_argument,
     print_json,
     refuse_options,
     saying_spark_starts,
@@ -23,9 +22,9 @@ from windrow.cli.common import (
 from windrow.cli.json_log import JsonLog
 from windrow.cli.listen import RunServer
 from windrow.cli.options import ADDRESS, DURATION, STATE_FOLDER, spark_options
+from windrow.cli.pipelines import command_lines, open_pipeline, pipeline_argument
 from windrow.cli.progress import ProgressLine
 from windrow.errors import InputError, WindrowError
-from windrow.hosts.command_lines import CommandLines
 from windrow.hosts.folders import Folder
 from windrow.hosts.launch import Ended, HostName, Options, launch
 from windrow.hosts.numbers import format_time
@@ -174,7 +173,7 @@ def command(
         on_lag=observer.on_lag,
         on_alert=progress.on_alert,
         on_data_loss=on_data_loss,
-        commands=CommandLines(pipeline, "" if checkpoint is None else str(checkpoint)),
+        commands=command_lines(pipeline, checkpoint or ""),
     )
     changes = _changes(valid, options)
     is_quiet = as_json and not isinstance(progress, JsonLog)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windrow.api.load import open_pipeline
-from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, saying_spark_starts
+from windrow.cli.common import OK, default_checkpoint, json_option, print_json, saying_spark_starts
 from windrow.cli.options import STATE_FOLDER, spark_options
+from windrow.cli.pipelines import open_pipeline, pipeline_argument
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
 from windrow.hosts.numbers import format_time

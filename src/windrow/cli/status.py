@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windrow.api.load import OpenedPipeline, open_pipeline
+from windrow.api.load import OpenedPipeline
 from windrow.cli.common import DIFFERENT, OK, complete_files, default_checkpoint, interruptible, json_option, print_json
 from windrow.cli.latency import last_latencies, latency_lines
 from windrow.cli.options import STATE_FOLDER
+from windrow.cli.pipelines import only_option, open_pipeline, variable_options
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
 from windrow.hosts.history import FILES, history_of
@@ -46,6 +47,8 @@ _HELP = {
 
 @click.command("status")
 @click.argument("pipeline", metavar="[PIPELINE]", required=False, shell_complete=complete_files)
+@only_option
+@variable_options
 @click.option("--host", type=click.Choice(["stream", "realtime"]), help=_HELP["host"])
 @click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--watch", is_flag=True, help=_HELP["watch"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from windrow.api.load import open_pipeline
-from windrow.cli.common import OK, json_option, pipeline_argument, print_json
+from windrow.cli.common import OK, json_option, print_json
 from windrow.cli.options import DURATION
+from windrow.cli.pipelines import open_pipeline, pipeline_argument
 
 _HELP = {"wait": "How long to wait for the end."}
 _MICROS = 1_000_000

@@ -13,11 +13,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from windrow.api.load import OpenedPipeline, open_pipeline
-from windrow.api.pipeline_file import read_document, read_file
+from windrow.api.load import OpenedPipeline
+from windrow.api.pipeline_file import is_sql, read_documents, read_file
 from windrow.api.yaml_edit import set_values
-from windrow.cli.common import DIFFERENT, OK, default_checkpoint, json_option, pipeline_argument, print_json
+from windrow.cli.common import DIFFERENT, OK, default_checkpoint, json_option, print_json
 from windrow.cli.options import DURATION, STATE_FOLDER
+from windrow.cli.pipelines import given, open_pipeline, pipeline_argument
 from windrow.errors import InputError, PipelineError
 from windrow.hosts.folders import Folder
 from windrow.model import Runnable, as_graph, format_duration
@@ -118,10 +119,8 @@ def command(
     opened = open_pipeline(pipeline)
     valid = opened.runnable()
     if write and not opened.is_yaml:
-        language = "Python" if opened.document is None else "SQL"
-        msg = (
-            f"{pipeline} is {language}, which this command does not edit: leave out --write, and set the values by hand"
-        )
+        is_ = "is Python" if opened.document is None else "is SQL" if is_sql(pipeline) else "has several pipelines"
+        msg = f"{pipeline} {is_}, which this command does not edit: leave out --write, and set the values by hand"
         raise InputError(msg)
     if log and checkpoint is not None:
         msg = "--log reads the log and no history: leave out --checkpoint"
@@ -193,7 +192,7 @@ def _edited(opened: OpenedPipeline, pipeline: Runnable, text: str, changes: Mapp
     from windrow.hosts.tuning import with_settings  # noqa: PLC0415 - help needs no Arrow
 
     edited = set_values(text, opened.file, {path: format_duration(micros) for path, micros in changes.items()})
-    if read_document(edited, opened.file).pipeline != with_settings(pipeline, changes):
+    if read_documents(edited, opened.file, given())[0].pipeline != with_settings(pipeline, changes):
         values = ", ".join(f"{path}: {format_duration(micros)}" for path, micros in changes.items())
         msg = f"{opened.file} cannot be edited without changing more than that; set by hand {values}"
         raise PipelineError(msg)

@@ -9,17 +9,26 @@ from typing import Final
 
 @dataclass(frozen=True)
 class CommandLines:
-    """Command lines for a pipeline by its `file`, and its `checkpoint` as named there: empty is the default one."""
+    """Command lines for a pipeline by its `file`, and its `checkpoint` as named there: empty is the default one.
+
+    `given` are options that the file is read with.
+    """
 
     file: str
     checkpoint: str = ""
+    given: str = ""
 
     def of(self, words: str) -> str:
         """Return ``windrow COMMAND FILE OPTIONS`` for ``COMMAND OPTIONS``; ``{c}`` is the option for the checkpoint."""
         name, _, options = words.partition(" ")
         option = f"--checkpoint {shlex.quote(self.checkpoint)}" if self.checkpoint else ""
         given = options.replace("{c}", option).strip()
-        return " ".join(["windrow", name, shlex.quote(self.file), *([given] if given else [])])
+        return " ".join(filter(None, ["windrow", name, self.pipeline, given]))
+
+    @property
+    def pipeline(self) -> str:
+        """The file with the options that it is read with, as words of a command line."""
+        return " ".join(filter(None, [shlex.quote(self.file), self.given]))
 
 
 PLACEHOLDER: Final = CommandLines("PIPELINE")

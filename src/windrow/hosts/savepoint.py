@@ -209,6 +209,7 @@ FREE = {
     ("source", "file", "path"),
     ("source", "file", "key"),
     ("source", "file", "log"),
+    ("source", "postgres_cdc", "url"),
     ("source", "kafka", "servers"),
     ("source", "kafka", "options"),
     ("source", "kafka", "start"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import ClassVar, Literal
@@ -294,7 +294,9 @@ def companion(sink: Sink, name: Literal["late", "dead", "clocks"]) -> str:
             return f"{sink.table}_{name}"
 
 
-_SECRET_REFERENCE = re.compile(r"\$\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
+VARIABLE = r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}"
+"""A regular expression of ``${NAME}`` and ``${NAME:-default}``."""
+_SECRET_REFERENCE = re.compile(rf"\$\{{file:(?P<path>[^}}]+)\}}|{VARIABLE}")
 
 MASK = "***"
 # up to the last @: a password with a slash, a question mark or an @ in it is masked whole
@@ -313,13 +315,36 @@ def is_reference(text: str) -> bool:
 def mask_url(url: str) -> str:
     """Return a database URL with *** for the password, in the address or among the parameters.
 
-    A reference (``${NAME}``) is no secret: it stays.
+    A reference (``${NAME}``) is no secret: it stays. Its default may be one.
     """
-    return _USERINFO.sub(lambda match: f"{_mask_match(match)}@", _PARAMETER.sub(_mask_match, url))
+    found = list(_SECRET_REFERENCE.finditer(url))
+    numbers = iter(range(len(found)))
+    marked = _SECRET_REFERENCE.sub(lambda _: f"\0{next(numbers)}\0", url)
+    masked = _PARAMETER.sub(lambda match: _mask_match(match, found), marked)
+    masked = _USERINFO.sub(lambda match: f"{_mask_match(match, found)}@", masked)
+    return _MARK.sub(lambda mark: _without_secret(found[int(mark[1])]), masked)
 
 
-def _mask_match(match: re.Match[str]) -> str:
-    return match[1] + (match[2] if is_reference(match[2]) else MASK)
+_MARK = re.compile("\0([0-9]+)\0")
+"""What stands for a reference while a URL is masked."""
+
+
+def _mask_match(match: re.Match[str], found: Sequence[re.Match[str]]) -> str:
+    mark = _MARK.fullmatch(match[2])
+    return match[1] + (match[2] if mark is not None and _is_public(found[int(mark[1])][0]) else MASK)
+
+
+def _without_secret(reference: re.Match[str]) -> str:
+    """Return a reference, with *** for a password in its default."""
+    if reference["default"] is None:
+        return reference[0]
+    return f"${{{reference['name']}:-{mask_url(reference['default'])}}}"
+
+
+def _is_public(text: str) -> bool:
+    """Whether a text is a reference without a default, which may be a secret, and nothing else."""
+    match = _SECRET_REFERENCE.fullmatch(text)
+    return match is not None and match["default"] is None
 
 
 _ORIGIN = re.compile(r"^([^:/?]+://)(?:[^/?#]*@)?([^/?#]+)(.*)$", re.DOTALL)
@@ -327,8 +352,10 @@ _ORIGIN = re.compile(r"^([^:/?]+://)(?:[^/?#]*@)?([^/?#]+)(.*)$", re.DOTALL)
 
 def mask_webhook(url: str) -> str:
     """Return the URL of a webhook with *** for all behind the host, by which many services know who may send."""
-    if is_reference(url):
+    if _is_public(url):
         return url
+    if is_reference(url):
+        return MASK
     return _ORIGIN.sub(
         lambda match: f"{match[1]}{match[2]}" + (f"/{MASK}" if match[3] not in {"", "/"} else match[3]), url
     )
@@ -336,7 +363,7 @@ def mask_webhook(url: str) -> str:
 
 def mask_option(name: str, value: str) -> str:
     """Return a consumer option's value, or *** if its name says that it is secret."""
-    return MASK if _SECRET_OPTION.search(name) and not is_reference(value) else value
+    return MASK if _SECRET_OPTION.search(name) and not _is_public(value) else value
 
 
 def references_in(text: str) -> list[str]:
@@ -345,8 +372,8 @@ def references_in(text: str) -> list[str]:
 
 
 def with_placeholders(text: str) -> str:
-    """Return a text with a letter for each reference, to look at its form."""
-    return _SECRET_REFERENCE.sub("x", text)
+    """Return a text with its default or a digit (which a port can be) for each reference, to look at its form."""
+    return _SECRET_REFERENCE.sub(lambda match: match["default"] or "1", text)
 
 
 def resolve_references(text: str, called: str, encode: Callable[[str], str]) -> str:
@@ -360,8 +387,10 @@ def resolve_references(text: str, called: str, encode: Callable[[str], str]) -> 
 
 
 def _referenced_value(match: re.Match[str], called: str) -> str:
-    path, name = match.groups()
+    path, name, default = match["path"], match["name"], match["default"]
     if path is None:
+        if default is not None and not os.environ.get(name):
+            return str(default)
         if name not in os.environ:
             msg = f"{called}: the environment variable {name} is not set; set it before you start windrow"
             raise InputError(msg)
@@ -372,3 +401,8 @@ def _referenced_value(match: re.Match[str], called: str) -> str:
         why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
         msg = f"{called}: cannot read the file {path}: {why}"
         raise InputError(msg) from exc
+
+
+def quoted_in_jaas(text: str) -> str:
+    """Return a text as it may stand between the quotes of a JAAS option."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -9,6 +9,7 @@ import yaml
 
 from windrow.api.python_code import refuse_code
 from windrow.api.sections import GRAPH, mask_graph, mask_secrets, section_of
+from windrow.api.variables import escaped
 from windrow.expressions import result_pipelines
 from windrow.model import Graph, Runnable, as_graph
 
@@ -40,7 +41,7 @@ def to_yaml(pipeline: Runnable) -> str:
     """
     for one in result_pipelines(as_graph(pipeline)).values():
         refuse_code(one, "YAML")
-    root = _yaml_node(to_dict(pipeline))
+    root = _yaml_node(_escaped(to_dict(pipeline), ()))
     root.flow_style = False
     _unfold(root, 0, deepest=2 if isinstance(pipeline, Graph) else 0)
     return _yaml_text(root)
@@ -49,6 +50,19 @@ def to_yaml(pipeline: Runnable) -> str:
 def yaml_text(value: Plain) -> str:
     """Return plain values as YAML, on one line."""
     return _yaml_text(_yaml_node(value))
+
+
+def _escaped(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - plain values
+    """Return plain values in which no text is read as a variable."""
+    match value:
+        case dict():
+            return {key: _escaped(item, (*path, key)) for key, item in value.items()}
+        case list():
+            return [_escaped(item, path) for item in value]
+        case str():
+            return escaped(value, path)
+        case _:
+            return value
 
 
 def _unfold(node: yaml.MappingNode, depth: int, deepest: int) -> None:

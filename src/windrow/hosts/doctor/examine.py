@@ -82,12 +82,12 @@ _PASSWORD: Final = re.compile(r'password\s*=\s*"([^"]*)"')
 
 
 def examine(
-    file: str, pipeline: Runnable, checkpoint: Folder, option: str, *, restore: Callable[[Checkpoint], None] | None
+    commands: CommandLines, pipeline: Runnable, checkpoint: Folder, *, restore: Callable[[Checkpoint], None] | None
 ) -> Examined:
     """Gather the facts about a pipeline as it stands in a file, and the run of a checkpoint.
 
-    `option` is how the checkpoint is named on the command line, empty for the default. `restore` is called before a
-    copy of the checkpoint is restored, which is left out without it.
+    `commands` are those for the pipeline. `restore` is called before a copy of the checkpoint is restored, which is
+    left out without it.
     """
     graph, now = as_graph(pipeline), now_micros()
     run = _run(history_of(checkpoint), now, graph)
@@ -103,7 +103,7 @@ def examine(
         pipeline=pipeline,
         graph=graph,
         now=now,
-        commands=CommandLines(file, option),
+        commands=commands,
         machine=_machine(),
         place=disk(checkpoint) if isinstance(checkpoint, Path) else None,
         run=run,

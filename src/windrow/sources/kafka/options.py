@@ -9,7 +9,7 @@ import re
 
 from windrow.errors import InputError
 from windrow.model import KafkaSink, KafkaSource
-from windrow.model.connectors import resolve_references
+from windrow.model.connectors import quoted_in_jaas, resolve_references
 
 TIMEOUT = 10.0
 """Seconds that a broker is asked for."""
@@ -49,14 +49,9 @@ def checked_options(source: KafkaSource | KafkaSink) -> dict[str, str]:
             msg = f"the Kafka option {name} must not have the prefix; write {name.removeprefix('kafka.')}"
             raise InputError(msg)
     return {
-        name: resolve_references(value, f"the Kafka option {name}", _quoted if name == _LOGIN else str)
+        name: resolve_references(value, f"the Kafka option {name}", quoted_in_jaas if name == _LOGIN else str)
         for name, value in source.options
     }
-
-
-def _quoted(text: str) -> str:
-    """Write a text so that it may stand between the quotes of a JAAS option."""
-    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def client_options(source: KafkaSource | KafkaSink) -> dict[str, str]:

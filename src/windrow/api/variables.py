@@ -1,0 +1,215 @@
+"""Variables of a pipeline file: ``${NAME}`` and ``${NAME:-default}`` in values, and profiles that give them.
+
+A variable is what ``--var`` says, else what the profile says, else the environment variable of that name, else the
+default. Values are put into the document before it is read, so a pipeline does not depend on where they came from.
+
+A url, a webhook and options may hold secrets. What only the environment knows stays a reference in them, which is
+resolved when a run starts (`windrow.model.connectors`), so that no print-out and no checkpoint has it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import partial
+from typing import Final
+from urllib.parse import quote
+
+import yaml
+
+from windrow.api.yaml_node import SqlMark, YamlNode, compose
+from windrow.errors import PipelineError, join_errors
+from windrow.model.connectors import VARIABLE, quoted_in_jaas
+
+PROFILES: Final = "windrow.yaml"
+"""The name of the file with the profiles of the pipelines beside it."""
+PROFILE_VARIABLE: Final = "WINDROW_PROFILE"
+
+_USE = re.compile(rf"(?P<escape>\$\$\{{)|{VARIABLE}|(?P<other>\$\{{)")
+_ALONE = re.compile(VARIABLE)
+_SECRETS: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
+    ("postgres", "url"): partial(quote, safe=""),
+    ("postgres_cdc", "url"): partial(quote, safe=""),
+    ("registry", "url"): str,
+    ("avro", "registry"): str,
+    ("protobuf", "registry"): str,
+    ("kafka", "options"): str,
+    ("registry", "options"): str,
+    ("alerts", "webhook"): partial(quote, safe=""),
+}
+"""Keys below others whose values, or those in them, may hold secrets, and how a part of such a text is encoded."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is said of a pipeline file beside it: variables, the profile (None: WINDROW_PROFILE), and which pipeline."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    profile: str | None = None
+    only: str | None = None
+
+    @property
+    def profile_name(self) -> str | None:
+        """The name of the profile; None if there is none."""
+        return self.profile or os.environ.get(PROFILE_VARIABLE) or None
+
+
+NOTHING_GIVEN: Final = Given()
+
+
+def substitute(
+    roots: Sequence[YamlNode],
+    given: Given,
+    read_profile: Callable[[str], Mapping[str, str]],
+    others: Sequence[YamlNode] = (),
+) -> None:
+    """Put the values of variables into the documents of one file, in place; a profile is read only if there are any.
+
+    A value that replaces a whole plain scalar is read as YAML reads it; in quotes, or as a part of a text, it is text.
+    Raise PipelineError, with file:line, for variables that have no value, and for a given one that neither these
+    documents nor `others` of the file have.
+    """
+    used = {name for root in (*roots, *others) for name in _names_in(root.node, set())}
+    if unused := sorted(given.variables.keys() - used):
+        close = get_close_matches(unused[0], used, n=1)
+        known = f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(used)) or 'no variables'}"
+        msg = f"${{{unused[0]}}} is given a value, and is not in {roots[0].file}; {known}"
+        raise PipelineError(msg)
+    errors: list[PipelineError] = []
+    profile = read_profile(given.profile_name) if used and given.profile_name is not None else {}
+    for root in roots:
+        _Substitution(root.file, given.variables, profile, errors).inside(root.node, ())
+    if errors:
+        raise join_errors(errors)
+
+
+def escaped(text: str, path: tuple[str, ...]) -> str:
+    """Return a text of a pipeline as `substitute` leaves it as it is; `path` has the keys that lead to it."""
+    return text if _secret(path) else text.replace("${", "$${")
+
+
+def _secret(path: tuple[str, ...]) -> Callable[[str], str] | None:
+    """Return the encoding of a value that may hold secrets; None of another."""
+    for pair in (path[-2:], path[-3:-1]):
+        if len(pair) == 2 and (encode := _SECRETS.get((pair[0], pair[1]))) is not None:  # noqa: PLR2004 - a pair
+            return quoted_in_jaas if path[-1] == "sasl.jaas.config" else encode
+    return None
+
+
+@dataclass(frozen=True)
+class _Substitution:
+    """Puts values into the nodes of a document; what is wrong goes to `errors`."""
+
+    file: str
+    given: Mapping[str, str]
+    profile: Mapping[str, str]
+    errors: list[PipelineError]
+    seen: set[int] = field(default_factory=set)
+
+    def inside(self, node: yaml.Node, path: tuple[str, ...]) -> yaml.Node:
+        """Return what takes the place of a node; of a list or mapping it is the same one."""
+        if isinstance(node, yaml.ScalarNode):
+            if "${" not in node.value:
+                return node
+            encode = _secret(path)
+            return self._plain(node) if encode is None else self._secretive(node, encode)
+        if id(node) not in self.seen:  # by an alias a node can be in several, or below itself
+            self.seen.add(id(node))
+            if isinstance(node, yaml.MappingNode):
+                node.value = [(key, self.inside(value, (*path, str(key.value)))) for key, value in node.value]
+            else:
+                node.value = [self.inside(item, path) for item in node.value]
+        return node
+
+    def _secretive(self, node: yaml.ScalarNode, encode: Callable[[str], str]) -> yaml.Node:
+        """Return a text with the values that are given; those of the environment stay references."""
+        text: str = node.value
+        is_whole = _ALONE.fullmatch(text) is not None
+
+        def value(match: re.Match[str]) -> str:
+            known = self._given(match["name"])
+            return match[0] if known is None else known if is_whole else encode(known)
+
+        return _text(node, _ALONE.sub(value, text))
+
+    def _plain(self, node: yaml.ScalarNode) -> yaml.Node:
+        """Return a value with the values of its variables."""
+        whole = _ALONE.fullmatch(node.value)
+        at = YamlNode(node, self.file)
+        try:
+            if whole is not None and not node.style and not isinstance(node.start_mark, SqlMark):
+                return _as_yaml(self._value(whole, at), node, whole["name"], at)
+            return _text(node, _USE.sub(lambda match: self._used(match, at), node.value))
+        except PipelineError as exc:
+            self.errors.append(exc)
+            return node
+
+    def _used(self, match: re.Match[str], at: YamlNode) -> str:
+        if match["escape"]:
+            return "${"
+        if match["other"]:
+            msg = (
+                "${ begins no variable here: write ${NAME} or ${NAME:-default}, or $${ for these characters "
+                "(${file:PATH} is for urls, webhooks and options)"
+            )
+            raise at.error(msg)
+        return self._value(match, at)
+
+    def _value(self, match: re.Match[str], at: YamlNode) -> str:
+        name, default = match["name"], match["default"]
+        known = self._given(name)
+        value = os.environ.get(name) if known is None else known
+        if default is not None and not value:
+            return default
+        if value is None:
+            msg = (
+                f"the variable {name} has no value: give --var {name}=VALUE, set it in a profile of {PROFILES} or in "
+                f"the environment, or write ${{{name}:-default}}"
+            )
+            raise at.error(msg)
+        if known is not None and _ALONE.search(known):
+            msg = f"the value of {name} refers to another variable, which is for urls, webhooks and options alone"
+            raise at.error(msg)
+        return value
+
+    def _given(self, name: str) -> str | None:
+        return self.given.get(name, self.profile.get(name))
+
+
+def _text(node: yaml.ScalarNode, text: str) -> yaml.Node:
+    return yaml.ScalarNode("tag:yaml.org,2002:str", text, node.start_mark, node.end_mark, node.style)
+
+
+def _as_yaml(value: str, node: yaml.ScalarNode, name: str, at: YamlNode) -> yaml.Node:
+    """Return a value as YAML reads it, at the place of the node."""
+    try:
+        found = compose(value, at.file).node
+    except PipelineError as exc:
+        if not value.strip():
+            return yaml.ScalarNode("tag:yaml.org,2002:null", "", node.start_mark, node.end_mark)
+        msg = f'the value of {name} cannot be read as YAML; write "${{{name}}}" in quotes to take it as text'
+        raise at.error(msg) from exc
+    for one in _nodes(found, set()):
+        one.start_mark, one.end_mark = node.start_mark, node.end_mark
+    return found
+
+
+def _nodes(node: yaml.Node, seen: set[int]) -> Iterator[yaml.Node]:
+    """Go through a node and those below it, each once."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    yield node
+    for below in node.value if isinstance(node, yaml.CollectionNode) else ():
+        for one in below if isinstance(below, tuple) else (below,):
+            yield from _nodes(one, seen)
+
+
+def _names_in(root: yaml.Node, seen: set[int]) -> Iterator[str]:
+    """Yield the names of the variables in the values of a document."""
+    for node in _nodes(root, seen):
+        if isinstance(node, yaml.ScalarNode):
+            yield from (match["name"] for match in _USE.finditer(node.value) if match["name"])
