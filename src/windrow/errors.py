@@ -16,13 +16,15 @@
         │   └── RecordsLostError         unread records are lost
         ├── SinkError            the database
         │   └── SinkUnavailableError     it does not answer now, or somebody holds a lock
+        ├── LimitError           more dead letters or expired records than were allowed     exit code 3
         ├── EngineError          Spark
         │   └── WorkerLostError          a Python worker of Spark has died
         └── StoppedError         an explanation that nobody waits for
 
 The exit code follows one rule. It is 2 if what the user gave (options, files, paths, urls, a checkpoint) is wrong and
 that was found before anything ran, also if it names a table, a partition or an offset that does not exist. It is 1 if
-a server, Spark or the machine refused or failed, or if what a database or a log holds does not fit the command.
+a server, Spark or the machine refused or failed, or if what a database or a log holds does not fit the command. It is
+3 if the command did its work, and its records do not meet a limit that was given.
 
 Each message says what is wrong, where, and what to do.
 """
@@ -132,6 +134,12 @@ class SinkUnavailableError(SinkError):
 
 class SinkAddressError(InputError, SinkError):
     """The sink's path or url cannot be used: a missing folder, a file that is not a database, an invalid url."""
+
+
+class LimitError(RunError):
+    """More records are dead letters or expired than the run was allowed; the results stay."""
+
+    exit_code = 3
 
 
 class EngineError(RunError):

@@ -345,7 +345,7 @@ def test_a_run_says_its_metrics_while_it_goes_on(monkeypatch: pytest.MonkeyPatch
 
         return launch(pipeline, options, scrape, on_start)
 
-    monkeypatch.setattr("windrow.cli.run.launch", scraping)
+    monkeypatch.setattr("windrow.hosts.launch.launch", scraping)
     assert run("--host", "memory", "--until-end", "--listen", f":{port}").exit_code == 0
     assert ['windrow_steps_total{pipeline="user-spend"} 1.0' in page for page in scraped] == [True, False]
     assert 'windrow_records_total{partition="1",pipeline="user-spend"}' in scraped[0]

@@ -40,6 +40,27 @@ class _Duration(click.ParamType[int]):
 DURATION = _Duration()
 
 
+_SHARE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
+
+
+class _Share(click.ParamType[float]):
+    """Text like 0.1%, as a fraction."""
+
+    name = "share"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it; fail as click does."""
+        if isinstance(value, float):
+            return value
+        match = _SHARE.fullmatch(value)
+        if match is None or float(match[1]) > 100:  # noqa: PLR2004 - percent
+            self.fail(f"{value!r} is not a share; write a percentage such as 0.1%", param, ctx)
+        return float(match[1]) / 100
+
+
+SHARE = _Share()
+
+
 class _Address(click.ParamType[tuple[str, int]]):
     """``HOST:PORT``, or ``:PORT`` on loopback."""
 

@@ -30,9 +30,10 @@ _RECENT_SECONDS = 10.0
 
 
 class ProgressLine:
-    """One line on stderr, updated at each step; where stderr is not a terminal, at most a line a second."""
+    """One line on stderr, updated at each step; where stderr is no terminal, or it does not move, a line a second."""
 
-    def __init__(self, label: str, *, quiet: bool = False) -> None:
+    def __init__(self, label: str, *, quiet: bool = False, moves: bool = True) -> None:
+        self._moves = moves
         self.totals = Totals()
         self._label = label
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
@@ -41,7 +42,7 @@ class ProgressLine:
         self._rate = RecentRate()
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal and not self._console.quiet:
+        if self._moves and self._console.is_terminal and not self._console.quiet:
             self._live = Live(Spinner("dots", f"{self._label}: starting"), console=self._console, transient=True)
             self._live.start()
         return self

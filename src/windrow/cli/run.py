@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
 
 import click
 
@@ -13,6 +17,7 @@ from windrow.cli.common import (
     OK,
     default_checkpoint,
     echo_error,
+    is_given,
     json_option,
     print_json,
     refuse_options,
@@ -21,12 +26,13 @@ from windrow.cli.common import (
 )
 from windrow.cli.json_log import JsonLog
 from windrow.cli.listen import RunServer
-from windrow.cli.options import ADDRESS, DURATION, STATE_FOLDER, spark_options
-from windrow.cli.pipelines import command_lines, open_pipeline, pipeline_argument
+from windrow.cli.options import ADDRESS, DURATION, SHARE, STATE_FOLDER, spark_options
+from windrow.cli.pipelines import command_lines, open_pipelines, pipeline_argument
 from windrow.cli.progress import ProgressLine
+from windrow.cli.share_limits import ShareLimits
 from windrow.errors import InputError, WindrowError
 from windrow.hosts.folders import Folder
-from windrow.hosts.launch import Ended, HostName, Options, launch
+from windrow.hosts.launch import Ended, HostName, Job, Options, launch_all
 from windrow.hosts.numbers import format_time
 from windrow.hosts.reports import Observer, StepReport, Totals, counted
 from windrow.hosts.settings import SparkOptions
@@ -47,6 +53,8 @@ _UNUSED: dict[HostName, tuple[str, ...]] = {
         "fresh",
         "backfill",
         "from_savepoint",
+        "fail_if_dead",
+        "fail_if_expired",
     ),
     "batch": ("every", "step_time", "on_data_loss", "retry"),
     "memory": ("checkpoint", "every", "step_time", "on_data_loss", "retry", "master", "conf"),
@@ -74,6 +82,8 @@ _HELP = {
     "log": "What is written on stderr: a progress line, or JSON objects, one a line.",
     "listen": "Answer /metrics, /healthz and /readyz there over HTTP (:PORT is on loopback only).",
     "from_savepoint": "Let a new checkpoint resume from a savepoint.",
+    "fail_if_dead": "End with 3 if more than this share of the run's records are dead letters, such as 1%.",
+    "fail_if_expired": "End with 3 if more than this share of the run's good records have expired, such as 0.1%.",
     "on_data_loss": (
         "What to do when unread records are lost (retention, a topic or file that was recreated): stop, or continue "
         "with what is left and record the loss in the clock journal."
@@ -104,6 +114,8 @@ _HELP = {
 @spark_options
 @click.option("--retry", type=DURATION, help=_HELP["retry"])
 @click.option("--listen", type=ADDRESS, metavar="HOST:PORT", help=_HELP["listen"])
+@click.option("--fail-if-dead", type=SHARE, metavar="SHARE", help=_HELP["fail_if_dead"])
+@click.option("--fail-if-expired", type=SHARE, metavar="SHARE", help=_HELP["fail_if_expired"])
 @click.option("--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help=_HELP["log"])
 @json_option
 def command(
@@ -122,6 +134,8 @@ def command(
     backfill: bool,
     retry: int | None,
     listen: tuple[str, int] | None,
+    fail_if_dead: float | None,
+    fail_if_expired: float | None,
     log: Literal["text", "json"],
     as_json: bool,
 ) -> int:
@@ -129,8 +143,137 @@ def command(
 
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Ctrl-C finishes the current step
     and commits it; the next run with the same checkpoint continues from there.
+
+    If the file has several pipelines, all run in one Spark session, live ones side by side, those to the end of their
+    input in turn; --only runs one. Each has its own checkpoint: with --checkpoint, DIR/NAME. If one fails, the others
+    finish their steps and stop.
+
+    With --fail-if-dead and --fail-if-expired the exit code is 3 if too many records of this run are dead letters or
+    have expired; what was committed stays. A live run stops then, once it has read 1,000 records.
     """
-    opened, host = _on_host(open_pipeline(pipeline), host)
+    given = open_pipelines(pipeline)
+    opened, host = [_on_host(one, host)[0] for one in given], _host_of(given, host)
+    _refuse(pipeline, len(opened), host, backfill=backfill, fresh=fresh, from_savepoint=from_savepoint)
+    options = Options(
+        checkpoint=Path(),
+        host=host,
+        until_end=until_end,
+        max_records=max_records,
+        every=every,
+        step_time=step_time,
+        fresh=fresh,
+        savepoint=from_savepoint,
+        backfill=backfill,
+        spark=spark,
+        retry=None if retry is None else retry / 1_000_000,
+        on_data_loss=on_data_loss,
+    )
+    runs: list[_Run] = []
+    for valid in [one.runnable() for one in opened]:
+        is_one = len(opened) == 1
+        folder = None if checkpoint is None else checkpoint if is_one else checkpoint / valid.name
+        own = replace(
+            options,
+            checkpoint=folder or default_checkpoint(valid.name),
+            commands=command_lines(pipeline, folder or "", "" if is_one else valid.name),
+        )
+        line = ProgressLine(valid.name, quiet=as_json, moves=is_one or until_end)
+        progress = JsonLog(valid.name) if log == "json" else line
+        runs.append(_Run(valid, own, progress, ShareLimits(progress.totals, fail_if_dead, fail_if_expired)))
+    stalled_after = max(STALLED_AFTER, 10 * every) / 1_000_000
+    interval = every if host == "stream" and not until_end else None
+    server = None if listen is None else RunServer(*listen, runs[0].pipeline.name, stalled_after, interval)
+    ended = _launch(runs, server, is_quiet=as_json and log != "json")
+    results = [run.result(why) for run, why in zip(runs, ended, strict=False)]
+    if as_json:
+        print_json(results[0] if len(runs) == 1 else {"pipelines": results})
+    else:
+        for run, why in zip(runs, ended, strict=False):
+            click.echo(_summary(run.pipeline.name, why, run.progress.totals))
+    for run in runs[: len(ended)]:
+        run.limits.check(run.pipeline.name)
+    return OK
+
+
+def _launch(runs: Sequence[_Run], server: RunServer | None, *, is_quiet: bool) -> list[Ended]:
+    """Run the pipelines; return why each ended, without those whose turn had not come."""
+    options, first = runs[0].options, runs[0].progress
+    tell = first.message if isinstance(first, JsonLog) else echo_error
+    for run in () if is_quiet else runs:
+        for change in run.changes:
+            tell(f"{run.pipeline.name}: {change}")
+    # the memory host takes bounded runs alone, without a checkpoint
+    is_plain = options.until_end and not options.backfill and options.savepoint is None
+    starting = saying_spark_starts(quiet=is_quiet, advice=NEEDS_NO_SPARK if is_plain else "", tell=tell)
+    with server or nullcontext(), starting, stopping(tell) as on_start:
+
+        def on_start_all(stop: Callable[[], None]) -> None:
+            for run in () if options.until_end else runs:
+                run.limits.stop = stop
+            on_start(stop)
+
+        return launch_all([run.job(server) for run in runs], on_start_all, tell)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One of the pipelines that run: its options, what shows how it goes, and its limits."""
+
+    pipeline: Runnable
+    options: Options
+    progress: JsonLog | ProgressLine
+    limits: ShareLimits
+
+    @cached_property
+    def changes(self) -> list[str]:
+        """The changes since the savepoint that a new checkpoint starts from, each with its meaning."""
+        return _changes(self.pipeline, self.options)
+
+    def job(self, server: RunServer | None) -> Job:
+        """Return what is run, with its observers, that of the server first."""
+        progress = self.progress
+        own = Observer(progress.on_step, progress.on_trouble, progress.on_ready)
+        last = Observer(self.limits.on_step)
+        observer = Observer.all_of([own, last] if server is None else [server.observer, own, last])
+
+        def warn(message: str) -> None:
+            if server is not None:
+                server.metrics.on_warning()
+            progress.on_warning(message)
+
+        options = replace(
+            self.options,
+            on_trouble=observer.on_trouble,
+            on_warning=warn,
+            on_ready=observer.on_ready,
+            on_lag=observer.on_lag,
+            on_alert=progress.on_alert,
+        )
+        return Job(self.pipeline, options, observer.on_step, progress)
+
+    def result(self, ended: Ended) -> dict[str, Any]:
+        """Write warnings about what was run, and return it as plain JSON."""
+        totals = self.progress.totals
+        warnings = [*_all_dead(self.pipeline, totals), *(_incomplete(self.pipeline) if ended == "end" else [])]
+        for warning in warnings:
+            self.progress.on_warning(warning)
+        extra = {"changes": self.changes} if self.options.savepoint is not None else {}
+        return {"pipeline": self.pipeline.name, "ended": ended, **extra, **totals.plain(), "warnings": warnings}
+
+
+def _host_of(opened: Sequence[OpenedPipeline], host: HostName | None) -> HostName:
+    """Return the host of all pipelines; raise InputError if their modes differ."""
+    hosts = {_on_host(one, host)[1] for one in opened}
+    if len(hosts) > 1:
+        msg = "the pipelines of the file run in different modes: run them one by one with --only"
+        raise InputError(msg)
+    return hosts.pop()
+
+
+def _refuse(
+    file: str, number: int, host: HostName, *, backfill: bool, fresh: bool, from_savepoint: Folder | None
+) -> None:
+    """Raise InputError for options that exclude each other, the host, or several pipelines."""
     if (backfill or from_savepoint is not None) and host != "stream":
         msg = f"--{'backfill' if backfill else 'from-savepoint'} works on the stream host only: leave out --host {host}"
         raise InputError(msg)
@@ -141,58 +284,11 @@ def command(
         msg = "a run from a savepoint continues its tables, which --fresh would delete: leave out one of the two"
         raise InputError(msg)
     refuse_options(_UNUSED[host], host)
-    valid = opened.runnable()
-    progress = JsonLog(valid.name) if log == "json" else ProgressLine(valid.name, quiet=as_json)
-    tell = progress.message if isinstance(progress, JsonLog) else echo_error
-    stalled_after = max(STALLED_AFTER, 10 * every) / 1_000_000
-    interval = every if host == "stream" and not until_end else None
-    server = None if listen is None else RunServer(*listen, valid.name, stalled_after, interval)
-    own = Observer(progress.on_step, progress.on_trouble, progress.on_ready)
-    observer = own if server is None else Observer.all_of([server.observer, own])
-
-    def warn(message: str) -> None:
-        if server is not None:
-            server.metrics.on_warning()
-        progress.on_warning(message)
-
-    options = Options(
-        checkpoint=checkpoint or default_checkpoint(valid.name),
-        host=host,
-        until_end=until_end,
-        max_records=max_records,
-        every=every,
-        step_time=step_time,
-        fresh=fresh,
-        savepoint=from_savepoint,
-        backfill=backfill,
-        spark=spark,
-        on_trouble=observer.on_trouble,
-        on_warning=warn,
-        retry=None if retry is None else retry / 1_000_000,
-        on_ready=observer.on_ready,
-        on_lag=observer.on_lag,
-        on_alert=progress.on_alert,
-        on_data_loss=on_data_loss,
-        commands=command_lines(pipeline, checkpoint or ""),
-    )
-    changes = _changes(valid, options)
-    is_quiet = as_json and not isinstance(progress, JsonLog)
-    for change in () if is_quiet else changes:
-        tell(f"{valid.name}: {change}")
-    # the memory host takes bounded runs alone, without a checkpoint
-    advice = NEEDS_NO_SPARK if until_end and not backfill and from_savepoint is None else ""
-    starting = saying_spark_starts(quiet=is_quiet, advice=advice, tell=tell)
-    with server or nullcontext(), progress, starting, stopping(tell) as on_start:
-        ended = launch(valid, options, observer.on_step, on_start)
-    warnings = [*_all_dead(valid, progress.totals), *(_incomplete(valid) if ended == "end" else [])]
-    for warning in warnings:
-        progress.on_warning(warning)
-    if as_json:
-        extra = {"changes": changes} if from_savepoint is not None else {}
-        print_json({"pipeline": valid.name, "ended": ended, **extra, **progress.totals.plain(), "warnings": warnings})
-    else:
-        click.echo(_summary(valid.name, ended, progress.totals))
-    return OK
+    given = [f"--{name.replace('_', '-')}" for name in ("listen", "from_savepoint", "backfill") if is_given(name)]
+    if number > 1 and (given or host == "realtime"):
+        what = " and ".join(given) or "the realtime host"
+        msg = f"{what} goes with one pipeline, and {file} has {number}: choose one with --only"
+        raise InputError(msg)
 
 
 def _on_host(opened: OpenedPipeline, host: HostName | None) -> tuple[OpenedPipeline, HostName]:

@@ -13,9 +13,10 @@ import click
 import pyarrow as pa
 from rich.cells import cell_len
 
-from windrow.api.load import open_pipeline, split_spec
-from windrow.cli.common import OK, pipeline_argument
+from windrow.api.load import split_spec
+from windrow.cli.common import OK
 from windrow.cli.options import STATE_FOLDER, TIME
+from windrow.cli.pipelines import open_pipeline, pipeline_argument
 from windrow.errors import InputError, WindrowError
 from windrow.expressions import View, sink_views
 from windrow.hosts.folders import Folder
@@ -196,10 +197,11 @@ def _read(view: View, table: Table, where: Sequence[str], order: Sequence[str], 
         found = snapshot.rows(shown, by, conditions, descending=descending, limit=min(limit, _MOST))
         rows = [row for batch in found for row in plain_rows(batch)]
         total = len(rows) if len(rows) < limit else snapshot.count(shown, conditions)
-    return _Found(shown.columns, tuple(map(_is_number, shown.schema.types)), rows, total)
+    return _Found(shown.columns, tuple(map(is_number, shown.schema.types)), rows, total)
 
 
-def _is_number(type_: pa.DataType) -> bool:
+def is_number(type_: pa.DataType) -> bool:
+    """Return whether a column is of numbers."""
     return any(is_kind(type_) for is_kind in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
 
 

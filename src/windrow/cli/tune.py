@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +16,7 @@ from windrow.api.load import OpenedPipeline
 from windrow.api.pipeline_file import is_sql, read_documents, read_file
 from windrow.api.yaml_edit import set_values
 from windrow.cli.common import DIFFERENT, OK, default_checkpoint, json_option, print_json
-from windrow.cli.options import DURATION, STATE_FOLDER
+from windrow.cli.options import DURATION, SHARE, STATE_FOLDER
 from windrow.cli.pipelines import given, open_pipeline, pipeline_argument
 from windrow.errors import InputError, PipelineError
 from windrow.hosts.folders import Folder
@@ -31,25 +30,9 @@ if TYPE_CHECKING:
 
 _DEFAULT_LATE = 0.001
 _DEFAULT_EXPIRED = 0.0001
-_SHARE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
 _LEAST_QUANTILE = 0.01
 _WIDTH = 200
 _UNITS = (*reversed(UNITS.values()),)
-
-
-class _Share(click.ParamType[float]):
-    """Text like 0.1%, as a fraction."""
-
-    name = "share"
-
-    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it; fail as click does."""
-        if isinstance(value, float):
-            return value
-        match = _SHARE.fullmatch(value)
-        if match is None or float(match[1]) > 100:  # noqa: PLR2004 - percent
-            self.fail(f"{value!r} is not a share; write a percentage such as 0.1%", param, ctx)
-        return float(match[1]) / 100
 
 
 class _Quantile(click.ParamType[float]):
@@ -84,10 +67,10 @@ _HELP = {
 
 @click.command("tune")
 @pipeline_argument
-@click.option("--late", type=_Share(), metavar="PERCENT", help=_HELP["late"])
+@click.option("--late", type=SHARE, metavar="PERCENT", help=_HELP["late"])
 @click.option("--quantile", type=_Quantile(), metavar="PERCENT", help=_HELP["quantile"])
 @click.option("--within", type=DURATION, help=_HELP["within"])
-@click.option("--expired", type=_Share(), metavar="PERCENT", help=_HELP["expired"])
+@click.option("--expired", type=SHARE, metavar="PERCENT", help=_HELP["expired"])
 @click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--log", is_flag=True, help=_HELP["log"])
 @click.option("--write", is_flag=True, help=_HELP["write"])

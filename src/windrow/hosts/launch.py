@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, assert_never
 
 from windrow.core.lists import with_entries
-from windrow.errors import InputError
+from windrow.errors import InputError, WindrowError
 from windrow.hosts.alert_delivery import AlertWatch, OnAlert, read_past
 from windrow.hosts.command_lines import PLACEHOLDER, CommandLines
 from windrow.hosts.folders import Folder
@@ -44,7 +45,8 @@ class Options:
     of, such as a file that is followed and cannot be read; `on_ready` when a stream begins to take steps, also after
     a fault; `on_resume` when its checkpoint is known to be its own; `on_lag` every second or so with how far a stream
     is behind; `on_alert` with each alert of a live run that is raised or resolved. A stream gives up after `retry`
-    seconds of faults without a step (None: a minute, on a cluster ten). `commands` are those that alerts advise.
+    seconds of faults without a step (None: a minute, on a cluster ten). `commands` are those that alerts advise. Of a
+    run that `has_company`, others run beside it in this process.
     """
 
     checkpoint: Folder
@@ -66,6 +68,115 @@ class Options:
     retry: float | None = None
     on_data_loss: OnDataLoss = "stop"
     commands: CommandLines = PLACEHOLDER
+    has_company: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """A pipeline to run, what is called with its steps, and what shows it while it runs."""
+
+    pipeline: Runnable
+    options: Options
+    on_step: OnStep
+    shown: AbstractContextManager[object] = field(default_factory=nullcontext)
+
+    def run(self, on_start: OnStart) -> Ended:
+        """Run it; raise a WindrowError if it fails."""
+        with self.shown:
+            return launch(self.pipeline, self.options, self.on_step, on_start)
+
+
+def launch_all(jobs: Sequence[Job], on_start: OnStart, on_failure: Callable[[str], None]) -> list[Ended]:
+    """Run pipelines in one Spark session: live ones side by side, bounded ones in turn; return why each ended.
+
+    `on_start` is given the function that asks all of them to stop. If one fails, the others finish their steps and
+    stop, and those whose turn has not come are left out: `on_failure` is called with what is said of it, and then its
+    error is raised.
+    """
+    if len(jobs) == 1:
+        return [jobs[0].run(on_start)]
+    together = _Together(len(jobs))
+    on_start(together.stop)
+    is_bounded = all(job.options.until_end for job in jobs)
+    return (_in_turn if is_bounded else _side_by_side)(jobs, together, on_failure)
+
+
+def _in_turn(jobs: Sequence[Job], together: _Together, on_failure: Callable[[str], None]) -> list[Ended]:
+    ended: list[Ended] = []
+    for number, job in enumerate(jobs):
+        if together.is_asked:
+            break
+        try:
+            ended.append(job.run(together.on_start))
+        except WindrowError:
+            _tell_failure(on_failure, job, jobs[number + 1 :], "not run")
+            raise
+    return ended
+
+
+def _side_by_side(jobs: Sequence[Job], together: _Together, on_failure: Callable[[str], None]) -> list[Ended]:
+    def run(number: int) -> None:
+        job = replace(jobs[number], options=replace(jobs[number].options, has_company=True))
+        together.note(number, partial(job.run, together.on_start))
+
+    # daemons: a second signal ends the process
+    names = [job.pipeline.name for job in jobs]
+    threads = [threading.Thread(target=run, args=(n,), name=name, daemon=True) for n, name in enumerate(names)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():  # a wait without end would keep signals from this thread
+            thread.join(_WAIT)
+    if together.failed is not None:
+        number, error = together.failed
+        _tell_failure(on_failure, jobs[number], [job for job in jobs if job is not jobs[number]], "stopped")
+        raise error
+    return [one for one in together.ended if one is not None]
+
+
+def _tell_failure(on_failure: Callable[[str], None], job: Job, others: Sequence[Job], what: str) -> None:
+    names = ", ".join(other.pipeline.name for other in others)
+    on_failure(f"{job.pipeline.name} failed" + (f"; {what}: {names}" if names else ""))
+
+
+_WAIT = 0.5
+"""Seconds between two looks at whether a thread has ended."""
+
+
+class _Together:
+    """Runs that stop together: by a signal, or if one of them fails."""
+
+    def __init__(self, number: int) -> None:
+        self.ended: list[Ended | None] = [None] * number
+        self.failed: tuple[int, BaseException] | None = None
+        self.is_asked = False
+        self._stops: list[Callable[[], None]] = []
+        self._lock = threading.RLock()  # a signal's handler may find this thread in it
+
+    def on_start(self, stop: Callable[[], None]) -> None:
+        """Note how one of them is asked to stop; it is, if the others were."""
+        with self._lock:
+            self._stops.append(stop)
+            is_asked = self.is_asked
+        if is_asked:
+            stop()
+
+    def stop(self) -> None:
+        """Ask all of them to stop."""
+        with self._lock:
+            self.is_asked = True
+            stops = list(self._stops)
+        for stop in stops:
+            stop()
+
+    def note(self, number: int, run: Callable[[], Ended]) -> None:
+        """Run one of them, note how it ended, and have the others stop if it failed."""
+        try:
+            self.ended[number] = run()
+        except BaseException as exc:  # noqa: BLE001 - it is raised where all are waited for
+            with self._lock:
+                self.failed = self.failed or (number, exc)
+            self.stop()
 
 
 def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
@@ -221,6 +332,7 @@ def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnS
         on_lag=options.on_lag,
         retry=options.retry,
         on_data_loss=options.on_data_loss,
+        has_company=options.has_company,
     )
     run = StreamRun(pipeline, sinks, settings)
     on_start(run.stop)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped] # it has no types
-from pyspark import InheritableThread
+from pyspark import InheritableThread, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -40,8 +40,17 @@ def spark_session(options: SparkOptions = AS_GIVEN, *, log: Path | None = None) 
     a while, and is logged as INFO. Raise InputError where `options` are wrong, SetupError where Java is missing,
     EngineError where Spark does not start.
     """
-    given = options.settings()
+    with _STARTING:  # of several runs in one process, one starts it
+        return _started(options.settings(), log)
+
+
+_STARTING = threading.Lock()
+
+
+def _started(given: dict[str, str], log: Path | None) -> SparkSession:
     active, master = SparkSession.getActiveSession(), given["spark.master"]
+    if active is None and SparkContext._active_spark_context is not None:  # noqa: SLF001 - no other way
+        active = SparkSession.builder.getOrCreate()  # an active session is one of this thread
     if active is not None:
         return active
     os.environ.setdefault("JAVA_HOME", str(java().resolve().parent.parent))

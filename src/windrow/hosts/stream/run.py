@@ -76,7 +76,7 @@ class StreamSettings:
     run continue, `on_warning` if a file that is followed cannot be read, `on_resume` when a checkpoint that was there
     is locked and is the pipeline's, `on_ready` when a query has started, `on_lag` every second or so with how far the
     run is behind. After `retry` seconds without a step (by default a minute, on a cluster ten) it gives up, and so does
-    what follows a table.
+    what follows a table. A run that `has_company` of others in this process has a session of its own in their Spark.
     """
 
     checkpoint: Folder
@@ -96,6 +96,7 @@ class StreamSettings:
     on_lag: OnLag = lambda _: None
     retry: float | None = None
     on_data_loss: OnDataLoss = "stop"
+    has_company: bool = False
 
 
 class StreamRun:
@@ -126,6 +127,9 @@ class StreamRun:
             # only now: what is wrong with the source, the sink or the checkpoint is said at once
             spark = spark_session(self._settings.spark, log=checkpoint.log)
             prestart(spark, has_state=True)
+            if self._settings.has_company:
+                # settings, queries and data sources of a session are its own
+                spark = spark.newSession()
             preflight(spark, self._pipeline, checkpoint.folder)
             limit = self._settings.retry
             if limit is None:

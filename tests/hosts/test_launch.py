@@ -1,0 +1,97 @@
+"""Several pipelines in one run: they stop together, by a signal or as one of them fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.hosts.spend import spend
+from tests.waiting import wait_until
+
+from windrow.errors import SourceError
+from windrow.hosts.launch import Ended, Job, OnStart, Options, launch_all
+from windrow.hosts.reports import OnStep
+from windrow.model import LogSource, Runnable, SqliteSink
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> list[Job]:
+    pipeline = spend(LogSource(str(tmp_path)), SqliteSink("s.db", "t"))
+    return [Job(replace(pipeline, name=name), Options(Path(name)), lambda _: None) for name in ("a", "b", "c")]
+
+
+def _nothing(_: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize("failing", [None, "b"])
+def test_live_ones_run_side_by_side_and_stop_together(
+    jobs: list[Job], failing: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running: set[str] = set()
+    all_run = threading.Event()
+
+    def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+        assert options.has_company
+        on_step_of[pipeline.name] = on_step
+        stopped = threading.Event()
+        on_start(stopped.set)
+        running.add(pipeline.name)
+        wait_until(lambda: len(running) == len(jobs) or stopped.is_set(), "all run")
+        all_run.set()
+        if pipeline.name == failing:
+            msg = "the log is gone"
+            raise SourceError(msg)
+        assert stopped.wait(20)
+        return "asked"
+
+    on_step_of: dict[str, OnStep] = {}
+    monkeypatch.setattr("windrow.hosts.launch.launch", launch)
+    said: list[str] = []
+
+    def on_start(stop: Callable[[], None]) -> None:
+        if failing is None:
+            threading.Thread(target=lambda: all_run.wait(20) and stop()).start()
+
+    if failing is None:
+        assert launch_all(jobs, on_start, said.append) == ["asked"] * 3
+        assert said == []
+    else:
+        with pytest.raises(SourceError, match="the log is gone"):
+            launch_all(jobs, on_start, said.append)
+        assert said == ["b failed; stopped: a, c"]
+    assert on_step_of.keys() == {"a", "b", "c"}
+
+
+def test_bounded_ones_run_in_turn_until_one_fails_or_all_are_stopped(
+    jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounded = [replace(job, options=replace(job.options, until_end=True)) for job in jobs]
+    begun: list[str] = []
+    failing = ""
+    stops: list[Callable[[], None]] = []
+
+    def launch(pipeline: Runnable, options: Options, _: OnStep, on_start: OnStart) -> Ended:
+        assert not options.has_company
+        on_start(lambda: None)
+        begun.append(pipeline.name)
+        if pipeline.name == failing:
+            msg = "the log is gone"
+            raise SourceError(msg)
+        if pipeline.name == "b" and stops:
+            stops[0]()
+            return "asked"
+        return "end"
+
+    monkeypatch.setattr("windrow.hosts.launch.launch", launch)
+    assert launch_all(bounded, _nothing, _nothing) == ["end"] * 3
+    failing, said = "a", []
+    with pytest.raises(SourceError):
+        launch_all(bounded, _nothing, said.append)
+    failing = ""
+    assert launch_all(bounded, stops.append, said.append) == ["end", "asked"]
+    assert begun == ["a", "b", "c", "a", "a", "b"]
+    assert said == ["a failed; not run: b, c"]
