@@ -40,6 +40,7 @@ prints one JSON object on stdout (`show` one a row), and errors as one JSON obje
 | 0 | success |
 | 1 | the command failed, or found a difference; committed steps are kept |
 | 2 | the input is wrong, which was found before anything ran |
+| 3 | too many records of a run are dead letters or have expired; its results stay |
 | 130 | Ctrl-C, except where it finishes the current step |
 
 [errors.md](errors.md) lists the kinds of errors.

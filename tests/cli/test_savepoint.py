@@ -62,6 +62,20 @@ def test_state_says_what_a_savepoint_holds() -> None:
     assert " of panes from 2026-01-01 00:00:00 in key group " in text
 
 
+def test_state_shows_the_stored_rows_of_a_key() -> None:
+    shown = run("state", "spend.yaml", "--savepoint", "saved", "--key", "user_id=a", "--json")
+    (row,) = json.loads(shown.stdout)["rows"]
+    assert (row["user_id"], row["at"]) == ("a", "from 2026-01-01 00:00:00")
+    text = run("state", "spend.yaml", "--savepoint", "saved", "--key", "user_id=a").stdout
+    assert text.startswith(f"{row['kind']} from 2026-01-01 00:00:00, key group {row['key_group']}: {{")
+    assert run("state", "spend.yaml", "--savepoint", "saved", "--key", "user_id=x").stdout.startswith(
+        "user-spend: no state of user_id=x after epoch 4"
+    )
+    refused = run("state", "spend.yaml", "--savepoint", "saved", "--key", "amount=1")
+    assert refused.exit_code == 2
+    assert "no stream has the key amount; the keys are user_id" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

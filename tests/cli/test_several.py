@@ -57,7 +57,7 @@ def test_check_and_explain_are_of_all_pipelines_or_of_one() -> None:
     text = Path("two.yaml").read_text()
     Path("two.yaml").write_text(text.replace("key: [user_id]", "key: [usr]"))
     lines = _windrow("check", "two.yaml").output.splitlines()
-    assert [line.split(" error")[0] for line in lines] == ["two.yaml:5:", "two.yaml:16:", "two.yaml: 2"]
+    assert [line.split(" error")[0] for line in lines] == ["two.yaml:5:", "two.yaml:15:", "two.yaml: 2"]
     assert len(_windrow("check", "two.yaml", "--only", "other").output.splitlines()) == 2
     Path("two.yaml").write_text(text)
     shown = _windrow("explain", "two.yaml", "--format", "yaml", "--var", "SIZE=1h").output

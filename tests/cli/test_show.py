@@ -163,9 +163,28 @@ def test_tables_beside_the_table() -> None:
     assert [row["reason"] for row in rows("clocks")] == ["end"]
 
 
+@pytest.mark.usefixtures("kind")
+def test_rows_are_chosen_by_key_window_time_and_reason() -> None:
+    ran()
+    assert [row["total"] for row in rows("--key", "user=ann", "--window", "2026-03-02T10:04:59.999999")] == ["1.50"]
+    assert [row["total"] for row in rows("--key", "user=ann", "--since", "2026-03-02T10:05")] == ["0.10"]
+    assert len(rows("changes", "--window", "2026-03-02T10:00")) == 3
+    assert len(rows("late", "--key", "user=late", "--key", "amount=9.00", "--reason", "exp")) == 1
+    assert show("late", "--key", "user=ann").stdout == "spend_late has no such rows\n"
+    assert len(rows("late", "--since", "2026-03-02T10:01")) == 1
+    assert rows("late", "--since", "2026-03-02T10:01:00.000001") == []
+    assert len(rows("dead", "--reason", "malformed")) == 1
+    assert rows("dead", "--reason", "alformed") == []
+    assert rows("dead", "--since", "2026-01-01") == []  # it has no log timestamp
+    assert show("dead", "--reason", "m", "--limit", "0", "--csv").stderr.startswith("... and 1 more row")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["dead", "--window", "2026-01-01"], "--window: table 'spend_dead' has no column 'window_start'"),
+        (["--reason", "x"], "--reason: table 'spend' has no column 'reason'"),
+        (["late", "--key", "x"], "--key 'x' is not a condition: write --key FIELD=VALUE"),
         (["--where", "name=x"], f"--where 'name=x': table 'spend' has no column 'name'; it has {COLUMNS}"),
         (["--order", "name:desc"], f"--order 'name:desc': table 'spend' has no column 'name'; it has {COLUMNS}"),
         (["--order", "total:down"], "has no column 'total:down'"),

@@ -48,13 +48,17 @@ def test_live_ones_run_side_by_side_and_stop_together(
         assert stopped.wait(20)
         return "asked"
 
+    def stop_once_all_run(stop: Callable[[], None]) -> None:
+        all_run.wait(20)
+        stop()
+
     on_step_of: dict[str, OnStep] = {}
     monkeypatch.setattr("windrow.hosts.launch.launch", launch)
     said: list[str] = []
 
     def on_start(stop: Callable[[], None]) -> None:
         if failing is None:
-            threading.Thread(target=lambda: all_run.wait(20) and stop()).start()
+            threading.Thread(target=stop_once_all_run, args=(stop,)).start()
 
     if failing is None:
         assert launch_all(jobs, on_start, said.append) == ["asked"] * 3
@@ -88,7 +92,8 @@ def test_bounded_ones_run_in_turn_until_one_fails_or_all_are_stopped(
 
     monkeypatch.setattr("windrow.hosts.launch.launch", launch)
     assert launch_all(bounded, _nothing, _nothing) == ["end"] * 3
-    failing, said = "a", []
+    failing = "a"
+    said: list[str] = []
     with pytest.raises(SourceError):
         launch_all(bounded, _nothing, said.append)
     failing = ""

@@ -1,7 +1,7 @@
 """The `windrow` command.
 
 Commands are imported when they run, and every error ends here. Exit codes: 0 success, 1 it ran and found a difference
-or a failure, 2 the input is wrong, 130 stopped by Ctrl-C.
+or a failure, 2 the input is wrong, 3 the records of a run exceed a limit, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations

@@ -11,12 +11,14 @@ from typing import Any
 
 import click
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich.cells import cell_len
 
-from windrow.api.load import split_spec
+from windrow.api import load
 from windrow.cli.common import OK
 from windrow.cli.options import STATE_FOLDER, TIME
 from windrow.cli.pipelines import open_pipeline, pipeline_argument
+from windrow.core.schema import DEAD, LATE
 from windrow.errors import InputError, WindrowError
 from windrow.expressions import View, sink_views
 from windrow.hosts.folders import Folder
@@ -29,6 +31,10 @@ from windrow.sinks.tables import Table, layout, plain_rows
 
 _HELP = {
     "where": "Only rows with this value; may be repeated. A time is in UTC unless it names a zone.",
+    "key": "Only rows of this key, such as user_id=u00042, also in the late output; may be repeated.",
+    "window": "Only rows of windows that this time is in.",
+    "since": "Only windows that end after this time, late records by event time, dead letters by log timestamp.",
+    "reason": "Only late records and dead letters whose reason begins so, such as 'missing: amount'.",
     "order": "Sort by this column; may be repeated.  [default: the primary key]",
     "limit": "Number of rows to show.",
     "json": "Print a JSON object for each row, on a line of its own; an error is one on stderr.",
@@ -47,7 +53,7 @@ def _complete_tables(context: click.Context, _parameter: click.Parameter, incomp
     """Return the tables of the pipeline that begin so; none if it is wrong, or Python that would run."""
     file = context.params.get("pipeline") or ""
     try:
-        views = {} if split_spec(file) else sink_views(as_graph(open_pipeline(file).runnable()))
+        views = {} if load.split_spec(file) else sink_views(as_graph(load.open_pipeline(file).runnable()))
     except WindrowError:
         return []
     names = (table.name for view in views.values() for table in layout(view, view.sink).own)
@@ -58,6 +64,10 @@ def _complete_tables(context: click.Context, _parameter: click.Parameter, incomp
 @pipeline_argument
 @click.argument("table", metavar="[TABLE]", required=False, shell_complete=_complete_tables)
 @click.option("--where", metavar="COLUMN=VALUE", multiple=True, help=_HELP["where"])
+@click.option("--key", metavar="FIELD=VALUE", multiple=True, help=_HELP["key"])
+@click.option("--window", type=TIME, metavar="TIME", help=_HELP["window"])
+@click.option("--since", type=TIME, metavar="TIME", help=_HELP["since"])
+@click.option("--reason", metavar="TEXT", help=_HELP["reason"])
 @click.option("--order", metavar="COLUMN[:desc]", multiple=True, help=_HELP["order"])
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help=_HELP["limit"])
 @click.option("--json", "as_json", is_flag=True, help=_HELP["json"])
@@ -70,6 +80,10 @@ def command(
     pipeline: str,
     table: str | None,
     where: tuple[str, ...],
+    key: tuple[str, ...],
+    window: int | None,
+    since: int | None,
+    reason: str | None,
     order: tuple[str, ...],
     limit: int,
     as_json: bool,
@@ -83,7 +97,8 @@ def command(
     TABLE is a table that the pipeline writes, such as spend, or one beside it: spend_changes (the changelog),
     spend_late (expired records), spend_dead (dead letters) or spend_clocks (the clock journal). If the pipeline has
     one sink, TABLE can be left out, and those beside it can be called changes, late, dead and clocks. If several
-    databases have a table of that name, write the name of the sink in its place.
+    databases have a table of that name, write the name of the sink in its place. `windrow state PIPELINE --key` shows
+    the state of a key.
 
     Times are in UTC, as ISO 8601 has them. In JSON, decimals are text, which keeps their digits.
 
@@ -103,16 +118,21 @@ def command(
         raise InputError(msg)
     sink, view, named = _table(sink_views(as_graph(runnable)), table)
     if why:
+        if window is not None or since is not None or reason is not None:
+            msg = "--why explains one row: name it with --where and --key alone"
+            raise InputError(msg)
         if as_csv or order or named.name != view.sink.table:
             msg = f"--why explains a row of {view.sink.table}: name that table, and leave out --csv and --order"
             raise InputError(msg)
         from windrow.cli.why import explain  # noqa: PLC0415 - only who asks for it loads the operators
 
-        conditions = [_condition(named, text) for text in where]
+        conditions = [_condition(named, text) for text in (*where, *key)]
         return explain(runnable, sink, conditions, checkpoint, limit=limit, as_json=as_json)
     if checkpoint is not None:
         msg = "--checkpoint goes with --why"
         raise InputError(msg)
+    choice = _choice(named, where, key, window=window, since=since, reason=reason)
+    is_part = choice != _Choice()
     if as_of is not None:
         from windrow.hosts.as_of import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
 
@@ -120,10 +140,10 @@ def command(
             click.echo(f"warning: {line}", err=True)
         with tables_as_of(runnable, as_of) as past:
             own = sink_views(as_graph(past))[sink]
-            found = _read(own, named, where, order, limit)
-        _print(found, named, is_part=bool(where), as_json=as_json, as_csv=as_csv)
+            found = _read(own, named, choice, order, limit)
+        _print(found, named, is_part=is_part, as_json=as_json, as_csv=as_csv)
         return OK
-    _print(_read(view, named, where, order, limit), named, is_part=bool(where), as_json=as_json, as_csv=as_csv)
+    _print(_read(view, named, choice, order, limit), named, is_part=is_part, as_json=as_json, as_csv=as_csv)
     return OK
 
 
@@ -181,7 +201,61 @@ class _Found:
     total: int
 
 
-def _read(view: View, table: Table, where: Sequence[str], order: Sequence[str], limit: int) -> _Found:
+@dataclass(frozen=True)
+class _Choice:
+    """Which rows are shown: `where` are COLUMN=VALUE, `times` conditions, and `reason` begins the column of that name.
+
+    `fields` are values of fields in the records of the late output.
+    """
+
+    where: tuple[str, ...] = ()
+    times: tuple[Condition, ...] = ()
+    reason: str = ""
+    fields: tuple[tuple[str, str], ...] = ()
+
+    def only(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that are chosen of those that meet the conditions."""
+        if self.reason:
+            rows = rows.filter(pc.starts_with(rows["reason"], pattern=self.reason))
+        for name, text in self.fields:
+            values = [json.loads(record).get(name) for record in rows["record"].to_pylist()]
+            is_same = [text == value or text == json.dumps(value) for value in values]
+            rows = rows.filter(pa.array(is_same, pa.bool_()))
+        return rows
+
+
+def _choice(
+    table: Table,
+    where: tuple[str, ...],
+    key: tuple[str, ...],
+    *,
+    window: int | None,
+    since: int | None,
+    reason: str | None,
+) -> _Choice:
+    """Return the choice that the options make; raise InputError for those that the table has no columns for."""
+    is_late, is_dead = (set(one.names) <= set(table.columns) for one in (LATE, DEAD))
+    times: list[Condition] = []
+    if window is not None:
+        _known(table, "window_start", "--window")
+        times += [Condition("window_start", "<", window + 1), Condition("window_end", ">", window)]
+    if since is not None:
+        column = "event_time" if is_late else "log_time" if is_dead else "window_end"
+        _known(table, column, "--since")
+        times.append(Condition(column, ">", since if column == "window_end" else since - 1))
+    if reason is not None:
+        _known(table, "reason", "--reason")
+    if not is_late:
+        return _Choice((*where, *key), tuple(times), reason or "")
+    wrong = next((text for text in key if "=" not in text), None)
+    if wrong is not None:
+        msg = f"--key {wrong!r} is not a condition: write --key FIELD=VALUE"
+        raise InputError(msg)
+    pairs = (text.partition("=") for text in key)
+    return _Choice(where, tuple(times), reason or "", tuple((name, value) for name, _, value in pairs))
+
+
+def _read(view: View, table: Table, choice: _Choice, order: Sequence[str], limit: int) -> _Found:
     """Read rows, in a transaction that is over before the first is printed."""
     database = open_database(view.sink)
     with database.snapshot() as snapshot:
@@ -190,13 +264,21 @@ def _read(view: View, table: Table, where: Sequence[str], order: Sequence[str], 
         if missing:
             msg = f"table {table.name!r} in {database.place} has no column {missing[0]!r}, so it is not the pipeline's"
             raise InputError(msg)
-        conditions = [_condition(shown, text) for text in where]
+        conditions = [*(_condition(shown, text) for text in choice.where), *choice.times]
         sorting = dict(_sorting(shown, text) for text in order)
         by = (*sorting, *(name for name in table.order if name not in sorting))
         descending = [name for name, is_descending in sorting.items() if is_descending]
-        found = snapshot.rows(shown, by, conditions, descending=descending, limit=min(limit, _MOST))
-        rows = [row for batch in found for row in plain_rows(batch)]
-        total = len(rows) if len(rows) < limit else snapshot.count(shown, conditions)
+        is_whole = bool(choice.reason or choice.fields)  # what the database does not choose is counted here
+        limit = min(limit, _MOST)
+        most = None if is_whole else limit
+        rows: list[tuple[Any, ...]] = []
+        total = 0
+        for batch in snapshot.rows(shown, by, conditions, descending=descending, limit=most):
+            chosen = choice.only(batch)
+            rows += plain_rows(chosen.slice(0, limit - len(rows)))
+            total += chosen.num_rows
+        if not is_whole and len(rows) >= limit:
+            total = snapshot.count(shown, conditions)
     return _Found(shown.columns, tuple(map(is_number, shown.schema.types)), rows, total)
 
 

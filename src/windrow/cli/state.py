@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,10 +20,13 @@ from windrow.model import Runnable, as_graph
 
 if TYPE_CHECKING:
     from windrow.core.state.inspect import StateReport
+    from windrow.core.state.store import MemoryState
 
 _HELP = {
     "checkpoint": "Checkpoint of a stopped run.  [default: .windrow/NAME]",
     "savepoint": "Savepoint directory; needs no Java.",
+    "key": "Show the stored rows of this key, such as user_id=u00042; may be repeated.",
+    "limit": "Number of rows to show of a key.",
 }
 
 
@@ -29,14 +34,25 @@ _HELP = {
 @pipeline_argument
 @click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--savepoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["savepoint"])
+@click.option("--key", metavar="FIELD=VALUE", multiple=True, help=_HELP["key"])
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help=_HELP["limit"])
 @spark_options
 @json_option
 def command(
-    *, pipeline: str, checkpoint: Folder | None, savepoint: Folder | None, spark: SparkOptions, as_json: bool
+    *,
+    pipeline: str,
+    checkpoint: Folder | None,
+    savepoint: Folder | None,
+    key: tuple[str, ...],
+    limit: int,
+    spark: SparkOptions,
+    as_json: bool,
 ) -> int:
     """Show the state of a pipeline's key groups: clocks, windows, keys and bytes.
 
-    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python.
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. With --key the stored rows of one
+    key are shown, each with the kind of state, and its window or slice: panes, records that wait, sessions. Their
+    columns are those that windrow keeps, and may change between versions.
     """
     from windrow.core.state.inspect import inspect_state  # noqa: PLC0415 - help needs no Arrow
 
@@ -48,17 +64,54 @@ def command(
         from windrow.hosts.savepoint import Savepoint  # noqa: PLC0415 - as above
 
         epoch = Savepoint.read(savepoint).epoch
-        report = inspect_state(valid, Savepoint.states(savepoint))
+        states = Savepoint.states(savepoint)
     else:
         from windrow.hosts.stream.take_savepoint import look  # noqa: PLC0415 - Spark only where it is needed
 
         with saying_spark_starts(quiet=as_json):
             epoch, states = look(valid, checkpoint or default_checkpoint(valid.name), spark)
-        report = inspect_state(valid, states)
+    if key:
+        return _show_key(valid, epoch, states, key, limit, as_json=as_json)
+    report = inspect_state(valid, states)
     if as_json:
         print_json({"pipeline": valid.name, "epoch": epoch, **_plain(valid, report)})
     else:
         click.echo(_text(valid, epoch, report))
+    return OK
+
+
+def _show_key(
+    pipeline: Runnable,
+    epoch: int,
+    states: Iterable[tuple[int, MemoryState]],
+    key: Sequence[str],
+    limit: int,
+    *,
+    as_json: bool,
+) -> int:
+    """Print the rows that are stored of a key."""
+    from windrow.core.state.inspect import rows_of_key  # noqa: PLC0415 - help needs no Arrow
+    from windrow.sinks.database import read_value  # noqa: PLC0415 - the same
+    from windrow.sinks.tables import plain_rows  # noqa: PLC0415 - the same
+
+    fields = dict(text.partition("=")[::2] for text in key)
+    found = list(rows_of_key(pipeline, states, fields, lambda field, text: read_value(field, text, "--key")))
+    rows: list[dict[str, Any]] = [
+        {"key_group": one.group, "kind": one.kind, "at": _bucket(one.kind.rpartition("/")[2], one.bucket)}
+        | dict(zip(one.rows.column_names, row, strict=True))
+        for one in found
+        for row in plain_rows(one.rows)
+    ]
+    if as_json:
+        print_json({"pipeline": pipeline.name, "epoch": epoch, "rows": rows[:limit], "total": len(rows)})
+        return OK
+    if not rows:
+        click.echo(f"{pipeline.name}: no state of {', '.join(key)} after epoch {epoch}")
+    for row in rows[:limit]:
+        group, kind, at = (row.pop(name) for name in ("key_group", "kind", "at"))
+        click.echo(f"{kind} {at}, key group {group}: {json.dumps(row, ensure_ascii=False, default=str)}")
+    if len(rows) > limit:
+        click.echo(f"... and {counted(len(rows) - limit, 'more row')}: --limit shows more")
     return OK
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.core.columns import unpack
 from windrow.core.operators.window.slices import windows_of_slices
 from windrow.core.state.store import MemoryState
 from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.sources import sources_of
+from windrow.errors import InputError
 from windrow.expressions import View, view_of
 from windrow.model import Pipeline, ProcessPipeline, Runnable, Session, Sliced, as_graph
 
@@ -85,6 +87,50 @@ def inspect_state(pipeline: Runnable, states: Iterable[tuple[int, MemoryState]],
     return StateReport(
         clocks, len(open_windows) + sessions, len(fired), tuple(groups), dict(sorted(kinds.items())), tuple(blobs)
     )
+
+
+@dataclass(frozen=True)
+class KeyRows:
+    """The rows of a key in one stored table: panes of a window, a slice, a bucket of keys."""
+
+    group: int
+    kind: str
+    bucket: int
+    rows: pa.Table
+
+
+def rows_of_key(
+    pipeline: Runnable,
+    states: Iterable[tuple[int, MemoryState]],
+    key: Mapping[str, str],
+    read: Callable[[pa.Field, str], Any],
+) -> Iterator[KeyRows]:
+    """Yield what the states of key groups hold of a key, or of all keys with these values.
+
+    `read` returns the value of a column as Arrow has it. Raise InputError if no stream has such a key, or if a process
+    has it, which stores keys in a form of its own.
+    """
+    graph = as_graph(pipeline)
+    views = {node.name: view_of(graph, node) for node in graph.keyed}
+    streams = {name for name, view in views.items() if key.keys() <= set(view.key)}
+    if not streams:
+        known = "; ".join(", ".join(view.key) for view in views.values() if view.key) or "none"
+        msg = f"no stream has the key {', '.join(key)}; the keys are {known}"
+        raise InputError(msg)
+    if any(isinstance(views[name], ProcessPipeline) for name in streams):
+        msg = "the state of a process function is stored in a form of its own, which cannot be shown by key"
+        raise InputError(msg)
+    for group, state in states:
+        for (kind, bucket), blob in state.items():
+            stream, _, _ = kind.rpartition("/")
+            if stream not in streams:
+                continue
+            rows = unpack(blob)
+            for name, text in key.items():
+                field = rows.schema.field(name)
+                rows = rows.filter(pc.equal(rows[name], pa.scalar(read(field, text), field.type)))
+            if rows.num_rows:
+                yield KeyRows(group, kind, bucket, rows)
 
 
 def _windows_of_slices(pipeline: View, summary: Any, low: int) -> set[int]:  # noqa: ANN401 - plain JSON
