@@ -410,7 +410,7 @@ def test_it_says_that_spark_starts(options: list[str], said: str, monkeypatch: p
     for host in ("stream", "batch"):
         monkeypatch.setattr(f"windrow.hosts.{host}.run.spark_session", spark.spark_session)
     monkeypatch.setattr(spark, "java", lambda: Path("/jre/bin/java"))
-    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(spark, "running_session", lambda: None)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", broken)
     result = run(*options)
     assert result.exit_code == 1, result.stderr

@@ -47,10 +47,16 @@ def spark_session(options: SparkOptions = AS_GIVEN, *, log: Path | None = None) 
 _STARTING = threading.Lock()
 
 
-def _started(given: dict[str, str], log: Path | None) -> SparkSession:
-    active, master = SparkSession.getActiveSession(), given["spark.master"]
+def running_session() -> SparkSession | None:
+    """Return the session that runs in this process; None if Spark was not started."""
+    active = SparkSession.getActiveSession()
     if active is None and SparkContext._active_spark_context is not None:  # noqa: SLF001 - no other way
-        active = SparkSession.builder.getOrCreate()  # an active session is one of this thread
+        return SparkSession.builder.getOrCreate()  # an active session is one of its thread
+    return active
+
+
+def _started(given: dict[str, str], log: Path | None) -> SparkSession:
+    active, master = running_session(), given["spark.master"]
     if active is not None:
         return active
     os.environ.setdefault("JAVA_HOME", str(java().resolve().parent.parent))
