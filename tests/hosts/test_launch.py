@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.hosts.spend import spend
+from tests.hosts.spend import Files, events, spend
 from tests.waiting import wait_until
 
 from windrow.errors import SourceError
 from windrow.hosts.launch import Ended, Job, OnStart, Options, launch_all
-from windrow.hosts.reports import OnStep
+from windrow.hosts.reports import OnStep, StepReport
 from windrow.model import LogSource, Runnable, SqliteSink
 
 
@@ -100,3 +100,24 @@ def test_bounded_ones_run_in_turn_until_one_fails_or_all_are_stopped(
     assert launch_all(bounded, stops.append, said.append) == ["end", "asked"]
     assert begun == ["a", "b", "c", "a", "a", "b"]
     assert said == ["a failed; not run: b, c"]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("spark")
+def test_two_live_pipelines_run_in_one_spark(tmp_path: Path) -> None:
+    log = Files(tmp_path / "log", 2)
+    log.append(events(500, 2))
+    steps: dict[str, int] = {}
+    made = []
+    stop: list[Callable[[], None]] = []
+    for name in ("a", "b"):
+        pipeline = replace(spend(log.source, SqliteSink(str(tmp_path / "s.db"), name)), name=name, key_groups=2)
+
+        def on_step(report: StepReport, name: str = name) -> None:
+            steps[name] = steps.get(name, 0) + report.events
+            if len(steps) == 2:
+                stop[0]()
+
+        made.append(Job(pipeline, Options(tmp_path / name, max_records=100_000), on_step))
+    assert launch_all(made, stop.append, _nothing) == ["asked", "asked"]
+    assert steps["a"] == steps["b"] > 0
