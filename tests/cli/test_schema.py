@@ -119,13 +119,25 @@ def test_wrong_forms_are_not_valid() -> None:
 def test_keys_say_what_they_mean_and_what_they_can_be() -> None:
     definitions = PIPELINE.schema["definitions"]
     emit, log = definitions["emit"]["properties"], definitions["source"]["properties"]["log"]
-    assert emit["mode"]["enum"] == ["retract", "accumulate", "discard"]
+    assert emit["mode"]["anyOf"] == [
+        {"enum": ["retract", "accumulate", "discard"]},
+        {"$ref": "#/definitions/variable"},
+    ]
     assert emit["lateness"]["default"] == "0s"
     assert emit["lateness"]["description"].endswith(
         "Later records are expired and go to the late output. With `0s` no window is revised."
     )
     assert log["required"] == ["path"]
     assert log["description"].startswith("an embedded log on disk")
+
+
+def test_a_variable_stands_for_any_value() -> None:
+    definitions = {"definitions": PIPELINE.schema["definitions"]}
+    for key, wrong in {"duration": "soon", "emit": {"mode": "any"}, "window": {"tumbling": 5}}.items():
+        validator = Draft7Validator(definitions | {"$ref": f"#/definitions/{key}"})
+        assert not validator.is_valid(wrong)
+    assert Draft7Validator(definitions | {"$ref": "#/definitions/duration"}).is_valid("${DELAY:-10m}")
+    assert Draft7Validator(definitions | {"$ref": "#/definitions/emit"}).is_valid({"mode": "${MODE}"})
 
 
 def test_what_is_proposed_for_an_empty_file_has_the_keys_of_each_kind() -> None:

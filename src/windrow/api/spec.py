@@ -103,7 +103,8 @@ class Scalar(Spec[T]):
         return repr(self.plain(value))
 
     def schema(self) -> Schema:
-        return dict(self.accepts)
+        accepts = dict(self.accepts)
+        return accepts if self.accepts == TEXT_SCHEMA else {"anyOf": [accepts, {"$ref": "#/definitions/variable"}]}
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,10 @@ def schema_of(document: Spec[Any]) -> Schema:
         "title": "A pipeline of windrow",
         "type": "object",
         **with_references(document.schema()),
-        "definitions": {name: with_references(schema, name) for name, schema in shared.items()},
+        "definitions": {
+            "variable": {"type": "string", "pattern": r"\$\{[A-Za-z_]", "description": "the value of a variable"},
+            **{name: with_references(schema, name) for name, schema in shared.items()},
+        },
     }
 
 
