@@ -33,7 +33,18 @@ from windrow.api.fluent.aggregates import (
     variance,
 )
 from windrow.api.fluent.alerts import alerts
-from windrow.api.fluent.connectors import delta, file, kafka, kafka_sink, log, parquet, postgres, postgres_cdc, sqlite
+from windrow.api.fluent.connectors import (
+    delta,
+    file,
+    files,
+    kafka,
+    kafka_sink,
+    log,
+    parquet,
+    postgres,
+    postgres_cdc,
+    sqlite,
+)
 from windrow.api.fluent.formats import avro, csv, protobuf, registry
 from windrow.api.fluent.graph import graph
 from windrow.api.fluent.process import list_state, map_state, value_state
@@ -94,6 +105,7 @@ __all__ = [
     "every_event_time",
     "field",
     "file",
+    "files",
     "first",
     "first_in_log",
     "formula",

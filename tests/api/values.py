@@ -50,6 +50,7 @@ from windrow.model import (
     EveryEventTime,
     Field,
     FileSource,
+    FilesSource,
     First,
     Formula,
     Function,
@@ -306,6 +307,12 @@ _FORMATS = st.one_of(
 )
 SOURCES = st.one_of(
     PATHS.map(LogSource),
+    st.builds(
+        FilesSource,
+        path=st.lists(PATHS, min_size=1, max_size=2).map(tuple),
+        format=st.sampled_from(["json", "debezium", CsvFormat(("a", "b c", "#"), "\t")]),
+        header=st.booleans(),
+    ),
     st.builds(
         KafkaSource,
         servers=st.sampled_from(["localhost:9092", "a:1,b:2"]),

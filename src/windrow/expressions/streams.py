@@ -21,6 +21,7 @@ from windrow.model import (
     EventTime,
     Field,
     FileSource,
+    FilesSource,
     FlatMapNode,
     Global,
     Graph,
@@ -625,7 +626,7 @@ def _decoded(node: SourceNode) -> Source:
             return LogSource(log)
         case FileSource():
             return node.source
-        case LogSource() | KafkaSource():
+        case LogSource() | FilesSource() | KafkaSource():
             return replace(node.source, format="json")
         case _:
             assert_never(node.source)

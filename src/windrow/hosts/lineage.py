@@ -24,6 +24,7 @@ from windrow.hosts.reports import Observer, StepReport, Totals
 from windrow.model import (
     DeltaSink,
     FileSource,
+    FilesSource,
     Graph,
     KafkaSink,
     KafkaSource,
@@ -289,7 +290,7 @@ def dataset_of_source(source: Source) -> tuple[str, str]:
     match source:
         case KafkaSource(servers=servers, topic=topic):
             return _kafka(servers), topic
-        case LogSource(path=path) | FileSource(path=path):
+        case LogSource(path=path) | FileSource(path=path) | FilesSource(root=path):
             return "file", str(Path(path).absolute())
         case PostgresCdcSource(url=url, table=table):
             from windrow.postgresql import Server  # noqa: PLC0415 - psycopg only for PostgreSQL

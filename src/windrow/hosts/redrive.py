@@ -34,6 +34,7 @@ from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.model import (
     FileSource,
+    FilesSource,
     FollowedSource,
     Global,
     Graph,
@@ -119,6 +120,12 @@ def redrivable(pipeline: Runnable) -> Redrivable:
             )
             raise InputError(msg)
         case Pipeline() | ProcessPipeline():
+            if isinstance(pipeline.source, FilesSource):
+                msg = (
+                    f"the files {pipeline.source.place} are not windrow's to write: mend the pipeline and replay them "
+                    "(windrow replay), or put corrected records into a new file"
+                )
+                raise InputError(msg)
             if isinstance(pipeline.source, FollowedSource):
                 of, how = (
                     (pipeline.source.path, "change the file, and it is read again")

@@ -5,6 +5,7 @@ A secret is a reference: ``${NAME}`` to an environment variable, ``${file:PATH}`
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import ClassVar, Literal
 
 from windrow.errors import InputError
-from windrow.model.formats import RecordFormat, TextFormat
+from windrow.model.formats import FilesFormat, RecordFormat, TextFormat
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,44 @@ class KafkaSource:
     def label(self) -> str:
         """The name of the source in the late output, the dead letters and the clock journal."""
         return self.topic
+
+
+@dataclass(frozen=True)
+class FilesSource:
+    """Files that others write once: JSON lines, CSV or Parquet, whose names match glob patterns.
+
+    Each pattern in `path` is a partition: the records of its files, file after file in the order of their names; the
+    offset is the record's number from 0. A file is Parquet if its name ends in ``.parquet``, else text in `format`. The
+    first line of a CSV file is its `header`, if it has one.
+    """
+
+    path: tuple[str, ...]
+    format: FilesFormat = "json"
+    header: bool = True
+    section: ClassVar[str] = "files"
+    folder: ClassVar[None] = None
+
+    @property
+    def place(self) -> str:
+        """The patterns."""
+        return ", ".join(self.path)
+
+    @property
+    def label(self) -> str:
+        """The name of the source in the late output, the dead letters and the clock journal: that of the folder."""
+        return PurePath(self.root).name or self.section
+
+    @property
+    def root(self) -> str:
+        """The folder that has all files of the first partition."""
+        return split_pattern(self.path[0])[0] if self.path else ""
+
+
+def split_pattern(path: str) -> tuple[str, str]:
+    """Return the folder that all files of a glob pattern are in, and the pattern within it; of a file, its name."""
+    parts = PurePath(path).parts
+    fixed = next((at for at, part in enumerate(parts) if glob.has_magic(part)), max(0, len(parts) - 1))
+    return str(PurePath(*parts[:fixed])), "/".join(parts[fixed:])
 
 
 class _Followed:
@@ -128,7 +167,7 @@ class PostgresCdcSource(_Followed):
 
 FollowedSource = FileSource | PostgresCdcSource
 """A source whose changes a run appends to the embedded log in the folder `log`, which is all that is read of it."""
-Source = LogSource | KafkaSource | FollowedSource
+Source = LogSource | FilesSource | KafkaSource | FollowedSource
 """A kind has the name of its `section` in YAML, and a `place` where people find it."""
 OWN_GROUPS = "windrow-"
 """What the names of consumer groups begin with that windrow itself uses, and reads from."""

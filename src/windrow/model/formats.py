@@ -56,3 +56,5 @@ class ProtobufFormat:
 
 
 RecordFormat = TextFormat | AvroFormat | CsvFormat | ProtobufFormat
+FilesFormat = TextFormat | CsvFormat
+"""The format of files, in which a record is a line."""

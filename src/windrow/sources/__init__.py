@@ -1,4 +1,4 @@
-"""Connectors that read: the embedded log, also the one of a file or of a table of a database, and Kafka."""
+"""Connectors that read: the embedded log, also that of a table in a file or a database, files, and Kafka."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from windrow.core.lists import with_entries
 from windrow.errors import InputError
 from windrow.model import (
     FileSource,
+    FilesSource,
     KafkaSource,
     LogSource,
     PostgresCdcSource,
@@ -39,6 +40,10 @@ def open_source(source: SourceModel) -> Source:
             from windrow.sources.log import EmbeddedLog  # noqa: PLC0415 - Arrow only when a source is opened
 
             return EmbeddedLog(source)
+        case FilesSource():
+            from windrow.sources.files import OrderedFiles  # noqa: PLC0415 - as above
+
+            return OrderedFiles(source)
         case FileSource(log=log):
             return open_source(LogSource(log))
         case PostgresCdcSource(log=log):
@@ -52,12 +57,15 @@ def open_source(source: SourceModel) -> Source:
 
 
 def open_appender(source: SourceModel, identity: str, prefix: bytes) -> Appender:
-    """Return what appends to a source's log records that begin with `prefix`; raise InputError for that of a file."""
+    """Return what appends to a log records that begin with `prefix`; raise InputError where others write the log."""
     match source:
         case LogSource(path=path):
             from windrow.sources.log.append import LogAppender  # noqa: PLC0415 - Arrow only when a source is opened
 
             return LogAppender(path, prefix)
+        case FilesSource():
+            msg = f"the files {source.place} are not windrow's to write: put the corrected records into a new file"
+            raise InputError(msg)
         case FileSource(log=log):
             msg = f"the log {log} is written by the run that follows {source.path}: change the file"
             raise InputError(msg)
@@ -117,7 +125,7 @@ def followers(pipeline: Runnable) -> dict[str, Follower]:
                 from windrow.sources.postgres_cdc import FollowedTable  # noqa: PLC0415 - psycopg only where it is used
 
                 found[node.name] = FollowedTable(node.source)
-            case LogSource() | KafkaSource():
+            case LogSource() | FilesSource() | KafkaSource():
                 pass
             case _:
                 assert_never(node.source)
@@ -133,7 +141,7 @@ def partition_finders(pipeline: Runnable) -> list[tuple[str, Callable[[], list[i
     found: list[tuple[str, Callable[[], list[int]]]] = []
     for node in as_graph(pipeline).sources:
         match node.source:
-            case LogSource() | FileSource() | PostgresCdcSource():
+            case LogSource() | FilesSource() | FileSource() | PostgresCdcSource():
                 log = open_source(node.source)
                 found.append((log.name, log.partitions))
             case KafkaSource():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from windrow.model import MAX_PARTITIONS
 
@@ -235,6 +235,43 @@ def fair_shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
         before, passed = passed, passed + waiting[partition]
         found[partition] = least + left * passed // total - left * before // total
     return found
+
+
+class Counted(Protocol):
+    """A place in a partition with `line` records before it."""
+
+    @property
+    def line(self) -> int:
+        """How many records are before it."""
+        ...
+
+
+At = TypeVar("At", bound=Counted)
+
+
+def limited_ends(
+    start: Mapping[int, At], left: Callable[[int, At], int], advance: Callable[[int, At, int], At], max_records: int
+) -> dict[int, At]:
+    """Return where a step ends that has at most `max_records` records.
+
+    Partitions with a backlog share them by its size, which `left` returns (in any unit: bytes), and what one leaves
+    over goes to the others; each gives a record at the least, whatever the limit. `advance` returns the place so many
+    records further on, or the end.
+    """
+    ends = dict(start)
+    behind = {partition for partition, at in ends.items() if left(partition, at) > 0}
+    limit = max(max_records, len(behind))
+    while limit > 0:
+        waiting = {partition: size for partition in behind if (size := left(partition, ends[partition])) > 0}
+        if not waiting:
+            break
+        for partition, portion in fair_shares(waiting, limit).items():
+            at = ends[partition]
+            ends[partition] = end = advance(partition, at, portion)
+            limit -= end.line - at.line
+            if end.line - at.line < portion:  # what is left is no record yet
+                behind.remove(partition)
+    return ends
 
 
 def portions(waiting: Mapping[int, int], limit: int) -> dict[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,12 +18,14 @@ from windrow.model import (
     AnyPipeline,
     BooleanType,
     Count,
+    CsvFormat,
     Cumulate,
     Custom,
     DataType,
     DecimalType,
     DeltaSink,
     FileSource,
+    FilesSource,
     Formula,
     Function,
     KafkaSink,
@@ -63,11 +67,13 @@ _WRITER_OPTIONS = {
 
 
 def source_address(pipeline: View) -> Iterator[Finding]:
-    """A log and a file have a path; a topic has a name that Kafka allows, and brokers with ports."""
+    """A log and files have a path; a topic has a name that Kafka allows, and brokers with ports."""
     match pipeline.source:
         case LogSource(path):
             if not path:
                 yield error("source.log.path", "is empty; name the folder that holds partition-0.jsonl ...")
+        case FilesSource():
+            yield from _files(pipeline.source)
         case FileSource(path, _, log):
             yield from _file(path, log)
         case PostgresCdcSource():
@@ -111,6 +117,25 @@ def _topic(where: str, topic: str, longest: int) -> Iterator[Finding]:
     if not _TOPIC.fullmatch(topic) or topic in {".", ".."} or len(topic) > longest:
         message = f"{topic!r} is not a topic name: use at most {longest} letters, digits, '.', '_' and '-'"
         yield error(f"{where}.topic", message)
+
+
+def _files(source: FilesSource) -> Iterator[Finding]:
+    where = "source.files.path"
+    if not source.path or "" in source.path:
+        yield error(where, "is empty; name the files, such as data/*.jsonl")
+        return
+    for index, path in enumerate(source.path):
+        at = f"{where}.{index}" if len(source.path) > 1 else where
+        if Path(path).is_dir():
+            yield error(at, f"{path} is a folder; name the files in it, such as {path.rstrip('/')}/*.jsonl")
+        elif path.endswith(".parquet") and isinstance(source.format, CsvFormat):
+            yield error("source.files.format", f"is CSV, and {path} is Parquet, whose rows are JSON; leave it out")
+        elif path in source.path[:index]:
+            yield error(at, f"{path} is given twice, so each record would count twice; keep one of them")
+        elif not any(map(os.path.isfile, glob.iglob(path, recursive=True))):  # noqa: PTH207 - as they are read
+            yield warning(at, f"no file matches {path} now")
+    if not source.header and not isinstance(source.format, CsvFormat):
+        yield error("source.files.header", "is for CSV; leave it out, or give format: {csv: {columns: [...]}}")
 
 
 _ENDINGS = (".csv", ".jsonl", ".ndjson")

@@ -14,32 +14,38 @@ from windrow.model import AvroFormat, CsvFormat, ProtobufFormat, ProtobufMessage
 from windrow.model.avro_schema import AvroMap, AvroRecord, AvroType, AvroUnion, parse_schema
 from windrow.model.connectors import is_reference, with_placeholders
 
-_WHERE = "source.kafka.format"
-
 
 def record_format(pipeline: View) -> Iterator[Finding]:
     """A schema is of records that have the fields, a registry has a URL, and CSV has columns for the fields."""
+    where = f"source.{pipeline.source.section}.format"
     match pipeline.source.format:
         case "json" | "debezium":
             pass
         case AvroFormat(schema):
-            yield from _registry("avro", schema) if isinstance(schema, Registry) else _avro(pipeline, schema)
+            yield from (
+                _registry(f"{where}.avro", schema)
+                if isinstance(schema, Registry)
+                else _avro(pipeline, schema, f"{where}.avro.schema")
+            )
         case ProtobufFormat(schema):
-            yield from _registry("protobuf", schema) if isinstance(schema, Registry) else _protobuf(pipeline, schema)
+            yield from (
+                _registry(f"{where}.protobuf", schema)
+                if isinstance(schema, Registry)
+                else _protobuf(pipeline, schema, f"{where}.protobuf")
+            )
         case CsvFormat() as given:
-            yield from _csv(pipeline, given)
+            yield from _csv(pipeline, given, f"{where}.csv")
         case _:
             assert_never(pipeline.source.format)
 
 
-def _registry(name: str, given: Registry) -> Iterator[Finding]:
+def _registry(where: str, given: Registry) -> Iterator[Finding]:
     # the URL is not repeated: it may hold a password
     if not is_reference(given.url) and not with_placeholders(given.url).startswith(("http://", "https://")):
-        yield error(f"{_WHERE}.{name}.registry", "must be a URL such as http://localhost:8081")
+        yield error(f"{where}.registry", "must be a URL such as http://localhost:8081")
 
 
-def _avro(pipeline: View, schema: str) -> Iterator[Finding]:
-    where = f"{_WHERE}.avro.schema"
+def _avro(pipeline: View, schema: str, where: str) -> Iterator[Finding]:
     try:
         type_ = parse_schema(schema, "it")
     except InputError as exc:
@@ -68,11 +74,10 @@ def _leads(type_: AvroType, path: Sequence[str]) -> bool:
     return False
 
 
-def _protobuf(pipeline: View, schema: ProtobufMessage) -> Iterator[Finding]:
+def _protobuf(pipeline: View, schema: ProtobufMessage, where: str) -> Iterator[Finding]:
     from google.protobuf.descriptor_pb2 import FileDescriptorSet  # noqa: PLC0415 - only where there are messages
     from google.protobuf.message import DecodeError  # noqa: PLC0415 - the same
 
-    where = f"{_WHERE}.protobuf"
     try:
         files = FileDescriptorSet.FromString(base64.b64decode(schema.descriptor, validate=True)).file
     except (DecodeError, binascii.Error):
@@ -106,8 +111,7 @@ def _messages(scope: str, given: Sequence[Any]) -> Iterator[tuple[str, Any]]:
         yield from _messages(name, one.nested_type)
 
 
-def _csv(pipeline: View, given: CsvFormat) -> Iterator[Finding]:
-    where = f"{_WHERE}.csv"
+def _csv(pipeline: View, given: CsvFormat, where: str) -> Iterator[Finding]:
     if not given.columns or "" in given.columns:
         yield error(f"{where}.columns", "must name each column, in the order of a line")
     for index, name in enumerate(given.columns):

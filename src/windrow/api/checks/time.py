@@ -15,6 +15,7 @@ from windrow.model import (
     Delay,
     DelayByPartition,
     FileSource,
+    FilesSource,
     Global,
     KafkaSource,
     LogSource,
@@ -141,7 +142,7 @@ def no_future_guard(pipeline: View) -> Iterator[Finding]:
             hint = "give 1h or so"
         case FileSource() | PostgresCdcSource():
             hint = "give 1h or so"
-        case LogSource():
+        case LogSource() | FilesSource():
             hint = "give 1h or so, and records their log timestamp in `_log_time` (epoch milliseconds)"
         case _:
             assert_never(pipeline.source)

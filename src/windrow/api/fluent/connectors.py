@@ -10,7 +10,9 @@ from windrow.api.fluent.streams import Stream
 from windrow.api.fluent.windows import Duration, duration_micros
 from windrow.model import (
     DeltaSink,
+    FilesFormat,
     FileSource,
+    FilesSource,
     KafkaSink,
     KafkaSource,
     LogSource,
@@ -29,6 +31,23 @@ def log(path: str | PathLike[str], *, format: TextFormat = "json") -> Stream:  #
     `format` is what its records are: JSON objects, or ``"debezium"``: changes of rows in Debezium's envelope.
     """
     return Stream(LogSource(fspath(path), format))
+
+
+def files(
+    path: str | PathLike[str] | Sequence[str | PathLike[str]],
+    *,
+    format: FilesFormat = "json",  # noqa: A002 - the setting's name
+    header: bool = True,
+) -> Stream:
+    """Read files that others write once, in the order of their names: JSON lines, CSV or Parquet (``.parquet``).
+
+    Args:
+        path: a glob pattern, ``data/**/*.jsonl``; each of several is a partition of its own.
+        format: what lines of text are: JSON objects, ``"debezium"``: changes of rows in Debezium's envelope, or `csv`.
+        header: whether the first line of a CSV file names its columns.
+    """
+    paths = (path,) if isinstance(path, str | PathLike) else path
+    return Stream(FilesSource(tuple(fspath(one) for one in paths), format, header))
 
 
 def file(path: str | PathLike[str], *, key: str | Sequence[str], log: str | PathLike[str]) -> Stream:

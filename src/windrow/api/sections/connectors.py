@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windrow.api.sections.formats import FORMAT, OPTIONS, TEXT_FORMAT, mask_options
+from windrow.api.sections.formats import FILES_FORMAT, FORMAT, OPTIONS, TEXT_FORMAT, mask_options
 from windrow.api.spec import DURATION, FLAG, NAMES, TEXT, Key, Kind, OneOf, Section, choice
 from windrow.model import (
     DeltaSink,
     FileSource,
+    FilesSource,
     KafkaSink,
     KafkaSource,
     LogSource,
@@ -32,6 +33,27 @@ _LOG = Section(
     (
         Key("path", TEXT, "the folder.", required=True, positional=True),
         Key("format", TEXT_FORMAT, f"{_FORMAT_DOC}.", default=LogSource.format),
+    ),
+)
+_FILES = Section(
+    "wr.files",
+    FilesSource,
+    (
+        Key(
+            "path",
+            NAMES,
+            "the files: a glob pattern, such as `data/**/*.jsonl`, in which `**` is any number of folders, or the name "
+            "of one file. Each pattern of a list is a partition of its own.",
+            required=True,
+            positional=True,
+        ),
+        Key("format", FILES_FORMAT, f"{_FORMAT_DOC}; or the format below.", default=FilesSource.format),
+        Key(
+            "header",
+            FLAG,
+            "whether the first line of a CSV file names the columns: they must be those of `format`, in their order.",
+            default=FilesSource.header,
+        ),
     ),
 )
 _FILE = Section(
@@ -144,6 +166,19 @@ SOURCE: OneOf[Source] = OneOf(
             "a run with `--until-end` that leaves one out warns, with the file's name. The field `_log_time` (epoch "
             "milliseconds) of a record is its log timestamp. A [tombstone](#tombstones) is a line with null in the "
             'field `_value`, and the key in `_key`: `{"_key": "EUR", "_value": null, "_log_time": 1767225600000}`.',
+        ),
+        "files": Kind(
+            (FilesSource,),
+            _FILES,
+            lambda source: (
+                f"the files {source.place}, in the order of their names{_format_words(source)}"
+                + ("" if source.header else ", without headers")
+            ),
+            "[files](../guides/files.md) that others write once: JSON lines, CSV, or Parquet (`.parquet`), of which a "
+            "row is a JSON object; text may be compressed (`.gz`). The files of a pattern are a partition, one after "
+            "the other in the order of their names, and the offset of a record is its number in that order, from 0. A "
+            "live run reads files that come; their names must sort after those of the files that were read, and a file "
+            "must not change. The field `_log_time` (epoch milliseconds) of a record is its log timestamp.",
         ),
         "file": Kind(
             (FileSource,),

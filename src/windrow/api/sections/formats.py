@@ -21,7 +21,7 @@ from windrow.api.spec import (
     mapping_schema,
 )
 from windrow.api.yaml_node import YamlMapping, YamlNode
-from windrow.model import AvroFormat, CsvFormat, ProtobufFormat, ProtobufMessage, RecordFormat, Registry
+from windrow.model import AvroFormat, CsvFormat, FilesFormat, ProtobufFormat, ProtobufMessage, RecordFormat, Registry
 from windrow.model.connectors import mask_option, mask_url
 
 T = TypeVar("T")
@@ -159,6 +159,13 @@ _CSV = Section(
 )
 
 TEXT_FORMAT = choice("json", "debezium")
+_TEXT = Kind((str,), TEXT_FORMAT, lambda value: "changes of rows by Debezium" if value == "debezium" else "", "")
+_LINES = Kind(
+    (CsvFormat,),
+    _CSV,
+    lambda value: f"CSV with the columns {', '.join(value.columns)}",
+    "a line of comma-separated values ([formats](../guides/formats.md#csv)); in Kafka without a header.",
+)
 FORMAT: OneOf[RecordFormat] = OneOf(
     "format",
     {
@@ -179,15 +186,11 @@ FORMAT: OneOf[RecordFormat] = OneOf(
             "Protobuf's binary encoding, of one message or of those in a registry "
             "([formats](../guides/formats.md#protobuf)).",
         ),
-        "csv": Kind(
-            (CsvFormat,),
-            _CSV,
-            lambda value: f"CSV with the columns {', '.join(value.columns)}",
-            "a line of comma-separated values, without a header ([formats](../guides/formats.md#csv)).",
-        ),
+        "csv": _LINES,
     },
-    Kind((str,), TEXT_FORMAT, lambda value: "changes of rows by Debezium" if value == "debezium" else "", ""),
+    _TEXT,
 )
+FILES_FORMAT: OneOf[FilesFormat] = OneOf("format", {"csv": _LINES}, _TEXT)
 
 
 def _by_registry(schema: object) -> str:

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.core import schema
 from windrow.core.columns import to_micros
@@ -29,7 +30,7 @@ from windrow.core.decode.registry import UnknownSchemaError
 from windrow.core.keys import MAX_KEY_BYTES, text_bytes
 from windrow.core.windows import times_with_windows
 from windrow.expressions import Computed, View, computed
-from windrow.model import AnyPipeline, Global, Pipeline, SourceNode
+from windrow.model import AnyPipeline, FilesSource, Global, Pipeline, SourceNode
 
 MARKS = pa.schema(
     [
@@ -72,6 +73,7 @@ class Decoder:
         self._exact = replace(exact, key=tuple(name for name in exact.key if name in decoded))
         self._deriver = Deriver.of(pipeline, self._exact)
         self._source = pipeline.source.label
+        self._has_places = isinstance(pipeline.source, FilesSource)
         self._good_schema = _good_schema(self._exact, computed(pipeline))
         names = self._good_schema.names[_COORDINATES:]
         types = self._good_schema.types[_COORDINATES:]
@@ -149,8 +151,12 @@ class Decoder:
         if not len(dead.rows):
             return schema.NO_DEAD
         source = pa.repeat(pa.scalar(self._source, pa.string()), len(dead.rows))
-        value = raw.column("value").take(pa.array(dead.rows))
-        columns = [source, *_coordinates(raw, dead.rows), dead.log_times, dead.reasons, value]
+        value, reasons = raw.column("value").take(pa.array(dead.rows)), dead.reasons
+        if self._has_places:
+            # what is the key of other records is here where the record is
+            places = raw.column("key").take(pa.array(dead.rows)).cast(pa.string())
+            reasons = pc.binary_join_element_wise(reasons, places, ": at ")
+        columns = [source, *_coordinates(raw, dead.rows), dead.log_times, reasons, value]
         return pa.table(columns, schema=schema.DEAD)
 
 

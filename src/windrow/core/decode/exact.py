@@ -40,9 +40,8 @@ from windrow.model import (
     DataType,
     EventTime,
     Field,
-    FollowedSource,
     Global,
-    LogSource,
+    KafkaSource,
     Pipeline,
     Punctuated,
     SourceNode,
@@ -152,7 +151,7 @@ class ExactDecoder:
             time=pipeline.time,
             key=pipeline.key,
             mark=mark_field(pipeline),
-            log_time_inside=isinstance(pipeline.source, LogSource | FollowedSource),
+            log_time_inside=not isinstance(pipeline.source, KafkaSource),
             times=times_with_windows(pipeline.window if isinstance(pipeline, Pipeline) else Global()),
             tombstones=pipeline.decode.tombstone_key,
             is_debezium=is_debezium,
@@ -172,7 +171,8 @@ class ExactDecoder:
                 log_time = _micros(inside)
             if self.is_debezium:
                 return self._change(record, log_time, key)
-            if self.tombstones is not None and self.log_time_inside and record.get(VALUE, record) is None:
+            has_line = self.log_time_inside and self.reader is None
+            if self.tombstones is not None and has_line and record.get(VALUE, record) is None:
                 return self._tombstone(self.tombstones, record.get(KEY), log_time)
             return self._meaning(record, log_time)
         except (MalformedError, BadValueError) as exc:

@@ -47,6 +47,7 @@ from windrow.hosts.reports import now_micros
 from windrow.hosts.status import STEPS, RunStatus, standing_since
 from windrow.model import (
     FileSource,
+    FilesSource,
     Graph,
     KafkaSource,
     LogSource,
@@ -353,6 +354,8 @@ def _log(node: SourceNode) -> LogFacts | Unknown:
                 files = sum(file.stat().st_size for file in Path(path).glob("partition-*.jsonl"))
                 records = sum(end - first for first, end in log.ends().values()) if files <= _COUNTED else None
                 return LogFacts(len(partitions), records, is_cut=any(Path(path).glob("partition-*.kept.json")))
+            case FilesSource():
+                return LogFacts(len(source.path), sum(end for _, end in open_source(source).ends().values()))
     except (WindrowError, OSError) as exc:
         return Unknown(str(exc))
 

@@ -217,7 +217,7 @@ class LogFolder:
                     up_to = min(end, kept.base)
                     segment = self.segment(kept)
                     for batch in () if segment is None else segment.read(at.line, up_to.line):
-                        yield _raw(partition, batch.column("offset"), batch.column("value"))
+                        yield raw_batch(partition, batch.column("offset"), batch.column("value"))
                         at = Position(batch.column("offset")[-1].as_py() + 1, batch.column("end")[-1].as_py())
                     at = up_to
                     continue
@@ -341,21 +341,27 @@ def batches(block: bytes, partition: int, first: int) -> Iterator[pa.RecordBatch
 
     The first line has the offset `first`; a value is a line's bytes without the newline; key and log time are null.
     """
+    values = lines_of(block)
+    for at in range(0, len(values), BATCH_ROWS):
+        rows = min(BATCH_ROWS, len(values) - at)
+        yield raw_batch(partition, pa.arange(first + at, first + at + rows), values.slice(at, rows))
+
+
+def lines_of(block: bytes) -> pa.Array:
+    """Return whole lines, the last with its newline, as binary values without the newlines."""
     values = pc.split_pattern(pa.array([block], pa.binary()), b"\n").values
-    lines = len(values) - 1  # nothing stands behind the last newline
-    for at in range(0, lines, BATCH_ROWS):
-        rows = min(BATCH_ROWS, lines - at)
-        yield _raw(partition, pa.arange(first + at, first + at + rows), values.slice(at, rows))
+    return values.slice(0, len(values) - 1)  # nothing stands behind the last newline
 
 
-def _raw(partition: int, offsets: pa.Array, values: pa.Array) -> pa.RecordBatch:
+def raw_batch(partition: int, offsets: pa.Array, values: pa.Array, keys: pa.Array | None = None) -> pa.RecordBatch:
+    """Return records without log timestamps as a RAW batch."""
     rows = len(offsets)
     return pa.RecordBatch.from_arrays(
         [
             pa.repeat(pa.scalar(partition, pa.int32()), rows),
             offsets,
             pa.nulls(rows, MICROS),
-            pa.nulls(rows, pa.binary()),
+            pa.nulls(rows, pa.binary()) if keys is None else keys,
             values,
         ],
         schema=RAW,

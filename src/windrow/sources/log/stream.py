@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from windrow.errors import InputError, SourceError
-from windrow.sources.base import Cut, Offset, Stage, fair_shares
+from windrow.sources.base import Cut, Offset, Stage, limited_ends
 from windrow.sources.log.folder import LogFolder
 from windrow.sources.log.kept import START, Position
 from windrow.sources.stream_reader import CutReader, shared
@@ -119,28 +119,19 @@ Positions = Mapping[int, Position]
 def up_to(folder: LogFolder, start: Positions, sizes: Mapping[int, int], max_records: int | None) -> Positions:
     """Return where a step ends that takes what is there: within the first `sizes` bytes of each partition.
 
-    With `max_records`, partitions with a backlog share it by the bytes of theirs, and what one leaves over goes to the
-    others; each gives a record at the least, whatever the limit. The same files and start give the same end.
+    With `max_records` as `limited_ends` says. The same files and start give the same end.
     """
-    ends = dict(start)
+    begin = {partition: _at(start, partition) for partition in sizes}
     if max_records is None:
-        for partition, size in sizes.items():
-            ends[partition] = folder.scan(partition, _at(start, partition), max_byte=size)
-        return ends
-    behind = {partition for partition, size in sizes.items() if size > _at(start, partition).byte}
-    left = max(max_records, len(behind))
-    while left > 0:
-        waiting = {partition: sizes[partition] - _at(ends, partition).byte for partition in behind}
-        waiting = {partition: size for partition, size in waiting.items() if size > 0}
-        if not waiting:
-            break
-        for partition, portion in fair_shares(waiting, left).items():
-            at = _at(ends, partition)
-            ends[partition] = end = folder.scan(partition, at, max_lines=portion, max_byte=sizes[partition])
-            left -= end.line - at.line
-            if end.line - at.line < portion:  # there may be a line that is not whole yet
-                behind.remove(partition)
-    return ends
+        ends = {partition: folder.scan(partition, at, max_byte=sizes[partition]) for partition, at in begin.items()}
+    else:
+        ends = limited_ends(
+            begin,
+            lambda partition, at: sizes[partition] - at.byte,
+            lambda partition, at, count: folder.scan(partition, at, max_lines=count, max_byte=sizes[partition]),
+            max_records,
+        )
+    return {**start, **ends}
 
 
 def up_to_cut(folder: LogFolder, start: Positions, sizes: Mapping[int, int], cut: Cut) -> Positions:

@@ -1,0 +1,274 @@
+"""Files of text and Parquet: the same records at the same offsets, however they are read, and no others."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import examples
+from tests.hosts.spend import Files, events, spend
+from tests.sources.streaming import records
+
+from windrow.core.decode import Decoder
+from windrow.core.schema import RAW
+from windrow.errors import InputError, RecordsLostError, SourceError
+from windrow.hosts.launch import Options, launch
+from windrow.hosts.redrive import redrivable
+from windrow.model import (
+    ArrayType,
+    CsvFormat,
+    DecimalType,
+    Decode,
+    Delay,
+    DoubleType,
+    EventTime,
+    Field,
+    FilesFormat,
+    FilesSource,
+    LogSource,
+    LongType,
+    Source,
+    SourceNode,
+    SqliteSink,
+    StringType,
+    TimestampType,
+)
+from windrow.sources import open_source
+from windrow.sources.files import OrderedFiles, rows
+from windrow.sources.files.listing import START, FileSequence, Position
+
+CSV = CsvFormat(("user_id", "event_time", "amount", "_log_time"), ";")
+HEADER = ";".join(CSV.columns)
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = "".join(f"{line}\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def read(source: FilesSource) -> list[tuple[int, str]]:
+    found = records(open_source(source).read_all()).get(0, [])
+    return [(offset, (value or b"").decode()) for offset, value in found]
+
+
+def test_files_are_read_in_the_order_of_their_names_folder_by_folder(tmp_path: Path) -> None:
+    names = ["b/1.jsonl", "a.jsonl", "a-b/1.jsonl", "a/10.jsonl", "a/9.jsonl", "a/c/d.jsonl.gz"]
+    for name in [*names, "b/.hidden.jsonl", ".hidden/1.jsonl", "a/x.json"]:
+        write(tmp_path / name, name)
+    (tmp_path / "b" / "folder.jsonl").mkdir()
+    expected = ["a/10.jsonl", "a/9.jsonl", "a/c/d.jsonl.gz", "a-b/1.jsonl", "a.jsonl", "b/1.jsonl"]
+    source = FilesSource((str(tmp_path / "**/*.jsonl*"),))
+    assert read(source) == list(enumerate(expected))
+    assert source.label == tmp_path.name
+    one = FilesSource((str(tmp_path / "a.jsonl"), str(tmp_path / "nothing*")))
+    assert open_source(one).ends() == {0: (0, 1), 1: (0, 0)}
+    with pytest.raises(InputError, match=r"there is no file .*/b\.jsonl; correct the path"):
+        open_source(FilesSource((str(tmp_path / "b.jsonl"),))).partitions()
+
+
+LINES = st.lists(st.text("ab{\u00e4 ", max_size=40), max_size=9)
+NEWLINES = st.sampled_from(["\n", "\r\n"])
+
+
+@given(
+    st.lists(st.tuples(LINES, NEWLINES, st.booleans(), st.booleans(), st.booleans()), max_size=4),
+    st.sampled_from([None, CSV]),
+    st.lists(st.integers(1, 12), min_size=12, max_size=12),
+)
+@examples(40)
+def test_a_record_has_its_offset_however_it_is_read(
+    contents: list[tuple[list[str], str, bool, bool, bool]], header: CsvFormat | None, steps: list[int]
+) -> None:
+    expected: list[bytes] = []
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(rows, "BLOCK", 16)
+        for number, (lines, newline, has_end, has_mark, is_packed) in enumerate(contents):
+            every = lines if header is None else [HEADER, *lines]
+            text = newline.join(every) + (newline if every and (has_end or not every[-1]) else "")
+            content = (b"\xef\xbb\xbf" if has_mark else b"") + text.encode()
+            path = Path(folder, f"{number}.csv.gz" if is_packed else f"{number}.csv")
+            path.write_bytes(gzip.compress(content) if is_packed else content)
+            expected += [line.encode() for line in lines]
+        files = FileSequence(f"{folder}/*.csv*", header)
+        there = files.files()
+        assert files.end(there) == len(expected)
+        at, found = START, []
+        for step in steps:
+            end = files.advance(there, at, step)
+            assert end.line == min(len(expected), at.line + step)
+            for start in (at, files.after(there, at.line), replace(at, byte=0)):
+                spans = files.spans(there, start, end.line)
+                part = records(batch for span in spans for batch in span.read(0)).get(0, [])
+                assert part == list(enumerate(expected))[at.line : end.line]
+            found += part
+            assert files.bytes_left(there, end) > 0 or end.line == len(expected)
+            at = end
+        assert found == list(enumerate(expected))[: at.line]
+
+
+def test_a_change_of_what_was_read_is_found_and_named(tmp_path: Path) -> None:
+    for name in ("1", "2", "4"):
+        write(tmp_path / f"{name}.jsonl", f"{name}a", f"{name}b")
+
+    def fresh() -> FileSequence:
+        return FileSequence(str(tmp_path / "*.jsonl"), None)
+
+    running = fresh()
+    there = running.files()
+    at = running.after(there, 3)
+    noted = running.noted(there, at)
+    assert (Position.of(noted), noted["line"], noted["file"], noted["row"]) == (at, 3, "2.jsonl", 1)
+
+    def refused(running_says: str, fresh_says: str, beyond: int) -> None:
+        for files, says in ((running, running_says), (fresh(), fresh_says)):
+            with pytest.raises(RecordsLostError, match=rf"up to offset 3, in 2.jsonl, and {says}"):
+                files.verify(files.files(), at, noted["mark"])
+        (loss,) = OrderedFiles(source).find_losses({"0": noted}, None).losses
+        assert (loss.stood, loss.goes_on) == (3, beyond)
+
+    source = FilesSource((running.pattern,))
+    write(tmp_path / "3.jsonl", "3a")
+    write(tmp_path / "4.jsonl", "not read yet")
+    for files in (running, fresh()):
+        files.verify(files.files(), at, noted["mark"])
+    assert OrderedFiles(source).find_losses({"0": noted}, None).losses == ()
+    added = write(tmp_path / "1b.jsonl", "new")
+    unknown = r"one of the files up to there is new, gone or another one now \(the last that was written is "
+    refused(r"1b.jsonl is new: its name must sort after", rf"{unknown}1b.jsonl\)", 4)
+    moved = OrderedFiles(source).find_losses({"0": noted}, None).offset
+    assert OrderedFiles(source).find_losses(moved, None).losses == ()
+    assert moved["0"]["line"] == 4
+    added.unlink()
+    write(tmp_path / "1.jsonl", "1a", "1c")
+    refused("1.jsonl is another file now: files must not change", rf"{unknown}1.jsonl\)", 3)
+    (tmp_path / "1.jsonl").unlink()
+    refused("1.jsonl is gone", unknown, 1)
+    write(tmp_path / "1.jsonl", "1a", "1b")
+    (tmp_path / "2.jsonl").unlink()
+    refused("2.jsonl is gone", "2.jsonl is gone", 2)
+
+
+def test_a_file_that_changes_while_it_is_read_ends_the_run(tmp_path: Path) -> None:
+    file = write(tmp_path / "1.jsonl", "1", "2")
+    files = FileSequence(str(file), None)
+    (span,) = files.spans(files.files(), START)
+    file.write_text("12\n\n3")
+    with pytest.raises(RecordsLostError, match=r"1.jsonl changed while it was read"):
+        list(span.read(0))
+    file.write_text("1234")
+    with pytest.raises(RecordsLostError, match=r"1.jsonl changed while it was read"):
+        list(span.read(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "says"),
+    [
+        ("x.csv", b"user_id;amount\n", InputError, r"x.csv:1: the header has user_id, amount, and the columns of the"),
+        ("x.csv", b"\xff\n", InputError, r"x.csv:1: the header is not CSV: 'utf-8' codec"),
+        ("x.csv.gz", b"user_id", SourceError, r"x.csv.gz is not gzip, or is cut off"),
+        ("x.csv.gz", gzip.compress(b"a" * 99)[:-9], SourceError, r"x.csv.gz is not gzip, or is cut off"),
+        ("x.parquet", b"PAR1", SourceError, r"cannot read .*x.parquet as Parquet"),
+    ],
+)
+def test_a_file_that_is_none_of_its_kind_is_named(
+    name: str, content: bytes, error: type[Exception], says: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(error, match=says):
+        open_source(FilesSource((str(tmp_path / "x*"),), CSV)).ends()
+
+
+def test_rows_of_parquet_are_decoded_without_loss(tmp_path: Path) -> None:
+    time = dt.datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=dt.UTC)
+    number = Decimal("12345678901234567890.12")
+    columns = {
+        "at": pa.array([time] * 5, pa.timestamp("us", "Europe/Berlin")),
+        "naive": pa.array([time.replace(tzinfo=None)] * 5, pa.timestamp("ns")),
+        "n": pa.array([1, 2, 3, 4, 2**63 - 1]),
+        "money": pa.array([number] * 5),
+        "share": pa.array([0.1, float("nan"), 1e300, None, -0.0]),
+        "who": pa.array([{"id": "\u00e4'\"", "tags": [number]}] * 5),
+        "raw'": pa.array([b"ab\xff"] * 5),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "1.parquet", row_group_size=2)
+    pq.write_table(pa.table({name: values[:0] for name, values in columns.items()}), tmp_path / "2.parquet")
+    fields = (
+        Field("at", TimestampType("iso")),
+        Field("naive", TimestampType("iso")),
+        Field("n", LongType()),
+        Field("money", DecimalType(22, 2)),
+        Field("share", DoubleType(), optional=True),
+        Field("id", StringType(), path=("who", "id")),
+        Field("tags", ArrayType(DecimalType(22, 2)), path=("who", "tags")),
+        Field("raw'", StringType()),
+    )
+    source = FilesSource((str(tmp_path / "*.parquet"),))
+    node = SourceNode("x", source, Decode(fields), EventTime("at", Delay(0)))
+    log = open_source(source)
+    for begin in range(6):
+        raw = pa.Table.from_batches(log.read_from(0, begin), RAW)
+        decoded = Decoder(node).decode(raw)
+        assert [row["offset"] for row in raw.to_pylist()] == list(range(begin, 5))
+        dead = decoded.dead.select(["offset", "reason"]).to_pylist()
+        reason = 'wrong type: share: "nan" is not a double: at 1.parquet:2'
+        assert dead == ([{"offset": 1, "reason": reason}] if begin < 2 else [])
+    good = Decoder(node).decode(pa.Table.from_batches(log.read_from(0, 0), RAW)).good.to_pylist()
+    assert [(row["n"], row["share"]) for row in good] == [(1, 0.1), (3, 1e300), (4, None), (2**63 - 1, 0.0)]
+    assert all((row["at"], row["naive"], row["money"], row["tags"]) == (time, time, number, [number]) for row in good)
+    assert {(row["id"], row["raw'"]) for row in good} == {("\u00e4'\"", "YWL/")}
+
+
+def as_json(folder: Path, values: list[dict[str, Any]]) -> None:
+    for number, first in enumerate(range(0, len(values), 100)):
+        part = values[first : first + 100]
+        write(folder / f"{number}.jsonl{'.gz' if number == 1 else ''}", *map(json.dumps, part))
+
+
+def as_csv(folder: Path, values: list[dict[str, Any]]) -> None:
+    write(folder / "1.csv", HEADER, *(";".join(str(one[name]) for name in CSV.columns) for one in values[:200]))
+    write(folder / "2.csv.gz", HEADER, *(";".join(f'"{one[name]}"' for name in CSV.columns) for one in values[200:]))
+
+
+def as_parquet(folder: Path, values: list[dict[str, Any]]) -> None:
+    pq.write_table(pa.Table.from_pylist(values), folder / "1.parquet", row_group_size=64)
+
+
+@pytest.mark.parametrize(("write_files", "format_"), [(as_json, "json"), (as_csv, CSV), (as_parquet, "json")])
+def test_files_have_the_results_of_a_log(
+    write_files: Callable[[Path, list[dict[str, Any]]], None], format_: FilesFormat, tmp_path: Path
+) -> None:
+    log = Files(tmp_path / "log", 1)
+    log.append(events(300, partitions=1, malformed_share=0.0))
+    values = [json.loads(line) for line in (tmp_path / "log" / "partition-0.jsonl").read_text().splitlines()]
+    (tmp_path / "files").mkdir()
+    write_files(tmp_path / "files", values)
+
+    def result(name: str, source: Source, max_records: int) -> list[tuple[Any, ...]]:
+        pipeline = spend(source, SqliteSink(str(tmp_path / f"{name}.db"), "spend"))
+        options = Options(tmp_path / name, "memory", until_end=True, max_records=max_records)
+        assert launch(pipeline, options, lambda _: None, lambda _: None) == "end"
+        with closing(sqlite3.connect(tmp_path / f"{name}.db")) as db:
+            late = db.execute("SELECT partition, offset, event_time FROM spend_late ORDER BY 1, 2, 3").fetchall()
+            return [*db.execute("SELECT * FROM spend ORDER BY 1, 3").fetchall(), *late]
+
+    files = FilesSource((str(tmp_path / "files" / "*"),), format_)
+    # of a large step a batch is decoded at once, of a small one record by record
+    assert result("a", files, 300) == result("b", files, 70) == result("c", LogSource(str(tmp_path / "log")), 70)
+    with pytest.raises(InputError, match="are not windrow's to write"):
+        redrivable(spend(files, SqliteSink("x.db", "spend")))
