@@ -169,6 +169,32 @@ def test_a_dead_letter_says_why(value: bytes | None, reason: str) -> None:
     assert decoded.good.num_rows == 0
 
 
+@pytest.mark.parametrize("copies", [1, SMALL_BATCH], ids=["one by one", "a batch"])
+def test_a_dead_letter_says_what_is_at_a_path(copies: int) -> None:
+    fields = (
+        Field("user_id", StringType(), path=("user", "account", "id")),
+        Field("event_time", TimestampType("millis")),
+        Field("age", LongType(), optional=True, path=("user", "age")),
+    )
+    nested = replace(pipeline(), decode=Decode(fields))
+    users = {
+        '{"account": {"id": "u"}, "age": 7}': ("u", 7),
+        '{"account": {"id": "u"}}': ("u", None),
+        '{"account": {}}': "missing: user_id (user.account.id)",
+        '{"account": null}': "missing: user_id (user.account.id)",
+        '{"account": {"id": null}}': "null: user_id (user.account.id)",
+        '{"account": {"id": 5}}': "wrong type: user.account.id: 5 is not a string",
+        '{"account": {"id": "u"}, "age": "x"}': 'wrong type: user.age: "x" is not a long',
+        '{"account": [{"id": "u"}]}': "wrong type: user.account: an array is not an object",
+        '"u"': 'wrong type: user: "u" is not an object',
+        "null": "missing: user_id (user.account.id)",
+    }
+    decoded = Decoder(nested).decode(raw(*[f'{{"user": {user}, "event_time": 1}}' for user in users] * copies))
+    found: dict[int, object] = {row["offset"]: (row["user_id"], row["age"]) for row in decoded.good.to_pylist()}
+    found |= {row["offset"]: row["reason"] for row in decoded.dead.to_pylist()}
+    assert [found[offset] for offset in sorted(found)] == list(users.values()) * copies
+
+
 JUST = dt.datetime(2026, 1, 1, microsecond=123456, tzinfo=dt.UTC)
 T_FINE = "2026-01-01T00:00:00.0000001"
 LONGEST = "1234567890123456789012345678.0123456789"

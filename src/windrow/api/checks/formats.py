@@ -120,6 +120,12 @@ def _csv(pipeline: View, given: CsvFormat, where: str) -> Iterator[Finding]:
     if len(given.delimiter) != 1 or given.delimiter in '"\r\n\0' or not given.delimiter.isascii():
         yield error(f"{where}.delimiter", f"{given.delimiter!r} must be one ASCII character, such as ';' or a tab")
     columns = given.columns
+    nested = [field for field in pipeline.decode.fields if len(field.path) > 1]
+    for field in nested:
+        message = "leads into an object, and a value of CSV is none; name the column, or leave the path out"
+        yield error(f"decode.{field.name}.path", message)
+    if nested:
+        return
     yield from _lacking(pipeline, lambda path: path[0] in columns, columns, f"{where}.columns", "there is no column")
 
 

@@ -137,7 +137,7 @@ class _Statements:
         schema, _, _ = self.script.parts(create, "CREATE TABLE", "this", "kind", "properties")
         name, at = self._name(schema.this), self.script.start(schema.this)
         options = self._options(create)
-        kind = self._connector(options, create, "log, file or kafka")
+        kind = self._connector(options, create, "log, files, file, postgres_cdc or kafka")
         source, connector, decode = (self.nodes.mapping(at) for _ in range(3))
         self.nodes.put(source, ["source", kind], connector, at)
         self.nodes.put(source, ["decode"], decode, at)
