@@ -26,6 +26,7 @@ from windrow.hosts.lineage import dataset_of_source, dataset_of_table, is_lineag
 from windrow.hosts.reports import StepReport
 from windrow.model import (
     FileSource,
+    FilesSource,
     KafkaSink,
     KafkaSource,
     LogSource,
@@ -253,6 +254,7 @@ def test_a_server_that_does_not_answer_is_one_warning_and_seconds(
         (KafkaSource("a:9093,b:9093", "purchases"), ("kafka://a:9093", "purchases")),
         (KafkaSource("SASL_SSL://a", "purchases"), ("kafka://a:9092", "purchases")),
         (LogSource("/data/spend"), ("file", "/data/spend")),
+        (FilesSource(("/data/spend/**/*.jsonl", "/other/*")), ("file", "/data/spend")),
         (FileSource("/data/rates.csv", ("currency",), "/data/rates"), ("file", "/data/rates.csv")),
         (
             PostgresCdcSource("postgresql://me:secret@db.example/shop", "orders", "/data/orders"),

@@ -118,6 +118,7 @@ def test_a_record_has_its_offset_however_it_is_read(
                 assert part == list(enumerate(expected))[at.line : end.line]
             found += part
             assert files.bytes_left(there, end) > 0 or end.line == len(expected)
+            assert files.about_left(there, end) > 0 or end.line == len(expected)
             at = end
         assert found == list(enumerate(expected))[: at.line]
 

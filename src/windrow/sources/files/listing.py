@@ -152,6 +152,18 @@ class FileSequence:
                 left += file.size * (there - row) // there or (row < there)
         return left
 
+    def about_left(self, files: Sequence[DataFile], at: Position) -> int:
+        """Return about how many records there are behind a position, by the files that are counted; 0 if there is none.
+
+        If none is, the first one is counted.
+        """
+        left = self.bytes_left(files, at)
+        if not left:
+            return 0
+        counted = [file for file in files if file in self._counts] or [next(iter(_rest(files, at)))[0]]
+        size = sum(file.size for file in counted)
+        return max(1, left * self.end(counted) // max(1, size))
+
     def advance(self, files: Sequence[DataFile], at: Position, rows: int | None = None) -> Position:
         """Return the position so many rows further on, or the end."""
         for file, row in _rest(files, at):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -16,6 +17,11 @@ from windrow.sources.stream_reader import CutReader, shared
 
 Part = list[Span]
 Listed = list[list[DataFile]]
+
+_SHORT = 0.01
+"""Seconds in which files are listed whenever Spark looks, which is several times a second."""
+_SHARE = 0.1
+"""The share of the time that listing takes at the most, if it takes longer than that."""
 
 
 class FilesStreamReader(CutReader[Part]):
@@ -36,6 +42,8 @@ class FilesStreamReader(CutReader[Part]):
         self._cuts = cuts or ()
         self._last: Listed | None = None
         self._seen: Listed | None = None
+        self._there: Listed | None = None
+        self._stale = 0.0
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Make the files that are there now the input."""
@@ -57,11 +65,10 @@ class FilesStreamReader(CutReader[Part]):
         if cut is None and there == self._seen:  # nothing came since a look that found nothing
             return start
         self._verify(there, start)
-        offered = (
-            there
-            if self._last is None
-            else [[file for file in files if file in set(last)] for files, last in zip(there, self._last, strict=True)]
-        )
+        offered = there
+        if self._last is not None:
+            last = [set(files) for files in self._last]
+            offered = [[one for one in files if one in known] for files, known in zip(there, last, strict=True)]
         begin = {partition: _positions(start).get(partition, START) for partition in range(len(there))}
         ends = self._ends(offered, begin, cut, max_records)
         moved = {partition: end for partition, end in ends.items() if end.line > begin[partition].line}
@@ -87,10 +94,10 @@ class FilesStreamReader(CutReader[Part]):
         return limited_ends(begin, lambda p, at: self._sequences[p].bytes_left(offered[p], at), advance, max_records)
 
     def waiting(self, start: Offset) -> int:
-        """Return how many records are between a position and the end."""
+        """Return how many records are about between a position and the end, by those of the files that were counted."""
         begin, listed = _positions(start), self._list() if self._last is None else self._last
         return sum(
-            max(0, sequence.end(files) - begin.get(partition, START).line)
+            sequence.about_left(files, begin.get(partition, START))
             for partition, (sequence, files) in enumerate(zip(self._sequences, listed, strict=True))
         )
 
@@ -109,10 +116,16 @@ class FilesStreamReader(CutReader[Part]):
         return chain.from_iterable(span.read(number) for number, spans in sorted(parts.items()) for span in spans)
 
     def _list(self) -> Listed:
-        try:
-            return [sequence.files() for sequence in self._sequences]
-        except InputError as exc:  # they were there when the query began
-            raise SourceError(exc.message) from exc
+        """Return the files that there are, as of now or, where there are so many that this takes long, a moment ago."""
+        began = time.monotonic()
+        if self._there is None or began >= self._stale:
+            try:
+                self._there = [sequence.files() for sequence in self._sequences]
+            except InputError as exc:  # they were there when the query began
+                raise SourceError(exc.message) from exc
+            took = time.monotonic() - began
+            self._stale = began + (took / _SHARE if took > _SHORT else 0)
+        return self._there
 
     def _verify(self, there: Listed, at: Offset) -> None:
         for partition, position in _positions(at).items():
