@@ -150,14 +150,14 @@ def test_a_change_of_what_was_read_is_found_and_named(tmp_path: Path) -> None:
         files.verify(files.files(), at, noted["mark"])
     assert OrderedFiles(source).find_losses({"0": noted}, None).losses == ()
     added = write(tmp_path / "1b.jsonl", "new")
-    unknown = r"one of the files up to there is new, gone or another one now \(the last that was written is "
-    refused(r"1b.jsonl is new: its name must sort after", rf"{unknown}1b.jsonl\)", 4)
+    unknown = r"a file up to there was added, changed or removed \(last written: "
+    refused(r"1b.jsonl was added; new files must sort after", rf"{unknown}1b.jsonl\)", 4)
     moved = OrderedFiles(source).find_losses({"0": noted}, None).offset
     assert OrderedFiles(source).find_losses(moved, None).losses == ()
     assert moved["0"]["line"] == 4
     added.unlink()
     write(tmp_path / "1.jsonl", "1a", "1c")
-    refused("1.jsonl is another file now: files must not change", rf"{unknown}1.jsonl\)", 3)
+    refused("1.jsonl was changed; files must stay as they are", rf"{unknown}1.jsonl\)", 3)
     (tmp_path / "1.jsonl").unlink()
     refused("1.jsonl is gone", unknown, 1)
     write(tmp_path / "1.jsonl", "1a", "1b")

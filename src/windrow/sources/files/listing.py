@@ -231,14 +231,14 @@ class FileSequence:
             return f"{at.file} is gone"
         for name, before in known.items():
             if marks.get(name) != before:
-                return f"{name} is gone" if name not in marks else f"{name} is another file now: files must not change"
+                return f"{name} is gone" if name not in marks else f"{name} was changed; files must stay as they are"
         new = [file for file in files if file.name in marks and file.name not in known]
         last = max(new, key=lambda file: file.stamp[1]).name if new else at.file
         if known:
-            return f"{last} is new: its name must sort after those of the files that were read"
+            return f"{last} was added; new files must sort after those that were read"
         return (
-            f"one of the files up to there is new, gone or another one now (the last that was written is {last}): "
-            "files must not change, and the names of new ones must sort after those of the files that were read"
+            f"a file up to there was added, changed or removed (last written: {last}); files must stay as they are, "
+            "and new ones must sort after those that were read"
         )
 
     def beyond(self, files: Sequence[DataFile], at: Position) -> Position:
