@@ -284,7 +284,13 @@ TABLES = st.builds(
     PostgresCdcSource,
     url=st.just("postgresql://me@localhost/shop"),
     table=PATHS,
-    log=PATHS,
+    into=st.builds(LogSource, PATHS)
+    | st.builds(
+        KafkaSource,
+        st.just("localhost:9092"),
+        PLAIN,
+        options=st.sampled_from([(), (("security.protocol", "SSL"),)]),
+    ),
     key=st.lists(PLAIN, max_size=2, unique=True).map(tuple),
     slot=st.none() | st.just("orders_1"),
     publication=st.none() | PLAIN,

@@ -257,7 +257,7 @@ def test_a_server_that_does_not_answer_is_one_warning_and_seconds(
         (FilesSource(("/data/spend/**/*.jsonl", "/other/*")), ("file", "/data/spend")),
         (FileSource("/data/rates.csv", ("currency",), "/data/rates"), ("file", "/data/rates.csv")),
         (
-            PostgresCdcSource("postgresql://me:secret@db.example/shop", "orders", "/data/orders"),
+            PostgresCdcSource("postgresql://me:secret@db.example/shop", "orders", LogSource("/data/orders")),
             ("postgres://db.example:5432", "shop.public.orders"),
         ),
     ],

@@ -30,9 +30,9 @@ from windrow.errors import SinkError, SinkUnavailableError
 from windrow.hosts.launch import Options, launch
 from windrow.model import KafkaSink, KafkaSource, Pipeline
 from windrow.sinks.base import Follows, Run
-from windrow.sinks.kafka.producer import TransactionalProducer
 from windrow.sinks.kafka.sink import KafkaTopics
 from windrow.sources.kafka import KafkaTopic
+from windrow.sources.kafka.producer import TransactionalProducer
 from windrow.testing.servers.kafka import Kafka
 
 

@@ -291,7 +291,7 @@ NOT_THERE: list[tuple[Source, type[WindrowError]]] = [
     (LogSource("/nowhere/at/all"), InputError),
     (FilesSource(("/nowhere/at/all/*.jsonl",)), InputError),
     (FileSource("rates.csv", ("currency",), "/nowhere/at/all"), InputError),
-    (PostgresCdcSource("postgresql://nobody@127.0.0.1:1/shop", "orders", "/nowhere/at/all"), InputError),
+    (PostgresCdcSource("postgresql://nobody@127.0.0.1:1/shop", "orders", LogSource("/nowhere/at/all")), InputError),
     (KafkaSource("127.0.0.1:1", "spend"), SourceError),
 ]
 

@@ -622,12 +622,10 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
 def _decoded(node: SourceNode) -> Source:
     """Return the source of records that are decoded already."""
     match node.source:
-        case PostgresCdcSource(log=log):
-            return LogSource(log)
         case FileSource():
             return node.source
-        case LogSource() | FilesSource() | KafkaSource():
-            return replace(node.source, format="json")
+        case LogSource() | FilesSource() | KafkaSource() | PostgresCdcSource():
+            return replace(node.source.records, format="json")
         case _:
             assert_never(node.source)
 

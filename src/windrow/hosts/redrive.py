@@ -132,7 +132,7 @@ def redrivable(pipeline: Runnable) -> Redrivable:
                     if isinstance(pipeline.source, FileSource)
                     else (pipeline.source.table, "change the row in the database, which is a new change")
                 )
-                msg = f"the log {pipeline.source.log} is written by the run that follows {of}: {how}"
+                msg = f"the log {pipeline.source.label} is written by the run that follows {of}: {how}"
                 raise InputError(msg)
             return pipeline
 

@@ -260,7 +260,7 @@ def _of_step(report: StepReport, graph: Graph) -> dict[str, Any]:
 
 def _of_sources(graph: Graph, report: StepReport) -> dict[str, Any]:
     """Return the attributes of reading; the conventions for messaging have one topic, so several have none."""
-    sources = [node.source for node in graph.sources]
+    sources = [node.source.records for node in graph.sources]
     found: dict[str, Any] = {"messaging.batch.message_count": report.events}
     match sources:
         case [KafkaSource(topic=topic)]:

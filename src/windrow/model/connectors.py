@@ -40,6 +40,11 @@ class LogSource:
         """The name of the source in the late output, the dead letters and the clock journal."""
         return PurePath(self.path).name
 
+    @property
+    def records(self) -> LogSource:
+        """The log that is read: this one."""
+        return self
+
 
 @dataclass(frozen=True)
 class KafkaSource:
@@ -66,6 +71,11 @@ class KafkaSource:
     def label(self) -> str:
         """The name of the source in the late output, the dead letters and the clock journal."""
         return self.topic
+
+    @property
+    def records(self) -> KafkaSource:
+        """The log that is read: this one."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,11 @@ class FilesSource:
         """The folder that has all files of the first partition."""
         return split_pattern(self.path[0])[0] if self.path else ""
 
+    @property
+    def records(self) -> FilesSource:
+        """The log that is read: these files."""
+        return self
+
 
 def split_pattern(path: str) -> tuple[str, str]:
     """Return the folder that all files of a glob pattern are in, and the pattern within it; of a file, its name."""
@@ -106,24 +121,8 @@ def split_pattern(path: str) -> tuple[str, str]:
     return str(PurePath(*parts[:fixed])), "/".join(parts[fixed:])
 
 
-class _Followed:
-    """What a run appends to the embedded log in the folder `log`, and reads there."""
-
-    log: str
-
-    @property
-    def folder(self) -> str:
-        """The folder of the embedded log with the changes."""
-        return self.log
-
-    @property
-    def label(self) -> str:
-        """The name of the source in the late output, the dead letters and the clock journal."""
-        return PurePath(self.log).name
-
-
 @dataclass(frozen=True)
-class FileSource(_Followed):
+class FileSource:
     """A table in a file, whose changes by `key` are appended to the embedded log in the folder `log`, and read there.
 
     The file is CSV or JSON lines, by the ending of its name.
@@ -140,10 +139,25 @@ class FileSource(_Followed):
         """The file."""
         return self.path
 
+    @property
+    def folder(self) -> str:
+        """The folder of the embedded log with the changes."""
+        return self.log
+
+    @property
+    def label(self) -> str:
+        """The name of the source in the late output, the dead letters and the clock journal."""
+        return self.records.label
+
+    @property
+    def records(self) -> LogSource:
+        """The log that is read: the embedded log."""
+        return LogSource(self.log, self.format)
+
 
 @dataclass(frozen=True)
-class PostgresCdcSource(_Followed):
-    """A table of a PostgreSQL database, whose changes are appended to the embedded log in the folder `log`.
+class PostgresCdcSource:
+    """A table of a PostgreSQL database, whose changes are appended to the embedded log or the topic `into`.
 
     `table` may name its schema. An update that changes one of the columns `key` (empty: the primary key) is a deletion
     and an insertion. `slot` is the replication slot and `publication` the publication that has the table; windrow
@@ -152,7 +166,7 @@ class PostgresCdcSource(_Followed):
 
     url: str
     table: str
-    log: str
+    into: LogSource | KafkaSource
     key: tuple[str, ...] = ()
     slot: str | None = None
     publication: str | None = None
@@ -164,11 +178,26 @@ class PostgresCdcSource(_Followed):
         """The table, and the URL of its database."""
         return f"{self.table} at {self.url}"
 
+    @property
+    def folder(self) -> str | None:
+        """The folder of the embedded log with the changes; None if they are in a topic."""
+        return self.into.folder
+
+    @property
+    def label(self) -> str:
+        """The name of the source in the late output, the dead letters and the clock journal."""
+        return self.into.label
+
+    @property
+    def records(self) -> LogSource | KafkaSource:
+        """The log that is read: the embedded log or the topic with the changes."""
+        return replace(self.into, format=self.format)
+
 
 FollowedSource = FileSource | PostgresCdcSource
-"""A source whose changes a run appends to the embedded log in the folder `log`, which is all that is read of it."""
+"""A source whose changes a run appends to a log, its `records`, which is all that is read of it."""
 Source = LogSource | FilesSource | KafkaSource | FollowedSource
-"""A kind has the name of its `section` in YAML, and a `place` where people find it."""
+"""A kind has the name of its `section` in YAML, a `place` where people find it, and a log with its `records`."""
 OWN_GROUPS = "windrow-"
 """What the names of consumer groups begin with that windrow itself uses, and reads from."""
 LOG_TIME, DELETED = "_log_time", "_deleted"

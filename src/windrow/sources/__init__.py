@@ -1,4 +1,4 @@
-"""Connectors that read: the embedded log, also that of a table in a file or a database, files, and Kafka."""
+"""Connectors that read: the embedded log, files, and Kafka, also of a file or of a table of a database."""
 
 from __future__ import annotations
 
@@ -35,25 +35,21 @@ __all__ = [
 
 def open_source(source: SourceModel) -> Source:
     """Return the connector of a pipeline's source; nothing is read or reached before its methods are called."""
-    match source:
-        case LogSource():
+    match source.records:
+        case LogSource() as log:
             from windrow.sources.log import EmbeddedLog  # noqa: PLC0415 - Arrow only when a source is opened
 
-            return EmbeddedLog(source)
-        case FilesSource():
+            return EmbeddedLog(log)
+        case FilesSource() as files:
             from windrow.sources.files import OrderedFiles  # noqa: PLC0415 - as above
 
-            return OrderedFiles(source)
-        case FileSource(log=log):
-            return open_source(LogSource(log))
-        case PostgresCdcSource(log=log):
-            return open_source(LogSource(log, source.format))
-        case KafkaSource():
+            return OrderedFiles(files)
+        case KafkaSource() as topic:
             from windrow.sources.kafka import KafkaTopic  # noqa: PLC0415 - the same
 
-            return KafkaTopic(source)
-        case _:
-            assert_never(source)
+            return KafkaTopic(topic)
+        case unknown:
+            assert_never(unknown)
 
 
 def open_appender(source: SourceModel, identity: str, prefix: bytes) -> Appender:
@@ -69,8 +65,8 @@ def open_appender(source: SourceModel, identity: str, prefix: bytes) -> Appender
         case FileSource(log=log):
             msg = f"the log {log} is written by the run that follows {source.path}: change the file"
             raise InputError(msg)
-        case PostgresCdcSource(log=log):
-            msg = f"the log {log} is written by the run that follows {source.table}: change the row in the database"
+        case PostgresCdcSource(table=table):
+            msg = f"{source.label} is written by the run that follows {table}: change the row in the database"
             raise InputError(msg)
         case KafkaSource():
             from windrow.sources.kafka.append import KafkaAppender  # noqa: PLC0415 - the same
@@ -140,14 +136,14 @@ def partition_finders(pipeline: Runnable) -> list[tuple[str, Callable[[], list[i
     """
     found: list[tuple[str, Callable[[], list[int]]]] = []
     for node in as_graph(pipeline).sources:
-        match node.source:
-            case LogSource() | FilesSource() | FileSource() | PostgresCdcSource():
-                log = open_source(node.source)
+        match node.source.records:
+            case LogSource() | FilesSource() as source:
+                log = open_source(source)
                 found.append((log.name, log.partitions))
-            case KafkaSource():
+            case KafkaSource() as source:
                 from windrow.sources.kafka import partition_finder  # noqa: PLC0415 - as above
 
-                found.append((node.source.topic, partition_finder(node.source)))
-            case _:
-                assert_never(node.source)
+                found.append((source.topic, partition_finder(source)))
+            case unknown:
+                assert_never(unknown)
     return found

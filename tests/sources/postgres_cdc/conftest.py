@@ -1,33 +1,45 @@
-"""A table that is changed at random, and the log into which it is followed."""
+"""A table that is changed at random, and the log or topic into which it is followed."""
 
 from __future__ import annotations
 
 import json
+import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from windrow.model import PostgresCdcSource
+from windrow.model import KafkaSource, LogSource, PostgresCdcSource
+from windrow.sources.kafka import KafkaTopic
 from windrow.sources.postgres_cdc import FollowedTable
 from windrow.sources.postgres_cdc.records import ChangePlace
+from windrow.testing.servers.kafka import Kafka
 
 Change = tuple[str, int, int | None]
 """`op`, the id of the row, and its amount after that; None for one that is deleted."""
 
 
-class Shop:
+class Shop(ABC):
     """The table `orders` with an id and an amount, and what was done to it since it was first followed."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, into: LogSource | KafkaSource) -> None:
         self.url = url
-        self.log = folder / "log"
         self.sql = psycopg.connect(url, autocommit=True)
         self.sql.execute("CREATE TABLE orders (id int PRIMARY KEY, amount bigint, note text)")
-        self.source = PostgresCdcSource(url, "orders", str(self.log))
+        self.source = PostgresCdcSource(url, "orders", into)
         self.done: list[Change] = []
+
+    @abstractmethod
+    def records(self) -> list[dict[str, Any]]:
+        """Return what the log or topic has, in the order of the commits."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove the log or topic."""
 
     def follow(self) -> FollowedTable:
         return FollowedTable(self.source)
@@ -58,17 +70,12 @@ class Shop:
                         noted += [] if moved is None else [("d", id_, None), ("c", *moved)]
         self.done += noted
 
-    def records(self) -> list[dict[str, Any]]:
-        file = self.log / "partition-0.jsonl"
-        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
-        return [json.loads(line) for line in lines if line.endswith(b"\n")]
-
     def changes(self) -> list[Change]:
         """Return what the log has after the snapshot; see that the places of changes only grow."""
         found: list[Change] = []
         last = ChangePlace()
         for record in self.records():
-            place = ChangePlace.of_line(json.dumps(record).encode())
+            place = ChangePlace.of_record(json.dumps(record).encode())
             if place is None:
                 assert not found
                 continue
@@ -100,12 +107,81 @@ class Shop:
             self.sql.execute(f"DROP PUBLICATION {name}".encode())
         self.sql.execute("DELETE FROM orders")
         self.done = []
+        self.clear()
+
+
+class LogShop(Shop):
+    """One that is followed into an embedded log."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.log = folder / "log"
+        super().__init__(url, LogSource(str(self.log)))
+
+    def records(self) -> list[dict[str, Any]]:
+        file = self.log / "partition-0.jsonl"
+        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        return [json.loads(line) for line in lines if line.endswith(b"\n")]
+
+    def clear(self) -> None:
         for path in sorted(self.log.glob("*")) + sorted(self.log.glob(".*")):
             path.unlink()
 
 
+class TopicShop(Shop):
+    """One that is followed into a Kafka topic of three partitions."""
+
+    def __init__(self, url: str, kafka: Kafka) -> None:
+        self.kafka = kafka
+        super().__init__(url, self._new_topic())
+
+    @property
+    def topic(self) -> KafkaSource:
+        assert isinstance(self.source.into, KafkaSource)
+        return self.source.into
+
+    def partitions(self) -> list[list[tuple[str | None, dict[str, Any]]]]:
+        """Return keys and values of each partition."""
+        topic = KafkaTopic(self.topic)
+        return [
+            [
+                (None if row["key"] is None else row["key"].decode(), json.loads(row["value"]))
+                for batch in topic.read_from(partition, 0)
+                for row in batch.to_pylist()
+            ]
+            for partition in topic.partitions()
+        ]
+
+    def records(self) -> list[dict[str, Any]]:
+        found: list[tuple[ChangePlace, dict[str, Any]]] = []
+        partition_of: dict[str | None, int] = {}
+        for number, rows in enumerate(self.partitions()):
+            places = [ChangePlace.of_record(json.dumps(value).encode()) or ChangePlace() for _, value in rows]
+            assert places == sorted(places)
+            assert all(partition_of.setdefault(key, number) == number for key, _ in rows)
+            for key, value in rows:
+                row = value["after"] or value["before"]
+                assert key == ("{}" if row is None else json.dumps({"id": row["id"]}))
+            found += zip(places, [value for _, value in rows], strict=True)
+        return [value for _, value in sorted(found, key=lambda one: one[0])]
+
+    def clear(self) -> None:
+        self.source = replace(self.source, into=self._new_topic())
+
+    def _new_topic(self) -> KafkaSource:
+        name = f"orders-{uuid.uuid4().hex[:12]}"
+        self.kafka.create_topic(name, 3)
+        return KafkaSource(self.kafka.servers, name)
+
+
 @pytest.fixture
-def shop(database: str, tmp_path: Path) -> Iterator[Shop]:
-    made = Shop(database, tmp_path)
+def shop(database: str, tmp_path: Path) -> Iterator[LogShop]:
+    made = LogShop(database, tmp_path)
+    yield made
+    made.sql.close()
+
+
+@pytest.fixture
+def topic_shop(database: str, kafka: Kafka) -> Iterator[TopicShop]:
+    made = TopicShop(database, kafka)
     yield made
     made.sql.close()

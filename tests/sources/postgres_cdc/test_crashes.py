@@ -23,7 +23,8 @@ from tests.sources.postgres_cdc.conftest import Change, Shop
 from tests.waiting import join
 
 from windrow.sources.postgres_cdc import server, stream
-from windrow.sources.postgres_cdc.stream import ChangeStream, FollowState
+from windrow.sources.postgres_cdc.into_log import LogStore
+from windrow.sources.postgres_cdc.stream import ChangeStream
 
 
 class Killed(BaseException):
@@ -34,7 +35,7 @@ POINTS: list[tuple[Any, str]] = [
     (os, "pwrite"),
     (os, "fsync"),
     (Path, "rename"),
-    (FollowState, "write"),
+    (LogStore, "note"),
     (ChangeStream, "_send_status"),
     (server, "drop_slot"),
     (server, "make_publication"),
@@ -139,7 +140,7 @@ def test_what_a_power_cut_takes_is_written_again_to_the_byte(shop: Shop, monkeyp
     noted = file.stat().st_size
     shop.change([("u", 1, 11), ("c", 2, 20)])
     shop.change([("d", 1, None)])
-    not_noted: list[tuple[Any, str]] = [(FollowState, "write")]
+    not_noted: list[tuple[Any, str]] = [(LogStore, "note")]
     with killed_at(0, is_after=False, points=not_noted), pytest.raises(Killed):
         shop.follow().update()
     written = file.read_bytes()
@@ -189,9 +190,9 @@ def test_a_snapshot_among_writers_is_consistent_with_the_stream(shop: Shop) -> N
 
 CHILD = """
 import sys, threading
-from windrow.model import PostgresCdcSource
+from windrow.model import LogSource, PostgresCdcSource
 from windrow.sources.postgres_cdc import FollowedTable
-FollowedTable(PostgresCdcSource(*sys.argv[1:4])).follow(threading.Event(), print)
+FollowedTable(PostgresCdcSource(*sys.argv[1:3], LogSource(sys.argv[3]))).follow(threading.Event(), print)
 """
 
 

@@ -202,10 +202,10 @@ def test_the_log_of_something_else_is_refused(shop: Shop, tmp_path: Path) -> Non
     shop.sql.execute("CREATE TABLE others (id int PRIMARY KEY)")
     refused(shop, "is of the table public.orders", InputError, table="others")
     [[slot]] = shop.sql.execute("SELECT slot_name FROM pg_replication_slots").fetchall()
-    refused(shop, "is there already", InputError, table="orders", slot=slot, log=str(tmp_path / "other"))
+    refused(shop, "is there already", InputError, table="orders", slot=slot, into=LogSource(str(tmp_path / "other")))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "partition-0.jsonl").write_text("{}\n")
-    refused(shop, "is not of a table", InputError, slot=None, log=str(tmp_path / "mine"))
+    refused(shop, "is not of a table", InputError, slot=None, into=LogSource(str(tmp_path / "mine")))
 
 
 def test_two_runs_do_not_follow_into_one_log(shop: Shop) -> None:
@@ -280,7 +280,7 @@ def test_privileges_that_are_missing_are_named(shop: Shop, postgres: Postgres) -
         shop.sql.execute(f"ALTER ROLE {role} REPLICATION".encode())
         refused(shop, "SELECT on the table")
         shop.sql.execute(f"GRANT SELECT ON orders TO {role}; CREATE PUBLICATION mine FOR TABLE orders".encode())
-        shop.source = replace(shop.source, publication="mine", log=str(shop.log / "other"))
+        shop.source = replace(shop.source, publication="mine", into=LogSource(str(shop.log / "other")))
         shop.follow().update()
     finally:
         shop.sql.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
@@ -292,7 +292,7 @@ def test_a_server_without_logical_wal_is_refused(tmp_path: Path) -> None:
     try:
         replica.start()
         with pytest.raises(SourceError, match="has wal_level replica: set wal_level = logical"):
-            FollowedTable(PostgresCdcSource(replica.url, "orders", str(tmp_path / "log"))).update()
+            FollowedTable(PostgresCdcSource(replica.url, "orders", LogSource(str(tmp_path / "log")))).update()
     finally:
         replica.remove()
 

@@ -50,7 +50,7 @@ def _never_raised(pipeline: Runnable) -> Iterator[Finding]:
         for name in asked:
             if name in COUNTING_ALERTS:
                 yield warning(f"alerts.{name}", "is never raised, as a realtime run knows its offsets alone")
-    has_times = any(isinstance(one.source, KafkaSource) for one in as_graph(pipeline).sources)
+    has_times = any(isinstance(one.source.records, KafkaSource) for one in as_graph(pipeline).sources)
     if "latency" in asked and not (has_times or is_realtime):
         message = "is known of records with a log timestamp of Kafka's alone; for other logs it is never raised"
         yield warning("alerts.latency", message)

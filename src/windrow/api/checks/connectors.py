@@ -64,6 +64,13 @@ _WRITER_OPTIONS = {
     "key.serializer": "leave it out: keys are bytes",
     "value.serializer": "leave it out: `format` says what values are",
 }
+_CDC_OPTIONS = {
+    **dict.fromkeys(
+        [name for name in (*_OWN_OPTIONS, *_WRITER_OPTIONS) if name != "transaction.timeout.ms"],
+        "leave it out: that each change is there once depends on it",
+    ),
+    "bootstrap.servers": "write it as `servers`",
+}
 
 
 def source_address(pipeline: View) -> Iterator[Finding]:
@@ -180,8 +187,16 @@ def _followed_table(source: PostgresCdcSource) -> Iterator[Finding]:
         yield error(f"{where}.url", "must be a URL such as postgresql://user@host:5432/database")
     if not source.table.strip():
         yield error(f"{where}.table", "is empty; name the table, with its schema if that is not in the search_path")
-    if not source.log:
-        yield error(f"{where}.log", "is empty; name the folder in which the changes of the table are kept")
+    match source.into:
+        case LogSource(path=path):
+            if not path:
+                yield error(f"{where}.log", "is empty; name the folder in which the changes of the table are kept")
+        case KafkaSource(servers=servers, topic=topic, options=options):
+            yield from _brokers(where, servers)
+            yield from _topic(where, topic, _LONGEST_TOPIC - len(".position"))
+            yield from _options(where, options, _CDC_OPTIONS)
+        case _:
+            assert_never(source.into)
     if len(set(source.key)) < len(source.key):
         yield error(f"{where}.key", "has a column twice; keep one of them")
     if source.slot is not None and (not _SLOT_NAME.fullmatch(source.slot) or len(source.slot) > _LONGEST_NAME):

@@ -8,6 +8,7 @@ from typing import Literal
 
 from windrow.api.fluent.streams import Stream
 from windrow.api.fluent.windows import Duration, duration_micros
+from windrow.errors import PipelineError
 from windrow.model import (
     DeltaSink,
     FilesFormat,
@@ -65,24 +66,39 @@ def postgres_cdc(
     url: str,
     *,
     table: str,
-    log: str | PathLike[str],
+    log: str | PathLike[str] | None = None,
+    servers: str | None = None,
+    topic: str | None = None,
+    options: Mapping[str, str] | None = None,
     key: str | Sequence[str] = (),
     slot: str | None = None,
     publication: str | None = None,
 ) -> Stream:
-    """Read a table of a PostgreSQL database and its changes by logical replication, which are kept in an embedded log.
+    """Read a table of a PostgreSQL database and its changes by logical replication.
 
-    Records are changes of rows in Debezium's envelope.
+    They are kept in the embedded log `log`, or in the Kafka topic `topic`. Records are changes of rows in Debezium's
+    envelope. Raise PipelineError unless one of the two is given.
 
     Args:
         url: the address of the database; what it leaves out comes from libpq's environment (PGPASSWORD ...).
         table: the table, as SQL names it.
         log: the folder of the log.
+        servers: the brokers of the topic.
+        topic: the topic, which is created if it does not exist.
+        options: what librdkafka is given to read and write the topic (``{"security.protocol": "SSL"}``).
         key: the columns that identify a row; left out, the primary key.
         slot: the name of the replication slot, which is created; left out, one that begins with ``windrow_``.
         publication: a publication that has the table; left out, one is created.
     """
-    return Stream(PostgresCdcSource(url, table, fspath(log), _key_names(key), slot, publication))
+    into: LogSource | KafkaSource
+    if log is not None and servers is None and topic is None and not options:
+        into = LogSource(fspath(log))
+    elif log is None and servers is not None and topic is not None:
+        into = KafkaSource(servers, topic, options=tuple((options or {}).items()))
+    else:
+        msg = "source.postgres_cdc: give either `log`, or `servers` and `topic`"
+        raise PipelineError(msg)
+    return Stream(PostgresCdcSource(url, table, into, _key_names(key), slot, publication))
 
 
 def kafka(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, assert_never
 
 from windrow.api.sections.formats import FILES_FORMAT, FORMAT, OPTIONS, TEXT_FORMAT, mask_options
 from windrow.api.spec import DURATION, FLAG, NAMES, TEXT, Key, Kind, OneOf, Section, choice
@@ -65,9 +67,64 @@ _FILE = Section(
         Key("log", TEXT, "the folder of the log; created if it does not exist.", required=True),
     ),
 )
-_POSTGRES_CDC = Section(
+_OPTIONS = Key(
+    "options",
+    OPTIONS,
+    "options for librdkafka, which reads the topic, under the names of Kafka's Java clients, such as "
+    "`security.protocol: SSL`, or under librdkafka's own names. `bootstrap.servers` (use `servers`), "
+    "`auto.offset.reset` (use `start`), `group.id`, `enable.auto.commit`, `isolation.level`, the deserializers "
+    "and `interceptor.classes` are errors, because windrow sets them. A value may refer to an environment "
+    "variable, `${NAME}`, or to a file, `${file:PATH}` ([security](../guides/security.md)).",
+    default=(),
+    mask=mask_options,
+)
+
+
+def _postgres_cdc(
+    *,
+    log: str | None,
+    servers: str | None,
+    topic: str | None,
+    options: tuple[tuple[str, str], ...],
+    **others: Any,  # noqa: ANN401 - the other fields of the model
+) -> PostgresCdcSource:
+    into = LogSource(log) if log is not None else KafkaSource(servers or "", topic or "", options=options)
+    return PostgresCdcSource(into=into, **others)
+
+
+def _postgres_cdc_parts(source: PostgresCdcSource) -> dict[str, Any]:
+    others = {name: getattr(source, name) for name in ("url", "table", "key", "slot", "publication")}
+    match source.into:
+        case LogSource(path=path):
+            return {**others, "log": path, "servers": None, "topic": None, "options": ()}
+        case KafkaSource(servers=servers, topic=topic, options=options):
+            return {**others, "log": None, "servers": servers, "topic": topic, "options": options}
+        case _:
+            assert_never(source.into)
+
+
+def _postgres_cdc_conflict(given: Mapping[str, Any]) -> str | None:
+    of_topic = [name for name in ("servers", "topic", "options") if name in given]
+    if "log" in given and of_topic:
+        return f"has `log` and `{of_topic[0]}`: its changes are kept either in a log or in a topic"
+    if "log" in given or {"servers", "topic"} <= given.keys():
+        return None
+    return "needs `log`, the folder in which its changes are kept, or `servers` and `topic`"
+
+
+class _PostgresCdcSection(Section[PostgresCdcSource]):
+    """The section of a followed table, whose log or topic is one field of the model."""
+
+    def mask(self, value: PostgresCdcSource) -> PostgresCdcSource:
+        into = value.into
+        if isinstance(into, KafkaSource):
+            into = replace(into, options=mask_options(into.options))
+        return replace(value, url=mask_url(value.url), into=into)
+
+
+_POSTGRES_CDC = _PostgresCdcSection(
     "wr.postgres_cdc",
-    PostgresCdcSource,
+    _postgres_cdc,
     (
         Key(
             "url",
@@ -80,7 +137,26 @@ _POSTGRES_CDC = Section(
             mask=mask_url,
         ),
         Key("table", TEXT, 'the table, as SQL names it: `orders`, `shop.orders`, `"Orders"`.', required=True),
-        Key("log", TEXT, "the folder of the log; created if it does not exist.", required=True),
+        Key(
+            "log",
+            TEXT,
+            "the folder of the embedded log that keeps the changes; created if it does not exist.",
+            note="or `servers` and `topic`",
+        ),
+        Key(
+            "servers",
+            TEXT,
+            "the brokers of a topic that keeps the changes instead: `HOST:PORT`, or several separated by commas.",
+            note="or `log`",
+        ),
+        Key(
+            "topic",
+            TEXT,
+            "the topic; created if it does not exist, with as many partitions as the broker has by default, and kept "
+            "for ever. Beside it is `TOPIC.position`.",
+            note="or `log`",
+        ),
+        replace(_OPTIONS, doc="options for librdkafka, which reads and writes the topic, as for `kafka`."),
         Key(
             "key",
             NAMES,
@@ -101,17 +177,8 @@ _POSTGRES_CDC = Section(
             "to own the table.",
         ),
     ),
-)
-_OPTIONS = Key(
-    "options",
-    OPTIONS,
-    "options for librdkafka, which reads the topic, under the names of Kafka's Java clients, such as "
-    "`security.protocol: SSL`, or under librdkafka's own names. `bootstrap.servers` (use `servers`), "
-    "`auto.offset.reset` (use `start`), `group.id`, `enable.auto.commit`, `isolation.level`, the deserializers "
-    "and `interceptor.classes` are errors, because windrow sets them. A value may refer to an environment "
-    "variable, `${NAME}`, or to a file, `${file:PATH}` ([security](../guides/security.md)).",
-    default=(),
-    mask=mask_options,
+    parts=_postgres_cdc_parts,
+    conflict=_postgres_cdc_conflict,
 )
 _KAFKA = Section(
     "wr.kafka",
@@ -146,6 +213,16 @@ def _kafka_words(source: KafkaSource) -> str:
         f"the Kafka topic {source.topic} at {source.servers} from the {source.start} offset, "
         f"each partition in offset order{more}{committed}{_format_words(source)}"
     )
+
+
+def _kept_words(log: LogSource | KafkaSource) -> str:
+    match log:
+        case LogSource(path=path):
+            return f"the embedded log {path}"
+        case KafkaSource(servers=servers, topic=topic, options=options):
+            return f"the Kafka topic {topic} at {servers}" + "".join(f", {name}={value}" for name, value in options)
+        case _:
+            assert_never(log)
 
 
 def _format_words(source: Source) -> str:
@@ -194,12 +271,11 @@ SOURCE: OneOf[Source] = OneOf(
             (PostgresCdcSource,),
             _POSTGRES_CDC,
             lambda source: (
-                f"the table {source.table} in PostgreSQL {source.url}, "
-                f"whose changes are in the embedded log {source.log}"
+                f"the table {source.table} in PostgreSQL {source.url}, whose changes are in {_kept_words(source.into)}"
             ),
             "a table of a PostgreSQL database, by logical replication: its rows when the source is first used, and "
-            "each change after that, exactly once, in the order of the commits. They are appended to an embedded log, "
-            "which is what the run reads, as "
+            "each change after that, exactly once, in the order of the commits. They are appended to an embedded log "
+            "or a Kafka topic, which is what the run reads, as "
             "[changes in Debezium's envelope](../guides/change-data-capture.md#from-postgresql-itself).",
         ),
         "kafka": Kind(

@@ -151,7 +151,7 @@ class ExactDecoder:
             time=pipeline.time,
             key=pipeline.key,
             mark=mark_field(pipeline),
-            log_time_inside=not isinstance(pipeline.source, KafkaSource),
+            log_time_inside=not isinstance(pipeline.source.records, KafkaSource),
             times=times_with_windows(pipeline.window if isinstance(pipeline, Pipeline) else Global()),
             tombstones=pipeline.decode.tombstone_key,
             is_debezium=is_debezium,

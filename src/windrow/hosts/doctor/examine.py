@@ -46,12 +46,10 @@ from windrow.hosts.jars import java_version
 from windrow.hosts.reports import now_micros
 from windrow.hosts.status import STEPS, RunStatus, standing_since
 from windrow.model import (
-    FileSource,
     FilesSource,
     Graph,
     KafkaSource,
     LogSource,
-    PostgresCdcSource,
     PostgresSink,
     Runnable,
     SinkNode,
@@ -337,16 +335,16 @@ def _log(node: SourceNode) -> LogFacts | Unknown:
 
     source = node.source
     try:
-        match source:
-            case KafkaSource(servers=servers):
+        match source.records:
+            case KafkaSource(servers=servers) as topic:
                 if (why := _unreached(servers)) is not None:
                     return Unknown(why)
                 from windrow.sources.kafka import preflight, topic_settings  # noqa: PLC0415 - librdkafka only here
 
-                ends = preflight(source, _ANSWER)
+                ends = preflight(topic, _ANSWER)
                 held = sum(end - first for first, end in ends.values())
-                return LogFacts(len(ends), held, _retention(topic_settings(source, _ANSWER)))
-            case LogSource(path=path) | FileSource(log=path) | PostgresCdcSource(log=path):
+                return LogFacts(len(ends), held, _retention(topic_settings(topic, _ANSWER)))
+            case LogSource(path=path):
                 if not Path(path).is_dir():
                     return Unknown(f"there is no log {path} yet")
                 log = open_source(source)
@@ -430,7 +428,7 @@ def secret_references(graph: Graph) -> list[str]:
     """Return the references in a pipeline that stand where a secret does, and not a user's name or a host."""
     found = []
     for node in graph.sources:
-        for name, value in node.source.options if isinstance(node.source, KafkaSource) else ():
+        for name, value in log.options if isinstance(log := node.source.records, KafkaSource) else ():
             secret = " ".join(_PASSWORD.findall(value)) if name == "sasl.jaas.config" else value
             found += references_in(secret) if mask_option(name, "x") == MASK else []
     for sink in graph.sinks:

@@ -356,10 +356,10 @@ def _written(x: Examined) -> Iterator[tuple[str, str]]:
         if isinstance(sink.sink, PostgresSink) and mask_url(sink.sink.url) != sink.sink.url:
             yield ("sink.postgres.url" if x.graph.is_short else f"sinks.{sink.name}.sink.postgres.url"), "a password"
     for node in x.graph.sources:
-        if isinstance(node.source, KafkaSource):
-            for name, value in node.source.options:
+        if isinstance(log := node.source.records, KafkaSource):
+            for name, value in log.options:
                 if mask_option(name, value) != value and not references_in(value):
-                    yield x.path(node.name, f"source.kafka.options.{name}"), "a secret"
+                    yield x.path(node.name, f"source.{node.source.section}.options.{name}"), "a secret"
 
 
 def connections(x: Examined) -> Iterator[Finding]:
@@ -369,9 +369,9 @@ def connections(x: Examined) -> Iterator[Finding]:
     """
     has_any = False
     for node in x.graph.sources:
-        if isinstance(node.source, KafkaSource):
+        if isinstance(log := node.source.records, KafkaSource):
             has_any = True
-            yield from _broker(x, node.name, node.source)
+            yield from _broker(log, x.path(node.name, f"source.{node.source.section}.options"))
     for sink in x.graph.sinks:
         if isinstance(sink.sink, PostgresSink):
             has_any = True
@@ -381,10 +381,9 @@ def connections(x: Examined) -> Iterator[Finding]:
         yield fine("none: sources and sinks are files of this machine")
 
 
-def _broker(x: Examined, name: str, source: KafkaSource) -> Iterator[Finding]:
+def _broker(source: KafkaSource, where: str) -> Iterator[Finding]:
     options = dict(source.options)
     protocol = options.get("security.protocol", "PLAINTEXT").upper()
-    where = x.path(name, "source.kafka.options")
     text = f"{source.servers}: {protocol}"
     if "SSL" in protocol.replace("SASL", "") or all(
         _is_here(one.rpartition(":")[0]) for one in source.servers.split(",")

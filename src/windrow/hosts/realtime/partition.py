@@ -40,13 +40,13 @@ from windrow.hosts.realtime.checkpoints import Checkpoints, Manifest, manifest_i
 from windrow.hosts.realtime.journal import Journal
 from windrow.hosts.realtime.topics import group_of, sinks_of, source_of, state_topic, topic_lists
 from windrow.model import Delay, FileList, KafkaSource, RulesPipeline, Runnable, as_graph
-from windrow.sinks.kafka.producer import TransactionalProducer
-from windrow.sinks.kafka.records import Headers, KafkaRecord, KafkaRecords
+from windrow.sinks.kafka.records import KafkaRecord, KafkaRecords
 from windrow.sources.base import Loss, listed
 from windrow.sources.kafka import KafkaTopic
 from windrow.sources.kafka.client import Admin
 from windrow.sources.kafka.lists import ListTopic
 from windrow.sources.kafka.options import TIMEOUT, client_options
+from windrow.sources.kafka.producer import Headers, TransactionalProducer
 from windrow.sources.kafka.read import Reader, Tail
 
 T = TypeVar("T")
@@ -287,7 +287,7 @@ class PartitionRun:
         if not self._is_open:
             self._producer.begin()
             self._is_open = True
-        self._producer.send(topic, key, value, headers, partition)
+        self._producer.send(topic, key, value, headers, partition=partition)
 
     def _commit(self, *, is_last: bool = False) -> None:
         now = time.monotonic()

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from windrow.errors import InputError, SourceError, SourceUnavailableError
 from windrow.model import OWN_GROUPS, KafkaSink, KafkaSource, RulesPipeline, Runnable, TopicList, as_graph, companion
-from windrow.sinks.kafka import COMPACTED, STAMPED
+from windrow.sinks.kafka import STAMPED
 from windrow.sources.kafka import preflight
 from windrow.sources.kafka.client import Admin, client_of, unreachable
 from windrow.sources.kafka.options import TIMEOUT, client_options
 from windrow.sources.kafka.read import CommittedOffsets
-
-_DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+from windrow.sources.kafka.topics import COMPACTED, create_topics, require_compaction
 
 
 def source_of(pipeline: Runnable) -> KafkaSource:
@@ -88,12 +86,10 @@ def prepare_topics(pipeline: Runnable) -> list[int]:
         missing = [
             NewTopic(name, len(partitions), config=config) for name, config in wanted.items() if name not in known
         ]
-        if missing:
-            for name, made in admin.create_topics(missing).items():
-                _require_created(name, made, len(partitions))
+        create_topics(admin, missing)
         state = known.get(state_topic(pipeline))
         if state is not None:
-            _require_compaction(admin, state_topic(pipeline))
+            require_compaction(admin, state_topic(pipeline))
     except KafkaException as exc:
         raise SourceError(unreachable(source.servers, errors or [exc.args[0]])) from exc
     for group in (group_of(pipeline), stop_group(pipeline)):
@@ -105,38 +101,3 @@ def prepare_topics(pipeline: Runnable) -> list[int]:
         when = f"when the state in {state_topic(pipeline)} was written"
         raise InputError(moved_keys(source, len(partitions), len(state.partitions), when))
     return partitions
-
-
-def _require_created(topic: str, made: Future[None], partitions: int) -> None:
-    """Wait for a topic that is created, unless another run was first; raise InputError if the broker refuses it."""
-    try:
-        made.result(TIMEOUT)
-    except KafkaException as exc:
-        error = exc.args[0]
-        if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            return
-        if error.code() < 0:  # the client's own: no answer
-            raise
-        msg = f"topic {topic} cannot be created: {error.str()}; create it, with {partitions} partitions"
-        if error.code() in _DENIED:
-            msg += ", or grant CREATE on it; if it is there already, grant DESCRIBE and WRITE on it"
-        raise InputError(msg) from exc
-
-
-def _require_compaction(admin: AdminClient, topic: str) -> None:
-    """Raise InputError if a topic of checkpoints does not keep the last record of each key for ever."""
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    try:
-        policy = admin.describe_configs([resource])[resource].result(TIMEOUT)["cleanup.policy"].value
-    except KafkaException as exc:
-        if exc.args[0].code() not in _DENIED:
-            raise
-        msg = f"whether the topic {topic} is compacted may not be asked: grant DESCRIBE_CONFIGS on it"
-        raise InputError(msg) from exc
-    if policy != "compact":
-        msg = (
-            f"the topic {topic} has cleanup.policy={policy}, and would lose state that has not changed for long: set "
-            f"cleanup.policy=compact on it (kafka-configs --alter --entity-type topics --entity-name {topic} "
-            "--add-config cleanup.policy=compact)"
-        )
-        raise InputError(msg)

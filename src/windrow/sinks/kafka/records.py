@@ -32,8 +32,7 @@ from windrow.core.changelog import StepOutput
 from windrow.expressions import RecordStream, View
 from windrow.model import Global, KafkaSink, Pipeline, ProcessPipeline, companion
 from windrow.sinks.tables import decimal_text, pieces
-
-Headers = list[tuple[str, str | bytes | None]]
+from windrow.sources.kafka.producer import Headers
 
 
 class KafkaRecord(NamedTuple):

@@ -21,14 +21,15 @@ from windrow.errors import RunError, SinkError, SinkUnavailableError, SourceErro
 from windrow.expressions import View
 from windrow.model import KafkaSink, companion
 from windrow.sinks.base import Follows, Run
-from windrow.sinks.kafka import COMPACTED, STAMPED
-from windrow.sinks.kafka.producer import TransactionalProducer
+from windrow.sinks.kafka import STAMPED
 from windrow.sinks.kafka.records import KafkaRecords
 from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.sinks.tables import Table
 from windrow.sources.kafka.client import Admin, client_of, unreachable
 from windrow.sources.kafka.options import TIMEOUT, client_options
+from windrow.sources.kafka.producer import TransactionalProducer
 from windrow.sources.kafka.read import Reader
+from windrow.sources.kafka.topics import COMPACTED
 
 _TRANSACTION_MS = 300_000
 """Milliseconds in which a step is written; an open transaction of a process that died holds readers up that long."""

@@ -1,11 +1,11 @@
-"""Changes of a table as records of the log: Debezium's envelope (`windrow.core.decode.debezium`), a line each.
+"""Changes of a table as records of a log: Debezium's envelope (`windrow.core.decode.debezium`), a JSON object each.
 
-    {"_log_time": 1767225600000, "before": null, "after": {"id": 1, "name": "Sally"}, "source": {"connector":
-    "postgresql", "ts_ms": 1767225600000, ..., "txId": 771, "lsn": 34048040}, "op": "c", "ts_ms": 1767225600000,
+    {"before": null, "after": {"id": 1, "name": "Sally"}, "source": {"connector": "postgresql", "ts_ms": 1767225600000,
+    ..., "txId": 771, "lsn": 34048040}, "op": "c", "ts_ms": 1767225600000,
     "transaction": {"id": "771:34048312", "total_order": 1}}
 
-A line is a function of the table and the database's log (WAL) alone, to the byte: all times are the commit's, so a
-change that is read once more after a crash gives the same line. Its place is the LSN of the commit record, in
+A record is a function of the table and the database's log (WAL) alone, to the byte: all times are the commit's, so a
+change that is read once more after a crash gives the same record. Its place is the LSN of the commit record, in
 `transaction.id`, and the number of the change among those of the table in its transaction. Both only grow, as
 transactions come in the order of their commits.
 """
@@ -31,16 +31,28 @@ class ChangePlace(NamedTuple):
     number: int = 0
 
     @staticmethod
-    def of_line(line: bytes) -> ChangePlace | None:
+    def of_record(value: bytes) -> ChangePlace | None:
         """Return the place of a record; None for one of a snapshot. Raise ValueError or KeyError if it is none."""
-        transaction = json.loads(line)["transaction"]
+        transaction = json.loads(value)["transaction"]
         if transaction is None:
             return None
         return ChangePlace(int(transaction["id"].rpartition(":")[2]), int(transaction["total_order"]))
 
 
+class ChangeRecord(NamedTuple):
+    """A change: its place, 0, 0 for a row of a snapshot, its time in milliseconds, and its key and value, JSON objects.
+
+    The key has the columns that identify the row; of a truncation it is empty.
+    """
+
+    place: ChangePlace
+    time: int
+    key: str
+    value: str
+
+
 class RecordWriter:
-    """Writes changes of a table as lines; `key` are the columns that identify a row."""
+    """Writes changes of a table as records; `key` are the columns that identify a row."""
 
     def __init__(self, database: str, schema: str, table: str, key: Sequence[str]) -> None:
         self._names = f'"db": {text(database)}, "schema": {text(schema)}, "table": {text(table)}'
@@ -49,7 +61,8 @@ class RecordWriter:
         self._key_names = tuple(key)
         self._columns: tuple[tuple[str, ToJson], ...] = ()
         self._key: tuple[int, ...] = ()
-        self._source = self._head = ""
+        self._key_columns: tuple[tuple[str, ToJson], ...] = ()
+        self._source = ""
         self._transaction = ""
         self._commit = self._number = self._millis = 0
 
@@ -64,6 +77,7 @@ class RecordWriter:
             raise SourceError(msg)
         self._columns = types.encoders(columns)
         self._key = tuple(names.index(name) for name in self._key_names)
+        self._key_columns = tuple(self._columns[at] for at in self._key)
 
     def is_of(self, relation: Relation) -> bool:
         """Return whether a relation is the table."""
@@ -75,60 +89,70 @@ class RecordWriter:
         self._transaction = f'"{begin.xid}:{begin.commit}"'
         self._start(begin.time, "false", begin.xid)
 
-    def snapshot_rows(self, rows: Iterator[Sequence[str | None]], lsn: int, micros: int) -> Iterator[str]:
+    def snapshot_rows(self, rows: Iterator[Sequence[str | None]], lsn: int, micros: int) -> Iterator[ChangeRecord]:
         """Write rows as they were before the LSN `lsn`, at a time in microseconds."""
         self._start(micros, "true", None)
         for row in rows:
-            yield self._line("r", "null", self._row(row), lsn, "null")
+            value = self._value("r", "null", self._row(row), lsn, "null")
+            yield ChangeRecord(ChangePlace(), self._millis, self._key_of(row), value)
 
-    def lines(self, change: Change, lsn: int) -> Iterator[tuple[ChangePlace, str]]:
-        """Write a change that is at an LSN as one line, or two for an update that changes the key.
+    def records(self, change: Change, lsn: int) -> Iterator[ChangeRecord]:
+        """Write a change that is at an LSN as one record, or two for an update that changes the key.
 
         As Debezium does, that is a deletion of the row with the old key, and an insertion of the one with the new.
         """
         old, new = change.old, change.new
         if old is None or new is None:
             before, after = (None if row is None else self._row(row) for row in (old, new))
-            yield self._placed(change.op, before, after, lsn)
+            yield self._placed(change.op, self._key_of(new or old or ()), before, after, lsn)
             return
         if change.is_whole:
             new = [was if value is Unchanged.TOAST else value for was, value in zip(old, new, strict=True)]
         before, after = self._row(old), self._row(new)
-        if any(new[at] is not Unchanged.TOAST and old[at] != new[at] for at in self._key):
-            yield self._placed("d", before, None, lsn)
-            yield self._placed("c", None, after, lsn)
+        # a long value of the key that did not change is logged in the old row alone
+        key_row = [was if value is Unchanged.TOAST else value for was, value in zip(old, new, strict=True)]
+        was, key = self._key_of(old), self._key_of(key_row)
+        if was != key:
+            yield self._placed("d", was, before, None, lsn)
+            yield self._placed("c", key, None, after, lsn)
         else:
-            yield self._placed(change.op, before if change.is_whole else None, after, lsn)
+            yield self._placed(change.op, key, before if change.is_whole else None, after, lsn)
 
-    def truncation(self, lsn: int) -> tuple[ChangePlace, str]:
+    def truncation(self, lsn: int) -> ChangeRecord:
         """Write that the table was truncated."""
-        return self._placed("t", None, None, lsn)
+        return self._placed("t", "{}", None, None, lsn)
 
     def _start(self, micros: int, snapshot: str, xid: int | None) -> None:
         self._millis = micros // 1000
-        self._head = f'{{"_log_time": {self._millis}, "before": '
         self._source = (
             f'"source": {{"connector": "postgresql", "name": {self._name}, "ts_ms": {self._millis}, "ts_us": {micros}, '
             f'"snapshot": "{snapshot}", {self._names}, "txId": {"null" if xid is None else xid}, "lsn": '
         )
 
-    def _placed(self, op: str, before: str | None, after: str | None, lsn: int) -> tuple[ChangePlace, str]:
+    def _placed(self, op: str, key: str, before: str | None, after: str | None, lsn: int) -> ChangeRecord:
         self._number += 1
         transaction = f'{{"id": {self._transaction}, "total_order": {self._number}}}'
-        return ChangePlace(self._commit, self._number), self._line(
-            op, before or "null", after or "null", lsn, transaction
+        value = self._value(op, before or "null", after or "null", lsn, transaction)
+        return ChangeRecord(ChangePlace(self._commit, self._number), self._millis, key, value)
+
+    def _value(self, op: str, before: str, after: str, lsn: int, transaction: str) -> str:
+        return (
+            f'{{"before": {before}, "after": {after}, {self._source}{lsn}}}, "op": "{op}", "ts_ms": {self._millis}, '
+            f'"transaction": {transaction}}}'
         )
 
-    def _line(self, op: str, before: str, after: str, lsn: int, transaction: str) -> str:
-        return (
-            f'{self._head}{before}, "after": {after}, {self._source}{lsn}}}, "op": "{op}", "ts_ms": {self._millis}, '
-            f'"transaction": {transaction}}}\n'
-        )
+    def _key_of(self, row: Row | Sequence[str | None]) -> str:
+        """Write the columns of the key as a JSON object."""
+        return _object(self._key_columns, [row[at] for at in self._key])
 
     def _row(self, row: Row | Sequence[str | None]) -> str:
         """Write a row as a JSON object."""
-        members = [
-            name + ("null" if value is None else to_json(value) if isinstance(value, str) else _UNAVAILABLE)
-            for (name, to_json), value in zip(self._columns, row, strict=True)
-        ]
-        return f"{{{', '.join(members)}}}"
+        return _object(self._columns, row)
+
+
+def _object(columns: Sequence[tuple[str, ToJson]], row: Row | Sequence[str | None]) -> str:
+    members = [
+        name + ("null" if value is None else to_json(value) if isinstance(value, str) else _UNAVAILABLE)
+        for (name, to_json), value in zip(columns, row, strict=True)
+    ]
+    return f"{{{', '.join(members)}}}"

@@ -64,7 +64,7 @@ def read(pipeline: Pipeline, record: LogRecord) -> Reading:
     content = {} if is_bare else _json_object(record.value)
     log_time = _log_time(pipeline, record, content)
     if is_bare or (
-        not isinstance(pipeline.source, KafkaSource)
+        not isinstance(pipeline.source.records, KafkaSource)
         and _tombstone_field(pipeline) is not None
         and "_value" in content
         and content["_value"] is None
@@ -85,7 +85,7 @@ def read(pipeline: Pipeline, record: LogRecord) -> Reading:
 
 def _change(pipeline: Pipeline, record: LogRecord) -> Reading:
     """Read a change of a row as Debezium writes it: as a record that has the columns beside the rest."""
-    is_log = not isinstance(pipeline.source, KafkaSource)
+    is_log = not isinstance(pipeline.source.records, KafkaSource)
     is_bare = record.value is None and record.key is not None
     content = {} if is_bare else _json_object(record.value)
     log_time = _log_time(pipeline, record, content)
@@ -232,7 +232,7 @@ def _utf8(key: bytes | None) -> str:
 
 def _log_time(pipeline: Pipeline, record: LogRecord, content: dict[str, object]) -> int | None:
     """Return the log timestamp, if there is one."""
-    if not isinstance(pipeline.source, KafkaSource) and content.get("_log_time") is not None:
+    if not isinstance(pipeline.source.records, KafkaSource) and content.get("_log_time") is not None:
         return _micros(value_of(TimestampType("millis"), content["_log_time"]))
     return record.log_time
 

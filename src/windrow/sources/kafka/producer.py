@@ -1,4 +1,4 @@
-"""A producer of Kafka transactions whose errors are those of a sink."""
+"""A producer of Kafka transactions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from windrow.errors import RunError, SinkError, SinkUnavailableError
-from windrow.sinks.kafka.records import Headers
 from windrow.sources.kafka.client import client_of
 
+Headers = list[tuple[str, str | bytes | None]]
 _BEGIN_SECONDS = 30.0
 _CALL_SECONDS = 10.0
 
@@ -25,8 +25,8 @@ class TransactionalProducer:
     fenced raises `fenced()`. A transaction that is open for longer than `timeout` (milliseconds) is aborted by the
     broker.
 
-    Raise SinkError for what another attempt would meet again, SinkUnavailableError for what may pass: then the
-    producer is given up, and another one aborts what it left open.
+    Raise `refused` for what another attempt would meet again, `unavailable` for what may pass: then the producer is
+    given up, and another one aborts what it left open.
     """
 
     def __init__(
@@ -40,12 +40,15 @@ class TransactionalProducer:
         timeout: int,
         ids: str | None = None,
         group: str | None = None,
+        refused: type[RunError] = SinkError,
+        unavailable: type[RunError] = SinkUnavailableError,
     ) -> None:
         self._what = what
         self._ids = f"the transactional id {identity}" if ids is None else ids
         self._group = group
         self._fenced = fenced
         self._timeout = timeout
+        self._refused, self._unavailable = refused, unavailable
         own = {
             "transactional.id": identity,
             "transaction.timeout.ms": timeout,
@@ -65,13 +68,23 @@ class TransactionalProducer:
         self.call(self.client.begin_transaction)
 
     def send(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None, partition: int = -1
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None = None,
+        *,
+        partition: int = -1,
+        timestamp: int = 0,
     ) -> None:
-        """Put a record into the transaction; without a partition, into that of its key."""
+        """Put a record into the transaction; without a partition, into that of its key.
+
+        `timestamp` is milliseconds since 1970; 0 is now.
+        """
         while True:
             try:
                 # positions cost half of what names do
-                self.client.produce(topic, value, key, partition, None, None, 0, headers)
+                self.client.produce(topic, value, key, partition, None, None, timestamp, headers)
             except BufferError:
                 self.call(self.client.poll, 0.1)
             except KafkaException as exc:
@@ -113,10 +126,10 @@ class TransactionalProducer:
         advice = _REFUSED.get(error.code())
         if advice is not None:
             advice = advice.format(group=self._group, ids=self._ids, timeout=self._timeout)
-            return SinkError(f"the transaction of {self._what} is refused: {error.str()}; {advice}")
+            return self._refused(f"the transaction of {self._what} is refused: {error.str()}; {advice}")
         if error.fatal() or error.code() in _FENCED:
             return self._fenced()
-        return SinkUnavailableError(f"the transaction of {self._what} failed: {error.str()}")
+        return self._unavailable(f"the transaction of {self._what} failed: {error.str()}")
 
 
 _GONE = "a topic that it writes is not there: start the run again, which creates those that are missing"
