@@ -286,6 +286,14 @@ def test_a_problem_with_the_log_path_is_found() -> None:
         ).aggregate(n=wr.count()).to(wr.sqlite("a.db", table="t"))
 
 
+def test_a_table_is_followed_into_a_log_or_a_topic() -> None:
+    url = "postgresql://me@localhost/shop"
+    with pytest.raises(PipelineError, match="give either `log`, or `servers` and `topic`"):
+        wr.postgres_cdc(url, table="orders", topic="orders")
+    with pytest.raises(PipelineError, match="give either `log`, or `servers` and `topic`"):
+        wr.postgres_cdc(url, table="orders", log="data/orders", servers="localhost:9092")
+
+
 def test_a_stage_reports_all_of_its_problems_at_once() -> None:
     stream = wr.log("data")
     with pytest.raises(PipelineError) as decode:

@@ -49,6 +49,7 @@ OTHERS: list[dict[str, Any]] = [
     ),
     {"source": {"file": {"path": "a.csv", "key": "k", "log": "a"}}},
     {"source": {"postgres_cdc": {"url": "postgresql://a/a", "table": "a", "log": "a"}}},
+    {"source": {"postgres_cdc": {"url": "postgresql://a/a", "table": "a", "servers": "a:1", "topic": "a"}}},
     {"sink": {"postgres": {"url": "postgresql://a/a", "table": "a"}}},
     {"sink": {"delta": {"path": "a", "table": "a"}}},
     {"sink": {"parquet": {"path": "a", "table": "a"}}},

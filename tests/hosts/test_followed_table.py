@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -19,7 +20,8 @@ from windrow.errors import InputError
 from windrow.hosts.launch import Options, launch
 from windrow.hosts.redrive import redrivable
 from windrow.hosts.reports import Fault, Lag
-from windrow.model import Graph, LogSource, Runnable, SourceNode
+from windrow.model import Graph, KafkaSource, LogSource, Runnable, SourceNode
+from windrow.testing.servers.kafka import Kafka
 
 PIPELINE = """
 name: replica
@@ -38,12 +40,12 @@ sinks:
 
 
 class Shop:
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, into: str = "log: FOLDER/log") -> None:
         self.sql = psycopg.connect(url, autocommit=True)
         self.folder = folder
         self.sql.execute("CREATE TABLE orders (id int PRIMARY KEY, customer text, amount numeric)")
         self.change("INSERT INTO orders VALUES (1, 'Ada', 5), (2, 'Ben', 7.5), (3, 'Ada', 2)")
-        text = PIPELINE.replace("URL", url).replace("FOLDER", str(folder))
+        text = PIPELINE.replace("log: FOLDER/log", into).replace("URL", url).replace("FOLDER", str(folder))
         self.pipeline: Runnable = read_document(text, "replica.yaml").pipeline
 
     def change(self, statement: str) -> None:
@@ -79,6 +81,13 @@ def shop(database: str, tmp_path: Path) -> Iterator[Shop]:
     made.sql.close()
 
 
+def replayed(shop: Shop, log: LogSource | KafkaSource) -> None:
+    """Run the pipeline in memory over the log alone."""
+    assert isinstance(shop.pipeline, Graph)
+    nodes = (replace(node, source=log) if isinstance(node, SourceNode) else node for node in shop.pipeline.nodes)
+    in_memory(shop, replace(shop.pipeline, nodes=tuple(nodes)))
+
+
 def in_memory(shop: Shop, pipeline: Runnable) -> None:
     options = Options(shop.folder / "memory", "memory", until_end=True, fresh=True)
     launch(pipeline, options, lambda _: None, lambda _: None)
@@ -91,14 +100,28 @@ def test_runs_to_the_end_read_what_was_committed_and_a_replay_needs_no_database(
     shop.change("DELETE FROM orders WHERE id = 2")
     in_memory(shop, shop.pipeline)
     assert shop.is_replicated()
-    assert isinstance(shop.pipeline, Graph)
-    (source,) = shop.pipeline.sources
-    of_log = replace(source, source=LogSource(str(shop.folder / "log"), "debezium"))
-    nodes = tuple(of_log if isinstance(node, SourceNode) else node for node in shop.pipeline.nodes)
     shop.change("DELETE FROM orders WHERE id = 3")
     before = shop.replica()
-    in_memory(shop, replace(shop.pipeline, nodes=nodes))
+    replayed(shop, LogSource(str(shop.folder / "log"), "debezium"))
     assert shop.replica() == before
+
+
+def test_runs_by_a_topic_have_the_same_results(database: str, tmp_path: Path, kafka: Kafka) -> None:
+    name = f"orders-{uuid.uuid4().hex[:12]}"
+    shop = Shop(database, tmp_path, f'servers: "{kafka.servers}", topic: {name}')
+    try:
+        in_memory(shop, shop.pipeline)
+        assert shop.is_replicated()
+        shop.change("UPDATE orders SET id = 4, amount = 6 WHERE id = 1")
+        shop.change("DELETE FROM orders WHERE id = 2")
+        in_memory(shop, shop.pipeline)
+        assert shop.is_replicated()
+        shop.change("DELETE FROM orders WHERE id = 3")
+        before = shop.replica()
+        replayed(shop, KafkaSource(kafka.servers, name, format="debezium"))
+        assert shop.replica() == before
+    finally:
+        shop.sql.close()
 
 
 @pytest.mark.service

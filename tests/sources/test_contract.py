@@ -293,6 +293,7 @@ NOT_THERE: list[tuple[Source, type[WindrowError]]] = [
     (FileSource("rates.csv", ("currency",), "/nowhere/at/all"), InputError),
     (PostgresCdcSource("postgresql://nobody@127.0.0.1:1/shop", "orders", LogSource("/nowhere/at/all")), InputError),
     (KafkaSource("127.0.0.1:1", "spend"), SourceError),
+    (PostgresCdcSource("postgresql://nobody@127.0.0.1:1/shop", "orders", KafkaSource("127.0.0.1:1", "o")), SourceError),
 ]
 
 

@@ -19,9 +19,11 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.sources.postgres_cdc.conftest import Change, Shop
+from tests.sources.postgres_cdc.conftest import Change, LogShop, Shop
 from tests.waiting import join
 
+from windrow.model import LogSource
+from windrow.sources.kafka.producer import TransactionalProducer
 from windrow.sources.postgres_cdc import server, stream
 from windrow.sources.postgres_cdc.into_log import LogStore
 from windrow.sources.postgres_cdc.stream import ChangeStream
@@ -41,6 +43,10 @@ POINTS: list[tuple[Any, str]] = [
     (server, "make_publication"),
     (server, "create_slot"),
     (server, "mark_end"),
+    (TransactionalProducer, "start"),
+    (TransactionalProducer, "begin"),
+    (TransactionalProducer, "send"),
+    (TransactionalProducer, "commit"),
 ]
 """All that leaves something behind, here or in the database."""
 
@@ -67,11 +73,19 @@ def killed_at(point: int, *, is_after: bool, points: Sequence[tuple[Any, str]] =
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in points:
             patch.setattr(owner, name, guarded(name, getattr(owner, name)))
+        patch.setattr(TransactionalProducer, "abandon", lambda _: None)  # who is killed aborts no transaction
         yield
 
 
 OPERATIONS = st.tuples(st.sampled_from("cccuudk"), st.integers(1, 6), st.integers(0, 99))
 TRANSACTIONS = st.lists(st.lists(OPERATIONS, min_size=1, max_size=4), max_size=4)
+
+
+@pytest.fixture(params=["shop", pytest.param("topic_shop", marks=[pytest.mark.long, pytest.mark.service])])
+def any_shop(request: pytest.FixtureRequest) -> Shop:
+    """A table that is followed into a log, or into a topic."""
+    made: Shop = request.getfixturevalue(request.param)
+    return made
 
 
 def killed(shop: Shop, point: int, *, is_after: bool) -> bool:
@@ -87,8 +101,9 @@ def killed(shop: Shop, point: int, *, is_after: bool) -> bool:
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=TRANSACTIONS, after=TRANSACTIONS, points=st.lists(st.tuples(st.integers(0, 12), st.booleans())))
 def test_each_change_is_there_once(
-    shop: Shop, before: list[list[Change]], after: list[list[Change]], points: list[tuple[int, bool]]
+    any_shop: Shop, before: list[list[Change]], after: list[list[Change]], points: list[tuple[int, bool]]
 ) -> None:
+    shop = any_shop
     shop.restart()
     for transaction in before:
         shop.change(transaction)
@@ -109,7 +124,8 @@ def test_each_change_is_there_once(
 
 
 @pytest.mark.parametrize("is_after", [False, True])
-def test_every_point_of_a_first_run_and_of_a_later_one(shop: Shop, *, is_after: bool) -> None:
+def test_every_point_of_a_first_run_and_of_a_later_one(any_shop: Shop, *, is_after: bool) -> None:
+    shop = any_shop
     for has_log in (False, True):
         point = 0
         while True:
@@ -132,7 +148,7 @@ def test_every_point_of_a_first_run_and_of_a_later_one(shop: Shop, *, is_after: 
         assert point > 3
 
 
-def test_what_a_power_cut_takes_is_written_again_to_the_byte(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_power_cut_takes_is_written_again_to_the_byte(shop: LogShop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "_CONFIRM_SECONDS", math.inf)  # a part is never noted before the rest has come
     shop.change([("c", 1, 10)])
     shop.follow().update()
@@ -154,7 +170,8 @@ def test_what_a_power_cut_takes_is_written_again_to_the_byte(shop: Shop, monkeyp
     assert file.read_bytes() == written
 
 
-def test_a_snapshot_among_writers_is_consistent_with_the_stream(shop: Shop) -> None:
+def test_a_snapshot_among_writers_is_consistent_with_the_stream(any_shop: Shop) -> None:
+    shop = any_shop
     stop = threading.Event()
 
     def write(seed: int) -> None:
@@ -190,17 +207,21 @@ def test_a_snapshot_among_writers_is_consistent_with_the_stream(shop: Shop) -> N
 
 CHILD = """
 import sys, threading
-from windrow.model import LogSource, PostgresCdcSource
+from windrow.model import KafkaSource, LogSource, PostgresCdcSource
 from windrow.sources.postgres_cdc import FollowedTable
-FollowedTable(PostgresCdcSource(*sys.argv[1:3], LogSource(sys.argv[3]))).follow(threading.Event(), print)
+into = LogSource(*sys.argv[3:]) if len(sys.argv) == 4 else KafkaSource(*sys.argv[3:])
+FollowedTable(PostgresCdcSource(*sys.argv[1:3], into)).follow(threading.Event(), print)
 """
 
 
-def test_a_process_that_is_killed_again_and_again(shop: Shop) -> None:
+def test_a_process_that_is_killed_again_and_again(any_shop: Shop) -> None:
+    shop = any_shop
     random = Random(7)
     shop.follow().update()
     for _ in range(4):
-        command = [sys.executable, "-c", CHILD, shop.url, "orders", str(shop.log)]
+        into = shop.source.into
+        where = [into.path] if isinstance(into, LogSource) else [into.servers, into.topic]
+        command = [sys.executable, "-c", CHILD, shop.url, "orders", *where]
         with subprocess.Popen(command) as child:
             size = len(shop.records())
             deadline = time.monotonic() + 30

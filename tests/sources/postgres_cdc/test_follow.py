@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.servers.postgres import Postgres
-from tests.sources.postgres_cdc.conftest import Shop
+from tests.sources.postgres_cdc.conftest import LogShop
 from tests.waiting import join
 
 from windrow.core.decode.debezium import UNAVAILABLE
@@ -26,7 +26,7 @@ from windrow.sources.log.retention import apply, plan_trim
 from windrow.sources.postgres_cdc import FollowedTable, server
 
 
-def rows(shop: Shop) -> list[tuple[str, Any, Any]]:
+def rows(shop: LogShop) -> list[tuple[str, Any, Any]]:
     return [(one["op"], one["before"], one["after"]) for one in shop.records()]
 
 
@@ -58,7 +58,7 @@ def following(table: FollowedTable) -> Iterator[Callable[[Callable[[], bool]], N
         join(thread)
 
 
-def test_a_table_is_copied_once_and_then_followed(shop: Shop) -> None:
+def test_a_table_is_copied_once_and_then_followed(shop: LogShop) -> None:
     shop.change([("c", 1, 10)])
     shop.follow().update()
     shop.follow().update()
@@ -79,7 +79,7 @@ def test_a_table_is_copied_once_and_then_followed(shop: Shop) -> None:
     assert sorted(one["lsn"] for one in sources) == [one["lsn"] for one in sources]
 
 
-def test_the_log_of_a_table_is_read_as_any_log(shop: Shop) -> None:
+def test_the_log_of_a_table_is_read_as_any_log(shop: LogShop) -> None:
     shop.change([("c", 1, 10)])
     shop.follow().update()
     source = open_source(shop.source)
@@ -90,7 +90,7 @@ def test_the_log_of_a_table_is_read_as_any_log(shop: Shop) -> None:
     ]
 
 
-def test_an_empty_table_has_an_empty_log(shop: Shop) -> None:
+def test_an_empty_table_has_an_empty_log(shop: LogShop) -> None:
     shop.follow().update()
     assert open_source(shop.source).ends() == {0: (0, 0)}
     shop.change([("c", 1, 10)])
@@ -98,7 +98,7 @@ def test_an_empty_table_has_an_empty_log(shop: Shop) -> None:
     assert shop.changes() == [("c", 1, 10)]
 
 
-def test_columns_of_the_old_row_and_unchanged_long_values(shop: Shop) -> None:
+def test_columns_of_the_old_row_and_unchanged_long_values(shop: LogShop) -> None:
     long = "".join(Random(3).choices("abcdefghij", k=9000))
     shop.sql.execute("INSERT INTO orders VALUES (1, 10, %s)", (long,))
     shop.follow().update()
@@ -114,7 +114,7 @@ def test_columns_of_the_old_row_and_unchanged_long_values(shop: Shop) -> None:
     ]
 
 
-def test_a_column_that_is_added_a_truncation_and_other_tables(shop: Shop) -> None:
+def test_a_column_that_is_added_a_truncation_and_other_tables(shop: LogShop) -> None:
     shop.sql.execute("CREATE TABLE others (id int PRIMARY KEY)")
     shop.sql.execute("CREATE PUBLICATION own FOR ALL TABLES")
     shop.source = replace(shop.source, publication="own")
@@ -131,7 +131,7 @@ def test_a_column_that_is_added_a_truncation_and_other_tables(shop: Shop) -> Non
     assert [one["transaction"]["total_order"] for one in shop.records()[1:]] == [1, 2]
 
 
-def test_a_table_with_partitions_a_schema_and_odd_names(shop: Shop) -> None:
+def test_a_table_with_partitions_a_schema_and_odd_names(shop: LogShop) -> None:
     shop.sql.execute('CREATE SCHEMA "My shop"')
     shop.sql.execute('CREATE TABLE "My shop"."Orders""" ("the id" int PRIMARY KEY) PARTITION BY RANGE ("the id")')
     for name, bounds in (("low", "FROM (0) TO (10)"), ("high", "FROM (10) TO (20)")):
@@ -149,7 +149,7 @@ def test_a_table_with_partitions_a_schema_and_odd_names(shop: Shop) -> None:
     ]
 
 
-def test_a_table_is_followed_while_it_changes_and_the_lag_is_known(shop: Shop) -> None:
+def test_a_table_is_followed_while_it_changes_and_the_lag_is_known(shop: LogShop) -> None:
     shop.follow().update()
     table = shop.follow()
     with following(table) as wait:
@@ -167,7 +167,7 @@ def test_a_table_is_followed_while_it_changes_and_the_lag_is_known(shop: Shop) -
     assert table.lag.bytes is None
 
 
-def test_what_is_done_elsewhere_lets_the_slot_advance(shop: Shop) -> None:
+def test_what_is_done_elsewhere_lets_the_slot_advance(shop: LogShop) -> None:
     shop.sql.execute("CREATE TABLE others (id int)")
     shop.follow().update()
     with following(table := shop.follow()) as wait:
@@ -176,7 +176,7 @@ def test_what_is_done_elsewhere_lets_the_slot_advance(shop: Shop) -> None:
     assert shop.records() == []
 
 
-def test_a_trimmed_log_is_followed_on(shop: Shop) -> None:
+def test_a_trimmed_log_is_followed_on(shop: LogShop) -> None:
     shop.change([("c", 1, 10)])
     shop.follow().update()
     shop.change([("u", 1, 11)])
@@ -190,14 +190,14 @@ def test_a_trimmed_log_is_followed_on(shop: Shop) -> None:
     assert batch.column("offset").to_pylist() == [2]
 
 
-def refused(shop: Shop, match: str, error: type[WindrowError] = SourceError, **changes: Any) -> None:  # noqa: ANN401
+def refused(shop: LogShop, match: str, error: type[WindrowError] = SourceError, **changes: Any) -> None:  # noqa: ANN401
     shop.source = replace(shop.source, **changes)
     with pytest.raises(error, match=match) as caught:
         shop.follow().update()
     assert type(caught.value) is error
 
 
-def test_the_log_of_something_else_is_refused(shop: Shop, tmp_path: Path) -> None:
+def test_the_log_of_something_else_is_refused(shop: LogShop, tmp_path: Path) -> None:
     shop.follow().update()
     shop.sql.execute("CREATE TABLE others (id int PRIMARY KEY)")
     refused(shop, "is of the table public.orders", InputError, table="others")
@@ -208,14 +208,14 @@ def test_the_log_of_something_else_is_refused(shop: Shop, tmp_path: Path) -> Non
     refused(shop, "is not of a table", InputError, slot=None, into=LogSource(str(tmp_path / "mine")))
 
 
-def test_two_runs_do_not_follow_into_one_log(shop: Shop) -> None:
+def test_two_runs_do_not_follow_into_one_log(shop: LogShop) -> None:
     shop.follow().update()
     with following(table := shop.follow()) as wait:
         wait(lambda: table.lag is not None)
         refused(shop, "another run follows", SourceUnavailableError)
 
 
-def test_lost_slots_and_logs_are_noticed(shop: Shop) -> None:
+def test_lost_slots_and_logs_are_noticed(shop: LogShop) -> None:
     shop.change([("c", 1, 10)])
     shop.follow().update()
     note, file = shop.log / "postgres.json", shop.log / "partition-0.jsonl"
@@ -237,7 +237,7 @@ def test_lost_slots_and_logs_are_noticed(shop: Shop) -> None:
     refused(shop, "has no slot .* so changes are lost")
 
 
-def test_tables_that_cannot_be_followed(shop: Shop) -> None:
+def test_tables_that_cannot_be_followed(shop: LogShop) -> None:
     shop.sql.execute("CREATE TABLE bare (id int); CREATE VIEW orders_view AS SELECT * FROM orders")
     for name in ("nothing", "orders_view", "a.b.c.d", "or ders"):
         refused(shop, "has no table", table=name)
@@ -251,7 +251,7 @@ def test_tables_that_cannot_be_followed(shop: Shop) -> None:
     assert shop.sql.execute("SELECT * FROM pg_replication_slots").fetchall() == []
 
 
-def test_a_transaction_that_does_not_end_is_named(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_that_does_not_end_is_named(shop: LogShop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "SLOT_SECONDS", 0.5)
     with psycopg.connect(shop.url) as other:
         other.execute("INSERT INTO orders VALUES (1, 10)")
@@ -262,7 +262,7 @@ def test_a_transaction_that_does_not_end_is_named(shop: Shop, monkeypatch: pytes
     assert shop.replica() == {1: 10}
 
 
-def test_a_key_of_other_columns(shop: Shop) -> None:
+def test_a_key_of_other_columns(shop: LogShop) -> None:
     shop.sql.execute("CREATE TABLE bare (id int, n int); ALTER TABLE bare REPLICA IDENTITY FULL")
     shop.source = replace(shop.source, table="bare", key=("id",))
     shop.follow().update()
@@ -271,7 +271,7 @@ def test_a_key_of_other_columns(shop: Shop) -> None:
     assert [op for op, *_ in rows(shop)] == ["c", "u", "d", "c"]
 
 
-def test_privileges_that_are_missing_are_named(shop: Shop, postgres: Postgres) -> None:
+def test_privileges_that_are_missing_are_named(shop: LogShop, postgres: Postgres) -> None:
     role = "reader" + shop.sql.info.dbname[-8:]
     shop.sql.execute(f"CREATE ROLE {role} LOGIN".encode())
     try:
@@ -297,7 +297,7 @@ def test_a_server_without_logical_wal_is_refused(tmp_path: Path) -> None:
         replica.remove()
 
 
-def test_a_server_that_restarts_is_an_error_that_passes(shop: Shop, postgres: Postgres) -> None:
+def test_a_server_that_restarts_is_an_error_that_passes(shop: LogShop, postgres: Postgres) -> None:
     shop.change([("c", 1, 10)])
     shop.follow().update()
     table = shop.follow()
@@ -316,7 +316,7 @@ def test_a_server_that_restarts_is_an_error_that_passes(shop: Shop, postgres: Po
     assert shop.replica() == {1: 11}
 
 
-def test_a_password_is_in_no_message(shop: Shop) -> None:
+def test_a_password_is_in_no_message(shop: LogShop) -> None:
     with pytest.raises(SourceError) as caught:
         FollowedTable(replace(shop.source, url="postgresql://bob:s3cret@127.0.0.1:1/shop")).update()
     assert "s3cret" not in str(caught.value)

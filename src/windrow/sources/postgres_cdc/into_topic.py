@@ -43,7 +43,6 @@ _KEY = b"position"
 _TRANSACTION_MS, _COPY_MS = 60_000, 900_000
 """How long a transaction may be open: one of changes, and the copy, for which it is the most that brokers allow by
 default; ``transaction.timeout.ms`` among the options takes its place."""
-_COMMIT_SECONDS = 30.0
 _TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended($1, 0))"
 _UNLOCK = "SELECT pg_advisory_unlock(hashtextextended($1, 0))"
 
@@ -94,6 +93,9 @@ class TopicStore:
     @contextmanager
     def opened(self, sql: Connection) -> Iterator[None]:
         """Take the lock, and create the topics that are missing."""
+        # clients of this opening: one that is kept knows a broker that was restarted by its former epoch
+        self._asked = Admin(self._beside, self._settings, TIMEOUT)
+        self._positions = Reader(self._beside, self._settings)
         with self._asking():
             cluster = self._known().cluster_id
         lock = f"windrow {cluster} {self._topic.topic}"
@@ -199,9 +201,8 @@ class TopicStore:
         self._commit(records, state)
 
     def _read(self) -> _Position | None:
-        admin = Admin(self._beside, self._settings, TIMEOUT)
         last: bytes | None = None
-        for batch in Reader(self._beside, self._settings).read({0: admin.offsets([0])[0]}):
+        for batch in self._positions.read({0: self._asked.offsets([0])[0]}):
             last = batch.column("value")[-1].as_py()
         try:
             return None if last is None else _Position.read(last)
@@ -246,7 +247,7 @@ class TopicStore:
                 timestamp=record.time,
             )
         producer.send(self._beside, _KEY, written.write(), partition=0)
-        producer.commit(_COMMIT_SECONDS)
+        producer.commit()
         self._position = written
 
     def _leave(self) -> None:
