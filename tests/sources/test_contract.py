@@ -302,6 +302,7 @@ def test_a_source_that_is_not_there_is_named(
     source: Source, error: type[WindrowError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("windrow.sources.kafka.preflight", partial(preflight, timeout=1.0))
-    place = source.servers if isinstance(source, KafkaSource) else "/nowhere/at/all"
+    log = source.records
+    place = log.servers if isinstance(log, KafkaSource) else "/nowhere/at/all"
     with pytest.raises(error, match=place):
         open_source(source).partitions()

@@ -121,8 +121,9 @@ def test_a_topic_that_is_missing_is_created_and_what_is_added_to_it_stays_empty(
     assert shop.changes() == shop.done
 
 
-def test_topics_of_something_else_are_refused(topic_shop: TopicShop) -> None:
+def test_topics_of_something_else_are_refused(topic_shop: TopicShop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = topic_shop
+    monkeypatch.setattr(into_topic, "TIMEOUT", 2.0)
     own = shop.source
     shop.kafka.produce(shop.topic.topic, 1, [b"{}"])
     refused(shop, "has records, and .*position does not say of which table: name another topic", InputError)

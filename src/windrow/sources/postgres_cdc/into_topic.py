@@ -72,7 +72,11 @@ class TopicStore:
         self._table = table
         self._beside = f"{topic.topic}.position"
         self._settings = client_options(topic)
-        self._copy_ms = int(self._settings.pop("transaction.timeout.ms", _COPY_MS))
+        limit = self._settings.pop("transaction.timeout.ms", str(_COPY_MS))
+        if not limit.isdecimal():
+            msg = f"the Kafka option transaction.timeout.ms is {limit!r}: give milliseconds, such as 900000"
+            raise InputError(msg)
+        self._copy_ms = int(limit)
         self._position: _Position | None = None
         self._producer: TransactionalProducer | None = None
 
