@@ -64,6 +64,10 @@ def test_results_are_sent_until_the_outbox_is_empty(database: str) -> None:
     assert "has no table 'spend_outbox': set `outbox: true` at the sink, and start the run once" in missing.stderr
     ran = windrow("run", "spend.yaml", "--until-end", "--host", "memory", "--json")
     assert ran.exit_code == 0, ran.output
+    waiting = [json.loads(line) for line in windrow("show", "spend.yaml", "outbox", "--json").stdout.splitlines()]
+    assert [one["id"] for one in waiting] == [1, 2, 3]
+    assert sorted(json.loads(one["payload"])["total"] for one in waiting) == ["5.00", "5.50", "7.50"]
+    assert "spend_outbox is made of steps" in windrow("show", "spend.yaml", "outbox", "--as-of", "2026-01-01").stderr
     relayed = windrow("relay", "spend.yaml", "sent", "--until-empty", "--json")
     assert relayed.exit_code == 0, relayed.output
     rows = {"sent": 3, "waiting": 0, "oldest_seconds": 0.0}
@@ -72,6 +76,7 @@ def test_results_are_sent_until_the_outbox_is_empty(database: str) -> None:
     assert totals == [("u0", "7.50"), ("u1", "5.00"), ("u1", "5.50")]
     again = windrow("relay", "spend.yaml", "sent", "--until-empty")
     assert again.stdout == "spend_outbox: sent 0 rows to sent; it is empty\n"
+    assert windrow("show", "spend.yaml", "spend_outbox").stdout == "spend_outbox has no rows\n"
 
 
 @pytest.mark.service

@@ -27,7 +27,7 @@ from windrow.hosts.reports import counted
 from windrow.model import as_graph
 from windrow.sinks import open_database
 from windrow.sinks.database import Condition, present, read_value
-from windrow.sinks.tables import Table, layout, plain_rows
+from windrow.sinks.tables import Table, layout, plain_rows, table_names
 
 _HELP = {
     "where": "Only rows with this value; may be repeated. A time is in UTC unless it names a zone.",
@@ -95,10 +95,10 @@ def command(
     """Show rows of a pipeline's tables. A run can write them meanwhile.
 
     TABLE is a table that the pipeline writes, such as spend, or one beside it: spend_changes (the changelog),
-    spend_late (expired records), spend_dead (dead letters) or spend_clocks (the clock journal). If the pipeline has
-    one sink, TABLE can be left out, and those beside it can be called changes, late, dead and clocks. If several
-    databases have a table of that name, write the name of the sink in its place. `windrow state PIPELINE --key` shows
-    the state of a key.
+    spend_late (expired records), spend_dead (dead letters), spend_clocks (the clock journal) or spend_outbox (what a
+    relay has yet to send). If the pipeline has one sink, TABLE can be left out, and those beside it can be called
+    changes, late, dead, clocks and outbox. If several databases have a table of that name, write the name of the sink
+    in its place. `windrow state PIPELINE --key` shows the state of a key.
 
     Times are in UTC, as ISO 8601 has them. In JSON, decimals are text, which keeps their digits.
 
@@ -134,6 +134,9 @@ def command(
     choice = _choice(named, where, key, window=window, since=since, reason=reason)
     is_part = choice != _Choice()
     if as_of is not None:
+        if named.name not in table_names(view.sink.table):
+            msg = f"--as-of reads the log, and {named.name} is made of steps: leave out --as-of"
+            raise InputError(msg)
         from windrow.hosts.as_of import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
 
         for line in missing_of(runnable):
@@ -168,7 +171,12 @@ def _print(found: _Found, named: Table, *, is_part: bool, as_json: bool, as_csv:
 
 def _table(views: Mapping[str, View], name: str | None) -> tuple[str, View, Table]:
     """Return the table of that name, its sink and what that takes; raise InputError if there is none, or several."""
-    tables = [(sink, view, table) for sink, view in views.items() for table in layout(view, view.sink).own]
+    layouts = [(sink, view, layout(view, view.sink)) for sink, view in views.items()]
+    tables = [
+        (sink, view, table)
+        for sink, view, made in layouts
+        for table in (*made.own, *(() if made.outbox is None else (made.outbox,)))
+    ]
     if name is None and len(views) > 1:
         results = ", ".join(view.sink.table for view in views.values())
         msg = f"the pipeline writes {len(views)} tables: name one of {results}"
