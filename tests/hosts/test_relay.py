@@ -6,7 +6,7 @@ import json
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from decimal import Decimal
 from itertools import count, pairwise
 from pathlib import Path
@@ -18,13 +18,13 @@ from confluent_kafka import Producer
 from tests.contracts.steps import RUN, change, pipeline, step
 from tests.faults.windrow_process import WindrowProcess
 
-from windrow.errors import InputError, SinkError, SourceError
+from windrow.errors import InputError, SinkError, SourceError, SourceUnavailableError
 from windrow.hosts import relay
 from windrow.hosts.relay import Target, open_relay, outbox_sink
 from windrow.model import KafkaSource, LogSource, Pipeline, PostgresSink, as_graph
 from windrow.sinks.base import Run
 from windrow.sinks.postgres import PostgresTables
-from windrow.sinks.postgres.outbox import Outbox
+from windrow.sinks.postgres.outbox import Outbox, OutboxLag
 from windrow.sources import open_source
 from windrow.sources.kafka.append import KafkaAppender
 from windrow.sources.log.append import LogAppender
@@ -88,10 +88,18 @@ def check(target: Target, expected: int) -> None:
     assert falls < len(open_source(target).partitions())
 
 
-def empty(sink: PostgresSink, target: Target) -> int:
+def empty(sink: PostgresSink, target: Target, on_trouble: Callable[[str], None] = pytest.fail) -> int:
     """Relay until the outbox is empty; return how many rows were sent."""
-    with open_relay(sink, target) as one:
-        return relay.run(one, until_empty=True, every=0, stop=threading.Event(), report=60, on_report=lambda *_: None)
+    return relay.run(
+        sink,
+        target,
+        until_empty=True,
+        every=0,
+        stop=threading.Event(),
+        report=60,
+        on_report=lambda *_: None,
+        on_trouble=on_trouble,
+    )
 
 
 def test_rows_are_the_changes_with_the_key_and_value_of_a_topic(
@@ -369,3 +377,35 @@ def test_records_that_retention_removed(model: Pipeline, sink: PostgresSink, log
         file.write_bytes(b"")
     with pytest.raises(SourceError, match="what it sent is not known"):
         empty(sink, log)
+
+
+def test_a_relay_that_is_interrupted_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Faulty:
+        def __init__(self, counts: list[int | Exception]) -> None:
+            self._counts = counts
+
+        def send(self) -> int:
+            count = self._counts.pop(0)
+            if isinstance(count, Exception):
+                raise count
+            return count
+
+        def lag(self) -> OutboxLag:
+            return OutboxLag(0, 0.0)
+
+    opened: list[list[int | Exception]] = [
+        [3, SourceUnavailableError("the broker is lost")],
+        [SourceUnavailableError("still")],
+        [4, 0],
+        [SourceUnavailableError("not there")],
+        [1, SourceError("refused")],
+    ]
+    monkeypatch.setattr(relay, "open_relay", lambda *_: nullcontext(Faulty(opened.pop(0))))
+    sink, target = PostgresSink("postgresql://localhost/shop", "spend", outbox=True), LogSource("sent")
+    said: list[str] = []
+    assert empty(sink, target, said.append) == 7
+    assert said == ["the broker is lost; trying again in 0.5 s", "still; trying again in 1 s"]
+    with pytest.raises(SourceUnavailableError, match="not there"):
+        empty(sink, target)
+    with pytest.raises(SourceError, match="refused"):
+        empty(sink, target)

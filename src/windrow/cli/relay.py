@@ -51,7 +51,7 @@ def command(
     order of commits, those of a key to one partition, until Ctrl-C. A relay can be killed at any moment and started
     again: readers of committed records find each row once. One relay at a time empties an outbox.
     """
-    from windrow.hosts.relay import open_relay, outbox_sink, run  # noqa: PLC0415 - help needs no Arrow
+    from windrow.hosts.relay import outbox_sink, run  # noqa: PLC0415 - help needs no Arrow
 
     to = LogTarget.read(target)
     log = LogSource(to.name) if to.servers is None else KafkaSource(to.servers, to.name, options=_pairs(options))
@@ -72,15 +72,17 @@ def command(
         if not as_json:
             click.echo(f"{outbox}: sent {counted(rows, 'row')} to {to}; {waiting}")
 
-    with stopping(lambda _: echo_error("stopping (again to stop at once)")) as on_start, open_relay(sink, log) as relay:
+    with stopping(lambda _: echo_error("stopping (again to stop at once)")) as on_start:
         on_start(stop.set)
         run(
-            relay,
+            sink,
+            log,
             until_empty=until_empty,
             every=every / _MICROS,
             stop=stop,
             report=_REPORT_SECONDS,
             on_report=on_report,
+            on_trouble=lambda said: echo_error(f"warning: {said}"),
         )
     if as_json:
         print_json({"pipeline": valid.name, "outbox": outbox, "target": str(to), **last})

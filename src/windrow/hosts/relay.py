@@ -22,8 +22,9 @@ from zlib import crc32
 
 import pyarrow.compute as pc
 
-from windrow.errors import InputError, SourceError
+from windrow.errors import InputError, RunError, SourceError
 from windrow.expressions import sink_views
+from windrow.hosts.stream.run import RetryPolicy
 from windrow.model import KafkaSource, LogSource, PostgresSink, Runnable, as_graph
 from windrow.sinks.postgres.outbox import Outbox, OutboxLag, OutboxRow, Sending, open_outbox
 from windrow.sources import open_appender, open_source
@@ -127,26 +128,45 @@ class Relay:
 
 
 def run(
-    relay: Relay, *, until_empty: bool, every: float, stop: threading.Event, report: float, on_report: OnReport
+    sink: PostgresSink,
+    target: Target,
+    *,
+    until_empty: bool,
+    every: float,
+    stop: threading.Event,
+    report: float,
+    on_report: OnReport,
+    on_trouble: Callable[[str], None],
 ) -> int:
-    """Send rows until `stop` is set, or the outbox is empty; return how many were sent.
+    """Send the rows of a sink's outbox until `stop` is set, or the outbox is empty; return how many were sent.
 
     Looks into an empty outbox every `every` seconds, and calls `on_report` with the rows sent and the lag, at the end
-    and every `report` seconds.
+    and every `report` seconds. After an error that may pass, `on_trouble` is called with it, and the relay is opened
+    again, as a run tries again; what cannot be opened at first is raised at once, as `open_relay` does.
     """
-    total, due = 0, time.monotonic() + report
-    while not stop.is_set():
-        count = relay.send()
-        total += count
-        if time.monotonic() >= due:
-            on_report(total, relay.lag())
-            due = time.monotonic() + report
-        if count == 0:
-            if until_empty:
-                break
-            stop.wait(every)
-    on_report(total, relay.lag())
-    return total
+    retries = RetryPolicy()
+    rounds, total, due = 0, 0, time.monotonic() + report
+    while True:
+        try:
+            with open_relay(sink, target) as relay:
+                while not stop.is_set():
+                    count = relay.send()
+                    rounds, total = rounds + 1, total + count
+                    if time.monotonic() >= due:
+                        on_report(total, relay.lag())
+                        due = time.monotonic() + report
+                    if count == 0:
+                        if until_empty:
+                            break
+                        stop.wait(every)
+                on_report(total, relay.lag())
+                return total
+        except RunError as exc:
+            pause = retries.after(rounds) if exc.passes and rounds and not stop.is_set() else None
+            if pause is None:
+                raise
+            on_trouble(f"{exc}; trying again in {pause:g} s")
+            stop.wait(pause)
 
 
 def _mark(sending: Sending) -> bytes:

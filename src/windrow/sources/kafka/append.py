@@ -11,12 +11,21 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from windrow.errors import SourceError
+from windrow.errors import SourceError, SourceUnavailableError
 from windrow.model import KafkaSource
 from windrow.sources.base import NewRecord
 from windrow.sources.kafka import KafkaTopic
-from windrow.sources.kafka.client import client_of
+from windrow.sources.kafka.client import PASSING, client_of
 from windrow.sources.kafka.options import TIMEOUT, client_options
+
+_LOST = (
+    *PASSING,
+    KafkaError._TRANSPORT,  # noqa: SLF001 - the client's own names
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+)
+"""Errors of a broker that is lost, or starts."""
 
 
 class KafkaAppender:
@@ -71,10 +80,10 @@ class KafkaAppender:
             self._call(partial(self._producer.poll, 0.1), timed=False)
         if self._refused:
             msg = f"{self._where} cannot be appended to: {self._refused[0].str()}; run the command again"
-            raise SourceError(msg)
+            raise self._kind(self._refused[0])(msg)
         if len(self._producer):
             msg = f"{self._where} did not take all records within {TIMEOUT:.0f} s; is the broker running?"
-            raise SourceError(msg)
+            raise SourceUnavailableError(msg)
         self._call(self._producer.commit_transaction)
 
     def _send(
@@ -113,4 +122,9 @@ class KafkaAppender:
         return f"topic {self._source.topic} at {self._source.servers}"
 
     def _error(self, exc: KafkaException) -> SourceError:
-        return SourceError(f"{self._where} cannot be appended to: {exc.args[0].str()}; run the command again")
+        error = exc.args[0]
+        return self._kind(error)(f"{self._where} cannot be appended to: {error.str()}; run the command again")
+
+    @staticmethod
+    def _kind(error: KafkaError) -> type[SourceError]:
+        return SourceUnavailableError if error.code() in _LOST else SourceError
