@@ -39,6 +39,7 @@ BEYOND = {
     # what an expression, a type or a day says
     *("aggregate_calls", "decimal_scale", "decimal_too_wide", "window_origin_is_no_day"),
     # what keys mean together
+    *("followed_into_both", "followed_into_nothing"),
     *("meaning", "window_origin_not_in_every_month", "window_origin_of_a_duration", "window_zone_of_a_duration"),
     # what an editor says without a schema, and a character that no text may have
     *("duplicate_aggregate", "duplicate_key", "name_is_a_zero_byte"),
