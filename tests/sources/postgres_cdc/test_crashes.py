@@ -81,8 +81,8 @@ OPERATIONS = st.tuples(st.sampled_from("cccuudk"), st.integers(1, 6), st.integer
 TRANSACTIONS = st.lists(st.lists(OPERATIONS, min_size=1, max_size=4), max_size=4)
 
 
-@pytest.fixture(params=["shop", pytest.param("topic_shop", marks=[pytest.mark.long, pytest.mark.service])])
-def any_shop(request: pytest.FixtureRequest) -> Shop:
+@pytest.fixture(params=["shop", pytest.param("topic_shop", marks=pytest.mark.long)])
+def any_shop(request: pytest.FixtureRequest, database: str) -> Shop:  # noqa: ARG001 - it tells which service is needed
     """A table that is followed into a log, or into a topic."""
     made: Shop = request.getfixturevalue(request.param)
     return made
