@@ -21,7 +21,6 @@ from pathlib import Path
 
 from bench.pipelines import main_job
 from bench.processes import Sampler, flatness
-from tests.servers.postgres import Postgres
 
 from windrow.api.pipeline_file import parse_pipeline
 from windrow.core.changelog import StepOutput
@@ -33,6 +32,7 @@ from windrow.sinks.base import Sink
 from windrow.sinks.memory import DiscardSink
 from windrow.testing.generator import LogSpec, write_kafka, write_log
 from windrow.testing.servers.kafka import Kafka
+from windrow.testing.servers.postgres import Postgres
 
 TOPIC = "spend"
 HOUR = 3_600_000_000

@@ -57,7 +57,7 @@ from windrow.testing.generator.kafka import TopicWriter
 from windrow.testing.servers.kafka import Kafka
 
 if TYPE_CHECKING:
-    from tests.servers.postgres import Postgres
+    from windrow.testing.servers.postgres import Postgres
 
 ROOT = Path(__file__).parents[1]
 WITHIN = 0.25
@@ -366,7 +366,7 @@ def compare(given: argparse.Namespace) -> int:
     paced = [name for name in PACED if name in given.points]
     postgres = None
     if paced or any(point.sink == "postgres" for point in chosen.values()):
-        from tests.servers.postgres import Postgres  # noqa: PLC0415 - its wheel is large
+        from windrow.testing.servers.postgres import Postgres  # noqa: PLC0415 - its wheel is large
 
         postgres = Postgres()
         postgres.start()

@@ -23,10 +23,10 @@ from random import Random
 
 import psycopg
 from bench.closings import percentile
-from tests.servers.postgres import Postgres
 
 from windrow.model import LogSource, PostgresCdcSource
 from windrow.sources.postgres_cdc import FollowedTable
+from windrow.testing.servers.postgres import Postgres
 
 ROWS = 10_000
 _SAMPLE_SECONDS = 0.01

@@ -31,9 +31,9 @@ from typing import Any
 import psycopg
 from bench.closings import closed, latencies, percentile
 from bench.pipelines import from_kafka, into_postgres, main_job
-from tests.servers.postgres import Postgres
 
 from windrow.testing.servers.kafka import Kafka
+from windrow.testing.servers.postgres import Postgres
 
 PARTITIONS = 4
 GOAL, GOAL_RATE = 1.5, 20_000

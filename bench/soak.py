@@ -33,9 +33,9 @@ from bench.pipelines import from_kafka, into_postgres, main_job
 from bench.processes import Sampler, flatness
 from bench.verdict import verdict
 from tests.faults.windrow_process import COMMAND, WindrowProcess
-from tests.servers.postgres import Postgres
 
 from windrow.testing.servers.kafka import Kafka
+from windrow.testing.servers.postgres import Postgres
 
 TOPIC = "spend"
 RUN = ("run", "pipeline.yaml", "--checkpoint", "checkpoint")

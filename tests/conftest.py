@@ -14,10 +14,10 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 from tests.servers.certificates import make_certificates
 from tests.servers.cluster import Cluster, why_no_cluster
-from tests.servers.postgres import Postgres
 from tests.servers.secure_postgres import SecurePostgres, TlsProxy
 
 from windrow.testing.servers.kafka import Kafka
+from windrow.testing.servers.postgres import Postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,12 +18,12 @@ from bench.peers.environment import NotInstalledError, fetch_jars, python_of
 from bench.peers.job import DELAY_SECONDS, TABLE, WINDOW_SECONDS, Job, command
 from bench.peers.results import Answer, Run, Sums
 from bench.peers.watch import FailedError, watch
-from tests.servers.postgres import Postgres
 
 from windrow.model import KafkaSource
 from windrow.sources.kafka import KafkaTopic
 from windrow.testing.generator import LogSpec, write_kafka
 from windrow.testing.servers.kafka import Kafka
+from windrow.testing.servers.postgres import Postgres
 
 ROOT = Path(__file__).parents[2]
 DATABASE = "bench"

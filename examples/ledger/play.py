@@ -23,13 +23,10 @@ from typing import Any
 
 import psycopg
 
+from windrow.testing.servers.kafka import Kafka
+from windrow.testing.servers.postgres import Postgres
+
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[1]))
-
-from tests.servers.postgres import Postgres  # noqa: E402 - the server that the tests use, from its wheel
-
-from windrow.testing.servers.kafka import Kafka  # noqa: E402 - the same
-
 FOLDER = Path("ledger-demo")
 PARTITIONS = 2
 USERS = 200

@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from tests.contracts.stores import SqliteStore
 from tests.hosts.answers import assert_same
 from tests.hosts.spend import Files, events
-from tests.servers.postgres import Postgres
 from tests.servers.secure_postgres import SECRET, TlsProxy
 
 from windrow.api.load import open_pipeline
@@ -32,6 +31,7 @@ from windrow.sinks import open_sink
 from windrow.sinks.base import Run
 from windrow.sources.kafka import preflight
 from windrow.testing.servers.kafka import Kafka
+from windrow.testing.servers.postgres import Postgres
 from windrow.testing.servers.process import free_port
 
 PIPELINE = """\

@@ -17,12 +17,12 @@ from tests.faults.truth import assert_reports_true
 from tests.hosts.answers import assert_epochs, assert_same
 from tests.hosts.runs import Scene, read
 from tests.hosts.spend import events, spend
-from tests.servers.postgres import Postgres
 from tests.waiting import SECONDS, join
 
 from windrow.errors import SinkUnavailableError
 from windrow.hosts.stream import run as stream_run
 from windrow.model import Pipeline
+from windrow.testing.servers.postgres import Postgres
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from tests.hosts.spend import Files, Log, Topic, events, spend
 from tests.servers.cluster import Cluster
-from tests.servers.postgres import Postgres
 
 from windrow.api.printing import to_yaml
 from windrow.hosts.folders import Folder, folder_of
@@ -24,6 +23,7 @@ from windrow.hosts.jars import jar_set
 from windrow.hosts.pack import pack_environment
 from windrow.model import Pipeline, PostgresSink, SqliteSink, with_table
 from windrow.testing.servers.kafka import Kafka
+from windrow.testing.servers.postgres import Postgres
 
 EVENTS = 4_000
 

@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.servers.listener import LOOPBACK, Listener
-from tests.servers.postgres import Postgres
+
+from windrow.testing.servers.postgres import Postgres
 
 USER = "windrow"
 SECRET = "s3cr3t p@ss/w%rd:"  # noqa: S105 - the one that is looked for

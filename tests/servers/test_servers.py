@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
-from tests.servers.postgres import Postgres
 
 from windrow.testing.servers.kafka import Kafka
+from windrow.testing.servers.postgres import Postgres
 from windrow.testing.servers.process import ServerError, ServerProcess
 
 SECONDS = 30.0

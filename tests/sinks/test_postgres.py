@@ -15,13 +15,13 @@ import psycopg
 import pyarrow as pa
 import pytest
 from tests.contracts.steps import RUN, change, edges, pipeline, step
-from tests.servers.postgres import Postgres
 
 from windrow.core.keys import MAX_KEY_BYTES
 from windrow.errors import PipelineError, SinkError, SinkUnavailableError
 from windrow.model import DecimalType, Field, Pipeline, PostgresSink, StringType
 from windrow.sinks.postgres import PostgresTables
 from windrow.sinks.postgres.connection import connect
+from windrow.testing.servers.postgres import Postgres
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from pathlib import Path
 import psycopg
 import pytest
 from tests.contracts.steps import RUN, change, pipeline, step
-from tests.servers.postgres import Postgres
 
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.model import Pipeline, PostgresSink
 from windrow.sinks import ownership
 from windrow.sinks.postgres import PostgresTables
 from windrow.sinks.postgres.connection import server, translate, translate_connect
+from windrow.testing.servers.postgres import Postgres
 
 
 def sink_of(model: Pipeline, lock_seconds: float = 20) -> PostgresTables:

@@ -40,20 +40,29 @@ def kafka_jars() -> list[Path]:
 
 
 def broker_jars() -> list[Path]:
-    """Return the class path of a Kafka broker for tests; else as `kafka_jars`."""
+    """Return the class path of a Kafka broker; else as `kafka_jars`."""
     return jar_set("broker")
+
+
+def broker_folder() -> Path:
+    """Return the folder of the broker's jars, which is there once they have been fetched."""
+    return _folder("broker", _locked("broker"))
 
 
 def jar_set(name: str) -> list[Path]:
     """Return the jars of one configuration of `ivy.xml`, by name; else as `kafka_jars`."""
     sums = _locked(name)
-    digest = hashlib.sha256(repr(sorted(sums.items())).encode()).hexdigest()[:12]
-    folder = _base() / f"{name}-{digest}"
+    folder = _folder(name, sums)
     if not folder.is_dir():
         with _fetching(folder.parent):
             if not folder.is_dir():  # another process may have fetched it while this one waited
                 _fetch(name, sums, folder)
     return [folder / file for file in sorted(sums)]
+
+
+def _folder(name: str, sums: Mapping[str, str]) -> Path:
+    digest = hashlib.sha256(repr(sorted(sums.items())).encode()).hexdigest()[:12]
+    return _base() / f"{name}-{digest}"
 
 
 def _base() -> Path:

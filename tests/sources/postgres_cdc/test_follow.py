@@ -13,7 +13,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.servers.postgres import Postgres
 from tests.sources.postgres_cdc.conftest import LogShop
 from tests.waiting import join
 
@@ -24,6 +23,7 @@ from windrow.sources import open_source
 from windrow.sources.log.folder import LogFolder
 from windrow.sources.log.retention import apply, plan_trim
 from windrow.sources.postgres_cdc import FollowedTable, server
+from windrow.testing.servers.postgres import Postgres
 
 
 def rows(shop: LogShop) -> list[tuple[str, Any, Any]]:

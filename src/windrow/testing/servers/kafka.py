@@ -51,15 +51,22 @@ _QUICK_START = "-XX:TieredStopAtLevel=1"
 class Kafka:
     """A broker with its data in a folder; it keeps its port and its data from one start to the next.
 
-    `is_short` is for one that does little: its code is compiled for a quick start, not for throughput.
+    `is_short` is for one that does little: its code is compiled for a quick start, not for throughput. A folder may
+    have the data of an earlier broker, which may have had another port.
     """
 
-    def __init__(self, folder: Path, *, is_short: bool = False) -> None:
+    def __init__(self, folder: Path, *, is_short: bool = False, port: int | None = None) -> None:
         self._folder = folder.resolve()
         self._options = ["-Xmx512m", *([_QUICK_START] if is_short else [])]
-        self._port = free_port()
+        self._port = free_port() if port is None else port
         self._properties = self._folder / "server.properties"
+        self._is_set_up = False
         self._process: ServerProcess | None = None
+
+    @property
+    def port(self) -> int:
+        """Where it listens, on 127.0.0.1."""
+        return self._port
 
     @property
     def servers(self) -> str:
@@ -73,11 +80,21 @@ class Kafka:
             raise ServerError(message)
         if not self._properties.exists():
             self._format()
+        elif not self._is_set_up:
+            self._properties.write_text(self._settings())
+        self._is_set_up = True
         process = ServerProcess(
             [*self._java(*self._options), "kafka.Kafka", str(self._properties)], self._folder / "kafka.log"
         )
         self._process = process
         process.wait_until(self._is_ready, _START_SECONDS)
+
+    def watch(self, seconds: float) -> None:
+        """Wait so long; raise ServerError if it ends meanwhile."""
+        if self._process is None:
+            message = "the broker is not running"
+            raise ServerError(message)
+        self._process.watch(seconds)
 
     def stop(self) -> None:
         """Shut it down in order."""

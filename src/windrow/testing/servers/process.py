@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+from windrow.errors import RunError
+
 _POLL_SECONDS = 0.05
 _STOP_SECONDS = 30.0
 _TAIL_LINES = 30
@@ -22,7 +24,7 @@ _TAIL_LINES = 30
 _PORTS = range(20_000, 32_000)
 
 
-class ServerError(Exception):
+class ServerError(RunError):
     """A server failed; the end of its log is in the message."""
 
 
@@ -84,6 +86,12 @@ class ServerProcess:
                 failed = f"was not ready after {seconds:.0f} s"
             else:
                 failed = f"ended with status {status}"
+            raise self._error(failed)
+
+    def watch(self, seconds: float) -> None:
+        """Wait so long; raise ServerError if it ends meanwhile."""
+        with suppress(subprocess.TimeoutExpired):
+            failed = f"ended with status {self._process.wait(seconds)}"
             raise self._error(failed)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:

