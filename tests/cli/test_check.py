@@ -2,12 +2,20 @@
 
 import json
 import os
+import shutil
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 from click.testing import CliRunner, Result
+from tests.servers.registry import SchemaRegistry
 
 from windrow.cli import main
+from windrow.testing.generator import LogSpec, write_log
+from windrow.testing.servers.kafka import Kafka
+from windrow.testing.servers.postgres import Postgres
 
 GOOD = """\
 name: user-spend
@@ -137,3 +145,134 @@ def test_an_empty_name_and_a_pipe_are_refused() -> None:
         result = check(name)
         assert result.exit_code == 2
         assert f"'{name}' is a pipe or a device; save the pipeline in a file" in result.output
+
+
+# --connect
+
+
+@pytest.fixture
+def data(here: Path) -> Path:
+    """The log of the pipelines."""
+    write_log(LogSpec(events=200, malformed_share=0), here / "data" / "spend")
+    return here / "data" / "spend"
+
+
+def connect(*arguments: str, file: str = "good.yaml") -> dict[str, tuple[str, str]]:
+    """What is said of each, by what it is about; the exit code must agree."""
+    result = check(file, "--connect", "--json", *arguments)
+    said = json.loads(result.stdout)
+    (checked,) = said["pipelines"]
+    found = {one["what"]: (one["result"], one["found"]) for one in checked["connections"]}
+    failed = any(result == "failed" for result, _ in found.values())
+    assert (result.exit_code, said["ok"]) == (int(failed), not failed)
+    return found
+
+
+@pytest.mark.usefixtures("data")
+def test_what_a_run_needs_is_tried_and_stays_as_it_is(here: Path) -> None:
+    before = sorted(here.rglob("*"))
+    found = connect("--host", "memory")
+    assert {what: result for what, (result, _) in found.items()} == {"source": "ok", "sink": "ok"}
+    assert found["source"][1].startswith(
+        "data/spend: 4 partitions, 200 records; the newest has the event time 2026-01-0"
+    )
+    result = check("good.yaml", "--connect", "--host", "memory")
+    assert (
+        result.stdout.splitlines()[-1]
+        == "  ok        sink: spend.db: user_spend_5m can be written, and no other run has them"
+    )
+    assert sorted(here.rglob("*")) == before
+
+
+def test_what_is_not_there_fails_with_what_to_do(here: Path) -> None:
+    Path("good.yaml").write_text(GOOD.replace("spend.db", "nowhere/spend.db"))
+    Path(".windrow").touch()
+    found = connect("--master", "spark://127.0.0.1:1")
+    assert found["source"] == ("failed", "there is no log data/spend yet")
+    assert found["sink"][0] == "failed"
+    assert "nowhere of nowhere/spend.db does not exist: create it" in found["sink"][1]
+    assert found["checkpoint"] == (
+        "failed",
+        f".windrow/user-spend cannot be written: {here}/.windrow is not a folder that this user can write to",
+    )
+    # the tests that are not of a service have no Java
+    assert (found["Java"][0], "install a Java" in found["Java"][1]) == ("failed", True)
+    assert found["master"] == ("failed", "nothing takes connections at spark://127.0.0.1:1")
+    result = check("good.yaml", "--connect", "--master", "spark://127.0.0.1:1")
+    assert "  FAILED    master: nothing takes" in result.stdout
+    assert "            do: start the cluster" in result.stdout
+
+
+@pytest.mark.usefixtures("data")
+def test_a_master_that_takes_connections() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        for master in (f"spark://127.0.0.1:1,{address}", f"k8s://https://{address}"):
+            assert connect("--master", master)["master"] == ("ok", f"{master} takes connections")
+    assert connect("--master", "yarn")["master"][0] == "not known"
+
+
+def test_a_log_of_other_records_is_warned_of(data: Path) -> None:
+    shutil.rmtree(data)
+    data.mkdir()
+    (data / "partition-0.jsonl").touch()
+    assert connect("--host", "memory")["source"] == ("warning", "data/spend: 1 partition without records")
+    (data / "partition-0.jsonl").write_text('{"user": "a"}\n')
+    assert connect("--host", "memory")["source"] == (
+        "warning",
+        "the newest record is a dead letter: partition 0, offset 0: missing: user_id",
+    )
+
+
+def test_only_a_pipeline_without_errors_is_tried() -> None:
+    result = check("wrong.yaml", "--connect", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["pipelines"][0]["connections"]) == (2, [])
+    result = check("good.yaml", "--host", "memory")
+    assert (result.exit_code, "--host is about what --connect tries: add --connect" in result.stderr) == (2, True)
+
+
+def test_a_registry_is_asked() -> None:
+    with SchemaRegistry() as registry:
+        source = f'{{kafka: {{servers: "127.0.0.1:1", topic: t, format: {{avro: {{registry: "{registry.url}"}}}}}}}}'
+        Path("good.yaml").write_text(GOOD.replace("{log: {path: data/spend}}", source))
+        found = connect("--host", "memory")
+        assert found["registry"] == ("ok", f"{registry.url} answers")
+        assert found["source"] == ("failed", "t at 127.0.0.1:1: no Kafka broker can be reached at 127.0.0.1:1")
+        registry.login = "me:secret"
+        result, why = connect("--host", "memory")["registry"]
+        assert (result, "refuses these options" in why) == ("failed", True)
+
+
+def test_a_topic_and_a_database(kafka: Kafka, topic: Callable[..., str], postgres: Postgres, database: str) -> None:
+    name = topic(2)
+    kafka.produce(name, 1, [b'{"user_id": "a", "event_time": 1767225600000, "amount": 1.5}'])
+    given = GOOD.replace("{log: {path: data/spend}}", f'{{kafka: {{servers: "{kafka.servers}", topic: {name}}}}}')
+
+    def write(sink: str) -> None:
+        Path("good.yaml").write_text(given.replace("{sqlite: {path: spend.db, table: user_spend_5m}}", sink))
+
+    write(f'{{postgres: {{url: "{database}", table: spend}}}}')
+    found = connect()
+    assert {result for result, _ in found.values()} == {"ok"}
+    assert (
+        "2 partitions, 1 record; the newest has the event time 2026-01-01 00:00:00 and was logged at"
+        in found["source"][1]
+    )
+    assert found["checkpoint"][1].endswith("no run has left one there")
+    assert found["Java"][1].startswith(("17", "2"))
+    with psycopg.connect(database, autocommit=True) as sql:
+        assert sql.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchall() == [(0,)]
+        sql.execute("CREATE ROLE checked LOGIN")
+    try:
+        write(f'{{postgres: {{url: "{postgres.url_of(database.rpartition("/")[2], "checked")}", table: spend}}}}')
+        result, why = connect("--host", "memory")["sink"]
+        assert (result, "user 'checked' may not create it: GRANT CREATE" in why) == ("failed", True)
+    finally:
+        with psycopg.connect(database, autocommit=True) as sql:
+            sql.execute("DROP ROLE checked")
+    # a run has left its rows there
+    write(f'{{postgres: {{url: "{database}", table: spend}}}}')
+    ran = CliRunner().invoke(main, ["run", "good.yaml", "--until-end", "--host", "memory"])
+    assert ran.exit_code == 0, ran.output
+    result, why = connect()["sink"]
+    assert (result, "'spend' holds the rows of another run of pipeline 'user-spend'" in why) == ("failed", True)

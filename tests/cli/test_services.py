@@ -16,7 +16,8 @@ from pathlib import Path
 import psycopg
 import pytest
 from click.testing import CliRunner
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from windrow.cli import main
 

@@ -19,8 +19,10 @@ def test_another_run_is_refused_until_the_table_is_cleared(store: AnyStore, rows
     committed(store, model, step(model, [change("insert", 0, "A", Decimal(1), 1)] * rows))
     other = Run(RUN.pipeline, "run-2")
     sink = store.sink(model)
-    with pytest.raises(SinkError, match=r"another run .*--fresh.*--checkpoint.*another table"):
-        sink.open(other)
+    for refusing in (sink.preflight, sink.open):
+        with pytest.raises(SinkError, match=r"another run .*--fresh.*--checkpoint.*another table"):
+            refusing(other)
+    sink.preflight(RUN)
     sink.clear()
     assert sink.open(other) is None
     sink.commit(0, step(model, [change("insert", 0, "B", Decimal(2), 2)]))
@@ -28,6 +30,18 @@ def test_another_run_is_refused_until_the_table_is_cleared(store: AnyStore, rows
     assert brief(store.result(model)) == [(0, "B", Decimal(2), 2, "on_time", 0)]
     assert store.epochs("run-1") == []
     assert store.epochs("run-2") == [0]
+
+
+def test_a_preflight_changes_nothing(store: Store) -> None:
+    model = store.model()
+    sink = store.sink(model)
+    sink.preflight(RUN)
+    assert store.is_cleared(model)
+    # who has them open still writes them
+    assert sink.open(RUN) is None
+    store.sink(model).preflight(RUN)
+    sink.commit(0, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
+    sink.close()
 
 
 def test_a_run_that_wrote_nothing_makes_way(store: AnyStore) -> None:

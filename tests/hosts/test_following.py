@@ -25,6 +25,9 @@ class Follower:
         self.follows = Event()
         self.lag: SlotLag | None = None
 
+    def preflight(self) -> None:
+        raise NotImplementedError
+
     def update(self) -> None:
         raise NotImplementedError
 

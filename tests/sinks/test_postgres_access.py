@@ -55,8 +55,9 @@ def as_role(postgres: Postgres, database: str, role: str) -> str:
 def test_a_user_who_may_not_create(postgres: Postgres, database: str, role: str) -> None:
     model = pipeline(PostgresSink(as_role(postgres, database, role), "spend"))
     message = f'user \'{role}\' may not create it: GRANT CREATE ON SCHEMA "public" TO "{role}"'
-    with pytest.raises(SinkError, match=message):
-        sink_of(model).open(RUN)
+    for refusing in (sink_of(model).preflight, sink_of(model).open):
+        with pytest.raises(SinkError, match=message):
+            refusing(RUN)
 
 
 PRIVILEGES = [

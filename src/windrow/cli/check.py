@@ -1,18 +1,47 @@
-"""`windrow check`: errors in pipelines, and warnings."""
+"""`windrow check`: errors in pipelines, warnings, and what a run needs of the world."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from windrow.api.load import OpenedPipeline
 from windrow.api.printing.text import realtime_words
-from windrow.cli.common import DIFFERENT, OK, WRONG, complete_files, json_option, place_fields, print_json
+from windrow.cli.common import (
+    DIFFERENT,
+    OK,
+    WRONG,
+    complete_files,
+    default_checkpoint,
+    host_of,
+    is_given,
+    json_option,
+    on_host,
+    place_fields,
+    print_json,
+)
+from windrow.cli.options import STATE_FOLDER, spark_options
 from windrow.cli.pipelines import only_option, open_pipelines, variable_options
 from windrow.core.lists import list_problems
-from windrow.errors import PipelineError, Place, each_error
+from windrow.errors import InputError, PipelineError, Place, each_error
+from windrow.hosts.folders import Folder
+from windrow.hosts.settings import SparkOptions
+
+if TYPE_CHECKING:
+    from windrow.hosts.doctor import Finding
+    from windrow.hosts.launch import HostName
+
+_HELP: Final = {
+    "connect": "Also try what a run needs: logs, brokers, registry, database, checkpoint, Java and Spark; nothing is "
+    "changed.",
+    "checkpoint": "Checkpoint directory that --connect looks at, or its URL.  [default: .windrow/NAME]",
+    "host": "Host that --connect looks for: --host memory needs neither Java nor a checkpoint.  [default: by the mode]",
+}
+_WORDS: Final = {"fine": "ok", "advice": "warning", "serious": "FAILED", "unknown": "not known"}
+"""What a finding of `--connect` is called."""
 
 
 @dataclass(frozen=True)
@@ -37,34 +66,65 @@ class _FileFinding:
 @only_option
 @variable_options
 @click.option("--strict", is_flag=True, help="Exit with 1 if there are warnings.")
+@click.option("--connect", is_flag=True, help=_HELP["connect"])
+@click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--host", type=click.Choice(["stream", "realtime", "batch", "memory"]), help=_HELP["host"])
+@spark_options
 @json_option
-def command(pipelines: tuple[str, ...], *, strict: bool, as_json: bool) -> int:
+def command(
+    *,
+    pipelines: tuple[str, ...],
+    strict: bool,
+    connect: bool,
+    checkpoint: Folder | None,
+    host: HostName | None,
+    spark: SparkOptions,
+    as_json: bool,
+) -> int:
     """Report errors in pipelines, and warn of likely mistakes.
 
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Of a file with several pipelines
     all are checked, or that of --only. Findings are printed as
     `file:line: error|warning: message`. The exit code is 2 if there is an error.
+
+    With --connect each thing that a run of the pipeline needs is tried, and has a line. The exit code is 1 if one
+    fails. A pipeline with errors is not tried.
     """
+    if not connect and (given := [name for name in ("checkpoint", "host", "master", "conf") if is_given(name)]):
+        msg = f"--{given[0]} is about what --connect tries: add --connect, or leave it out"
+        raise InputError(msg)
     found = {file: _check(file) for file in pipelines}
+    tried = {
+        file: _connect(file, checkpoint, host, spark)
+        for file, lines in found.items()
+        if connect and not _count(lines, "error")
+    }
     levels = {line.level for lines in found.values() for line in lines}
+    failed = {file for file, findings in tried.items() if any(one.severity == "serious" for one in findings)}
     if as_json:
         checked = [
             {"pipeline": file, "ok": not _count(lines, "error"), "findings": [line.plain() for line in lines]}
+            | ({"connections": [_plain(one) for one in tried.get(file, ())]} if connect else {})
             for file, lines in found.items()
         ]
-        print_json({"ok": "error" not in levels, "pipelines": checked})
+        print_json({"ok": "error" not in levels and not failed, "pipelines": checked})
     else:
         for file, lines in found.items():
-            name = file or "''"
-            for line in lines:
-                click.echo(line.text(name))
-            click.echo(f"{name}: {_summary(lines)}")
-            if not _count(lines, "error"):
-                for words in _realtime(file):
-                    click.echo(f"{name}: {words}")
+            click.echo("\n".join(_lines(file, lines, tried.get(file, ()))))
     if "error" in levels:
         return WRONG
-    return DIFFERENT if strict and "warning" in levels else OK
+    return DIFFERENT if failed or (strict and "warning" in levels) else OK
+
+
+def _lines(file: str, lines: list[_FileFinding], tried: Sequence[Finding]) -> Iterator[str]:
+    name = file or "''"
+    yield from (line.text(name) for line in lines)
+    yield f"{name}: {_summary(lines)}"
+    if not _count(lines, "error"):
+        yield from (f"{name}: {words}" for words in _realtime(file))
+    for one in tried:
+        yield f"  {_WORDS[one.severity]:<9} {one.title}: {one.found}"
+        yield from (f"            do: {text}" for text in one.to_do)
 
 
 def _check(spec: str) -> list[_FileFinding]:
@@ -80,6 +140,31 @@ def _check_one(opened: OpenedPipeline) -> list[_FileFinding]:
     lists = [] if _count(found, "error") else list_problems(opened.pipeline)
     place = opened.document.place if opened.document else lambda _: None
     return [*found, *(_FileFinding("error", place(where), where, message) for where, message in lists)]
+
+
+def _connect(file: str, checkpoint: Folder | None, host: HostName | None, spark: SparkOptions) -> list[Finding]:
+    """Try what the pipelines of a file need; of several, each has its own folder in the checkpoint, as in a run."""
+    from windrow.hosts.doctor.connect import connect  # noqa: PLC0415 - a check alone needs none of it
+
+    found: list[Finding] = []
+    opened = open_pipelines(file)
+    for one in opened:
+        chosen = host_of(one, host)
+        valid = on_host(one, chosen).runnable()
+        folder = default_checkpoint(valid.name) if checkpoint is None else checkpoint
+        if checkpoint is not None and len(opened) > 1:
+            folder = checkpoint / valid.name
+        found += connect(valid, folder, chosen, spark)
+    return found
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    return {
+        "what": finding.title,
+        "result": _WORDS[finding.severity].lower(),
+        "found": finding.found,
+        "to_do": list(finding.to_do),
+    }
 
 
 def _realtime(spec: str) -> list[str]:

@@ -13,13 +13,18 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from windrow.errors import InputError, PipelineError, Place, WindrowError, each_error
+
+if TYPE_CHECKING:
+    from windrow.api.load import OpenedPipeline
+    from windrow.hosts.launch import HostName
+    from windrow.model import RunMode
 
 OK = 0
 DIFFERENT = 1
@@ -52,6 +57,19 @@ def refuse_options(names: Iterable[str], host: str) -> None:
     if given:
         msg = f"--host {host} does not use {' and '.join(given)}: leave {'it' if len(given) == 1 else 'them'} out"
         raise InputError(msg)
+
+
+_MODES: dict[HostName, RunMode] = {"stream": "micro-batch", "realtime": "realtime"}
+
+
+def host_of(opened: OpenedPipeline, host: HostName | None) -> HostName:
+    """Return the host that is given, or that of the pipeline's mode."""
+    return host or ("realtime" if opened.pipeline.mode == "realtime" else "stream")
+
+
+def on_host(opened: OpenedPipeline, host: HostName) -> OpenedPipeline:
+    """Return a pipeline in the mode of the host that it runs on, whatever its file says."""
+    return opened.in_mode(_MODES[host]) if host in _MODES else opened
 
 
 def default_checkpoint(name: str) -> Path:

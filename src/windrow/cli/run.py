@@ -17,8 +17,10 @@ from windrow.cli.common import (
     OK,
     default_checkpoint,
     echo_error,
+    host_of,
     is_given,
     json_option,
+    on_host,
     print_json,
     refuse_options,
     saying_spark_starts,
@@ -37,7 +39,7 @@ from windrow.hosts.numbers import format_time
 from windrow.hosts.reports import Observer, StepReport, Totals, counted
 from windrow.hosts.settings import SparkOptions
 from windrow.hosts.status import STALLED_AFTER
-from windrow.model import RunMode, Runnable, as_graph, companion
+from windrow.model import Runnable, as_graph, companion
 from windrow.sources import open_sources
 from windrow.sources.base import OnDataLoss
 
@@ -60,8 +62,6 @@ _UNUSED: dict[HostName, tuple[str, ...]] = {
     "memory": ("checkpoint", "every", "step_time", "on_data_loss", "retry", "master", "conf"),
 }
 """Parameters that a host does not use."""
-_MODES: dict[HostName, RunMode] = {"stream": "micro-batch", "realtime": "realtime"}
-"""The mode of a pipeline that runs on a host, whatever its file says."""
 _HELP = {
     "until_end": "Read up to the current end of the input, fire open windows (unless at_end is hold), and stop.",
     "checkpoint": "Checkpoint directory, or s3a://BUCKET/PATH; a run resumes from it.  [default: .windrow/NAME]",
@@ -152,7 +152,8 @@ def command(
     have expired; what was committed stays. A live run stops then, once it has read 1,000 records.
     """
     given = open_pipelines(pipeline)
-    opened, host = [_on_host(one, host)[0] for one in given], _host_of(given, host)
+    host = _host_of(given, host)
+    opened = [on_host(one, host) for one in given]
     _refuse(pipeline, len(opened), host, backfill=backfill, fresh=fresh, from_savepoint=from_savepoint)
     options = Options(
         checkpoint=Path(),
@@ -263,11 +264,15 @@ class _Run:
 
 def _host_of(opened: Sequence[OpenedPipeline], host: HostName | None) -> HostName:
     """Return the host of all pipelines; raise InputError if their modes differ."""
-    hosts = {_on_host(one, host)[1] for one in opened}
+    hosts = {host_of(one, host) for one in opened}
     if len(hosts) > 1:
         msg = "the pipelines of the file run in different modes: run them one by one with --only"
         raise InputError(msg)
-    return hosts.pop()
+    (found,) = hosts
+    if found == "realtime":
+        # before what these mean on other hosts is looked at
+        refuse_options(_UNUSED[found], found)
+    return found
 
 
 def _refuse(
@@ -289,16 +294,6 @@ def _refuse(
         what = " and ".join(given) or "the realtime host"
         msg = f"{what} goes with one pipeline, and {file} has {number}: choose one with --only"
         raise InputError(msg)
-
-
-def _on_host(opened: OpenedPipeline, host: HostName | None) -> tuple[OpenedPipeline, HostName]:
-    """Return the pipeline in the mode of the host that is given, or the host of its mode."""
-    if host is None:
-        host = "realtime" if opened.pipeline.mode == "realtime" else "stream"
-    if host == "realtime":
-        # before what these mean on other hosts is looked at
-        refuse_options(_UNUSED[host], host)
-    return opened.in_mode(_MODES[host]) if host in _MODES else opened, host
 
 
 def _all_dead(pipeline: Runnable, totals: Totals) -> list[str]:

@@ -46,19 +46,23 @@ def command(*, names: Sequence[str], keep: Path | None, as_json: bool) -> int:
     ports = {} if keep is None else _ports(_made(keep))
     with _until_interrupted(), ExitStack() as running:
         data = keep or Path(running.enter_context(tempfile.TemporaryDirectory(prefix="windrow-services-")))
+        started: list[Kafka | Postgres] = []
         kafka = _kafka(data / "kafka", ports.get("kafka")) if "kafka" in chosen else None
         postgres = _postgres(keep and keep / "postgres", ports.get("postgres")) if "postgres" in chosen else None
         # all that is missing is known before one starts
         if kafka is not None:
             running.callback(kafka.stop)
             kafka.start()
+            started.append(kafka)
         if postgres is not None:
             running.callback(postgres.remove)
             postgres.start()
+            started.append(postgres)
         if keep is not None:
             ports |= {name: one.port for name, one in (("kafka", kafka), ("postgres", postgres)) if one is not None}
             (keep / _PORTS).write_text(json.dumps(ports), encoding="utf-8")
-        servers, url = kafka and kafka.servers, postgres and postgres.url
+        servers = None if kafka is None else kafka.servers
+        url = None if postgres is None else postgres.url
         if as_json:
             # one line, which a program can read while they run
             click.echo(json.dumps({"kafka": servers, "postgres": url, "folder": keep and str(keep)}))
@@ -66,7 +70,7 @@ def command(*, names: Sequence[str], keep: Path | None, as_json: bool) -> int:
             click.echo("\n".join(_lines(servers, url, keep)))
         sys.stdout.flush()
         while True:
-            for one in filter(None, (kafka, postgres)):
+            for one in started:
                 one.watch(_LOOK)
     return OK
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,6 +67,10 @@ class Sink(Protocol):
         """
         ...
 
+    def preflight(self, run: Run, follows: Follows | None = None) -> None:
+        """Raise what `open` would raise, as far as that is known without writing; nothing is created or locked."""
+        ...
+
     def journal(self) -> pa.Table:
         """Return the clock journal of the first table (`windrow.core.schema.CLOCKS`), by epoch; whoever wrote it.
 
@@ -114,6 +118,9 @@ class SinkGroup:
     def needs_rows(self) -> bool:
         """Whether any of them needs rows."""
         return any(sink.needs_rows for _, sink in self._sinks)
+
+    def __iter__(self) -> Iterator[tuple[Sequence[str], Sink]]:
+        return iter(self._sinks)
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
         """Open all; return the last epoch that this run committed to every one of them, or None."""

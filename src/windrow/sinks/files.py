@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet
 
-from windrow.errors import SinkAddressError
+from windrow.errors import SinkAddressError, SinkError
 from windrow.sinks.tables import pieces
 
 
@@ -20,6 +20,13 @@ def refuse_folder(path: Path) -> None:
     if not path.parent.is_dir():
         msg = f"the folder {path.parent} of {path} does not exist: create it, or correct the sink's path"
         raise SinkAddressError(msg)
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Raise SinkError if this user may not write a folder, or make it."""
+    if not os.access(path if path.exists() else path.parent, os.W_OK | os.X_OK):
+        msg = f"{path} cannot be written: give this user write permission on it, or on {path.parent} to make it"
+        raise SinkError(msg)
 
 
 def write_parquet(path: Path, rows: pa.Table) -> None:

@@ -29,12 +29,16 @@ class CollectSink:
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
         """Return the last committed epoch; raise SinkError if a run that this one does not follow has committed."""
+        self.preflight(run, follows)
+        self._run = run
+        return self.last
+
+    def preflight(self, run: Run, follows: Follows | None = None) -> None:
+        """Raise what `open` would raise."""
         is_next = follows is not None and (self._run, self.last) == (follows.run, follows.epoch)
         if self.steps and self._run != run and not is_next:
             msg = f"this sink holds the steps of another run: {CHOICES}"
             raise SinkError(msg)
-        self._run = run
-        return self.last
 
     def journal(self) -> pa.Table:
         """Return the clock journal, by epoch."""
@@ -72,6 +76,9 @@ class DiscardSink:
         if self.last is None and follows is not None:
             self.last = follows.epoch
         return self.last
+
+    def preflight(self, run: Run, follows: Follows | None = None) -> None:
+        """Do nothing: no run is refused."""
 
     def journal(self) -> pa.Table:
         """Return no rows."""

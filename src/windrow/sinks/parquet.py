@@ -28,7 +28,7 @@ from windrow.errors import SinkAddressError, SinkError
 from windrow.expressions import View
 from windrow.model import ParquetSink
 from windrow.sinks.base import Follows, Run
-from windrow.sinks.files import refuse_folder, write_parquet
+from windrow.sinks.files import refuse_folder, refuse_unwritable, write_parquet
 from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.sinks.tables import in_order, layout, of_epoch, with_plain_reasons
 from windrow.sources.log.kept import replace_durably, sync_path
@@ -93,6 +93,13 @@ class ParquetFolder:
             self._last = max(self._steps(), default=None)
         self._run, self._is_open = run, True
         return self._last
+
+    def preflight(self, run: Run, follows: Follows | None = None) -> None:
+        """Raise what `open` would raise."""
+        refuse_folder(self._path)
+        with self._translated():
+            authorize(run, [self._layout.result], self._find(run), follows)
+        refuse_unwritable(self._folder if self._folder.exists() else self._path)
 
     def _owner(self) -> Run | None:
         """Return the run that the folder belongs to; raise SinkError if that cannot be read."""

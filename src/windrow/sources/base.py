@@ -160,6 +160,10 @@ class Follower(Protocol):
         """How far the log is behind, as of about now; None for a file."""
         ...
 
+    def preflight(self) -> None:
+        """Raise InputError or SourceError if the file or the table cannot be followed; nothing is appended."""
+        ...
+
     def update(self) -> None:
         """Append all that there is now; raise InputError or SourceError if that is not possible."""
         ...

@@ -63,6 +63,10 @@ class FollowedFile:
         self._read: _Signature = None
         self._warned = ""
 
+    def preflight(self) -> None:
+        """Raise InputError if the file is not there or malformed."""
+        self._file_rows()
+
     def update(self) -> None:
         """Append to the log how the file differs from it.
 

@@ -9,6 +9,7 @@ another kind of schema.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -102,6 +103,11 @@ class Schemas(Generic[T]):
             found = self._with_id(id_)
             if not isinstance(found, MalformedError):
                 yield np.flatnonzero(has_id & (ids == id_)), found
+
+    def reach(self) -> None:
+        """Ask the registry for what it need not have; raise SourceError if it cannot be reached, or refuses."""
+        with suppress(UnknownSchemaError):
+            self._answer(lambda client: client.get_latest_version("windrow"), mask_url(self._registry.url), 0)
 
     def _with_id(self, id_: int) -> T | MalformedError:
         if id_ not in self._known:

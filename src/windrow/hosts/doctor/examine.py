@@ -91,7 +91,7 @@ def examine(
     graph, now = as_graph(pipeline), now_micros()
     run = _run(history_of(checkpoint), now, graph)
     with ThreadPoolExecutor() as pool:
-        logs = {node.name: pool.submit(_log, node) for node in graph.sources}
+        logs = {node.name: pool.submit(log_facts, node) for node in graph.sources}
         tables = {
             node.name: pool.submit(_tables, graph, node) for node in graph.sinks if isinstance(node.sink, TableSink)
         }
@@ -103,7 +103,7 @@ def examine(
         graph=graph,
         now=now,
         commands=commands,
-        machine=_machine(),
+        machine=machine_facts(),
         place=disk(checkpoint) if isinstance(checkpoint, Path) else None,
         run=run,
         checkpoint=known,
@@ -329,7 +329,7 @@ def _tables(graph: Graph, node: SinkNode) -> TableFacts | Unknown:
     return TableFacts(owner, epoch, made.result.key, misfits, lost, dead, redriven)
 
 
-def _log(node: SourceNode) -> LogFacts | Unknown:
+def log_facts(node: SourceNode) -> LogFacts | Unknown:
     """Ask a source for its partitions, records and retention."""
     from windrow.sources import open_source  # noqa: PLC0415 - as a thread of its own loads it
 
@@ -452,7 +452,8 @@ def _readable(graph: Graph, checkpoint: Folder) -> Iterator[str]:
         yield f"the checkpoint {checkpoint} can be written by all (mode {checkpoint.stat().st_mode & 0o777:o})"
 
 
-def _machine() -> Machine:
+def machine_facts() -> Machine:
+    """Return the facts about this machine."""
     return Machine(
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         memory=_memory(),

@@ -78,9 +78,7 @@ def prepare_topics(pipeline: Runnable) -> list[int]:
     settings = client_options(source)
     errors: list[Any] = []
     admin = client_of(AdminClient, source.topic, {**settings, "error_cb": errors.append})
-    wanted = {state_topic(pipeline): COMPACTED}
-    for sink in sinks_of(pipeline):
-        wanted |= dict.fromkeys((sink.topic, companion(sink, "late"), companion(sink, "dead")), STAMPED)
+    wanted = _topics(pipeline)
     try:
         known = admin.list_topics(timeout=TIMEOUT).topics
         missing = [
@@ -101,3 +99,23 @@ def prepare_topics(pipeline: Runnable) -> list[int]:
         when = f"when the state in {state_topic(pipeline)} was written"
         raise InputError(moved_keys(source, len(partitions), len(state.partitions), when))
     return partitions
+
+
+def _topics(pipeline: Runnable) -> dict[str, dict[str, str]]:
+    """Return the topics that a run writes, with their settings."""
+    wanted = {state_topic(pipeline): COMPACTED}
+    for sink in sinks_of(pipeline):
+        wanted |= dict.fromkeys((sink.topic, companion(sink, "late"), companion(sink, "dead")), STAMPED)
+    return wanted
+
+
+def missing_topics(pipeline: Runnable) -> list[str]:
+    """Return the topics that a run would create; raise SourceError for a broker that cannot be reached."""
+    source = source_of(pipeline)
+    errors: list[Any] = []
+    admin = client_of(AdminClient, source.topic, {**client_options(source), "error_cb": errors.append})
+    try:
+        known = admin.list_topics(timeout=TIMEOUT).topics
+    except KafkaException as exc:
+        raise SourceError(unreachable(source.servers, errors or [exc.args[0]])) from exc
+    return [name for name in _topics(pipeline) if name not in known]

@@ -16,7 +16,7 @@ from windrow.model import DeltaSink
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.delta.folder import DeltaFolder, Write, commit_files
 from windrow.sinks.delta.merge import append, merge
-from windrow.sinks.files import refuse_folder
+from windrow.sinks.files import refuse_folder, refuse_unwritable
 from windrow.sinks.ownership import (
     FoundTables,
     authorize,
@@ -62,16 +62,8 @@ class DeltaTables:
         holds another table or another run's rows.
         """
         self.close()
-        refuse_folder(Path(self._path).absolute())
         # all are looked at before one is changed
-        found = [one.find(run) for one in self._tables]
-        if self._run == run:
-            still_opened(self._id, self._tables[0].result.opener, self._name)
-        handed_over = [
-            authorize(run, one.layout.own, there, follows) for one, there in zip(self._tables, found, strict=True)
-        ]
-        for one in self._tables:
-            refuse([mismatch for folder in one.folders for mismatch in folder.mismatches()])
+        handed_over = self._may_open(run, follows)
         # in the order of a step's commits: if a step is committed meanwhile, a claim of one of its tables conflicts
         # before a result table, which says whose the step is, has changed its owner
         given = [follows.epoch if follows is not None and is_given else None for is_given in handed_over]
@@ -84,6 +76,24 @@ class DeltaTables:
         last = self._last(run)
         self.is_even = {one.last_of_any(run) for one in self._tables} == {last}
         return last
+
+    def preflight(self, run: Run, follows: Follows | None = None) -> None:
+        """Raise what `open` would raise."""
+        self._may_open(run, follows)
+        refuse_unwritable(Path(self._path).absolute())
+
+    def _may_open(self, run: Run, follows: Follows | None) -> list[bool]:
+        """Return which of the tables are handed over to the run; raise SinkError unless it may write them all."""
+        refuse_folder(Path(self._path).absolute())
+        found = [one.find(run) for one in self._tables]
+        if self._run == run:
+            still_opened(self._id, self._tables[0].result.opener, self._name)
+        handed_over = [
+            authorize(run, one.layout.own, there, follows) for one, there in zip(self._tables, found, strict=True)
+        ]
+        for one in self._tables:
+            refuse([mismatch for folder in one.folders for mismatch in folder.mismatches()])
+        return handed_over
 
     def _last(self, run: Run) -> int | None:
         """Return the last epoch that all result tables have."""

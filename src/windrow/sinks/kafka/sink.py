@@ -182,6 +182,11 @@ class KafkaTopics:
                     raise _refused(sink, error, f"topic {name} cannot be created") from exc
             new = left
 
+    def preflight(self, run: Run, follows: Follows | None = None) -> None:
+        """Raise what `open` would raise, but for topics that may not be created or written."""
+        with _of_topics(self._first):
+            self._authorize(run, follows)
+
     def journal(self) -> pa.Table:
         """Return the clock journal of the first topic, by epoch; whoever wrote it."""
         with _of_topics(self._first):

@@ -64,8 +64,8 @@ class Catalog:
         self._schema = schema
         self._layout = layout
 
-    def create(self) -> None:
-        """Check the tables that exist, and create the others; raise SinkError if that cannot be."""
+    def missing(self) -> list[Table]:
+        """Check the tables that exist, and return the others; raise SinkError if they cannot be written or created."""
         existing = self._existing()
         there = [table for table in self._layout.all if table.name in existing]
         refuse(self.mismatches())
@@ -78,7 +78,18 @@ class Catalog:
                 f"GRANT CREATE ON SCHEMA {quote(self._schema)} TO {quote(self._user())}"
             )
             raise SinkError(msg)
-        for table in missing:
+        if not self._may("has_database_privilege(current_database(), 'TEMPORARY')"):
+            (database,) = self._connection.execute("SELECT current_database()").fetchone() or ("",)
+            msg = (
+                f"user {self._user()!r} may not create temporary tables, through which rows are changed: "
+                f"GRANT TEMPORARY ON DATABASE {quote(str(database))} TO {quote(self._user())}"
+            )
+            raise SinkError(msg)
+        return missing
+
+    def create(self) -> None:
+        """Check the tables that exist, and create the others; raise SinkError if that cannot be."""
+        for table in self.missing():
             self._connection.execute(create_table(self._made(table), sql_types(table)))
             if table == self._layout.changes:
                 self._connection.execute(f"CREATE INDEX ON {quote(table.name)} USING brin (epoch) WITH (autosummarize)")
@@ -87,13 +98,6 @@ class Catalog:
                     f"ALTER TABLE {quote(table.name)} ALTER id ADD GENERATED ALWAYS AS IDENTITY, "
                     "ALTER committed_at SET DEFAULT clock_timestamp()"
                 )
-        if not self._may("has_database_privilege(current_database(), 'TEMPORARY')"):
-            (database,) = self._connection.execute("SELECT current_database()").fetchone() or ("",)
-            msg = (
-                f"user {self._user()!r} may not create temporary tables, through which rows are changed: "
-                f"GRANT TEMPORARY ON DATABASE {quote(str(database))} TO {quote(self._user())}"
-            )
-            raise SinkError(msg)
 
     def find(self, run: Run, own: Sequence[str]) -> FoundTables:
         """Return what the tables hold; `own` are the result tables of the run."""

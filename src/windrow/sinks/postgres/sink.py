@@ -98,6 +98,16 @@ class PostgresTables:
         self._opened = run
         return last
 
+    def preflight(self, run: Run, follows: Follows | None = None) -> None:
+        """Raise what `open` would raise, but for a run that is still going."""
+        place = server(self._url).place
+        with connect(self._url) as connection, translated(place):
+            schema = schema_of(connection, place)
+            catalogs = [Catalog(connection, schema, one) for one in self._layouts]
+            for one, catalog, found in zip(self._layouts, catalogs, self._find(catalogs, run), strict=True):
+                authorize(run, one.own, found, follows)
+                catalog.missing()
+
     def journal(self) -> pa.Table:
         """Return the clock journal in the database, by epoch; empty if there is none."""
         place = server(self._url).place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import uuid
 from collections.abc import Iterator, Sequence
@@ -72,11 +73,8 @@ CACHE_KIB = 65_536
 """Room for the pages that a large step writes: without it, they go to disk and come back within the step."""
 
 
-def connect(path: str, busy: float = BUSY_SECONDS) -> sqlite3.Connection:
-    """Open a file, which is made if need be, in WAL mode; another writer is waited for `busy` seconds.
-
-    Raise SinkAddressError if no database can be there.
-    """
+def refuse_path(path: str) -> Path:
+    """Return the file of a sink's path; raise SinkAddressError if no database can be there."""
     file = Path(path).absolute()
     if file.is_dir():
         msg = f"{path} is a folder: give the sink the path of a file in it"
@@ -88,6 +86,15 @@ def connect(path: str, busy: float = BUSY_SECONDS) -> sqlite3.Connection:
     if not file.parent.is_dir():
         msg = f"the folder {file.parent} of {path} does not exist: create it, or correct the sink's path"
         raise SinkAddressError(msg)
+    return file
+
+
+def connect(path: str, busy: float = BUSY_SECONDS) -> sqlite3.Connection:
+    """Open a file, which is made if need be, in WAL mode; another writer is waited for `busy` seconds.
+
+    Raise SinkAddressError if no database can be there.
+    """
+    file = refuse_path(path)
     # A host may commit from another thread than it opened in, though never from two at once.
     db = sqlite3.connect(file, timeout=busy, isolation_level=None, check_same_thread=False)
     try:
@@ -172,6 +179,20 @@ class SqliteTables:
                 raise
         self._run = run
         return last
+
+    def preflight(self, run: Run, follows: Follows | None = None) -> None:
+        """Raise what `open` would raise."""
+        file = refuse_path(self._path)
+        if not all(os.access(one, os.W_OK) for one in (file, file.parent) if one.exists()):
+            msg = f"{self._path} cannot be written: give this user write permission on it, and on its folder"
+            raise SinkError(msg)
+        if not file.exists():
+            return
+        uri = f"{file.as_uri()}?mode=ro"
+        with translated(self._path), closing(sqlite3.connect(uri, timeout=self._busy, uri=True)) as db:
+            for one, found in zip(self._tables, self._find(db, run), strict=True):
+                authorize(run, one.layout.own, found, follows)
+                one.check(db)
 
     def journal(self) -> pa.Table:
         """Return the clock journal in the file, by epoch; empty if there is none."""
@@ -260,7 +281,7 @@ class SqliteTable:
 
     def create(self, db: sqlite3.Connection) -> None:
         """Check the tables that exist, and create the others."""
-        existing = self._check(db)
+        existing = self.check(db)
         for table in self.layout.all:
             if table.name not in existing:
                 # A table with a key is stored by its key: half the size, and no second tree to write.
@@ -321,7 +342,7 @@ class SqliteTable:
             keys = values(table.name, deletes, self.sink.decimals)
             db.executemany(f"DELETE FROM {quote(table.name)} WHERE {where}", keys)
 
-    def _check(self, db: sqlite3.Connection) -> set[str]:
+    def check(self, db: sqlite3.Connection) -> set[str]:
         """Return which of the tables exist; raise SinkError if one of them has other columns."""
         refuse(table_mismatches(db, self.layout.all, self.sink.decimals))
         return {table.name for table in self.layout.all if _columns(db, table.name)}

@@ -40,6 +40,13 @@ class FollowedTable:
         self._store = _open_store(source)
         self.lag: SlotLag | None = None
 
+    def preflight(self) -> None:
+        """Raise SourceError if the database cannot be followed, or has no such table with such a key."""
+        place = self._server.place
+        with db.connected(self._server) as sql:
+            db.refuse_unready(sql, place)
+            db.key_of(db.find_table(sql, self._source.table, place), self._source.key)
+
     def update(self) -> None:
         """Append what was committed before now, at first the rows of the table.
 
