@@ -96,6 +96,7 @@ class LazyGroup(click.Group):
 
 COMMANDS = {
     "demo": CommandEntry("windrow.cli.demo", "Generate a day of events, run a pipeline over it, and replay it."),
+    "init": CommandEntry("windrow.cli.init", "Make a project, or a pipeline for the records of a log."),
     "services": CommandEntry("windrow.cli.services", "Start a Kafka broker and a PostgreSQL server for play."),
     "run": CommandEntry("windrow.cli.run", "Run a pipeline, live or to the end of its input."),
     "preview": CommandEntry("windrow.cli.preview", "Show the first rows that a pipeline makes, without its sinks."),
