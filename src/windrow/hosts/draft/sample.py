@@ -84,7 +84,7 @@ def _of_file(path: Path, records: int) -> Sample:
         ],
         schema=RAW,
     )
-    return Sample(str(path), path.name.partition(".")[0], raw, None, whole=len(lines) <= records)
+    return Sample(str(path), path.name.partition(".")[0] or "records", raw, None, whole=len(lines) <= records)
 
 
 def _of_log(place: str, name: str, source: Source, records: int, *, newest: bool) -> Sample:
