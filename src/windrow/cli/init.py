@@ -40,7 +40,7 @@ windrow explain pipeline.yaml                           # the pipeline in words
 windrow run pipeline.yaml --until-end --host memory     # run it in this process; without --host on Spark
 windrow show pipeline.yaml --limit 10                   # the results
 windrow show pipeline.yaml dead --limit 10              # what could not be read, and why
-windrow tune pipeline.yaml --late 0.1%                  # choose delay and lateness by goals
+windrow tune pipeline.yaml --log --late 0.1%            # choose delay and lateness by goals
 ```
 """
 
@@ -127,7 +127,7 @@ def _write_lines(log: Path, sample: Sample) -> None:
 
 def _write(folder: Path, files: Mapping[str, str], log: Path | None, write: Callable[[Path], object]) -> None:
     """Write files and a log; raise InputError, and write none of them, if one is there already."""
-    there = [str(folder / one) for one in (*files, *([log] if log else [])) if (folder / one).exists()]
+    there = [str(folder / one) for one in (*files, *([str(log)] if log else [])) if (folder / one).exists()]
     if there:
         msg = f"{', '.join(there)} {'is' if len(there) == 1 else 'are'} there already: name another FOLDER"
         raise InputError(msg)

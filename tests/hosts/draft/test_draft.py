@@ -177,7 +177,7 @@ NAMES = st.sampled_from(
     ["order", "select", "group", "Amount", "amount", "yes", "null", "a b", "a.b", "naïve", "it's", 'q"q',
      "window_start", "events", "total_n", "n", "when", "1st", "user", "end", "op", "%"]
 )  # fmt: skip
-VALUES = st.sampled_from(
+VALUES: st.SearchStrategy[st.SearchStrategy[Any]] = st.sampled_from(
     [
         st.integers(-(2**63), 2**63 - 1),
         st.integers(),

@@ -110,7 +110,7 @@ def _collect(
     parents: Counter[tuple[str, ...]],
 ) -> None:
     # the decoder reads names from the last to the first
-    for name, value in reversed(record.items()):
+    for name, value in reversed(list(record.items())):
         path = (*above, name)
         if isinstance(value, dict):
             parents[path] += 1
