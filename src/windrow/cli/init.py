@@ -40,8 +40,9 @@ windrow explain pipeline.yaml                           # the pipeline in words
 windrow run pipeline.yaml --until-end --host memory     # run it in this process; without --host on Spark
 windrow show pipeline.yaml --limit 10                   # the results
 windrow show pipeline.yaml dead --limit 10              # what could not be read, and why
-windrow tune pipeline.yaml --log --late 0.1%            # choose delay and lateness by goals
 ```
+
+Of a log with some 10,000 records or more, `windrow tune pipeline.yaml --log` chooses delay and lateness by goals.
 """
 
 

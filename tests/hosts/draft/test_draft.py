@@ -200,8 +200,9 @@ def samples(draw: st.DrawFn) -> list[dict[str, Any]]:
     optional = draw(st.sets(NAMES, max_size=2))
     rows = []
     for n in range(draw(st.integers(1, 12))):
-        row = {name: draw(values) for name, values in forms.items() if name not in optional or draw(st.booleans())}
-        if inner and draw(st.booleans()):
+        lacks = draw(st.booleans())
+        row: dict[str, Any] = {name: draw(of) for name, of in forms.items() if not (lacks and name in optional)}
+        if inner and not lacks:
             row["object"] = {name: draw(values) for name, values in inner.items()}
         rows.append({"t": (T0 + 7 * n) * 1000, **row})
     return rows
