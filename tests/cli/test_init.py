@@ -129,7 +129,7 @@ def test_a_pipeline_for_a_log_reads_it_where_it_is(here: Path, monkeypatch: pyte
 
 def test_a_pipeline_for_a_topic(kafka: Kafka, topic: Callable[..., str]) -> None:
     name = topic(2)
-    producer = Producer({"bootstrap.servers": kafka.servers})
+    producer = Producer({"bootstrap.servers": kafka.servers, "log_level": 0})
     for n in range(300):
         # no name speaks for `k`, but it is the key of the records
         value = json.dumps({"when": 1_767_225_600_000 + 1000 * n, "user": "u", "k": f"k{n % 20}"})
