@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import psycopg
 
-from windrow.errors import SetupError
+from windrow.errors import SetupError, needs_extra
 from windrow.testing.servers.process import ServerError, ServerProcess, free_port
 
 _START_SECONDS = 60.0
@@ -186,10 +186,11 @@ def _refuse_closed(folder: Path) -> None:
 
 def _find_package() -> Path:
     """The folder of the package; it is not imported, since that wants folders of its own."""
-    spec = importlib.util.find_spec(_PACKAGE)
-    if spec is None or spec.origin is None:
-        message = f"PostgreSQL's binaries are missing (the package {_PACKAGE}): pip install 'windrow[services]'"
-        raise SetupError(message)
+    with needs_extra("services", "a PostgreSQL server"):
+        spec = importlib.util.find_spec(_PACKAGE)
+        if spec is None or spec.origin is None:
+            message = f"No module named {_PACKAGE!r}"
+            raise ModuleNotFoundError(message, name=_PACKAGE)
     return Path(spec.origin).parent
 
 
