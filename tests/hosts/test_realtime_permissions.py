@@ -17,8 +17,7 @@ from windrow.errors import InputError, RunError, SinkError, SourceError
 from windrow.hosts.realtime import partition, topics
 from windrow.hosts.realtime.supervise import serve
 from windrow.model import ProcessPipeline
-from windrow.sinks.kafka import producer
-from windrow.sources.kafka import read
+from windrow.sources.kafka import producer, read
 from windrow.sources.kafka.client import group_answer
 from windrow.sources.kafka.read import Tail
 from windrow.testing.servers.kafka import Kafka

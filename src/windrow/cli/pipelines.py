@@ -55,7 +55,9 @@ def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> Non
 
 def given() -> Given:
     """Return what the options of the command say of its pipeline files; raise InputError if they cannot be read."""
-    only, var, profile = (click.get_current_context().meta.get(f"{_KEPT}{name}") for name in ("only", "var", "profile"))
+    context = click.get_current_context(silent=True)
+    meta = {} if context is None else context.meta
+    only, var, profile = (meta.get(f"{_KEPT}{name}") for name in ("only", "var", "profile"))
     variables: dict[str, str] = {}
     for text in var or ():
         name, equals, value = text.partition("=")
