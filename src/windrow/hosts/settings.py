@@ -54,6 +54,11 @@ MACHINE = {
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
     "spark.buffer.pageSize": "4m",
+    # blobs of state are alike and mostly smaller than a few KB: several are compressed together, by what finds more in
+    # them (a checkpoint of before keeps the codec of its changelogs, which Spark notes in it)
+    "spark.sql.streaming.stateStore.compression.codec": "zstd",
+    "spark.sql.streaming.stateStore.rocksdb.compression": "zstd",
+    "spark.sql.streaming.stateStore.rocksdb.blockSizeKB": "64",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # over TCP each task of a Python stage waits some 40 ms more
