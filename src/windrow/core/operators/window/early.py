@@ -31,6 +31,7 @@ from windrow.core.operators.window.sql import (
     PANES,
     ROW,
     SINCE,
+    TOUCHED,
     WAITING,
     early_pane_sql,
 )
@@ -43,6 +44,9 @@ from windrow.model import Every, EveryEventTime, PaneSoFar, Pipeline, Session, T
 
 _LAST_PANE: Final = GLOBAL_END - 1
 """No early pane is at the end of a window."""
+
+_MANY_PANES: Final = 4
+"""Panes a record, above which it costs less to find those that a step touches than to take them all."""
 
 
 class EarlyPanes:
@@ -61,7 +65,7 @@ class EarlyPanes:
         self._is_by_time = isinstance(trigger, Every | EveryEventTime)
         self._shortest = min(trigger_periods(trigger), default=None)
         self._duck = connection
-        self._sql = early_pane_sql(pipeline, self._plain)
+        self._sql = early_pane_sql(pipeline, self._plain, has_periods=self._shortest is not None)
         self._results = Results(pipeline)
         self._chunks = LateChunks(pipeline, connection)
         self._no_panes = duckdb_sql.query(connection, self._sql.empty, records=no_records)
@@ -74,7 +78,10 @@ class EarlyPanes:
         if not self._is_by_time:
             step = replace(step, on_time=_numbered(step.on_time))
         if panes.num_rows + step.on_time.num_rows + step.due.num_rows:
-            changes, settled = self._change(step, panes)
+            clock = _clock(step)
+            panes, rest = self._split_touched(step, panes, clock)
+            changes, settled = self._change(step, panes, clock)
+            settled = pa.concat_tables([settled, rest])
             stays = ~is_in_windows(to_micros(settled.column(WINDOW)), step.evicted)
             store_panes(state, "panes", settled.filter(pa.array(stays)))
             self._note_pending(settled, windows, summary)
@@ -82,7 +89,17 @@ class EarlyPanes:
             state.drop("panes", start)
         return changes
 
-    def _change(self, step: PaneStep, panes: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def _split_touched(self, step: PaneStep, panes: pa.Table, clock: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return the panes to which something can happen in the step, and the rest, which stays as it is."""
+        if panes.num_rows <= _MANY_PANES * (step.on_time.num_rows + step.due.num_rows):
+            return panes, panes.slice(0, 0)
+        tables = {"records": step.on_time, "late": step.due, "firing": _firing(step), "clock": clock}
+        marked = duckdb_sql.query(self._duck, self._sql.touched, panes=panes, **tables)
+        is_touched = marked.column(TOUCHED)
+        panes = marked.select(panes.column_names)
+        return panes.filter(is_touched), panes.filter(pc.invert(is_touched))
+
+    def _change(self, step: PaneStep, panes: pa.Table, clock: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return the step's changes, and the panes as they are after it."""
         changes: list[pa.Table] = []
         for late in self._chunks.of(step.due):
@@ -90,9 +107,7 @@ class EarlyPanes:
                 # all else was in the first chunk
                 still = replace(step.time, now=None)
                 step = replace(step, time=still, on_time=step.on_time.slice(0, 0), firing=frozenset())
-            clock = pa.table({"now": pa.array([step.time.now], pa.int64()),
-                              "latest": pa.array([step.time.latest], pa.int64()),
-                              "reached": pa.array([min(step.reached, _LAST_PANE)], pa.int64())})  # fmt: skip
+                clock = _clock(step)
             events = self._events(replace(step, due=late), panes, clock)
             panes = duckdb_sql.query(self._duck, self._sql.settle, events=events, clock=clock)
             rows = duckdb_sql.query(self._duck, self._sql.changes, events=events)
@@ -128,8 +143,7 @@ class EarlyPanes:
 
     def _events(self, step: PaneStep, panes: pa.Table, clock: pa.Table) -> pa.Table:
         """Return all that happens to each window and key in the step, in the order of effect."""
-        firing = pa.table({WINDOW: pa.array(sorted(step.firing), pa.int64())})
-        tables = {"panes": panes, "late": step.due, "firing": firing, "clock": clock}
+        tables = {"panes": panes, "late": step.due, "firing": _firing(step), "clock": clock}
         if self._plain is not None:
             records = step.on_time
             if isinstance(self._trigger, EveryEventTime):
@@ -155,6 +169,16 @@ class EarlyPanes:
             step.on_time.append_column(CHUNK, found.chunks).append_column(EARLY, found.early),
             memory.append_column(MEMORY, found.memories).append_column("__due", found.due),
         )
+
+
+def _firing(step: PaneStep) -> pa.Table:
+    return pa.table({WINDOW: pa.array(sorted(step.firing), pa.int64())})
+
+
+def _clock(step: PaneStep) -> pa.Table:
+    """Return one row: the processing time of the tick and of the latest one, and the watermark that is reached."""
+    times = {"now": step.time.now, "latest": step.time.latest, "reached": min(step.reached, _LAST_PANE)}
+    return pa.table({name: pa.array([time], pa.int64()) for name, time in times.items()})
 
 
 def _numbered(records: pa.Table) -> pa.Table:

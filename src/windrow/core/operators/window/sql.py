@@ -11,6 +11,7 @@ expression is written by the function of its name. Columns that the queries add 
 | `__place` | `events` | order of effect, see below |
 | `__early` | `events` | an early pane follows the row |
 | `__on_time` | `events` | the on-time pane follows the row |
+| `__touched` | `touched` | the step can change the window and key |
 | `__newest` | `located` | the row is the last one that is not late |
 | `__firing` | `located` | the window fires in this step |
 | `__pending_since` | `located` | processing time of the first record that no pane has shown |
@@ -60,6 +61,7 @@ ROW: Final = "__row"
 NTH: Final = "__nth"
 WAITING: Final = "__waiting"
 GROUP: Final = "__group"
+TOUCHED: Final = "__touched"
 _LATE: Final = 1 << 62
 """The place of a record in the merged order of all partitions."""
 
@@ -240,14 +242,16 @@ class EarlyPaneSql:
 
     Records have ROW, their number in the order of the log, where panes depend on that.
 
-    `empty`: no records -> no panes. `observed`: records and panes -> what a trigger in Python evaluates, in order.
-    `events`: records, panes, late, firing and clock -> all that happens to a window and key in the step, in the
-    order of effect (if the trigger is evaluated in Python, records have CHUNK and EARLY, and there is a table
-    memory). `changes`: events -> changes, where both bounds of a window are its number. `settle`: events and clock
-    -> panes.
+    `empty`: no records -> no panes. `touched`: records, panes, late, firing and clock -> the panes with `__touched`,
+    true where something can happen to the window and key in the step. The other queries take no others. `observed`:
+    records and panes -> what a trigger in Python evaluates, in order. `events`: records, panes, late, firing and clock
+    -> all that happens to a window and key in the step, in the order of effect (if the trigger is evaluated in Python,
+    records have CHUNK and EARLY, and there is a table memory). `changes`: events -> changes, where both bounds of a
+    window are its number. `settle`: events and clock -> panes.
     """
 
     empty: str
+    touched: str
     observed: str
     events: str
     changes: str
@@ -261,11 +265,15 @@ _Evaluated = SqlTrigger | EveryEventTime | None
 """A trigger that SQL evaluates, or None."""
 
 
-def early_pane_sql(pipeline: Pipeline, trigger: _Evaluated) -> EarlyPaneSql:
-    """Write the queries of a pipeline; `trigger` is None if it is evaluated in Python."""
+def early_pane_sql(pipeline: Pipeline, trigger: _Evaluated, *, has_periods: bool) -> EarlyPaneSql:
+    """Write the queries of a pipeline; `trigger` is None if it is evaluated in Python.
+
+    If it `has_periods` of processing time, any pane that is pending may be due.
+    """
     lists = PaneLists(pipeline)
     return EarlyPaneSql(
         empty=f"SELECT {lists.by}, {lists.begin}, {_PENDING} FROM records GROUP BY {lists.by}",
+        touched=_touched_query(lists.by, trigger, has_periods=has_periods),
         observed=_observed_query(lists.by),
         events=_events_query(pipeline, lists, trigger),
         changes=_changes_query(pipeline, lists),
@@ -276,6 +284,22 @@ def early_pane_sql(pipeline: Pipeline, trigger: _Evaluated) -> EarlyPaneSql:
 _PENDING = f"""NULL::INTEGER AS {REVISION}, count(*) AS {COUNT}, NULL::BIGINT AS {SINCE}, NULL::INTEGER AS {PANES},
     NULL::VARCHAR AS {MEMORY}"""
 """The columns of a pane that is not emitted yet, over its records."""
+
+
+def _touched_query(by: str, trigger: _Evaluated, *, has_periods: bool) -> str:
+    """Return the query that tells the panes to which something can happen from those that stay as they are."""
+    is_due = f"{WINDOW} IN (SELECT {WINDOW} FROM firing)"
+    if isinstance(trigger, EveryEventTime):
+        is_due += f" OR {SINCE} <= (SELECT reached FROM clock)"
+    elif has_periods:
+        is_due += f" OR {REVISION} IS NULL"
+    return f"""
+        SELECT panes.*, coalesce({TOUCHED}, false) AS {TOUCHED} FROM panes LEFT JOIN (
+            SELECT {by}, true AS {TOUCHED} FROM (
+                SELECT {by} FROM records UNION ALL SELECT {by} FROM late UNION ALL SELECT {by} FROM panes WHERE {is_due}
+            ) GROUP BY {by}
+        ) USING ({by})
+    """
 
 
 def _observed_query(by: str) -> str:
