@@ -73,10 +73,10 @@ class Machine:
     group: float = 17_000.0
     busy: float = 0.8
     least_step: float = 0.2
-    compressed: float = 0.41
-    logged: float = 0.335
-    logged_records: float = 0.4
-    logged_blob: float = 90.0
+    compressed: float = 0.2
+    logged: float = 0.185
+    logged_records: float = 0.22
+    logged_blob: float = 50.0
     store: float = 4_000.0
     summary: float = 284.0
     clock: float = 40.0
