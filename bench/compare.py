@@ -5,7 +5,8 @@ time; a shorter one for the slow engines), and runs the engines of ``bench/peers
 process of its own, to no sink, into PostgreSQL, with ``--sinks kafka`` exactly once into a topic, and windrow with
 ``delta`` and ``parquet`` into a folder. An engine ``stream:{session: 5m}`` is windrow with that window.
 
-Writes what it found to ``bench/results``; ``--report FILE...`` writes the page and the picture from such files.
+Writes what it found to ``bench/results``; ``--report FILE...`` writes the page and the pictures from such files,
+and from those of ``bench/joins.py`` and ``bench/realtime.py``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain, count
@@ -24,13 +26,14 @@ from typing import get_args
 from bench.peers import report
 from bench.peers.engines import ENGINES, Engine, Sink, engine
 from bench.peers.measure import ROOT, Servers, answer, run, servers
-from bench.peers.picture import picture
+from bench.peers.picture import more_picture, picture
 from bench.peers.results import Results, Run
 
 from windrow.hosts.jars import java
 
 PAGE = ROOT / "docs" / "benchmarks.md"
-PICTURE = ROOT / "docs" / "images" / "benchmarks.svg"
+PICTURES = {"benchmarks": picture, "benchmarks-joins-alerts": more_picture}
+"""In docs/images."""
 BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
 CHECKED = 50_000
 """Events of the log without late records, on which the answers are compared."""
@@ -125,12 +128,17 @@ def _lines(file: str | Path) -> list[str]:
     return Path(file).read_text().splitlines() if Path(file).exists() else []
 
 
-def write_page(results: Results) -> None:
-    """Write the picture, and the part of the page between its marks."""
+def write_page(parts: Sequence[Results]) -> None:
+    """Write the pictures, and the part of the page between its marks."""
+    results, first = Results.of(parts), parts[0]
+    others = [
+        one for one in parts if (one.date, one.machine, one.versions) != (first.date, first.machine, first.versions)
+    ]
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{report.page(results)}\n{END}{after}", encoding="utf-8")
-    PICTURE.write_text(picture(results), encoding="utf-8")
+    PAGE.write_text(f"{before}{BEGIN}\n{report.page(results, others)}\n{END}{after}", encoding="utf-8")
+    for name, drawn in PICTURES.items():
+        (ROOT / "docs" / "images" / f"{name}.svg").write_text(drawn(results), encoding="utf-8")
 
 
 def main() -> int:
@@ -151,7 +159,7 @@ def main() -> int:
     parser.add_argument("--report", type=Path, nargs="+", metavar="FILE", help="only write the page, from these files")
     arguments = parser.parse_args()
     if arguments.report is not None:
-        write_page(Results.of(map(Results.load, arguments.report)))
+        write_page(list(map(Results.load, arguments.report)))
         return 0
     try:
         list(map(engine, arguments.engines))

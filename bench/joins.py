@@ -1,6 +1,6 @@
 """What joins cost: ``python bench/joins.py compare`` and ``python bench/joins.py growth``.
 
-`compare` runs a case on each engine in turn, from the same topics (or, without Flink, the same embedded logs):
+`compare` runs cases on each engine in turn, from the same topics (or, without Flink, the same embedded logs):
 
 - `interval`, `interval-left`: orders with their payments of the next 15 minutes, beside the stream-stream join of
   PySpark with its state in RocksDB, and the interval join of Flink SQL;
@@ -10,14 +10,15 @@
 
 Flink's state is on the heap. Each engine runs in a process of its own; it is timed from when its first task runs (of
 Flink, from when the job was submitted) until all rows are counted. All must find as many rows, and the same sum over
-them; else it says so, and returns 1. `growth` joins a long log with windrow alone, and prints the seconds of its steps
-and the memory of its processes along the way, while both sides keep as many rows: 25 minutes of them.
+them; else it says so, and returns 1. `--out` writes what was found, for `bench/compare.py --report`.
+
+`growth` joins a long log with windrow alone, and prints the seconds of its steps and the memory of its processes along
+the way, while both sides keep as many rows: 25 minutes of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import statistics
 import sys
@@ -30,10 +31,13 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from bench.compare import machine, today, versions
 from bench.nexmark import broker
-from bench.peers.environment import fetch_jars, python_of
+from bench.peers import report
+from bench.peers.environment import NotInstalledError, fetch_jars, python_of
 from bench.peers.join_job import LOGS, JoinJob
 from bench.peers.measure import ROOT
+from bench.peers.results import JoinRun, Results
 from bench.peers.watch import FailedError, Figures, watch
 from bench.peers.windrow.joins import INTERVAL, Counted, graph_of
 from bench.processes import Sampler
@@ -186,61 +190,57 @@ def fill(kafka: Kafka, log: Path) -> None:
 
 def compare(given: argparse.Namespace) -> int:
     """Print what each engine took and found, in turns; return 1 if one failed or found other rows."""
+    results = Results(today(), machine(), versions(), {name: str(value) for name, value in vars(given).items()})
+    for case in given.case:
+        for run in measure(case, given):
+            results.joins.append(run)
+            if given.out is not None:
+                results.save(given.out)
+    unequal = list(report.unequal_joins(results))
+    print("", *report.joins(results), *unequal, sep="\n")
+    return 1 if unequal or any(run.error for run in results.joins) else 0
+
+
+def measure(case: str, given: argparse.Namespace) -> Iterator[JoinRun]:
+    """Run a case on each engine that has it, in turns; print and yield each run."""
+    engines = [engine for engine in given.engines if engine in HAVE[case]]
     for engine in given.engines:
-        if engine not in HAVE[given.case]:
-            print(f"{given.case}: not compared with {engine}")
-    engines = [engine for engine in given.engines if engine in HAVE[given.case]]
-    seconds: dict[str, list[float]] = {engine: [] for engine in engines}
-    found: set[tuple[int, int] | None] = set()
-    with logs_of(given) as (job, records):
-        for number in range(given.rounds):
-            for engine in engines if number % 2 == 0 else reversed(engines):
-                told, folder = f"round {number + 1}, {given.case}, {engine}:", job.folder / f"{engine}-{number}"
+        if engine not in engines:
+            print(f"{case}: not compared with {engine}")
+    with logs_of(case, given) as (job, records):
+        for number in range(1, given.rounds + 1):
+            for engine in engines if number % 2 else reversed(engines):
+                told, folder = f"round {number}, {case}, {engine}:", job.folder / f"{engine}-{number}"
                 folder.mkdir()
+                ran = JoinRun(number, case, engine, records)
                 try:
-                    figures, answer = run(engine, replace(job, folder=folder), given.limit)
-                except FailedError as exc:
+                    figures, (rows, checksum) = run(engine, replace(job, folder=folder), given.limit)
+                except (FailedError, NotInstalledError) as exc:
                     print(f"{told} failed: {exc}", flush=True)
-                    found.add(None)
-                    seconds[engine].append(math.nan)
+                    yield replace(ran, error=str(exc))
                     continue
-                found.add(answer)
-                seconds[engine].append(figures.seconds)
+                ran = replace(ran, **vars(figures), rows=rows, checksum=checksum)
                 print(
-                    f"{told} {figures.seconds:.1f} s, {records / figures.seconds:,.0f} records/s, "
-                    f"{answer[0]:,} rows, checksum {answer[1]:,}, {figures.cpu:.1f} CPU s, {figures.memory:,.0f} MiB",
+                    f"{told} {ran.seconds:.1f} s, {ran.rate:,.0f} records/s, {rows:,} rows, checksum {checksum:,}, "
+                    f"{ran.cpu:.1f} CPU s, {ran.memory:,.0f} MiB",
                     flush=True,
                 )
-    print_ratios(given.case, seconds)
-    if len(found) > 1 or None in found:
-        print(f"{given.case}: THE ENGINES DID NOT FIND THE SAME ROWS")
-        return 1
-    return 0
+                yield ran
 
 
 @contextmanager
-def logs_of(given: argparse.Namespace) -> Iterator[tuple[JoinJob, int]]:
+def logs_of(case: str, given: argparse.Namespace) -> Iterator[tuple[JoinJob, int]]:
     """Write the logs of a case, into topics if so asked; give a job over them, and how many records they have."""
     with tempfile.TemporaryDirectory(prefix="windrow-joins-") as made, ExitStack() as held:
         folder, servers = Path(made), ""
-        print(f"{given.case}: writing the logs", flush=True)
-        records = write_logs(given.case, folder, given)
+        print(f"{case}: writing the logs", flush=True)
+        records = write_logs(case, folder, given)
         if given.source == "kafka":
             kafka = held.enter_context(broker())
             servers = kafka.servers
-            for name in LOGS[given.case]:
+            for name in LOGS[case]:
                 fill(kafka, folder / name)
-        yield JoinJob(given.case, servers, folder, folder, given.step), records
-
-
-def print_ratios(case: str, seconds: dict[str, list[float]]) -> None:
-    """Print how many times as fast windrow is as each other engine: the median over the rounds in which both ran."""
-    for engine, took in seconds.items():
-        pairs = zip(took, seconds.get("windrow", []), strict=False)
-        ratios = [theirs / mine for theirs, mine in pairs if not math.isnan(theirs / mine)]
-        if engine != "windrow" and ratios:
-            each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-            print(f"{case}: windrow is {statistics.median(ratios):.2f} times as fast as {engine} ({each})")
+        yield JoinJob(case, servers, folder, folder, given.step), records
 
 
 def run(engine: str, job: JoinJob, limit: float) -> tuple[Figures, tuple[int, int]]:
@@ -283,7 +283,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     several = commands.add_parser("compare")
-    several.add_argument("--case", choices=LOGS, default="interval")
+    several.add_argument("--case", nargs="+", choices=LOGS, default=["interval"])
     several.add_argument("--source", choices=("kafka", "log"), default="kafka")
     several.add_argument("--engines", type=_engines, default=list(ENGINES), help="windrow,spark,flink")
     several.add_argument("--records", type=int, default=2_000_000, help="a side; of sales, in lookups")
@@ -292,6 +292,7 @@ def main() -> int:
     several.add_argument("--rounds", type=int, default=2)
     several.add_argument("--step", type=int, default=500_000, help="records of all logs a micro-batch, at the most")
     several.add_argument("--limit", type=float, default=1800, help="seconds that a run may take")
+    several.add_argument("--out", type=Path, help="a file in JSON for what was found (bench/compare.py --report)")
     long = commands.add_parser("growth")
     long.add_argument("--records", type=int, default=10_000_000, help="records of both sides")
     long.add_argument("--per-minute", type=int, default=40_000, help="records a side and minute of event time")

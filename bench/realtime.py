@@ -28,14 +28,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 from bench.closings import percentile
 from bench.compare import machine, today, versions
-from bench.peers.results import Measured
+from bench.peers import report
+from bench.peers.results import AlertRun, Crashes, Results
 from bench.realtime_engines import ENGINES, Alert, Alerts, Place, Started, running
 from bench.realtime_feed import QUANTILES, READY
 from tests.hosts.realtime_jobs import Written, expected, written
@@ -44,8 +45,6 @@ from windrow.api.load import open_pipeline
 from windrow.testing.servers.kafka import Kafka
 
 RESULTS = Path(__file__).parent / "results"
-GOALS = {"worker": 3.0, "everything": 15.0}
-"""Seconds from a kill to the next alert."""
 _START = 240.0
 _QUIET, _DRAIN = 3.0, 60.0
 """An engine is through when nothing has come for so long; and after so long in any case."""
@@ -54,39 +53,6 @@ _CRASHES = (15.0, 35.0)
 _CRASH_SECONDS = 75.0
 _IN_FLIGHT = 0.1
 """Seconds after a kill in which alerts arrive that were written before."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """An engine at a rate: quantiles and maximum of its alerts' latency, and of how late sleeps were, in ms."""
-
-    engine: str
-    partitions: int
-    rate: int
-    alerts: int
-    milliseconds: dict[str, float]
-    sleep: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Crashes:
-    """Seconds from each kill to the next alert; and alerts at the end beside those of the memory host."""
-
-    partitions: int
-    rate: int
-    seconds: dict[str, float]
-    alerts: int
-    missing: int
-    repeated: int
-    others: int
-
-
-@dataclass(frozen=True)
-class Results(Measured):
-    """All that was measured."""
-
-    cases: list[Case] = field(default_factory=list)
-    crashes: list[Crashes] = field(default_factory=list)
 
 
 class Feeder:
@@ -168,7 +134,7 @@ class Watch:
             last = time.monotonic() if more else last
 
 
-def measure(name: str, place: Place, given: argparse.Namespace) -> Iterator[Case]:
+def measure(name: str, place: Place, given: argparse.Namespace) -> Iterator[AlertRun]:
     """Run an engine through all rates."""
     seconds = given.warm + given.seconds
     with feeder(place, given.rates, seconds, given) as feeding, running(ENGINES[name], place) as (started, alerts):
@@ -184,7 +150,7 @@ def measure(name: str, place: Place, given: argparse.Namespace) -> Iterator[Case
             found = latencies(watch.seen, sent, given.warm)
             quantiles = {f"p{part}": percentile(found, part) for part in QUANTILES}
             shown = {**quantiles, "max": max(found, default=math.nan)}
-            yield Case(name, place.partitions, rate, len(found), shown, sleep)
+            yield AlertRun(name, place.partitions, rate, len(found), shown, sleep)
 
 
 def latencies(alerts: Sequence[Alert], sent: dict[str, int], warm: float) -> list[float]:
@@ -253,26 +219,6 @@ class Differences:
         return Differences((right - there).total(), repeated, more.total() - repeated)
 
 
-def table(results: Results) -> Iterator[str]:
-    """Yield the lines of what was found."""
-    columns = "".join(f"{f'p{part}':>9}" for part in QUANTILES)
-    yield f"{'latency in ms':34} partitions  rate/s  alerts{columns}      max   1 ms sleep late by p50, p99"
-    for one in results.cases:
-        figures = "".join(f"{value:9,.1f}" for value in one.milliseconds.values())
-        late = f"{one.sleep['p50']:.1f}, {one.sleep['p99']:.1f}"
-        title = ENGINES[one.engine].title
-        yield f"{title:34} {one.partitions:10} {one.rate:7,} {one.alerts:7,}{figures}   {late}"
-    for ended in results.crashes:
-        yield f"kill -9 at {ended.rate:,}/s, {ended.partitions} partitions:"
-        for name, seconds in ended.seconds.items():
-            met = "met" if seconds <= GOALS[name] else "MISSED"
-            yield f"  {name}: {seconds:.1f} s to the next alert; the goal is {GOALS[name]:.0f} s: {met}"
-        yield (
-            f"  beside the memory host's {ended.alerts:,} changes of alerts: {ended.missing:,} missing, "
-            f"{ended.repeated:,} twice, {ended.others:,} others"
-        )
-
-
 def _measure_all(kafka: Kafka, folder: Path, given: argparse.Namespace, results: Results) -> None:
     numbers = count()
 
@@ -289,9 +235,9 @@ def _measure_all(kafka: Kafka, folder: Path, given: argparse.Namespace, results:
         some = given.partitions[-1:] if name == "micro-batch" else given.partitions
         for partitions in some:
             for case in measure(name, place(partitions), given):
-                results.cases.append(case)
+                results.alerts.append(case)
                 _save(results, given.out)
-                print(list(table(replace(results, cases=[case], crashes=[])))[1], flush=True)
+                print(report.alert_row(case), flush=True)
     if not given.no_crash:
         results.crashes.append(crash(place(given.partitions[-1]), given))
         _save(results, given.out)
@@ -303,7 +249,7 @@ def _save(results: Results, file: Path | None) -> None:
 
 
 def _is_slow(crashes: Crashes) -> bool:
-    return any(seconds > GOALS[name] for name, seconds in crashes.seconds.items())
+    return any(seconds > report.RECOVERY[name] for name, seconds in crashes.seconds.items())
 
 
 def main() -> int:
@@ -332,7 +278,7 @@ def main() -> int:
             _measure_all(kafka, Path(folder), given, results)
         finally:
             kafka.stop()
-    print("", *table(results), sep="\n")
+    print("", *report.alerts(results), "", *report.crashes(results), sep="\n")
     return int(any(one.missing or one.repeated or one.others or _is_slow(one) for one in results.crashes))
 
 

@@ -1,19 +1,34 @@
-"""What the runs say: tables, ratios within rounds, and whether the goals are met."""
+"""What the runs say: tables of the main job, joins and alerts, ratios within rounds, and whether the goals are met."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from statistics import median
 from textwrap import wrap
 
 from bench.peers.engines import ENGINES, Engine, engine
-from bench.peers.results import Results, Run
+from bench.peers.results import AlertRun, JoinRun, Results, Run
+from bench.realtime_engines import ENGINES as ALERT_ENGINES
+from bench.realtime_feed import QUANTILES
+
+Rates = dict[tuple[int, int], float]
+"""Of the runs of an engine, by their round and events."""
 
 BESIDE = ("flink", "pyspark", "parse")
 """What windrow's ratios are to."""
 
+JOIN_ENGINES = {"windrow": "windrow, stream host", "spark": "PySpark", "flink": "Flink SQL, heap"}
+JOINS = {
+    "interval": "two streams, inner",
+    "interval-left": "two streams, left",
+    "lookup": "lookup as of event time",
+    "static": "lookup as of the order",
+    "tables": "two tables",
+}
+RECOVERY = {"worker": 3.0, "everything": 15.0}
+"""The goals: seconds from a kill to the next alert."""
 
 _SINKS = {
     "none": "no sink",
@@ -66,10 +81,13 @@ def ratio(results: Results, name: str, other: str, sink: str, *, alike: bool = T
     If `alike`, only runs on as many events count.
     """
 
-    def rates(one: str) -> dict[tuple[int, int], float]:
+    def rates(one: str) -> Rates:
         return {(run.round, run.events if alike else 0): run.rate for run in runs_of(results, one, sink)}
 
-    mine, theirs = rates(name), rates(other)
+    return _paired(name, other, sink, rates(name), rates(other))
+
+
+def _paired(name: str, other: str, sink: str, mine: Rates, theirs: Rates) -> Ratio | None:
     pairs = tuple(mine[key] / theirs[key] for key in sorted(mine.keys() & theirs.keys()))
     return Ratio(name, other, sink, pairs) if pairs else None
 
@@ -167,11 +185,107 @@ def answers(results: Results) -> Iterator[str]:
             yield f"{one.engine}: {one.beside(right)}"
 
 
-def page(results: Results) -> str:
-    """Write the part of docs/benchmarks.md that comes from a run."""
-    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    lines = [f"Measured on {results.date}: {', '.join(results.machine.values())}.", "", f"{versions}.", ""]
-    lines += ["![Events a second of each engine](images/benchmarks.svg)", ""]
+def joins_of(results: Results, case: str) -> dict[str, list[JoinRun]]:
+    """Return the runs of a join that came to their end, by engine."""
+    found: dict[str, list[JoinRun]] = {}
+    for run in results.joins:
+        if run.case == case and not run.error:
+            found.setdefault(run.engine, []).append(run)
+    return {name: found[name] for name in JOIN_ENGINES if name in found}
+
+
+def join_ratio(results: Results, case: str, other: str) -> Ratio | None:
+    """Return how many times as fast windrow joins as another engine, in the rounds with both, on as many records."""
+
+    def rates(name: str) -> Rates:
+        return {(run.round, run.records): run.rate for run in joins_of(results, case).get(name, [])}
+
+    return _paired("windrow", other, case, rates("windrow"), rates(other))
+
+
+def joins(results: Results) -> Iterator[str]:
+    """Write the lines of the table of joins in Markdown: an engine in a case a line."""
+    figures = "records | records/s (all rounds) | windrow's / its own | memory, MiB | CPU s a million | rows"
+    yield f"| join | engine | {figures} |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for case, title in JOINS.items():
+        for run in results.joins:
+            if run.case == case and run.error:
+                error = f"failed in round {run.round}: {run.error.replace('|', '/')}"
+                yield f"| {title} | {JOIN_ENGINES[run.engine]} | {run.records:,} | {error} | | | | |"
+        for name, runs in joins_of(results, case).items():
+            beside = None if name == "windrow" else join_ratio(results, case, name)
+            cells = (
+                title,
+                JOIN_ENGINES[name],
+                f"{runs[0].records:,}",
+                f"**{median(run.rate for run in runs):,.0f}** ({', '.join(f'{run.rate:,.0f}' for run in runs)})",
+                "" if beside is None else f"{beside.median:.2f}",
+                f"{median(run.memory for run in runs):,.0f}",
+                f"{median(run.cpu / run.records * 1e6 for run in runs):.1f}",
+                ", ".join(sorted({f"{run.rows:,}" for run in runs})),
+            )
+            yield f"| {' | '.join(cells)} |"
+
+
+def unequal_joins(results: Results) -> Iterator[str]:
+    """Write which joins did not find the same in all runs over as many records."""
+    for case, title in JOINS.items():
+        found: dict[int, set[tuple[int, int]]] = {}
+        for runs in joins_of(results, case).values():
+            for run in runs:
+                found.setdefault(run.records, set()).add((run.rows, run.checksum))
+        if any(len(answers) > 1 for answers in found.values()):
+            yield f"{title}: THE ENGINES DID NOT FIND THE SAME ROWS"
+
+
+def alerts(results: Results) -> Iterator[str]:
+    """Write the lines of the table of alerts' latencies in Markdown: an engine at a rate a line."""
+    quantiles = " | ".join(f"p{part}" for part in QUANTILES)
+    yield f"| engine | partitions | purchases/s | alerts | {quantiles} | max | sleep of 1 ms late by p50, p99 |"
+    yield f"| --- |{' ---: |' * (len(QUANTILES) + 5)}"
+    yield from map(alert_row, results.alerts)
+
+
+def alert_row(run: AlertRun) -> str:
+    """Write a line of that table."""
+    cells = (
+        ALERT_ENGINES[run.engine].title,
+        str(run.partitions),
+        f"{run.rate:,}",
+        f"{run.alerts:,}",
+        *(f"{value:,.1f}" for value in run.milliseconds.values()),
+        f"{run.sleep['p50']:.1f}, {run.sleep['p99']:.1f}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def crashes(results: Results) -> Iterator[str]:
+    """Write what the realtime host did after it was killed."""
+    for one in results.crashes:
+        for name, seconds in one.seconds.items():
+            goal = Goal(
+                f"`kill -9` of {'a worker' if name == 'worker' else name} at {one.rate:,} purchases/s on "
+                f"{one.partitions} partitions, the next alert within {RECOVERY[name]:g} s",
+                f"{seconds:.1f} s",
+                seconds <= RECOVERY[name],
+            )
+            yield str(goal)
+        yield (
+            f"after both, beside the memory host's {one.alerts:,} changes of alerts: {one.missing:,} missing, "
+            f"{one.repeated:,} twice, {one.others:,} others"
+        )
+
+
+def page(results: Results, others: Iterable[Results] = ()) -> str:
+    """Write the part of docs/benchmarks.md that comes from runs; `others` are parts of the results measured elsewhere.
+
+    That is on another day, another machine or with other versions than the first ones.
+    """
+    lines = [f"Measured on {_where(results)}.", "", f"{_versions(results)}.", ""]
+    for one in others:
+        lines += [f"- On {_where(one)}, {_versions(one)}: {_contents(one)}."]
+    lines += ["", "![Events a second of each engine](images/benchmarks.svg)", ""]
     for sink in ("none", "postgres"):
         if measured(results, sink):
             heading = "No sink" if sink == "none" else "Into PostgreSQL"
@@ -179,7 +293,34 @@ def page(results: Results) -> str:
     for heading, said in (("Ratios", ratios(results)), ("Goals", goals(results)), ("Answers", answers(results))):
         found = [f"- {line}" for line in said]
         lines += [f"### {heading}", "", *found, ""] if found else []
+    if results.joins or results.alerts:
+        lines += ["![Records a second of joins, and latency of alerts](images/benchmarks-joins-alerts.svg)", ""]
+    if results.joins:
+        lines += ["### Joins", "", *joins(results), "", *(f"- {line}" for line in unequal_joins(results)), ""]
+    if results.alerts:
+        ended = [f"- {line}" for line in crashes(results)]
+        lines += ["### Fraud alerts", "", "Latency in milliseconds.", "", *alerts(results), "", *ended, ""]
+    lines = [line for before, line in pairwise(["", *lines]) if line or before]
     return "\n".join(chain.from_iterable(map(_wrapped, lines)))
+
+
+def _where(results: Results) -> str:
+    return f"{results.date}: {', '.join(results.machine.values())}"
+
+
+def _versions(results: Results) -> str:
+    return ", ".join(f"{name} {version}" for name, version in results.versions.items())
+
+
+def _contents(results: Results) -> str:
+    """Name what was measured."""
+    sinks = (
+        f"{', '.join(one.title for one in found)} ({title})"
+        for sink, title in _SINKS.items()
+        if (found := measured(results, sink))
+    )
+    more = [*(["joins"] if results.joins else []), *(["fraud alerts"] if results.alerts else [])]
+    return "; ".join([*sinks, *more])
 
 
 def _wrapped(line: str) -> list[str]:

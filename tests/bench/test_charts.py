@@ -13,7 +13,9 @@ from bench.charts import BLUE, GREEN, GREY, Band, Bar, Panel, bar_chart, svg
 from bench.growth_results import THINGS, Growth
 from bench.peers import picture
 from bench.peers.engines import ENGINES
-from bench.peers.results import Results, Run
+from bench.peers.report import JOIN_ENGINES, JOINS
+from bench.peers.results import AlertRun, JoinRun, Results, Run
+from bench.realtime_engines import ENGINES as ALERT_ENGINES
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
@@ -33,6 +35,17 @@ EVERY_ENGINE = Results(
         Run(1, one.name, sink, 10_000_000, 3.0 + 200 * number, memory=9000)
         for number, one in enumerate(ENGINES)
         for sink in one.sinks
+    ],
+    joins=[
+        JoinRun(1, case, name, 4_000_000, 3.0 + 200 * number)
+        for case in JOINS
+        for number, name in enumerate(JOIN_ENGINES)
+    ],
+    alerts=[
+        AlertRun(name, partitions, rate, 9, {"p50": 4.0 * 20**number, "p99": 9.0 * 20**number}, {})
+        for number, name in enumerate(ALERT_ENGINES)
+        for rate in (100, 1_000, 3_000)
+        for partitions in (1, 2)
     ],
 )
 COMPARISONS = {
@@ -80,6 +93,11 @@ def test_a_comparison_has_a_legible_picture(name: str) -> None:
     check_labels(picture.chart(found))
     texts = "".join(ET.fromstring(picture.picture(found)).itertext())  # noqa: S314 - it is our own
     assert all((one.title in texts) is any(run.engine == one.name for run in found.runs) for one in ENGINES)
+    check_labels(picture.more_chart(found))
+    texts = "".join(ET.fromstring(picture.more_picture(found)).itertext())  # noqa: S314 - it is our own
+    assert all((title in texts) is any(run.case == case for run in found.joins) for case, title in JOINS.items())
+    for alerting, one in ALERT_ENGINES.items():
+        assert (f"{one.title}, 3,000/s" in texts) is any(run.engine == alerting for run in found.alerts)
 
 
 @pytest.mark.parametrize("name", THINGS)

@@ -10,13 +10,27 @@ from pathlib import Path
 import pytest
 from bench.peers.engines import ENGINES, engine
 from bench.peers.job import DONE, READY, Job, command, told
-from bench.peers.report import Goal, goals, measured, page, ratio, table
-from bench.peers.results import Answer, Results, Run, Sums
+from bench.peers.report import (
+    JOIN_ENGINES,
+    JOINS,
+    Goal,
+    goals,
+    join_ratio,
+    joins,
+    joins_of,
+    measured,
+    page,
+    ratio,
+    table,
+    unequal_joins,
+)
+from bench.peers.results import AlertRun, Answer, Crashes, JoinRun, Results, Run, Sums
 from bench.peers.watch import FailedError, watch
 from hypothesis import given
 from hypothesis import strategies as st
 
 NAMES = [one.name for one in ENGINES]
+RESULTS = Path(__file__).parents[2] / "bench" / "results"
 MILLION = 1_000_000
 EMPTY = Results("2026-01-01", {"cores": "2 cores"}, {"Spark": "4"}, {"events": "1"})
 RUNS = st.builds(
@@ -32,14 +46,35 @@ RUNS = st.builds(
     st.sampled_from(["", "it | broke"]),
 )
 
+JOIN_RUNS = st.builds(
+    JoinRun,
+    st.integers(1, 3),
+    st.sampled_from(list(JOINS)),
+    st.sampled_from(list(JOIN_ENGINES)),
+    st.sampled_from([MILLION, 2 * MILLION]),
+    st.floats(1, 1000),
+    st.floats(0, 1000),
+    st.floats(100, 9000),
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.sampled_from(["", "it | broke"]),
+)
+ALERTS = AlertRun(
+    "spark", 2, 1000, 7, {"p50": 1.5, "p95": 2.0, "p99": 3.0, "p99.9": 4.0, "max": 5.0}, {"p50": 0.1, "p99": 0.2}
+)
+CRASHES = Crashes(2, 1000, {"worker": 1.0, "everything": 16.0}, 100, 0, 0, 0)
+
 
 def results(*runs: Run) -> Results:
     return replace(EMPTY, runs=list(runs))
 
 
-@given(st.lists(RUNS, max_size=40))
-def test_a_file_gives_back_what_was_saved(tmp_path_factory: pytest.TempPathFactory, runs: list[Run]) -> None:
-    found = replace(results(*runs), answers=[Answer("stream", "", Sums(1, "2.00", 3), Sums(0, "0.00", 0))])
+@given(st.lists(RUNS, max_size=40), st.lists(JOIN_RUNS, max_size=5))
+def test_a_file_gives_back_what_was_saved(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[Run], joined: list[JoinRun]
+) -> None:
+    found = replace(results(*runs), joins=joined, alerts=[ALERTS], crashes=[CRASHES])
+    found = replace(found, answers=[Answer("stream", "", Sums(1, "2.00", 3), Sums(0, "0.00", 0))])
     file = tmp_path_factory.mktemp("results") / "folder" / "found.json"
     found.save(file)
     assert Results.load(file) == found
@@ -47,7 +82,12 @@ def test_a_file_gives_back_what_was_saved(tmp_path_factory: pytest.TempPathFacto
     assert both.runs[: len(runs)] == runs
     assert len(both.runs) == 2 * len(runs)
     assert {run.round for run in runs}.isdisjoint(run.round for run in both.runs[len(runs) :])
-    assert Results.of([found, found]).answers == found.answers
+    twice = Results.of([found, found])
+    assert twice.answers == found.answers
+    assert twice.joins[: len(joined)] == joined
+    assert {run.round for run in joined}.isdisjoint(run.round for run in twice.joins[len(joined) :])
+    assert twice.alerts == [ALERTS, ALERTS]
+    assert twice.crashes == [CRASHES, CRASHES]
 
 
 @given(st.lists(RUNS, max_size=40))
@@ -60,6 +100,49 @@ def test_whatever_was_measured_has_a_page(runs: list[Run]) -> None:
         assert {row.count("|") for row in rows} <= {9 if sink == "none" else 10}
         assert all(row in text for row in rows)
     assert len(list(goals(found))) == 9
+
+
+def test_a_file_of_an_older_version_is_read() -> None:
+    found = Results.load(next(RESULTS.glob("*-peers-postgres.json")))
+    assert found.runs
+    assert not found.joins
+
+
+@given(st.lists(JOIN_RUNS, max_size=20))
+def test_whatever_was_joined_has_a_page(joined: list[JoinRun]) -> None:
+    found = replace(EMPTY, joins=joined)
+    text, rows = page(found), list(joins(found))[2:]
+    failed = [run for run in joined if run.error]
+    assert len(rows) == len(failed) + sum(len(joins_of(found, case)) for case in JOINS)
+    assert {row.count("|") for row in rows} <= {9}
+    assert all(row in text for row in rows)
+    assert ("### Joins" in text) is bool(joined)
+
+
+def test_joins_that_find_other_rows_are_told() -> None:
+    ours = JoinRun(1, "interval", "windrow", MILLION, 2.0, rows=5, checksum=7)
+    theirs = replace(ours, engine="flink", seconds=5.0)
+    found = replace(EMPTY, joins=[ours, theirs])
+    beside = join_ratio(found, "interval", "flink")
+    assert beside is not None
+    assert beside.pairs == pytest.approx([2.5])
+    assert list(unequal_joins(found)) == []
+    wrong = replace(EMPTY, joins=[ours, replace(theirs, checksum=8)])
+    assert "two streams, inner: THE ENGINES DID NOT FIND THE SAME ROWS" in page(wrong)
+    assert list(unequal_joins(replace(EMPTY, joins=[ours, replace(theirs, records=2, rows=1)]))) == []
+
+
+def test_alerts_and_crashes_have_a_page() -> None:
+    text = page(replace(EMPTY, alerts=[ALERTS], crashes=[CRASHES]))
+    assert "| Spark, real-time mode | 2 | 1,000 | 7 | 1.5 | 2.0 | 3.0 | 4.0 | 5.0 | 0.1, 0.2 |" in text
+    assert "within 3 s: met, 1.0 s" in text
+    assert "within 15 s: NOT MET, 16.0 s" in " ".join(text.split())
+
+
+def test_a_page_says_what_was_measured_elsewhere() -> None:
+    other = replace(results(Run(1, "quix", "none", MILLION, 1.0)), date="2026-02-02", alerts=[ALERTS])
+    text = " ".join(page(Results.of([EMPTY, other]), [other]).split())
+    assert "On 2026-02-02: 2 cores, Spark 4: Quix Streams, 2 processes (no sink); fraud alerts." in text
 
 
 @given(st.floats(1, 100), st.floats(1, 100), st.lists(st.floats(0.1, 10), min_size=1, max_size=5))
