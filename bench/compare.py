@@ -138,7 +138,8 @@ def write_page(parts: Sequence[Results]) -> None:
     after = rest.partition(END)[2]
     PAGE.write_text(f"{before}{BEGIN}\n{report.page(results, others)}\n{END}{after}", encoding="utf-8")
     for name, drawn in PICTURES.items():
-        (ROOT / "docs" / "images" / f"{name}.svg").write_text(drawn(results), encoding="utf-8")
+        if f"images/{name}.svg" in PAGE.read_text(encoding="utf-8"):
+            (ROOT / "docs" / "images" / f"{name}.svg").write_text(drawn(results), encoding="utf-8")
 
 
 def main() -> int:

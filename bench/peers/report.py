@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from statistics import median
@@ -205,7 +205,7 @@ def join_ratio(results: Results, case: str, other: str) -> Ratio | None:
 
 def joins(results: Results) -> Iterator[str]:
     """Write the lines of the table of joins in Markdown: an engine in a case a line."""
-    figures = "records | records/s (all rounds) | windrow's / its own | memory, MiB | CPU s a million | rows"
+    figures = "records | records/s (all rounds) | windrow / this engine | memory, MiB | CPU s a million | rows"
     yield f"| join | engine | {figures} |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
     for case, title in JOINS.items():
@@ -284,7 +284,8 @@ def page(results: Results, others: Iterable[Results] = ()) -> str:
     """
     lines = [f"Measured on {_where(results)}.", "", f"{_versions(results)}.", ""]
     for one in others:
-        lines += [f"- On {_where(one)}, {_versions(one)}: {_contents(one)}."]
+        versions = _versions(one, results.versions)
+        lines += [f"- {_contents(one)}: measured on {_where(one)}{f'; {versions}' if versions else ''}."]
     lines += ["", "![Events a second of each engine](images/benchmarks.svg)", ""]
     for sink in ("none", "postgres"):
         if measured(results, sink):
@@ -308,19 +309,21 @@ def _where(results: Results) -> str:
     return f"{results.date}: {', '.join(results.machine.values())}"
 
 
-def _versions(results: Results) -> str:
-    return ", ".join(f"{name} {version}" for name, version in results.versions.items())
+def _versions(results: Results, but: Mapping[str, str] | None = None) -> str:
+    """Name the versions, except for those that are the same in `but`."""
+    told = results.versions.items() - (but or {}).items()
+    return ", ".join(f"{name} {version}" for name, version in results.versions.items() if (name, version) in told)
 
 
 def _contents(results: Results) -> str:
     """Name what was measured."""
     sinks = (
-        f"{', '.join(one.title for one in found)} ({title})"
+        f"{title} ({'; '.join(one.title for one in found)})"
         for sink, title in _SINKS.items()
         if (found := measured(results, sink))
     )
     more = [*(["joins"] if results.joins else []), *(["fraud alerts"] if results.alerts else [])]
-    return "; ".join([*sinks, *more])
+    return ", ".join([*sinks, *more])
 
 
 def _wrapped(line: str) -> list[str]:
