@@ -245,7 +245,8 @@ def load(file: Path = RECORD) -> dict[str, Ratio]:
 def main() -> int:
     """Measure, print the ratios, and return 1 if one is far below the recorded one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=GUARDS, metavar="GUARD", help=f"of: {', '.join(GUARDS)}")
+    # without names argparse looks for an empty list among the choices
+    parser.add_argument("names", nargs="*", choices=[*GUARDS, []], metavar="GUARD", help=f"of: {', '.join(GUARDS)}")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--record", action="store_true", help="hold later ones to this")
     given = parser.parse_args()

@@ -24,7 +24,8 @@ def main() -> int:
     """Run the chosen measurements, each in a process of its own; return 1 if one of them failed, or found a fault."""
     parser = argparse.ArgumentParser(description=__doc__)
     every = (*ALL, *LONG)
-    parser.add_argument("names", nargs="*", choices=every, metavar="NAME", help=f"of: {', '.join(every)}")
+    # without names argparse looks for an empty list among the choices
+    parser.add_argument("names", nargs="*", choices=[*every, []], metavar="NAME", help=f"of: {', '.join(every)}")
     code = 0
     for name in parser.parse_args().names or ALL:
         print(f"--- {name}", flush=True)
