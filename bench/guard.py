@@ -27,7 +27,6 @@ from bench.replay import processors
 from bench.startup import SPARK
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
-from tests.servers.postgres import Postgres
 
 from bench import latency
 from windrow.api.pipeline_file import parse_pipeline
@@ -36,6 +35,7 @@ from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.sinks.memory import DiscardSink
 from windrow.testing.generator import LogSpec, write_log
 from windrow.testing.servers.kafka import Kafka
+from windrow.testing.servers.postgres import Postgres
 
 RECORD = Path(__file__).parent / "results" / "guard.json"
 LEAST = 0.5
