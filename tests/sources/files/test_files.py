@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import json
+import os
 import sqlite3
 import tempfile
 from collections.abc import Callable
@@ -80,6 +81,57 @@ def test_files_are_read_in_the_order_of_their_names_folder_by_folder(tmp_path: P
     assert open_source(one).ends() == {0: (0, 1), 1: (0, 0)}
     with pytest.raises(InputError, match=r"there is no file .*/b\.jsonl; correct the path"):
         open_source(FilesSource((str(tmp_path / "b.jsonl"),))).partitions()
+
+
+def test_a_file_is_listed_once_whatever_matches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "[1]"
+    write(here / "a/b/1.jsonl", "1")
+    monkeypatch.chdir(here)
+    assert read(FilesSource(("**/**/*.jsonl",))) == [(0, "1")]
+    with pytest.raises(InputError, match=r"b/1.jsonl matches .*\*.jsonl and .*a/b/1.jsonl, so each record would count"):
+        open_source(FilesSource(("**/*.jsonl", "a/b/1.jsonl"))).partitions()
+    write(here / "\udcff.jsonl", "2")
+    with pytest.raises(InputError, match=r"the name of the file b'.*\\xff.jsonl' is not UTF-8; rename it"):
+        read(FilesSource(("**/*.jsonl",)))
+
+
+def test_a_listing_has_all_that_came_before_the_last_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, names = FileSequence(str(tmp_path / "*"), None), ["1", "2", "3", "4"]
+    for name in names:
+        write(tmp_path / name, name)
+    looks = [["1", "3"], names, names, names, names]  # 2 came before 3, behind the place where the first look was
+    monkeypatch.setattr("glob.iglob", lambda *_, **__: iter(looks.pop(0)))
+    found = [[one.name for one in files.files()] for _ in range(3)]
+    assert found == [["1", "2", "3"], names, names]
+    assert looks == []
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"), [("touch", "a1 a2 b1 b2 d1"), ("add", "a1 a2 b1 b2 c1 d1"), ("remove", "a1 a2 d1")]
+)
+def test_a_bounded_run_reads_what_stands_behind_its_offsets(change: str, expected: str, tmp_path: Path) -> None:
+    for name, count in (("a", 2), ("b", 2), ("d", 1)):
+        write(tmp_path / name, *(f"{name}{number + 1}" for number in range(count)))
+    source = open_source(FilesSource((str(tmp_path / "*"),)))
+    reader = source.reader(iter, source.beginning(), tasks=1)
+    reader.prepareForTriggerAvailableNow()
+    at: dict[str, Any] = {}
+    found: list[tuple[int, bytes | None]] = []
+    while (end := reader.step_from(dict(at), 1)) != at:
+        found += [record for part in reader.partitions(at, end) for record in records(reader.read(part)).get(0, [])]
+        at = end
+        if len(found) == 2:
+            match change:
+                case "touch":
+                    os.utime(tmp_path / "b", (1, 1))
+                case "add":
+                    write(tmp_path / "c", "c1")
+                case _:
+                    (tmp_path / "b").unlink()
+            write(tmp_path / "e", "is not its input")
+            assert reader.waiting(at) > 0
+    assert [(offset, (value or b"").decode()) for offset, value in found] == list(enumerate(expected.split()))
+    assert reader.waiting(at) == 0
 
 
 LINES = st.lists(st.text("ab{\u00e4 ", max_size=40), max_size=9)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from windrow.model import FilesSource
 from windrow.sources.base import Cut, FoundLosses, Loss, Offset
-from windrow.sources.files.listing import START, DataFile, FileSequence, Position, Span
+from windrow.sources.files.listing import START, DataFile, FileSequence, Position, Span, list_partitions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,7 +119,7 @@ class OrderedFiles:
         return FoundLosses(tuple(losses), moved)
 
     def _list(self) -> list[list[DataFile]]:
-        return [sequence.files() for sequence in self._sequences]
+        return list_partitions(self._sequences)
 
     def _spans(self, partition: int, files: Sequence[DataFile], first: int, last: int) -> list[Span]:
         sequence = self._sequences[partition]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import os
 import stat
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,13 +110,15 @@ class FileSequence:
     header: CsvFormat | None
     _counts: dict[DataFile, int] = field(default_factory=dict)
     _marks: dict[DataFile, int] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
     _known: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
     def partitions(source: FilesSource) -> list[FileSequence]:
         """Return the partitions of a source."""
         header = source.format if source.header and isinstance(source.format, CsvFormat) else None
-        return [FileSequence(str(Path(path).absolute()), header) for path in source.path]
+        here = glob.escape(str(Path.cwd()))
+        return [FileSequence(str(Path(here, path)), header) for path in source.path]
 
     def files(self) -> list[DataFile]:
         """Return the files that there are now, in order.
@@ -125,8 +128,7 @@ class FileSequence:
         folder, within = split_pattern(self.pattern)
         try:
             os.scandir(folder).close()
-            names = glob.glob(within, root_dir=folder, recursive=True)  # noqa: PTH207 - Path.glob has hidden files, too
-            found = [one for name in names if (one := _listed(folder, name)) is not None]
+            found = [one for name in self._list(folder, within) if (one := _listed(folder, name)) is not None]
         except (FileNotFoundError, NotADirectoryError):
             msg = f"there is no folder {folder} for the files {self.pattern}; correct the path"
             raise InputError(msg) from None
@@ -137,6 +139,18 @@ class FileSequence:
             msg = f"there is no file {self.pattern}; correct the path"
             raise InputError(msg)
         return sorted(found, key=lambda one: _order(one.name))
+
+    def _list(self, folder: str, within: str) -> set[str]:
+        """Return the names that match, none of which lacks one that was there before it.
+
+        To list a folder takes a while: of two files that come meanwhile, it may have the later one alone. A second
+        listing has all that came before a file of the first one.
+        """
+        names = _matching(folder, within)
+        if names != self._names:
+            last = max(map(_order, names), default=[])
+            self._names = {name for name in _matching(folder, within) if _order(name) <= last}
+        return self._names
 
     def end(self, files: Iterable[DataFile]) -> int:
         """Return how many records the partition has."""
@@ -261,6 +275,31 @@ class FileSequence:
         return rows_of(file.path, self.header)
 
 
+def up_to(files: Sequence[DataFile], name: str) -> Sequence[DataFile]:
+    """Return the files up to one of that name, whether it is there or not."""
+    return files[: bisect_right(files, _order(name), key=lambda file: _order(file.name))]
+
+
+def list_partitions(sequences: Sequence[FileSequence]) -> list[list[DataFile]]:
+    """Return the files of each partition; raise as `FileSequence.files` does, and InputError if two have one file."""
+    listed = [sequence.files() for sequence in sequences]
+    found: dict[str, FileSequence] = {}
+    for sequence, files in zip(sequences, listed, strict=True) if len(listed) > 1 else ():
+        for file in files:
+            if (other := found.setdefault(str(file.path), sequence)) is not sequence:
+                msg = (
+                    f"the file {file.path} matches {other.pattern} and {sequence.pattern}, so each record would count "
+                    "twice; give patterns that have no file in common"
+                )
+                raise InputError(msg)
+    return listed
+
+
+def _matching(folder: str, within: str) -> set[str]:
+    # a name can match ``**`` in several ways; Path.glob has hidden files, too
+    return set(glob.iglob(within, root_dir=folder, recursive=True))  # noqa: PTH207
+
+
 def _rest(files: Iterable[DataFile], at: Position) -> Iterator[tuple[DataFile, int]]:
     """Yield the files that are not before a position, each with the number of the rows that are."""
     for file in files:
@@ -278,7 +317,11 @@ def _order(name: str) -> list[str]:
 def _listed(folder: str, name: str) -> DataFile | None:
     path = Path(folder, name)
     try:
+        name.encode()
         status = path.stat()
+    except UnicodeEncodeError:
+        msg = f"the name of the file {os.fsencode(path)!r} is not UTF-8; rename it"
+        raise InputError(msg) from None
     except FileNotFoundError:  # it was removed meanwhile
         return None
     if not stat.S_ISREG(status.st_mode):

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 
 from windrow.errors import InputError, SourceError
 from windrow.sources.base import Cut, Offset, Stage, limited_ends
-from windrow.sources.files.listing import START, DataFile, FileSequence, Position, Span
+from windrow.sources.files.listing import START, DataFile, FileSequence, Position, Span, list_partitions, up_to
 from windrow.sources.stream_reader import CutReader, shared
 
 Part = list[Span]
@@ -40,14 +40,14 @@ class FilesStreamReader(CutReader[Part]):
         super().__init__(stage, begin, tasks=tasks, max_records=max_records)
         self._sequences = sequences
         self._cuts = cuts or ()
-        self._last: Listed | None = None
+        self._last: list[str] | None = None
         self._seen: Listed | None = None
         self._there: Listed | None = None
         self._stale = 0.0
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Make the files that are there now the input."""
-        self._last = self._list()
+        self._last = [files[-1].name if files else "" for files in self._list()]
 
     def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
         """Return where the next step ends: at the end of the files that are there now, or before."""
@@ -65,10 +65,7 @@ class FilesStreamReader(CutReader[Part]):
         if cut is None and there == self._seen:  # nothing came since a look that found nothing
             return start
         self._verify(there, start)
-        offered = there
-        if self._last is not None:
-            last = [set(files) for files in self._last]
-            offered = [[one for one in files if one in known] for files, known in zip(there, last, strict=True)]
+        offered = self._offered(there)
         begin = {partition: _positions(start).get(partition, START) for partition in range(len(there))}
         ends = self._ends(offered, begin, cut, max_records)
         moved = {partition: end for partition, end in ends.items() if end.line > begin[partition].line}
@@ -82,7 +79,11 @@ class FilesStreamReader(CutReader[Part]):
         return dict(sorted({**start, **noted}.items(), key=lambda item: int(item[0])))
 
     def _ends(
-        self, offered: Listed, begin: Mapping[int, Position], cut: Cut | None, max_records: int | None
+        self,
+        offered: Sequence[Sequence[DataFile]],
+        begin: Mapping[int, Position],
+        cut: Cut | None,
+        max_records: int | None,
     ) -> Mapping[int, Position]:
         def advance(partition: int, at: Position, rows: int | None) -> Position:
             return self._sequences[partition].advance(offered[partition], at, rows)
@@ -95,7 +96,7 @@ class FilesStreamReader(CutReader[Part]):
 
     def waiting(self, start: Offset) -> int:
         """Return how many records are about between a position and the end, by those of the files that were counted."""
-        begin, listed = _positions(start), self._list() if self._last is None else self._last
+        begin, listed = _positions(start), self._offered(self._list())
         return sum(
             sequence.about_left(files, begin.get(partition, START))
             for partition, (sequence, files) in enumerate(zip(self._sequences, listed, strict=True))
@@ -115,12 +116,21 @@ class FilesStreamReader(CutReader[Part]):
         """Read the files of one partition after the other."""
         return chain.from_iterable(span.read(number) for number, spans in sorted(parts.items()) for span in spans)
 
+    def _offered(self, there: Listed) -> Sequence[Sequence[DataFile]]:
+        """Return the files that are input: of a bounded run those up to the last that there was when it began.
+
+        They are the first of those that are there, whichever came or changed since: only so is their order the same.
+        """
+        if self._last is None:
+            return there
+        return [up_to(files, last) for files, last in zip(there, self._last, strict=True)]
+
     def _list(self) -> Listed:
         """Return the files that there are, as of now or, where there are so many that this takes long, a moment ago."""
         began = time.monotonic()
         if self._there is None or began >= self._stale:
             try:
-                self._there = [sequence.files() for sequence in self._sequences]
+                self._there = list_partitions(self._sequences)
             except InputError as exc:  # they were there when the query began
                 raise SourceError(exc.message) from exc
             took = time.monotonic() - began
