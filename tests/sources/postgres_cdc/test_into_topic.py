@@ -89,6 +89,41 @@ def test_a_commit_that_is_interrupted_loses_and_repeats_nothing(topic_shop: Topi
     assert shop.changes() == (shop.done if is_after else shop.done[-1:])
 
 
+def test_a_copy_that_is_committed_after_its_run_gave_up_is_not_made_twice(
+    topic_shop: TopicShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = topic_shop
+    shop.change([("c", 1, 10), ("c", 2, 20)])
+    start, commit, abandon = TransactionalProducer.start, TransactionalProducer.commit, TransactionalProducer.abandon
+    lost: list[TransactionalProducer] = []
+    commits = 0
+
+    def commit_late(producer: TransactionalProducer) -> None:
+        nonlocal commits
+        commits += 1
+        if commits == 2:  # 1 is the state, 2 the copy
+            lost.append(producer)
+            raise Killed
+        commit(producer)
+
+    def start_after(producer: TransactionalProducer) -> None:
+        if lost:  # a broker ends a commit that it has begun before another producer may start
+            commit(lost.pop())
+        start(producer)
+
+    monkeypatch.setattr(TransactionalProducer, "start", start_after)
+    monkeypatch.setattr(TransactionalProducer, "commit", commit_late)
+    monkeypatch.setattr(TransactionalProducer, "abandon", lambda one: None if one in lost else abandon(one))
+    with pytest.raises(Killed):
+        shop.follow().update()
+    assert shop.records() == []
+    shop.done = []
+    shop.change([("u", 1, 11)])
+    shop.follow().update()
+    assert shop.replica() == shop.table()
+    assert shop.changes() == shop.done
+
+
 def test_what_retention_removes_before_it_is_confirmed_does_not_come_again(topic_shop: TopicShop) -> None:
     shop = topic_shop
     shop.follow().update()

@@ -96,7 +96,10 @@ class TopicStore:
 
     @contextmanager
     def opened(self, sql: Connection) -> Iterator[None]:
-        """Take the lock, and create the topics that are missing."""
+        """Take the lock, create the topics that are missing, and end what a writer before may have left half committed.
+
+        A commit of which the answer was lost may still be under way, so what is committed is looked at after that.
+        """
         # clients of this opening: one that is kept knows a broker that was restarted by its former epoch
         self._asked = Admin(self._beside, self._settings, TIMEOUT)
         self._positions = Reader(self._beside, self._settings)
@@ -116,6 +119,7 @@ class TopicStore:
             with self._asking():
                 self._create()
                 require_compaction(self._admin, self._beside)
+            self._start(_TRANSACTION_MS)
             yield
         finally:
             self._leave()
@@ -217,7 +221,7 @@ class TopicStore:
             )
             raise SourceError(msg) from exc
 
-    def _start(self, timeout: int) -> TransactionalProducer:
+    def _start(self, timeout: int) -> None:
         """Take over the transactional id."""
         self._leave()
         self._producer = TransactionalProducer(
@@ -231,14 +235,12 @@ class TopicStore:
             unavailable=SourceUnavailableError,
         )
         self._producer.start()
-        return self._producer
 
     def _commit(self, records: Iterator[ChangeRecord] | Sequence[ChangeRecord], state: FollowState) -> None:
-        known = self._position
-        if known is None:
+        known, producer = self._position, self._producer
+        if known is None or producer is None:
             msg = f"{self.name} is not open"
             raise SourceError(msg)
-        producer = self._producer or self._start(_TRANSACTION_MS)
         written = _Position(state, known.topic_id, known.partitions)
         producer.begin()
         for record in records:
