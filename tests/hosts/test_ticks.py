@@ -26,6 +26,7 @@ from windrow.hosts.spark_rows import read_packets
 from windrow.hosts.stream import run as stream
 from windrow.hosts.stream.control import TickStreamReader
 from windrow.hosts.stream.run import StreamRun, StreamSettings
+from windrow.hosts.stream.trigger import Trigger
 from windrow.model import Pipeline, SqliteSink
 from windrow.sinks.memory import CollectSink
 from windrow.sources import open_source
@@ -83,6 +84,13 @@ def test_a_clock_that_goes_back_gives_no_new_tick_and_a_bounded_run_none() -> No
     # Spark asks so for the first step of a bounded run
     start = reader.initialOffset()
     assert reader.partitions(start, reader.latestOffset(start, limit)) == []
+
+
+def test_a_live_run_has_one_tick_a_turn() -> None:
+    turns = iter([0, 9_999_999, 10_000_000, 12_500_000])
+    reader = TickStreamReader(2, trigger=Trigger(10 * SECOND, lambda: next(turns) * 1000))
+    limit = reader.getDefaultReadLimit()
+    assert [reader.latestOffset({"tick": 5}, limit)["tick"] > NOON for _ in range(4)] == [True, False, True, False]
 
 
 def test_the_first_tick_of_a_story_is_the_first_that_is_known() -> None:

@@ -152,7 +152,10 @@ Offset = dict[str, int]
 
 
 class TickDataSource(DataSource):
-    """Option `key_groups`: the number of key groups that get each tick; `planned`: a step that was planned, as JSON."""
+    """Option `key_groups`: the number of key groups that get each tick; `planned`: a step that was planned, as JSON.
+
+    `every`: that of the trigger of a live run.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -167,7 +170,12 @@ class TickDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> TickStreamReader:  # noqa: ARG002, N802 - Spark's name and parameter
         """Return the reader."""
-        return TickStreamReader(int(self.options["key_groups"]), json.loads(self.options.get("planned", "null")))
+        every = self.options.get("every")
+        return TickStreamReader(
+            int(self.options["key_groups"]),
+            json.loads(self.options.get("planned", "null")),
+            None if every is None else Trigger(int(every)),
+        )
 
 
 class TickPartition(InputPartition):
@@ -181,12 +189,15 @@ class TickPartition(InputPartition):
 class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Gives every key group the time at which a step is planned; a bounded run has none.
 
-    `planned` is from where to where a step goes that was planned before.
+    `planned` is from where to where a step goes that was planned before. A live run has a `trigger`: a tick begins a
+    step, so there is one a turn.
     """
 
-    def __init__(self, key_groups: int, planned: Planned = None) -> None:
+    def __init__(self, key_groups: int, planned: Planned = None, trigger: Trigger | None = None) -> None:
         self._key_groups = key_groups
         self._planned = planned
+        self._trigger = trigger
+        self._turn: int | None = None
         self._bounded = False
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
@@ -202,6 +213,10 @@ class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planned is not None and start == self._planned[0]:
             (_, end), self._planned = self._planned, None  # once: a source can also stand still in that step
             return end
+        if self._trigger is not None:
+            before, self._turn = self._turn, self._trigger.turn()
+            if before == self._turn:
+                return start
         now = time.time_ns() // 1000 // EVERY * EVERY
         return start if self._bounded else {"tick": max(now, start["tick"])}
 

@@ -44,7 +44,7 @@ class Following:
         self._on_trouble = on_trouble
         self._warn = warn
         self._stop = threading.Event()
-        self._failure: WindrowError | None = None
+        self._failure: Exception | None = None
         self._threads = [
             threading.Thread(target=self._follow, args=(one,), name=f"windrow-follow-{name}", daemon=True)
             for name, one in followers.items()
@@ -86,3 +86,6 @@ class Following:
                     return
                 self._on_trouble(Fault.of(exc, f"{exc}; trying again in {pause:g} s"))
                 self._stop.wait(pause)
+            except Exception as exc:  # noqa: BLE001 - without its thread the run would wait for records for ever
+                self._failure = exc
+                return

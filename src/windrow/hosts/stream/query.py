@@ -86,6 +86,7 @@ def key_group_outputs(
     if is_idle or any(map(needs_ticks, result_pipelines(graph).values())):
         spark.dataSource.register(TickDataSource)
         clock = spark.readStream.format(TickDataSource.name()).option("key_groups", pipeline.key_groups)
+        clock = clock if trigger is None else clock.option("every", trigger.every)
         packets = packets.union(clock.option("planned", json.dumps(planned.get(1))).load())
     known = checkpoint.partitions, None if checkpoint.follows is None else str(checkpoint.start.absolute())
     last = number_of_levels(pipeline) - 1
