@@ -88,8 +88,12 @@ def test_a_file_is_listed_once_whatever_matches_it(tmp_path: Path, monkeypatch: 
     write(here / "a/b/1.jsonl", "1")
     monkeypatch.chdir(here)
     assert read(FilesSource(("**/**/*.jsonl",))) == [(0, "1")]
-    with pytest.raises(InputError, match=r"b/1.jsonl matches .*\*.jsonl and .*a/b/1.jsonl, so each record would count"):
+    with pytest.raises(InputError, match=r"matched as .*a/b/1.jsonl and as .*a/b/1.jsonl, so each record would"):
         open_source(FilesSource(("**/*.jsonl", "a/b/1.jsonl"))).partitions()
+    (here / "latest").symlink_to("a")
+    with pytest.raises(InputError, match=r"matched as .*a/b/1.jsonl and as .*latest/b/1.jsonl, so each record would"):
+        open_source(FilesSource(("**/*.jsonl",))).ends()
+    (here / "latest").unlink()
     write(here / "\udcff.jsonl", "2")
     with pytest.raises(InputError, match=r"the name of the file b'.*\\xff.jsonl' is not UTF-8; rename it"):
         read(FilesSource(("**/*.jsonl",)))

@@ -13,6 +13,7 @@ import stat
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -281,17 +282,21 @@ def up_to(files: Sequence[DataFile], name: str) -> Sequence[DataFile]:
 
 
 def list_partitions(sequences: Sequence[FileSequence]) -> list[list[DataFile]]:
-    """Return the files of each partition; raise as `FileSequence.files` does, and InputError if two have one file."""
+    """Return the files of each partition.
+
+    Raise as `FileSequence.files` does, and InputError for a file that is there twice: in two partitions, or by a
+    symbolic link, which ``**`` follows.
+    """
     listed = [sequence.files() for sequence in sequences]
-    found: dict[str, FileSequence] = {}
-    for sequence, files in zip(sequences, listed, strict=True) if len(listed) > 1 else ():
-        for file in files:
-            if (other := found.setdefault(str(file.path), sequence)) is not sequence:
-                msg = (
-                    f"the file {file.path} matches {other.pattern} and {sequence.pattern}, so each record would count "
-                    "twice; give patterns that have no file in common"
-                )
-                raise InputError(msg)
+    found: dict[int, DataFile] = {}
+    for file in chain.from_iterable(listed):
+        other = found.setdefault(file.stamp[0], file)  # not every file system has an inode a file
+        if other is not file and other.path.resolve() == file.path.resolve():
+            msg = (
+                f"one file is matched as {other.path} and as {file.path}, so each record would count twice; give "
+                "patterns that match it once"
+            )
+            raise InputError(msg)
     return listed
 
 
