@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import gzip
 import json
 import os
@@ -99,11 +100,32 @@ def test_a_file_is_listed_once_whatever_matches_it(tmp_path: Path, monkeypatch: 
         read(FilesSource(("**/*.jsonl",)))
 
 
+@pytest.mark.parametrize("pattern", ["**", "*/*/1.jsonl", "**/*.jsonl"])
+def test_a_folder_that_may_not_be_listed_is_named(
+    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("1", "2", "3"):
+        write(tmp_path / "a" / name / "1.jsonl", name)
+    scandir = os.scandir
+
+    def refuse(path: str | Path) -> object:
+        if Path(path).name == "2":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    source = FilesSource((str(tmp_path / pattern),))
+    monkeypatch.setattr("os.scandir", refuse)
+    with pytest.raises(SourceError, match=r"cannot list the files .*: .*a/2/?: Permission denied"):
+        read(source)
+    monkeypatch.undo()
+    assert read(source) == [(0, "1"), (1, "2"), (2, "3")]
+
+
 def test_a_listing_has_all_that_came_before_the_last_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, names = FileSequence(str(tmp_path / "*"), None), ["1", "2", "3", "4"]
     for name in names:
         write(tmp_path / name, name)
-    looks = [["1", "3"], names, names, names, names]  # 2 came before 3, behind the place where the first look was
+    looks = [["1", "3"], names, names, names, names]  # 2 came before 3, behind where the first look was by then
     monkeypatch.setattr("glob.iglob", lambda *_, **__: iter(looks.pop(0)))
     found = [[one.name for one in files.files()] for _ in range(3)]
     assert found == [["1", "2", "3"], names, names]

@@ -12,6 +12,7 @@ import os
 import stat
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -134,7 +135,7 @@ class FileSequence:
             msg = f"there is no folder {folder} for the files {self.pattern}; correct the path"
             raise InputError(msg) from None
         except OSError as exc:
-            msg = f"cannot list the files {self.pattern}: {exc.strerror}"
+            msg = f"cannot list the files {self.pattern}: {exc.filename}: {exc.strerror}"
             raise SourceError(msg) from exc
         if not found and not glob.has_magic(within):
             msg = f"there is no file {self.pattern}; correct the path"
@@ -150,7 +151,9 @@ class FileSequence:
         names = _matching(folder, within)
         if names != self._names:
             last = max(map(_order, names), default=[])
-            self._names = {name for name in _matching(folder, within) if _order(name) <= last}
+            names = {name for name in _matching(folder, within) if _order(name) <= last}
+            _require_readable(folder, within)
+            self._names = names
         return self._names
 
     def end(self, files: Iterable[DataFile]) -> int:
@@ -303,6 +306,15 @@ def list_partitions(sequences: Sequence[FileSequence]) -> list[list[DataFile]]:
 def _matching(folder: str, within: str) -> set[str]:
     # a name can match ``**`` in several ways; Path.glob has hidden files, too
     return set(glob.iglob(within, root_dir=folder, recursive=True))  # noqa: PTH207
+
+
+def _require_readable(folder: str, within: str) -> None:
+    """Raise OSError for a folder that may not be listed, which glob leaves out."""
+    parts = within.split("/")
+    for upto in range(1, len(parts) + (parts[-1] == "**")):
+        for name in glob.iglob("/".join([*parts[:upto], ""]), root_dir=folder, recursive=True):  # noqa: PTH207 - as above
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.scandir(Path(folder, name)).close()
 
 
 def _rest(files: Iterable[DataFile], at: Position) -> Iterator[tuple[DataFile, int]]:
