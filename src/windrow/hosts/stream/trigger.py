@@ -16,8 +16,8 @@ from typing import Final
 WORTH: Final = 8_000
 """Records that are worth a step of their own."""
 _LOOKS: Final = 4
-_LEAST: Final = 100_000
-"""Microseconds between two looks, at the least."""
+_LEAST, _MOST = 100_000, 1_000_000
+"""Microseconds between two looks, at the least and at the most."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Trigger:
     @property
     def poll(self) -> int:
         """Microseconds between two looks."""
-        return min(self.every, max(self.every // _LOOKS, _LEAST))
+        return min(self.every, max(self.every // _LOOKS, _LEAST), _MOST)
 
     def turn(self) -> int:
         """Return which multiple of `every` has passed; a second step in the same turn must be worth it."""
