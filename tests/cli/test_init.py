@@ -101,7 +101,9 @@ def test_a_pipeline_for_a_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ]
     Path("orders.2026.jsonl").write_text("".join(json.dumps(row) + "\n\n" for row in rows))
     said = json.loads(windrow("init", "shop", "--from", "orders.2026.jsonl", "--json").stdout)
-    assert (said["pipeline"], said["records"], said["dead_letters"]) == ("orders", 4000, {})
+    assert (said["pipeline"], said["records"], said["whole"], said["dead_letters"]) == ("orders", 4000, True, {})
+    few = windrow("init", "few", "--from", "orders.2026.jsonl", "--records", "300").stdout
+    assert "few/data/orders has only the first 300 records of orders.2026.jsonl: --records copies more\n" in few
     monkeypatch.chdir(here / "shop")
     assert windrow("check", "pipeline.yaml").stdout == "pipeline.yaml: ok\n"
     for words in commands(Path("README.md")):

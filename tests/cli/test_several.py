@@ -96,6 +96,7 @@ def test_the_first_pipeline_that_fails_is_named_and_the_others_do_not_run() -> N
     ("arguments", "said"),
     [
         (("--listen", ":0"), "--listen goes with one pipeline, and two.yaml has 2: choose one with --only"),
+        (("--host", "memory"), "windrow: the memory host reads to the end of the input: add --until-end"),
         (("--host", "realtime"), "the realtime host goes with one pipeline"),
         (("--var", "SIZE"), "--var 'SIZE' is not a variable: write --var NAME=VALUE"),
         (("--var", "SIZ=1h"), "${SIZ} is given a value, and is not in two.yaml; did you mean SIZE?"),
@@ -106,6 +107,7 @@ def test_options_that_do_not_go_with_it_are_refused(arguments: tuple[str, ...], 
     result = _windrow("run", "two.yaml", *arguments)
     assert result.exit_code == 2
     assert said in result.stderr
+    assert "failed" not in result.stderr
 
 
 @pytest.mark.usefixtures("log")
@@ -129,7 +131,9 @@ def test_a_preview_is_of_the_first_records_and_writes_nothing() -> None:
     assert "spend: from all 2,000 records of the log; " in result.stderr
     assert not Path("s.db").exists()
     plain = json.loads(_windrow("preview", "two.yaml", "--only", "spend", "--limit", "100000", "--json").stdout)
-    _windrow("run", "two.yaml", "--until-end", "--host", "memory", "--only", "spend")
+    ran = json.loads(_windrow("run", "two.yaml", "--until-end", "--host", "memory", "--only", "spend", "--json").stdout)
+    assert [plain[name] for name in ("late", "expired")] == [ran[name] for name in ("late", "expired")]
+    assert plain["late"] > 0
     shown = _windrow("show", "two.yaml", "--only", "spend", "--json", "--limit", "100000").stdout
     assert plain["tables"]["spend"] == [json.loads(line) for line in shown.splitlines()]
     assert plain["whole"]

@@ -184,6 +184,8 @@ def test_rows_are_chosen_by_key_window_time_and_reason() -> None:
     [
         (["dead", "--window", "2026-01-01"], "--window: table 'spend_dead' has no column 'window_start'"),
         (["--reason", "x"], "--reason: table 'spend' has no column 'reason'"),
+        (["--key", "ann"], "--key 'ann' is not a condition: write --key FIELD=VALUE"),
+        (["--key", "name=x"], f"--key 'name=x': table 'spend' has no column 'name'; it has {COLUMNS}"),
         (["late", "--key", "x"], "--key 'x' is not a condition: write --key FIELD=VALUE"),
         (["--where", "name=x"], f"--where 'name=x': table 'spend' has no column 'name'; it has {COLUMNS}"),
         (["--order", "name:desc"], f"--order 'name:desc': table 'spend' has no column 'name'; it has {COLUMNS}"),

@@ -72,6 +72,9 @@ def command(*, folder: Path, sample: str | None, records: int, as_json: bool) ->
             f"pipeline.yaml decodes {made['records'] - dead:,} of {counted(made['records'], 'record')}"
             + (f"; {counted(dead, 'dead letter')}, as its first lines say" if dead else "")
         )
+        if not made["whole"] and Path(sample).is_file():
+            log = folder / made["files"][-1]
+            click.echo(f"{log} has only the first {made['records']:,} records of {sample}: --records copies more")
     where = "" if folder == Path() else f"cd {folder}; "
     click.echo(f"next:  {where}windrow run pipeline.yaml --until-end --host memory    # README.md has more")
     return OK
@@ -105,6 +108,7 @@ def _drafted(folder: Path, text: str, records: int) -> dict[str, Any]:
         "files": [*files, *([f"{log}/"] if log else [])],
         "pipeline": draft.pipeline.name,
         "records": draft.records,
+        "whole": sample.whole,
         "dead_letters": dict(draft.dead),
     }
 

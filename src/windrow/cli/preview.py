@@ -33,8 +33,8 @@ def command(*, pipeline: str, limit: int, as_json: bool) -> int:
     found = preview(valid, limit)
     if as_json:
         tables = {name: _plain(rows) for name, rows in found.tables.items()}
-        counts = {"records": found.records, "whole": found.is_whole, "expired": found.expired, "dead": found.dead}
-        print_json({"pipeline": valid.name, "tables": tables, **counts})
+        counts = {"records": found.records, "whole": found.is_whole, "late": found.late, "expired": found.expired}
+        print_json({"pipeline": valid.name, "tables": tables, **counts, "dead": found.dead})
         return OK
     for name, rows in found.tables.items():
         if len(found.tables) > 1:
@@ -42,8 +42,8 @@ def command(*, pipeline: str, limit: int, as_json: bool) -> int:
         _print(rows)
     log = "all" if found.is_whole else "the first"
     dead = "".join(f"; {count:,} dead: {reason}" for reason, count in found.dead.items())
-    expired = f"; {found.expired:,} expired" if found.expired else ""
-    echo_error(f"{valid.name}: from {log} {counted(found.records, 'record')} of the log{expired}{dead}")
+    judged = "".join(f"; {n:,} {what}" for n, what in ((found.late, "late"), (found.expired, "expired")) if n)
+    echo_error(f"{valid.name}: from {log} {counted(found.records, 'record')} of the log{judged}{dead}")
     return OK
 
 

@@ -126,7 +126,7 @@ def command(
             raise InputError(msg)
         from windrow.cli.why import explain  # noqa: PLC0415 - only who asks for it loads the operators
 
-        conditions = [_condition(named, text) for text in (*where, *key)]
+        conditions = [_condition(named, *one) for one in _named(where, key)]
         return explain(runnable, sink, conditions, checkpoint, limit=limit, as_json=as_json)
     if checkpoint is not None:
         msg = "--checkpoint goes with --why"
@@ -211,12 +211,13 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Choice:
-    """Which rows are shown: `where` are COLUMN=VALUE, `times` conditions, and `reason` begins the column of that name.
+    """Which rows are shown: those that meet `where`, `times` and `reason`, and of the late output `fields` too.
 
-    `fields` are values of fields in the records of the late output.
+    `where` are options with their COLUMN=VALUE, and `reason` begins the column of that name. `fields` are values of
+    fields in the records of the late output.
     """
 
-    where: tuple[str, ...] = ()
+    where: tuple[tuple[str, str], ...] = ()
     times: tuple[Condition, ...] = ()
     reason: str = ""
     fields: tuple[tuple[str, str], ...] = ()
@@ -254,13 +255,13 @@ def _choice(
     if reason is not None:
         _known(table, "reason", "--reason")
     if not is_late:
-        return _Choice((*where, *key), tuple(times), reason or "")
+        return _Choice(_named(where, key), tuple(times), reason or "")
     wrong = next((text for text in key if "=" not in text), None)
     if wrong is not None:
         msg = f"--key {wrong!r} is not a condition: write --key FIELD=VALUE"
         raise InputError(msg)
     pairs = (text.partition("=") for text in key)
-    return _Choice(where, tuple(times), reason or "", tuple((name, value) for name, _, value in pairs))
+    return _Choice(_named(where, ()), tuple(times), reason or "", tuple((name, value) for name, _, value in pairs))
 
 
 def _read(view: View, table: Table, choice: _Choice, order: Sequence[str], limit: int) -> _Found:
@@ -272,7 +273,7 @@ def _read(view: View, table: Table, choice: _Choice, order: Sequence[str], limit
         if missing:
             msg = f"table {table.name!r} in {database.place} has no column {missing[0]!r}, so it is not the pipeline's"
             raise InputError(msg)
-        conditions = [*(_condition(shown, text) for text in choice.where), *choice.times]
+        conditions = [*(_condition(shown, *one) for one in choice.where), *choice.times]
         sorting = dict(_sorting(shown, text) for text in order)
         by = (*sorting, *(name for name in table.order if name not in sorting))
         descending = [name for name, is_descending in sorting.items() if is_descending]
@@ -295,15 +296,20 @@ def is_number(type_: pa.DataType) -> bool:
     return any(is_kind(type_) for is_kind in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
 
 
-def _condition(table: Table, text: str) -> Condition:
-    """Read ``COLUMN=VALUE``."""
+def _named(where: Sequence[str], key: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the values of ``--where`` and ``--key``, each with the name of its option."""
+    return (*(("--where", text) for text in where), *(("--key", text) for text in key))
+
+
+def _condition(table: Table, option: str, text: str) -> Condition:
+    """Read ``COLUMN=VALUE``, which was given by an option."""
     # a name may have an equals sign in it
     name = max((name for name in table.columns if text.startswith(f"{name}=")), key=len, default=None)
     if name is None and "=" not in text:
-        msg = f"--where {text!r} is not a condition: write --where COLUMN=VALUE"
+        msg = f"{option} {text!r} is not a condition: write {option} {'FIELD' if option == '--key' else 'COLUMN'}=VALUE"
         raise InputError(msg)
-    name = _known(table, name or text.partition("=")[0], f"--where {text!r}")
-    return Condition(name, "=", read_value(table.schema.field(name), text[len(name) + 1 :], "--where"))
+    name = _known(table, name or text.partition("=")[0], f"{option} {text!r}")
+    return Condition(name, "=", read_value(table.schema.field(name), text[len(name) + 1 :], option))
 
 
 def _sorting(table: Table, text: str) -> tuple[str, bool]:

@@ -93,6 +93,8 @@ def launch_all(jobs: Sequence[Job], on_start: OnStart, on_failure: Callable[[str
     stop, and those whose turn has not come are left out: `on_failure` is called with what is said of it, and then its
     error is raised.
     """
+    for job in jobs:
+        _require_end(job.options)
     if len(jobs) == 1:
         return [jobs[0].run(on_start)]
     together = _Together(len(jobs))
@@ -274,11 +276,15 @@ def _launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnS
 
 def _begin_bounded(sinks: SinkGroup, options: Options) -> None:
     """Prepare a run without a checkpoint; raise InputError if it has no end."""
-    if not options.until_end:
-        msg = f"the {options.host} host reads to the end of the input: add --until-end, or run on the stream host"
-        raise InputError(msg)
+    _require_end(options)
     if options.fresh:
         sinks.clear()
+
+
+def _require_end(options: Options) -> None:
+    if options.host in {"batch", "memory"} and not options.until_end:
+        msg = f"the {options.host} host reads to the end of the input: add --until-end, or run on the stream host"
+        raise InputError(msg)
 
 
 def _realtime(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:

@@ -23,13 +23,14 @@ RECORDS = 10_000
 class Preview:
     """The first rows of each table by its sink (of the only one by its own name), by key, and the counts behind them.
 
-    `records` were read, to the end of the log if it `is_whole`. `expired` counts records and windows that they missed,
-    `dead` the dead letters by the kind of their reason.
+    `records` were read, to the end of the log if it `is_whole`. `late` counts records that came late, `expired` records
+    and windows that they missed, `dead` the dead letters by the kind of their reason.
     """
 
     tables: dict[str, pa.Table]
     records: int
     is_whole: bool
+    late: int
     expired: int
     dead: dict[str, int]
 
@@ -58,6 +59,7 @@ def preview(pipeline: Runnable, rows: int) -> Preview:
         tables,
         records.num_rows,
         is_whole=all(end - first <= most for first, end in spans.values()),
+        late=sum(group.stats.late for group in groups),
         expired=sum(group.stats.expired for group in groups),
         dead=reason_kinds(output.dead for output in outputs.values()),
     )

@@ -44,6 +44,9 @@ def types(draft: Draft) -> dict[str, str]:
         (["1.25e-1", 2], "double"),
         ([5, "6"], "long"),
         (["12.50", "3.25"], "decimal(12,2)"),
+        (["12.50", "3.10"], "decimal(12,2)"),
+        (["20.00", "5.00"], "decimal(12,2)"),
+        ([5.0, 6.0], "long"),
         (["00042", "17"], "string"),
         (["v1.2", "3.4"], "string"),
         ([True, False], "boolean"),
@@ -109,7 +112,7 @@ def test_nested_fields_have_paths_and_what_has_no_type_is_left_out(tmp_path: Pat
         "lines (array<struct<sku string, qty long?>>, for flat_map",
         "nothing (null in all records)",
         "__own (its name cannot be",
-        "mixed (no type takes all values: 1 numbers, 1 texts)",
+        "mixed (no type takes all values: 1 number, 1 text)",
         "odd (an object in some records and a value in others)",
         "odd.in (within what is an object in some records only)",
     ):

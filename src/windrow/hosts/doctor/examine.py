@@ -345,8 +345,6 @@ def log_facts(node: SourceNode) -> LogFacts | Unknown:
                 held = sum(end - first for first, end in ends.values())
                 return LogFacts(len(ends), held, _retention(topic_settings(topic, _ANSWER)))
             case LogSource(path=path):
-                if not Path(path).is_dir():
-                    return Unknown(f"there is no log {path} yet")
                 log = open_source(source)
                 partitions = log.partitions()
                 files = sum(file.stat().st_size for file in Path(path).glob("partition-*.jsonl"))

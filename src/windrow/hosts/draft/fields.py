@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from windrow.core.decode.values import BadValueError, NumberText, convert, parse_number
+from windrow.hosts.reports import counted
 from windrow.model import (
     ArrayType,
     BooleanType,
@@ -133,7 +134,7 @@ def _type_of(name: str, values: Sequence[object]) -> tuple[DataType | None, int,
     if best is not None and best[1] <= MISFITS * len(values):
         return best
     kinds = Counter(map(_kind, values)).most_common()
-    return None, 0, f"no type takes all values: {', '.join(f'{number:,} {kind}' for kind, number in kinds)}"
+    return None, 0, f"no type takes all values: {', '.join(counted(number, kind) for kind, number in kinds)}"
 
 
 def _misfits(type_: DataType, values: Sequence[object]) -> int:
@@ -156,15 +157,15 @@ def _takes(type_: DataType, value: object) -> bool:
 def _kind(value: object) -> str:
     match value:
         case bool():
-            return "booleans"
+            return "boolean"
         case NumberText():
-            return "numbers"
+            return "number"
         case str():
-            return "texts"
+            return "text"
         case list():
-            return "arrays"
+            return "array"
         case _:
-            return "objects"
+            return "object"
 
 
 def _candidates(name: str, values: Sequence[object]) -> Iterator[tuple[DataType, str]]:
@@ -173,15 +174,15 @@ def _candidates(name: str, values: Sequence[object]) -> Iterator[tuple[DataType,
     numbers = [value for value in values if isinstance(value, NumberText)]
     texts = [value for value in values if isinstance(value, str) and not isinstance(value, NumberText)]
     match kinds.most_common(1)[0][0]:
-        case "arrays":
+        case "array":
             array = _array([value for value in values if isinstance(value, list)])
             if array is not None:
                 yield array, "an array"
-        case "booleans":
+        case "boolean":
             yield BooleanType(), ""
-        case "numbers":
+        case "number":
             yield from _number_types(name, [*numbers, *texts])
-        case "texts":
+        case "text":
             yield TimestampType("iso"), "ISO 8601 text"
             if all("." in text for text in texts):
                 # whole numbers as text are rather ids
@@ -201,17 +202,22 @@ def _number_types(name: str, values: Sequence[str]) -> Iterator[tuple[SimpleType
     is_whole = sum(number.whole for number in known) >= (1 - MISFITS) * len(known)
     if is_whole:
         yield from _time_units(name, [int(value) for value in values if value.removeprefix("-").isdecimal()])
-        if all(number.whole for number in known):
+        # 20.00 as text is an amount, and 5.0 as a number an id of a column that had nulls
+        has_points = any("." in value for value in values if not isinstance(value, NumberText))
+        if all(number.whole for number in known) and not has_points:
             yield LongType(), ""
-    scale = max(0, *(-number.exponent for number in known))
-    digits = max(1, *(number.magnitude for number in known))
     has_exponents = any("e" in value.lower() for value in parsed)
-    if is_whole and not has_exponents:
-        yield LongType(), ""
+    scale = max(0, *(-number.exponent for number in known))
+    # amounts of which all end with a zero, as 12.50, are of two digits nevertheless
+    written = max(len(value.partition(".")[2]) for value in parsed)
+    if not has_exponents and written <= _MOST_SCALE:
+        scale = written
+    digits = max(1, *(number.magnitude for number in known))
+    behind = f"up to {counted(scale, 'digit')} behind the point"
     if scale <= _MOST_SCALE and not has_exponents and digits + scale <= MAX_PRECISION:
         precision = min(MAX_PRECISION, max(_LEAST_PRECISION, digits + _HEADROOM + scale))
-        yield DecimalType(precision, scale), f"up to {scale} digits behind the point, so sums are exact"
-    why = "exponents" if has_exponents else f"up to {scale} digits behind the point"
+        yield DecimalType(precision, scale), f"{behind}, so sums are exact"
+    why = "exponents" if has_exponents else behind
     yield DoubleType(), f"{why}: sums are rounded, and can differ in the last digits"
 
 
