@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import tempfile
@@ -65,6 +66,18 @@ def test_a_type_by_its_values(tmp_path: Path, values: list[Any], expected: str) 
     draft = drafted(tmp_path, records)
     assert types(draft)["at"] == expected
     assert draft.dead == {}
+
+
+def test_a_file_can_be_compressed(tmp_path: Path) -> None:
+    file = tmp_path / "orders.jsonl.gz"
+    packed = gzip.compress(b'{"t": "2026-01-01T10:00:00Z"}\n')
+    file.write_bytes(packed)
+    sample = read_sample(str(file), 10)
+    assert (sample.name, sample.lines) == ("orders", b'{"t": "2026-01-01T10:00:00Z"}\n')
+    for wrong in (b"{}", packed[:-9]):
+        file.write_bytes(wrong)
+        with pytest.raises(InputError, match=r"the sample .*orders.jsonl.gz cannot be read: "):
+            read_sample(str(file), 10)
 
 
 def test_whole_numbers_are_times_by_their_name_or_if_they_are_near_each_other(tmp_path: Path) -> None:

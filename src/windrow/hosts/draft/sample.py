@@ -1,8 +1,10 @@
-"""Samples of records: of a file of JSON lines, an embedded log, or a Kafka topic."""
+"""Samples of records: of a file of JSON lines (`.gz` is compressed), an embedded log, or a Kafka topic."""
 
 from __future__ import annotations
 
+import gzip
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -65,10 +67,10 @@ def read_sample(text: str, records: int) -> Sample:
 
 def _of_file(path: Path, records: int) -> Sample:
     try:
-        with path.open("rb") as file:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             lines = [line.strip() for line in islice((one for one in file if one.strip()), records + 1)]
-    except OSError as exc:
-        msg = f"the sample {path} cannot be read: {exc.strerror}"
+    except (OSError, EOFError, zlib.error) as exc:
+        msg = f"the sample {path} cannot be read: {exc.strerror if isinstance(exc, OSError) and exc.strerror else exc}"
         raise InputError(msg) from exc
     if lines and lines[0].startswith(b"["):
         msg = f"{path} begins with an array: make it JSON lines, an object a line (`jq -c '.[]' {path}`)"
