@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from windrow.errors import EngineError
 from windrow.hosts.cluster import executors_python
 from windrow.hosts.jars import java
-from windrow.hosts.settings import AS_GIVEN, SparkOptions, is_local, settings_of
+from windrow.hosts.settings import AS_GIVEN, MEANING, SparkOptions, is_local, settings_of
 from windrow.hosts.spark_home import spark_home
 from windrow.hosts.transport import is_one_process
 
@@ -34,7 +34,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def spark_session(options: SparkOptions = AS_GIVEN, *, log: Path | None = None) -> SparkSession:
-    """Start Spark, or return the session that runs already.
+    """Start Spark, or return a session of the Spark that runs already, as `_beside` does.
 
     What Spark and its Python workers say goes to the file `log` where one is given, and else to stderr. A start takes
     a while, and is logged as INFO. Raise InputError where `options` are wrong, SetupError where Java is missing,
@@ -58,7 +58,7 @@ def running_session() -> SparkSession | None:
 def _started(given: dict[str, str], log: Path | None) -> SparkSession:
     active, master = running_session(), given["spark.master"]
     if active is not None:
-        return active
+        return _beside(active)
     os.environ.setdefault("JAVA_HOME", str(java().resolve().parent.parent))
     if is_local(master):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -95,6 +95,22 @@ def _started(given: dict[str, str], log: Path | None) -> SparkSession:
     # if the JVM dies, the query says so; this server would add a stack
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign] # noqa: SLF001 - no other way
     session.sparkContext.setLogLevel("WARN" if os.environ.get("WINDROW_DEBUG") else "ERROR")
+    return session
+
+
+@lru_cache(maxsize=1)
+def _beside(active: SparkSession) -> SparkSession:
+    """Return the active session if its settings are windrow's, else another one of its Spark that has these.
+
+    Who has started Spark, such as a notebook, keeps the settings of their own session.
+    """
+    # those of Spark itself, and not of a session, are as they are
+    own = {name: value for name, value in MEANING.items() if name.startswith("spark.sql.")}
+    if all(active.conf.get(name, None) == value for name, value in own.items()):
+        return active
+    session = active.newSession()
+    for name, value in own.items():
+        session.conf.set(name, value)
     return session
 
 

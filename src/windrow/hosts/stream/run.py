@@ -329,7 +329,9 @@ class StreamRun:
                 size=None if self._pace is None else checkpoint.step_size,
                 trigger=None if settings.until_end else trigger,
             )
-            stream = frame.writeStream.foreachBatch(writer).option("checkpointLocation", str(checkpoint.spark))
+            # Spark's process is in the folder where it was started, and this one may have gone to another since
+            place = str(checkpoint.spark.absolute())
+            stream = frame.writeStream.foreachBatch(writer).option("checkpointLocation", place)
             # a session may run two pipelines of one name, which Spark would refuse
             if all(other.name != self._pipeline.name for other in spark.streams.active):
                 stream = stream.queryName(self._pipeline.name)
