@@ -47,6 +47,8 @@ OTHERS: list[dict[str, Any]] = [
             {"csv": {"columns": ["k", "t", "w"]}},
         )
     ),
+    {"source": {"files": {"path": "a/*.jsonl"}}},
+    {"source": {"files": {"path": "a/*.csv", "format": {"csv": {"columns": ["k", "t", "w"]}}}}},
     {"source": {"file": {"path": "a.csv", "key": "k", "log": "a"}}},
     {"source": {"postgres_cdc": {"url": "postgresql://a/a", "table": "a", "log": "a"}}},
     {"source": {"postgres_cdc": {"url": "postgresql://a/a", "table": "a", "servers": "a:1", "topic": "a"}}},
