@@ -218,7 +218,8 @@ def test_a_pipeline_in_sql_has_variables_in_its_texts(tmp_path: Path) -> None:
     assert "/mnt/log" in to_yaml(wr.load(file, vars={"DATA": "/mnt"}))
 
 
-SEVERAL = f"{TEXT.replace('${DELAY}', '1m')}---\n{TEXT.replace('name: spend', 'name: ${OTHER:-again}')}---\n"
+AGAIN = TEXT.replace("name: spend", "name: ${OTHER:-again}").replace("table: spend", "table: again")
+SEVERAL = f"{TEXT.replace('${DELAY}', '1m')}---\n{AGAIN}---\n"
 
 
 def test_a_file_has_several_pipelines_as_documents(file: Path) -> None:

@@ -68,6 +68,15 @@ def test_check_and_explain_are_of_all_pipelines_or_of_one() -> None:
     assert "choose one with --only" in _windrow("explain", "two.yaml", "--format", "python").output
 
 
+def test_two_pipelines_may_not_write_one_table() -> None:
+    text = Path("two.yaml").read_text()
+    Path("two.yaml").write_text(text.replace("table: other", "table: Spend"))
+    found = _windrow("check", "two.yaml")
+    assert found.exit_code == 2
+    assert "two.yaml:11: error: the table 'Spend' is written by 'spend' too" in found.output
+    assert _windrow("check", "two.yaml", "--only", "other").exit_code == 0
+
+
 @pytest.mark.usefixtures("log")
 def test_a_run_is_of_all_pipelines_each_with_its_tables_or_of_one() -> None:
     run = ("run", "two.yaml", "--until-end", "--host", "memory")

@@ -14,7 +14,7 @@ from windrow.api.sections import DOCUMENT
 from windrow.api.variables import NOTHING_GIVEN, PROFILES, Given, substitute
 from windrow.api.yaml_node import YamlMapping, YamlNode, compose, compose_all, place_of, read_texts
 from windrow.errors import PipelineError, Place, call_all, needs_extra
-from windrow.model import Graph, Pipeline, RulesPipeline
+from windrow.model import Graph, Pipeline, RulesPipeline, as_graph, database_of
 
 
 def load_pipeline(path: str | Path) -> Pipeline:
@@ -88,7 +88,7 @@ def only_one(documents: Sequence[Document]) -> Document:
 def read_documents(text: str, file: str, given: Given = NOTHING_GIVEN) -> list[Document]:
     """Read the text of a file with one pipeline or, as YAML documents, several; with `given.only` the one of that name.
 
-    Raise PipelineError, with file:line, for all that is wrong with their form, and if two have one name.
+    Raise PipelineError, with file:line, for all that is wrong with their form, and if two have one name or one table.
     """
     roots = [_compose_sql(text, file)] if is_sql(file) else compose_all(text, file)
     chosen = roots if given.only is None else [root for root in roots if _name(root) == given.only]
@@ -97,11 +97,27 @@ def read_documents(text: str, file: str, given: Given = NOTHING_GIVEN) -> list[D
         raise PipelineError(msg)
     substitute(chosen, given, partial(_read_profile, Path(file).parent / PROFILES), roots)
     documents = call_all(partial(_read_root, root) for root in chosen)
-    for number, (root, document) in enumerate(zip(chosen, documents, strict=True)):
-        if document.pipeline.name in {one.pipeline.name for one in documents[:number]}:
-            msg = f"two pipelines of this file are called {document.pipeline.name!r}: each needs a name of its own"
-            raise root.error(msg)
+    if len(documents) > 1:
+        _refuse_shared(chosen, documents)
     return [replace(document, is_alone=len(roots) == 1) for document in documents]
+
+
+def _refuse_shared(roots: Sequence[YamlNode], documents: Sequence[Document]) -> None:
+    names: set[str] = set()
+    tables: dict[tuple[object, str], str] = {}
+    for root, document in zip(roots, documents, strict=True):
+        name = document.pipeline.name
+        if name in names:
+            msg = f"two pipelines of this file are called {name!r}: each needs a name of its own"
+            raise root.error(msg)
+        names.add(name)
+        for node in as_graph(document.pipeline).sinks:
+            other = tables.setdefault((database_of(node.sink), node.sink.table.lower()), name)
+            if other != name:
+                msg = (
+                    f"the table {node.sink.table!r} is written by {other!r} too: each pipeline needs tables of its own"
+                )
+                raise root.error(msg)
 
 
 def _name(root: YamlNode) -> str:
