@@ -2,6 +2,8 @@
 
 import os as _os
 from collections.abc import Mapping as _Mapping
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from windrow.api.fluent.aggregates import (
     approx_count_distinct,
@@ -70,6 +72,10 @@ from windrow.errors import WindrowError
 from windrow.model import Context, CustomAggregate, PaneSoFar, Pipeline, ProcessPipeline, RulesPipeline, Timer
 from windrow.model import Runnable as _Runnable
 
+if _TYPE_CHECKING:
+    from windrow.interactive.compare import diff
+    from windrow.interactive.tables import read_table
+
 __all__ = [
     "Context",
     "CustomAggregate",
@@ -100,6 +106,7 @@ __all__ = [
     "custom",
     "delay_by_partition",
     "delta",
+    "diff",
     "every",
     "every_count",
     "every_event_time",
@@ -131,6 +138,7 @@ __all__ = [
     "postgres_cdc",
     "protobuf",
     "quantile",
+    "read_table",
     "recent",
     "registry",
     "repeat",
@@ -147,6 +155,22 @@ __all__ = [
     "variance",
     "when",
 ]
+
+
+_LATER = {"diff": "windrow.interactive.compare", "read_table": "windrow.interactive.tables"}
+"""Functions that load Arrow, each with its module, which is imported when they are first used."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    found = globals()[name] = getattr(_import_module(_LATER[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
 
 
 def load(

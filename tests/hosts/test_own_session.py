@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.core.pipelines import main, record
+from tests.interactive.purchases import spend, write_purchases
 
 from windrow.hosts.settings import MEANING
-from windrow.hosts.stream.run import StreamRun, StreamSettings
-from windrow.model import LogSource
-from windrow.sinks.memory import CollectSink
 
 OTHER = {
     "spark.sql.session.timeZone": "Asia/Tokyo",
@@ -50,15 +47,15 @@ def test_runs_leave_the_settings_of_a_session_and_do_without_them(
 ) -> None:
     # relative paths are of the folder that this process is in now, and not Spark's
     monkeypatch.chdir(tmp_path)
+    write_purchases(tmp_path / "data" / "spend")
     assert MEANING["spark.sql.session.timeZone"] != OTHER["spark.sql.session.timeZone"]
-    log = tmp_path / "log"
-    log.mkdir()
-    (log / "partition-0.jsonl").write_bytes(b"\n".join(record("u", minute) for minute in (1, 2, 3)) + b"\n")
-    sink = CollectSink()
-    settings = StreamSettings(Path("checkpoint"), until_end=True)
-    assert StreamRun(main(source=LogSource(str(log))), sink, settings).run(lambda _: None) == "end"
-    changes = [row for step in sink.steps.values() for row in step.changes.to_pylist()]
-    assert [(row["user"], row["op"]) for row in changes] == [("u", "insert")]
-    assert (tmp_path / "checkpoint" / "spark" / "commits").is_dir()
+    pipeline = spend()
+    result = pipeline.run()
+    assert result.ended == "end"
+    assert (tmp_path / ".windrow" / "spend" / "spark" / "commits").is_dir()
+    assert result.diff(spend(database="memory.db").run("memory"), panes=True).same
     assert {name: users.conf.get(name) for name in OTHER} == OTHER
     assert SparkSession.getActiveSession() is users
+    frame = result.to_spark()
+    assert frame.sparkSession is users
+    assert sorted(row["total"] for row in frame.collect()) == [1, 3, 8]

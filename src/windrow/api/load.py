@@ -9,7 +9,7 @@ import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from windrow.api.checks import Finding, require_valid, validate
+from windrow.api.checks import require_valid
 from windrow.api.pipeline_file import Document, is_sql, only_one, read_document, read_documents, read_file
 from windrow.api.variables import NOTHING_GIVEN, Given
 from windrow.errors import PipelineError, Place, each_error, join_errors
@@ -18,20 +18,11 @@ from windrow.model import AnyPipeline, Graph, RunMode, Runnable
 
 @dataclass(frozen=True)
 class OpenedPipeline:
-    """A pipeline, and what was found in it, with places; `file` is how it was named."""
+    """A pipeline, and the document that it was read from; `file` is how it was named."""
 
     file: str
     pipeline: Runnable
     document: Document | None
-
-    def place(self, finding: Finding) -> Place | None:
-        """Return the line of a finding; None for a pipeline that is written in Python."""
-        return self.document.place(finding.where) if self.document else None
-
-    def findings(self) -> list[tuple[Place | None, Finding]]:
-        """Return what the rules find, in the order of the file."""
-        found = [(self.place(finding), finding) for finding in validate(self.pipeline)]
-        return sorted(found, key=lambda pair: pair[0].line if pair[0] else 0)
 
     def in_mode(self, mode: RunMode) -> OpenedPipeline:
         """Return it as it runs in another mode."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windrow.cli.common import OK, default_checkpoint, json_option, print_json
+from windrow.cli.common import OK, json_option, print_json
 from windrow.cli.options import DURATION, STATE_FOLDER
 from windrow.cli.pipelines import open_pipeline, pipeline_argument
 from windrow.errors import InputError, PipelineError
-from windrow.hosts.folders import Folder
+from windrow.hosts.folders import Folder, default_checkpoint
 from windrow.hosts.numbers import short_bytes, short_duration
 from windrow.model import Graph, Runnable, as_graph, format_duration, parse_duration
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,20 +15,17 @@ from windrow.cli.common import (
     OK,
     WRONG,
     complete_files,
-    default_checkpoint,
-    host_of,
     is_given,
     json_option,
-    on_host,
     place_fields,
     print_json,
 )
 from windrow.cli.options import STATE_FOLDER, spark_options
 from windrow.cli.pipelines import only_option, open_pipelines, variable_options
-from windrow.core.lists import list_problems
 from windrow.errors import InputError, PipelineError, Place, each_error
-from windrow.hosts.folders import Folder
+from windrow.hosts.folders import Folder, default_checkpoint
 from windrow.hosts.settings import SparkOptions
+from windrow.interactive.findings import find, summary
 
 if TYPE_CHECKING:
     from windrow.hosts.doctor import Finding
@@ -119,7 +116,7 @@ def command(
 def _lines(file: str, lines: list[_FileFinding], tried: Sequence[Finding]) -> Iterator[str]:
     name = file or "''"
     yield from (line.text(name) for line in lines)
-    yield f"{name}: {_summary(lines)}"
+    yield f"{name}: {summary([line.level for line in lines])}"
     if not _count(lines, "error"):
         yield from (f"{name}: {words}" for words in _realtime(file))
     for one in tried:
@@ -136,21 +133,21 @@ def _check(spec: str) -> list[_FileFinding]:
 
 
 def _check_one(opened: OpenedPipeline) -> list[_FileFinding]:
-    found = [_FileFinding(finding.level, place, finding.where, finding.message) for place, finding in opened.findings()]
-    lists = [] if _count(found, "error") else list_problems(opened.pipeline)
     place = opened.document.place if opened.document else lambda _: None
-    return [*found, *(_FileFinding("error", place(where), where, message) for where, message in lists)]
+    found = [_FileFinding(one.level, place(one.where), one.where, one.message) for one in find(opened.pipeline)]
+    return sorted(found, key=lambda one: one.place.line if one.place else 0)
 
 
 def _connect(file: str, checkpoint: Folder | None, host: HostName | None, spark: SparkOptions) -> list[Finding]:
     """Try what the pipelines of a file need; of several, each has its own folder in the checkpoint, as in a run."""
     from windrow.hosts.doctor.connect import connect  # noqa: PLC0415 - a check alone needs none of it
+    from windrow.interactive.run import host_of, on_host  # noqa: PLC0415 - as above
 
     found: list[Finding] = []
     opened = open_pipelines(file)
     for one in opened:
-        chosen = host_of(one, host)
-        valid = on_host(one, chosen).runnable()
+        chosen = host or host_of(one.pipeline)
+        valid = replace(one, pipeline=on_host(one.pipeline, chosen)).runnable()
         folder = default_checkpoint(valid.name) if checkpoint is None else checkpoint
         if checkpoint is not None and len(opened) > 1:
             folder = checkpoint / valid.name
@@ -171,14 +168,6 @@ def _realtime(spec: str) -> list[str]:
     """Return what to expect of the pipelines that run in real time; nothing of others."""
     pipelines = [one.pipeline for one in open_pipelines(spec)]
     return [line for one in pipelines if one.mode == "realtime" for line in realtime_words(one).splitlines()]
-
-
-def _summary(lines: list[_FileFinding]) -> str:
-    counts = [(level, _count(lines, level)) for level in ("error", "warning")]
-    said = [f"{number} {level}{'s' if number > 1 else ''}" for level, number in counts if number]
-    if not _count(lines, "error"):
-        said.insert(0, "ok")
-    return ", ".join(said)
 
 
 def _count(lines: list[_FileFinding], level: str) -> int:

@@ -1,4 +1,4 @@
-"""Shared parts of the commands: exit codes, arguments, JSON output, error reports and Ctrl-C."""
+"""Shared parts of the commands: exit codes, arguments, JSON output and error reports."""
 
 from __future__ import annotations
 
@@ -11,20 +11,14 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from windrow.errors import InputError, PipelineError, Place, WindrowError, each_error
-
-if TYPE_CHECKING:
-    from windrow.api.load import OpenedPipeline
-    from windrow.hosts.launch import HostName
-    from windrow.model import RunMode
+from windrow.interactive.interrupts import raise_interrupt
 
 OK = 0
 DIFFERENT = 1
@@ -57,24 +51,6 @@ def refuse_options(names: Iterable[str], host: str) -> None:
     if given:
         msg = f"--host {host} does not use {' and '.join(given)}: leave {'it' if len(given) == 1 else 'them'} out"
         raise InputError(msg)
-
-
-_MODES: dict[HostName, RunMode] = {"stream": "micro-batch", "realtime": "realtime"}
-
-
-def host_of(opened: OpenedPipeline, host: HostName | None) -> HostName:
-    """Return the host that is given, or that of the pipeline's mode."""
-    return host or ("realtime" if opened.pipeline.mode == "realtime" else "stream")
-
-
-def on_host(opened: OpenedPipeline, host: HostName) -> OpenedPipeline:
-    """Return a pipeline in the mode of the host that it runs on, whatever its file says."""
-    return opened.in_mode(_MODES[host]) if host in _MODES else opened
-
-
-def default_checkpoint(name: str) -> Path:
-    """Return the checkpoint directory of a pipeline's run if none is given."""
-    return Path(".windrow") / name
 
 
 def json_option(function: F) -> F:
@@ -170,15 +146,6 @@ def place_fields(place: Place | None) -> dict[str, Any]:
     return {"file": place.file, "line": place.line} | ({} if place.column is None else {"column": place.column})
 
 
-def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """Raise KeyboardInterrupt on a signal, with logging off: py4j would log a stack trace of the call it interrupts."""
-    import logging  # noqa: PLC0415 - commands that end at once do without; where py4j runs, it is loaded
-
-    del number, frame
-    logging.disable()
-    raise KeyboardInterrupt
-
-
 def echo_error(text: str) -> None:
     """Print a line on stderr."""
     click.echo(text, err=True)
@@ -219,26 +186,3 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, kept)
-
-
-@contextmanager
-def stopping(tell: Callable[[str], None] = echo_error) -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Let the first Ctrl-C (or SIGTERM) ask the run to stop, which `tell` is called with, the second end it at once."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def on_start(stop: Callable[[], None]) -> None:
-        def ask(number: int, frame: FrameType | None) -> None:
-            del frame
-            stop()
-            # before the message is printed: a quick second Ctrl-C must not print it again
-            signal.signal(number, raise_interrupt)
-            tell("stopping after this step (again to stop at once)")
-
-        for number in kept:
-            signal.signal(number, ask)
-
-    try:
-        yield on_start
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)

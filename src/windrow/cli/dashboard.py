@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windrow.cli.common import OK, complete_files, default_checkpoint, json_option
+from windrow.cli.common import OK, complete_files, json_option
 from windrow.cli.options import ADDRESS, STATE_FOLDER
 from windrow.cli.pipelines import only_option, open_pipelines, variable_options
 from windrow.errors import InputError, needs_extra
-from windrow.hosts.folders import Folder
+from windrow.hosts.folders import Folder, default_checkpoint
 from windrow.hosts.history import FILES
 from windrow.model import Runnable
 

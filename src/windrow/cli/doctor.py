@@ -14,7 +14,6 @@ from windrow.api.load import OpenedPipeline
 from windrow.cli.common import (
     DIFFERENT,
     OK,
-    default_checkpoint,
     echo_error,
     json_option,
     place_fields,
@@ -23,7 +22,7 @@ from windrow.cli.common import (
 from windrow.cli.options import STATE_FOLDER
 from windrow.cli.pipelines import command_lines, open_pipeline, pipeline_argument
 from windrow.errors import Place
-from windrow.hosts.folders import Folder
+from windrow.hosts.folders import Folder, default_checkpoint
 from windrow.hosts.numbers import printable
 
 if TYPE_CHECKING:

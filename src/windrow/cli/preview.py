@@ -9,9 +9,11 @@ import click
 from windrow.cli.common import OK, echo_error, json_option, print_json
 from windrow.cli.pipelines import open_pipeline, pipeline_argument
 from windrow.hosts.reports import counted
+from windrow.interactive.display import aligned
+from windrow.model import as_graph
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from windrow.interactive.tables import Rows
 
 _HELP = {"limit": "Number of rows to show of each table."}
 
@@ -27,38 +29,36 @@ def command(*, pipeline: str, limit: int, as_json: bool) -> int:
     partition as many, are read in this process as if the log ended there: all windows fire. Nothing is written, and no
     checkpoint or sink is needed.
     """
-    from windrow.hosts.preview import preview  # noqa: PLC0415 - it loads the operators, which help does not need
+    from windrow.expressions import sink_views  # noqa: PLC0415 - they load the operators, which help does not need
+    from windrow.hosts.as_of import tables_of_first  # noqa: PLC0415
+    from windrow.interactive.tables import Query, read  # noqa: PLC0415
+    from windrow.sinks.tables import layout  # noqa: PLC0415
 
     valid = open_pipeline(pipeline).runnable()
-    found = preview(valid, limit)
+    with tables_of_first(valid) as first:
+        views = sink_views(as_graph(first.pipeline))
+        found = {
+            name or view.sink.table: read(view, layout(view, view.sink).result, Query(limit=limit))
+            for name, view in views.items()
+        }
+    totals, is_whole = first.totals, first.share is None
     if as_json:
-        tables = {name: _plain(rows) for name, rows in found.tables.items()}
-        counts = {"records": found.records, "whole": found.is_whole, "late": found.late, "expired": found.expired}
-        print_json({"pipeline": valid.name, "tables": tables, **counts, "dead": found.dead})
+        tables = {name: _plain(rows) for name, rows in found.items()}
+        counts = {"records": totals.events, "whole": is_whole, "late": totals.late, "expired": totals.expired}
+        print_json({"pipeline": valid.name, "tables": tables, **counts, "dead": totals.dead_reasons})
         return OK
-    for name, rows in found.tables.items():
-        if len(found.tables) > 1:
+    for name, rows in found.items():
+        if len(found) > 1:
             click.echo(f"{name}:")
-        _print(rows)
-    log = "all" if found.is_whole else "the first"
-    dead = "".join(f"; {count:,} dead: {reason}" for reason, count in found.dead.items())
-    judged = "".join(f"; {n:,} {what}" for n, what in ((found.late, "late"), (found.expired, "expired")) if n)
-    echo_error(f"{valid.name}: from {log} {counted(found.records, 'record')} of the log{judged}{dead}")
+        for line in aligned(rows.schema.names, rows.plain(), rows.numeric) if len(rows) else ["no rows"]:
+            click.echo(line)
+    log = "all" if is_whole else "the first"
+    dead = "".join(f"; {count:,} dead: {reason}" for reason, count in totals.dead_reasons.items())
+    judged = "".join(f"; {n:,} {what}" for n, what in ((totals.late, "late"), (totals.expired, "expired")) if n)
+    for line in (*first.notes, f"from {log} {counted(totals.events, 'record')} of the log{judged}{dead}"):
+        echo_error(f"{valid.name}: {line}")
     return OK
 
 
-def _plain(rows: pa.Table) -> list[dict[str, object]]:
-    from windrow.sinks.tables import plain_rows  # noqa: PLC0415 - as above
-
-    return [dict(zip(rows.column_names, row, strict=True)) for row in plain_rows(rows)]
-
-
-def _print(rows: pa.Table) -> None:
-    from windrow.cli.show import aligned, is_number  # noqa: PLC0415 - as above
-    from windrow.sinks.tables import plain_rows  # noqa: PLC0415 - as above
-
-    if not rows.num_rows:
-        click.echo("no rows")
-        return
-    for line in aligned(rows.column_names, list(plain_rows(rows)), [is_number(type_) for type_ in rows.schema.types]):
-        click.echo(line)
+def _plain(rows: Rows) -> list[dict[str, object]]:
+    return [dict(zip(rows.schema.names, row, strict=True)) for row in rows.plain()]

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from windrow.cli.common import OK, default_checkpoint, json_option, print_json
+from windrow.cli.common import OK, json_option, print_json
 from windrow.cli.options import STATE_FOLDER, TABLE
 from windrow.cli.pipelines import command_lines, open_pipeline, pipeline_argument
 from windrow.errors import CheckpointError
-from windrow.hosts.folders import Folder
+from windrow.hosts.folders import Folder, default_checkpoint
 from windrow.hosts.replay import shadows
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
 from windrow.sinks import promote

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windrow.cli.common import DIFFERENT, OK, default_checkpoint, json_option, print_json
+from windrow.cli.common import DIFFERENT, OK, json_option, print_json
 from windrow.cli.options import STATE_FOLDER, TIME
 from windrow.cli.pipelines import command_lines, open_pipeline, pipeline_argument
 from windrow.errors import InputError
-from windrow.hosts.folders import Folder
+from windrow.hosts.folders import Folder, default_checkpoint
 from windrow.hosts.numbers import printable
 from windrow.hosts.reports import counted
 from windrow.model import MAX_PARTITIONS

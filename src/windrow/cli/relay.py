@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windrow.cli.common import OK, echo_error, json_option, print_json, stopping
+from windrow.cli.common import OK, echo_error, json_option, print_json
 from windrow.cli.options import DURATION, TABLE, LogTarget
 from windrow.cli.pipelines import open_pipeline, pipeline_argument
 from windrow.errors import InputError
 from windrow.hosts.reports import counted
+from windrow.interactive.interrupts import stopping
 from windrow.model import KafkaSource, LogSource
 
 if TYPE_CHECKING:

@@ -14,25 +14,24 @@ from windrow.cli.common import (
     DIFFERENT,
     NEEDS_NO_SPARK,
     OK,
-    default_checkpoint,
     echo_error,
     is_given,
     json_option,
     print_json,
     refuse_options,
     saying_spark_starts,
-    stopping,
 )
 from windrow.cli.options import BEGIN, END, STATE_FOLDER, TABLE, Offsets, spark_options
 from windrow.cli.pipelines import command_lines, open_pipeline, pipeline_argument
-from windrow.cli.progress import ProgressLine
 from windrow.errors import InputError
 from windrow.hosts.backtest import back_test, read_labels
 from windrow.hosts.batch.plan import MAX_RECORDS
-from windrow.hosts.folders import Folder
+from windrow.hosts.folders import Folder, default_checkpoint
 from windrow.hosts.replay import Replay, ReplayHost, ReplayOptions, plan_replay, run_replay
 from windrow.hosts.reports import counted
 from windrow.hosts.settings import SparkOptions
+from windrow.interactive.interrupts import stopping
+from windrow.interactive.progress import ProgressLine
 from windrow.model import RulesPipeline, Runnable, as_graph
 
 _HELP = {
@@ -124,7 +123,7 @@ def command(
         for note in replay.notes:
             click.echo(f"{valid.name}: {note}", err=True)
     saying = saying_spark_starts(quiet=as_json, advice=NEEDS_NO_SPARK)
-    with ProgressLine(label, quiet=as_json) as progress, saying, stopping() as on_start:
+    with ProgressLine(label, quiet=as_json) as progress, saying, stopping(echo_error) as on_start:
         ended = run_replay(replay, options, progress.on_step, on_start)
     if as_json:
         print_json(_plain(replay, ended) | progress.totals.plain())
@@ -153,7 +152,7 @@ def _back_test(pipeline: Runnable, other: str, labels: Path | None, options: Rep
     truth = None if labels is None else read_labels(labels)
     options = replace(options, journal=False, end="log" if options.end == "live" else options.end)
     saying = saying_spark_starts(quiet=as_json, advice=NEEDS_NO_SPARK)
-    with ProgressLine(pipeline.name, quiet=as_json) as progress, saying, stopping() as on_start:
+    with ProgressLine(pipeline.name, quiet=as_json) as progress, saying, stopping(echo_error) as on_start:
         found = back_test(old, new.rules, options, progress.on_step, on_start, labels=truth)
     if found == "asked":
         click.echo(f"{pipeline.name}: stopped on request, so there is nothing to compare", err=True)

@@ -15,53 +15,31 @@ from windrow.api.load import OpenedPipeline
 from windrow.cli.common import (
     NEEDS_NO_SPARK,
     OK,
-    default_checkpoint,
     echo_error,
-    host_of,
     is_given,
     json_option,
-    on_host,
     print_json,
     refuse_options,
     saying_spark_starts,
-    stopping,
 )
 from windrow.cli.json_log import JsonLog
 from windrow.cli.listen import RunServer
 from windrow.cli.options import ADDRESS, DURATION, SHARE, STATE_FOLDER, spark_options
 from windrow.cli.pipelines import command_lines, open_pipelines, pipeline_argument
-from windrow.cli.progress import ProgressLine
 from windrow.cli.share_limits import ShareLimits
-from windrow.errors import InputError, WindrowError
-from windrow.hosts.folders import Folder
+from windrow.errors import InputError
+from windrow.hosts.folders import Folder, default_checkpoint
 from windrow.hosts.launch import Ended, HostName, Job, Options, launch_all
-from windrow.hosts.numbers import format_time
-from windrow.hosts.reports import Observer, StepReport, Totals, counted
+from windrow.hosts.reports import Observer
 from windrow.hosts.settings import SparkOptions
 from windrow.hosts.status import STALLED_AFTER
-from windrow.model import Runnable, as_graph, companion
-from windrow.sources import open_sources
+from windrow.interactive.interrupts import stopping
+from windrow.interactive.progress import ProgressLine
+from windrow.interactive.result import summary
+from windrow.interactive.run import MAX_RECORDS, UNUSED, host_of, on_host, refuse_together, warnings_of
+from windrow.model import Runnable
 from windrow.sources.base import OnDataLoss
 
-_MAX_RECORDS = 500_000
-_UNUSED: dict[HostName, tuple[str, ...]] = {
-    "stream": (),
-    "realtime": (
-        "until_end",
-        "max_records",
-        "every",
-        "step_time",
-        "on_data_loss",
-        "fresh",
-        "backfill",
-        "from_savepoint",
-        "fail_if_dead",
-        "fail_if_expired",
-    ),
-    "batch": ("every", "step_time", "on_data_loss", "retry"),
-    "memory": ("checkpoint", "every", "step_time", "on_data_loss", "retry", "master", "conf"),
-}
-"""Parameters that a host does not use."""
 _HELP = {
     "until_end": "Read up to the current end of the input, fire open windows (unless at_end is hold), and stop.",
     "checkpoint": "Checkpoint directory, or s3a://BUCKET/PATH; a run resumes from it.  [default: .windrow/NAME]",
@@ -96,7 +74,7 @@ _HELP = {
 @click.option("--until-end", is_flag=True, help=_HELP["until_end"])
 @click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option(
-    "--max-records", type=click.IntRange(min=1), default=_MAX_RECORDS, show_default=True, help=_HELP["max_records"]
+    "--max-records", type=click.IntRange(min=1), default=MAX_RECORDS, show_default=True, help=_HELP["max_records"]
 )
 @click.option("--host", type=click.Choice(["stream", "realtime", "batch", "memory"]), help=_HELP["host"])
 @click.option("--every", type=DURATION, default="1s", show_default=True, help=_HELP["every"])
@@ -153,8 +131,10 @@ def command(
     """
     given = open_pipelines(pipeline)
     host = _host_of(given, host)
-    opened = [on_host(one, host) for one in given]
-    _refuse(pipeline, len(opened), host, backfill=backfill, fresh=fresh, from_savepoint=from_savepoint)
+    opened = [replace(one, pipeline=on_host(one.pipeline, host)) for one in given]
+    refuse_together(host, {"backfill": backfill, "from_savepoint": from_savepoint, "fresh": fresh}, "--")
+    refuse_options(UNUSED[host], host)
+    _refuse_several(pipeline, len(opened), host)
     options = Options(
         checkpoint=Path(),
         host=host,
@@ -190,7 +170,7 @@ def command(
         print_json(results[0] if len(runs) == 1 else {"pipelines": results})
     else:
         for run, why in zip(runs, ended, strict=False):
-            click.echo(_summary(run.pipeline.name, why, run.progress.totals))
+            click.echo(summary(run.pipeline.name, why, run.progress.totals))
     for run in runs[: len(ended)]:
         run.limits.check(run.pipeline.name)
     return OK
@@ -255,7 +235,7 @@ class _Run:
     def result(self, ended: Ended) -> dict[str, Any]:
         """Write warnings about what was run, and return it as plain JSON."""
         totals = self.progress.totals
-        warnings = [*_all_dead(self.pipeline, totals), *(_incomplete(self.pipeline) if ended == "end" else [])]
+        warnings = warnings_of(self.pipeline, ended, totals)
         for warning in warnings:
             self.progress.on_warning(warning)
         extra = {"changes": self.changes} if self.options.savepoint is not None else {}
@@ -264,55 +244,24 @@ class _Run:
 
 def _host_of(opened: Sequence[OpenedPipeline], host: HostName | None) -> HostName:
     """Return the host of all pipelines; raise InputError if their modes differ."""
-    hosts = {host_of(one, host) for one in opened}
+    hosts = {host or host_of(one.pipeline) for one in opened}
     if len(hosts) > 1:
         msg = "the pipelines of the file run in different modes: run them one by one with --only"
         raise InputError(msg)
     (found,) = hosts
     if found == "realtime":
         # before what these mean on other hosts is looked at
-        refuse_options(_UNUSED[found], found)
+        refuse_options(UNUSED[found], found)
     return found
 
 
-def _refuse(
-    file: str, number: int, host: HostName, *, backfill: bool, fresh: bool, from_savepoint: Folder | None
-) -> None:
-    """Raise InputError for options that exclude each other, the host, or several pipelines."""
-    if (backfill or from_savepoint is not None) and host != "stream":
-        msg = f"--{'backfill' if backfill else 'from-savepoint'} works on the stream host only: leave out --host {host}"
-        raise InputError(msg)
-    if backfill and from_savepoint is not None:
-        msg = "a run starts with a backfill or from a savepoint: leave out --backfill or --from-savepoint"
-        raise InputError(msg)
-    if fresh and from_savepoint is not None:
-        msg = "a run from a savepoint continues its tables, which --fresh would delete: leave out one of the two"
-        raise InputError(msg)
-    refuse_options(_UNUSED[host], host)
+def _refuse_several(file: str, number: int, host: HostName) -> None:
+    """Raise InputError for what one pipeline of a file can have, and several cannot."""
     given = [f"--{name.replace('_', '-')}" for name in ("listen", "from_savepoint", "backfill") if is_given(name)]
     if number > 1 and (given or host == "realtime"):
         what = " and ".join(given) or "the realtime host"
         msg = f"{what} goes with one pipeline, and {file} has {number}: choose one with --only"
         raise InputError(msg)
-
-
-def _all_dead(pipeline: Runnable, totals: Totals) -> list[str]:
-    """Return a warning if a run has read records, and none of them was good."""
-    if not totals.dead or totals.dead < totals.events:
-        return []
-    table = companion(as_graph(pipeline).sinks[0].sink, "dead")
-    return [f"all records ({totals.dead:,}) are dead letters; the column `reason` of the table {table} says why"]
-
-
-def _incomplete(pipeline: Runnable) -> list[str]:
-    """Return a warning for each last line that a run to the end of the input has left out."""
-    try:
-        files = open_sources(pipeline).incomplete()
-    except WindrowError as exc:
-        return [f"cannot look for a last line without a newline: {exc}"]  # the run itself has succeeded
-    return [
-        f"the last line of {file} has no newline, so it was not read; end it with one if it is whole" for file in files
-    ]
 
 
 def _changes(pipeline: Runnable, options: Options) -> list[str]:
@@ -323,23 +272,3 @@ def _changes(pipeline: Runnable, options: Options) -> list[str]:
     if options.savepoint is None or Checkpoint.read(options.checkpoint) is not None:
         return []
     return [change.text for change in meant(options.savepoint, pipeline)]
-
-
-def _places(report: StepReport) -> str:
-    return ", ".join(f"partition {partition} at {offset:,}" for partition, offset in report.offsets.items())
-
-
-def _summary(name: str, ended: Ended, totals: Totals) -> str:
-    why = "read to the end" if ended == "end" else "stopped on request"
-    where = "" if totals.last is None else _places(totals.last)
-    if totals.last is not None and not totals.last.watermarks:
-        # a realtime run knows its positions alone
-        return f"{name}: {why} at {where or 'no offset'}"
-    if totals.last is None:
-        return f"{name}: {why}; {'no new records' if ended == 'end' else 'no step was taken'}"
-    low = totals.last.low_watermark
-    return (
-        f"{name}: {why} after {counted(totals.steps, 'step')}, at epoch {totals.last.epoch}: {where}; "
-        f"low watermark {'none' if low is None else format_time(low)}\n"
-        f"  {counted(totals.events, 'event')} in {totals.seconds:.1f} s ({totals.rate:,.0f}/s): {totals.text}"
-    )

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
-from windrow.cli.common import OK, echo_error, json_option, raise_interrupt
+from windrow.cli.common import OK, echo_error, json_option
 from windrow.cli.options import FOLDER
 from windrow.errors import InputError
+from windrow.interactive.interrupts import raise_interrupt
 
 if TYPE_CHECKING:
     from windrow.testing.servers.kafka import Kafka

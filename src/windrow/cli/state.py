@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windrow.cli.common import OK, default_checkpoint, json_option, print_json, saying_spark_starts
+from windrow.cli.common import OK, json_option, print_json, saying_spark_starts
 from windrow.cli.options import STATE_FOLDER, spark_options
 from windrow.cli.pipelines import open_pipeline, pipeline_argument
 from windrow.errors import InputError
-from windrow.hosts.folders import Folder
+from windrow.hosts.folders import Folder, default_checkpoint
 from windrow.hosts.numbers import format_time
 from windrow.hosts.reports import counted
 from windrow.hosts.settings import SparkOptions

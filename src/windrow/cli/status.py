@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windrow.api.load import OpenedPipeline
-from windrow.cli.common import DIFFERENT, OK, complete_files, default_checkpoint, interruptible, json_option, print_json
+from windrow.cli.common import DIFFERENT, OK, complete_files, interruptible, json_option, print_json
 from windrow.cli.latency import last_latencies, latency_lines
 from windrow.cli.options import STATE_FOLDER
 from windrow.cli.pipelines import only_option, open_pipeline, variable_options
 from windrow.errors import InputError
-from windrow.hosts.folders import Folder
+from windrow.hosts.folders import Folder, default_checkpoint
 from windrow.hosts.history import FILES, history_of
 from windrow.hosts.numbers import format_time, printable, short_bytes, short_duration, short_number
 from windrow.hosts.reports import Alert, counted, now_micros

@@ -15,11 +15,11 @@ from rich.table import Table
 from windrow.api.load import OpenedPipeline
 from windrow.api.pipeline_file import is_sql, read_documents, read_file
 from windrow.api.yaml_edit import set_values
-from windrow.cli.common import DIFFERENT, OK, default_checkpoint, json_option, print_json
+from windrow.cli.common import DIFFERENT, OK, json_option, print_json
 from windrow.cli.options import DURATION, SHARE, STATE_FOLDER
 from windrow.cli.pipelines import given, open_pipeline, pipeline_argument
 from windrow.errors import InputError, PipelineError
-from windrow.hosts.folders import Folder
+from windrow.hosts.folders import Folder, default_checkpoint
 from windrow.model import Runnable, as_graph, format_duration
 from windrow.model.time import UNITS
 

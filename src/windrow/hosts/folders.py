@@ -31,6 +31,11 @@ _SCHEMES = {"s3a": "s3a", "s3": "s3a", "gs": "gs"}
 """The schemes of object stores, each with that by which Hadoop knows it."""
 
 
+def default_checkpoint(name: str) -> Path:
+    """Return the checkpoint directory of a pipeline's run if none is given."""
+    return Path(".windrow") / name
+
+
 def folder_of(text: str) -> Folder:
     """Return the folder of a path or a URL; nothing is asked. Raise InputError if the URL is of no known kind."""
     scheme, mark, rest = text.partition("://")

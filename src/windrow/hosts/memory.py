@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Literal
@@ -152,7 +152,8 @@ class _HostUntil(MemoryHost):
 class MemoryRun:
     """Runs a pipeline over all that its source holds now, from the beginning; the sink's tables must be empty.
 
-    With `until` (microseconds), no record of a later event time is in the results.
+    With `until` (microseconds), no record of a later event time is in the results. `read` gives the records of the
+    source, each partition's in the order of its offsets.
     """
 
     def __init__(
@@ -163,8 +164,10 @@ class MemoryRun:
         bounds: WatermarkBounds = NO_BOUNDS,
         *,
         until: int | None = None,
+        read: Callable[[Source], Iterator[pa.RecordBatch]] = lambda source: source.read_all(),
     ) -> None:
         self._pipeline = pipeline
+        self._read = read
         self._until = until
         self._sinks = SinkGroup.of(sink)
         self._nothing = empty_by_sink(pipeline)
@@ -182,7 +185,7 @@ class MemoryRun:
         host = self._host(source.partitions())
         self._sinks.open(Run.new(self._pipeline.name))
         watch, epoch = Stopwatch(), 0
-        for raw in _steps(source.read_all(), self._max_records or _STEP):
+        for raw in _steps(self._read(source), self._max_records or _STEP):
             self._commit(epoch, host, host.step(raw), watch, on_step)
             epoch += 1
             if self._stop.is_set():

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from windrow.errors import InputError
+from windrow.methods import PipelineMethods
 from windrow.model.aggregates import Aggregate
 from windrow.model.alerts import DEFAULT_ALERTS, Alerts
 from windrow.model.connectors import Sink, Source
@@ -292,7 +293,7 @@ class LevelNode:
 
 
 @dataclass(frozen=True)
-class Graph:
+class Graph(PipelineMethods):
     """Nodes in an order in which each comes after its input.
 
     `key_groups` is how many parts the keys (and the state) of each keyed node fall into.

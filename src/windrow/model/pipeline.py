@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
+from windrow.methods import PipelineMethods
 from windrow.model.aggregates import Aggregate
 from windrow.model.alerts import DEFAULT_ALERTS, Alerts
 from windrow.model.connectors import Sink, Source
@@ -30,7 +31,7 @@ def state_partitions(key_groups: int) -> int:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class Pipeline(PipelineMethods):
     """From a log to a table: what is read, what it means, and where it goes.
 
     `key_groups` is how many parts the keys (and the state) fall into; it is the upper bound of parallelism and stays
@@ -60,7 +61,7 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
-class ProcessPipeline:
+class ProcessPipeline(PipelineMethods):
     """From a log to a table of one row a key, by a Python function; only the fluent form has it.
 
     `at_end` says whether the end of a bounded input fires the timers (and gives the records that event time still
@@ -82,7 +83,7 @@ class ProcessPipeline:
 
 
 @dataclass(frozen=True)
-class RulesPipeline:
+class RulesPipeline(PipelineMethods):
     """From a log to a table of alerts, by rules over each record and the recent ones of its key.
 
     Nothing waits for the end of an input, so `at_end` only says whether the clock journal has it. The other fields are

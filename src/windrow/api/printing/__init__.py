@@ -1,8 +1,20 @@
 """Printed forms of a pipeline. Secrets are masked in all of them."""
 
-from windrow.api.printing.mermaid import node_text, to_mermaid
+from windrow.api.printing.flowchart import node_text
+from windrow.api.printing.mermaid import to_mermaid
 from windrow.api.printing.plain import to_dict, to_json, to_yaml
 from windrow.api.printing.python import to_python, to_python_file
+from windrow.api.printing.svg import to_svg
 from windrow.api.printing.text import to_text
 
-__all__ = ["node_text", "to_dict", "to_json", "to_mermaid", "to_python", "to_python_file", "to_text", "to_yaml"]
+__all__ = [
+    "node_text",
+    "to_dict",
+    "to_json",
+    "to_mermaid",
+    "to_python",
+    "to_python_file",
+    "to_svg",
+    "to_text",
+    "to_yaml",
+]

@@ -8,7 +8,8 @@ from typing import Any
 import click
 import pytest
 
-from windrow.cli.common import stopping
+from windrow.cli.common import echo_error
+from windrow.interactive.interrupts import stopping
 
 
 def test_a_second_signal_in_the_midst_of_the_words_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +25,7 @@ def test_a_second_signal_in_the_midst_of_the_words_of_the_first(monkeypatch: pyt
     monkeypatch.setattr(click, "echo", echo)
     before = signal.getsignal(signal.SIGINT)
     try:
-        with stopping() as on_start:
+        with stopping(echo_error) as on_start:
             on_start(lambda: asked.append(True))
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)

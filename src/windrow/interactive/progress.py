@@ -1,12 +1,13 @@
-"""The progress line of a run."""
+"""The progress line of a run, on a terminal or in a notebook."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -30,19 +31,28 @@ _RECENT_SECONDS = 10.0
 
 
 class ProgressLine:
-    """One line on stderr, updated at each step; where stderr is no terminal, or it does not move, a line a second."""
+    """One line on stderr, updated at each step; where stderr is no terminal, or it does not move, a line a second.
 
-    def __init__(self, label: str, *, quiet: bool = False, moves: bool = True) -> None:
+    In a notebook it is an output of the cell. With `only_drawn` nothing is written elsewhere than there and on a
+    terminal.
+    """
+
+    def __init__(self, label: str, *, quiet: bool = False, moves: bool = True, only_drawn: bool = False) -> None:
         self._moves = moves
         self.totals = Totals()
         self._label = label
-        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        # rich would draw by ipywidgets there, which need not be installed
+        self._console = Console(stderr=True, quiet=quiet, highlight=False, force_jupyter=False)
+        self._console.quiet |= only_drawn and not self._console.is_terminal
+        self._cell = None if quiet else _cell()
         self._live: Live | None = None
         self._told = 0.0
         self._rate = RecentRate()
 
     def __enter__(self) -> Self:
-        if self._moves and self._console.is_terminal and not self._console.quiet:
+        if self._cell is not None:
+            self._cell(f"{self._label}: starting")
+        elif self._moves and self._console.is_terminal and not self._console.quiet:
             self._live = Live(Spinner("dots", f"{self._label}: starting"), console=self._console, transient=True)
             self._live.start()
         return self
@@ -52,6 +62,8 @@ class ProgressLine:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+        if self._cell is not None:
+            self._cell("")
 
     def on_trouble(self, message: str) -> None:
         """Print a fault after which the run continues."""
@@ -74,7 +86,9 @@ class ProgressLine:
         self._rate.add(report)
         width = _WIDTH if self._live is None else self._console.width - _SPINNER
         line = progress_line(self._label, self.totals, self._rate.per_second, width)
-        if self._live is not None:
+        if self._cell is not None:
+            self._cell(line)
+        elif self._live is not None:
             self._live.update(Spinner("dots", Text(line)))
         elif time.monotonic() - self._told >= _LINE_SECONDS:
             self._told = time.monotonic()
@@ -87,6 +101,27 @@ def alert_line(alert: Alert) -> str:
         lasted = short_duration((alert.resolved - alert.since) / 1_000_000)
         return f"{alert.name} resolved, after {lasted}"
     return f"{alert.name}: {alert.message} ({alert.runbook})"
+
+
+def _cell() -> Callable[[str], None] | None:
+    """Return what shows a line as an output of the cell that is running, in the place of the last; None elsewhere."""
+    # who runs in a notebook has loaded it
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None or not hasattr(shell, "kernel"):
+        return None
+    from IPython.display import display  # noqa: PLC0415 - it need not be installed
+
+    handles: list[Any] = []  # it has no types
+
+    def show(line: str) -> None:
+        data = {"text/plain": line}
+        if handles:
+            handles[0].update(data, raw=True)
+        else:
+            made = display(data, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+            handles.extend([] if made is None else [made])
+
+    return show
 
 
 class RecentRate:

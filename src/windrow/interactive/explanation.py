@@ -1,46 +1,88 @@
-"""Output of `windrow show --why`: the records, verdicts and revisions behind one row."""
+"""The records, verdicts and revisions behind one row, in words."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
-import click
-
-from windrow.cli.common import OK, default_checkpoint
-from windrow.cli.show import aligned
-from windrow.hosts.folders import Folder
+from windrow.errors import InputError
+from windrow.hosts.folders import Folder, default_checkpoint, folder_of
 from windrow.hosts.numbers import format_time, printable, short_duration
 from windrow.hosts.reports import counted
 from windrow.hosts.row_replay import DEAD, RECORDS, ExplainedRecord
 from windrow.hosts.why import Explanation, explain_row
+from windrow.interactive.display import aligned
+from windrow.interactive.tables import Query, condition, find_table
 from windrow.model import Runnable
 from windrow.sinks.database import Condition
 
 _VERDICTS = {"on_time": "on time", "late": "late", "expired": "expired", "duplicate": "duplicate", "taken": "taken"}
 
 
+@dataclass(frozen=True, repr=False)
+class Why:
+    """Why a row is what it is; it is shown as `windrow show --why` prints it.
+
+    `options` is what stands before the names of options, two hyphens for a command line.
+    """
+
+    explanation: Explanation
+    options: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain JSON; times are in ISO 8601."""
+        return self.explanation.plain()
+
+    def __repr__(self) -> str:
+        return "\n".join(printable(line) for line in _lines(self.explanation, self.options))
+
+
 def explain(
-    pipeline: Runnable, sink: str, where: Sequence[Condition], checkpoint: Folder | None, *, limit: int, as_json: bool
-) -> int:
-    """Explain a row, and print `limit` of its records, all of them as JSON."""
+    pipeline: Runnable,
+    sink: str,
+    where: Sequence[Condition],
+    checkpoint: Folder | None,
+    *,
+    most: int = RECORDS,
+    options: str = "",
+) -> Why:
+    """Explain a row, with `most` of its records; see `windrow.hosts.why.explain_row`."""
     folder = checkpoint or default_checkpoint(pipeline.name)
-    most = RECORDS if as_json else limit
-    found = explain_row(pipeline, sink, where, checkpoint=folder, is_default=checkpoint is None, most=most)
-    if as_json:
-        click.echo(json.dumps(found.plain(), ensure_ascii=False))
-        return OK
-    for line in _lines(found):
-        click.echo(printable(line))
-    return OK
+    found = explain_row(
+        pipeline,
+        sink,
+        where,
+        checkpoint=folder,
+        is_default=checkpoint is None,
+        most=most,
+        option=f"{options}where " if options else "",
+    )
+    return Why(found, options)
 
 
-def _lines(found: Explanation) -> Iterator[str]:
+def explain_where(
+    pipeline: Runnable,
+    where: Mapping[str, object],
+    table: str | None,
+    checkpoint: str | PathLike[str] | None,
+    limit: int,
+) -> Why:
+    """Explain the row of a table that has these values."""
+    sink, view, named = find_table(pipeline, table)
+    if named.name != view.sink.table:
+        msg = f"a row of {view.sink.table} is explained, not of {named.name}: name that table"
+        raise InputError(msg)
+    conditions = [condition(named, *one) for one in Query.of(where, (), None).named()]
+    return explain(pipeline, sink, conditions, None if checkpoint is None else folder_of(str(checkpoint)), most=limit)
+
+
+def _lines(found: Explanation, options: str) -> Iterator[str]:
     yield f"{found.table}: {_title(found)}"
     yield "there is no such row" if found.row is None else _values(found.row, but=(*found.key, *_WINDOW))
     yield ""
-    yield from _records(found)
+    yield from _records(found, options)
     yield from _revisions(found)
     yield from _dead(found)
     yield _verdict(found)
@@ -66,7 +108,7 @@ def _text(value: object) -> str:
     return "null" if value is None else str(value)
 
 
-def _records(found: Explanation) -> Iterator[str]:
+def _records(found: Explanation, options: str) -> Iterator[str]:
     total = sum(found.counts.values())
     yield _counts(f"{counted(total, 'record')} of the log", found.counts)
     if len(found.counts_by_source) > 1:
@@ -96,7 +138,7 @@ def _records(found: Explanation) -> Iterator[str]:
         numeric = [name in {"partition", "offset", *names} for name in columns]
         yield from (f"  {line}" for line in aligned(list(columns), rows, numeric))
     if total > len(found.records):
-        yield f"  ... and {counted(total - len(found.records), 'more record')}: --limit shows more"
+        yield f"  ... and {counted(total - len(found.records), 'more record')}: {options}limit shows more"
     yield ""
 
 

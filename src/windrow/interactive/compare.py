@@ -1,0 +1,275 @@
+"""Comparison of the result tables of two pipelines, or of a pipeline and its replay, and how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from windrow.api.checks import require_valid
+from windrow.errors import InputError
+from windrow.expressions import RecordStream, View, sink_views
+from windrow.hosts.numbers import format_time
+from windrow.hosts.replay import SHADOW
+from windrow.interactive.display import html_lines, html_table
+from windrow.interactive.tables import Given, Moment, micros_of, pipeline_of
+from windrow.model import Graph, Runnable, as_graph, with_table
+from windrow.sinks import open_database
+from windrow.sinks.database import WindowRange
+from windrow.sinks.diff import Compared, Number, RowDifference, compare_answers
+
+
+@dataclass(frozen=True)
+class TableDiff:
+    """How the tables of two sinks differ: what they take, `here` and `there`, and what was found."""
+
+    here: View
+    there: View
+    compared: Compared
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The two tables, with their databases if they have the same name."""
+        if self.here.sink.table != self.there.sink.table:
+            return self.here.sink.table, self.there.sink.table
+        first, second = (f"{one.sink.table} in {open_database(one.sink).place}" for one in (self.here, self.there))
+        return first, second
+
+    @property
+    def counts(self) -> list[tuple[str, str, str]]:
+        """Rows and sums of both sides as text, each with its title."""
+        found = self.compared.found
+        sums = [
+            (f"sum of {column}", *(_number(side.sums.get(column, 0)) for side in (found.here, found.there)))
+            for column in self.compared.columns
+            if column in found.here.sums or column in found.there.sums
+        ]
+        return [
+            ("rows", f"{found.here.rows:,}", f"{found.there.rows:,}"),
+            *((title, here, there) for title, here, there in sums),
+            ("rows missing in the other", f"{found.only_here:,}", f"{found.only_there:,}"),
+            ("rows that differ", f"{found.different:,}", f"{found.different:,}"),
+        ]
+
+    @property
+    def bounds(self) -> str:
+        """Which windows were compared; empty if all were."""
+        given = (("that end after", self.compared.bounds.after), ("that begin before", self.compared.bounds.before))
+        parts = [f"{text} {format_time(at)}" for text, at in given if at is not None]
+        return f"windows {' and '.join(parts)}" if parts else ""
+
+    def differences(self) -> Iterator[str]:
+        """Yield columns of one side alone, the first differences, how many more there are, and the verdict."""
+        found = self.compared.found
+        for name, columns in zip(self.names, (self.compared.only_here, self.compared.only_there), strict=True):
+            if columns:
+                yield f"only {name} has the columns {', '.join(columns)}"
+        for difference in found.first:
+            yield _line(difference, self.compared, self.names)
+        more = found.only_here + found.only_there + found.different - len(found.first)
+        if more and found.first:
+            yield f"... and {more:,} more"
+        if not found.here.rows and not found.there.rows:
+            yield f"no rows were compared: both tables have none{' in this range' if self.bounds else ''}"
+        else:
+            yield "the same" if self.compared.is_same else "not the same"
+
+    def show(self, console: Console) -> None:
+        """Print it."""
+        if self.bounds:
+            console.print(self.bounds, markup=False)
+        counts = Table("", *self.names)
+        for side in counts.columns[1:]:
+            side.justify = "right"
+        for row in self.counts:
+            counts.add_row(*row)
+        console.print(counts)
+        for line in self.differences():
+            console.print(line, markup=False)
+
+    def html(self) -> str:
+        """Return it as HTML."""
+        bounds = [self.bounds] if self.bounds else []
+        table = html_table(("", *self.names), self.counts, (False, True, True))
+        return html_lines(*bounds) + table + html_lines(*self.differences())
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return {
+            "pipeline": self.here.name,
+            "same": self.compared.is_same,
+            "from": _time(self.compared.bounds.after),
+            "to": _time(self.compared.bounds.before),
+            "here": _side(self.here, self.compared, "here"),
+            "there": _side(self.there, self.compared, "there"),
+            "different": self.compared.found.different,
+            "first": [asdict(difference) for difference in self.compared.found.first],
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class Diff:
+    """How the result tables of two pipelines differ, table by table; it is shown as `windrow diff` prints it."""
+
+    name: str
+    tables: tuple[TableDiff, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether all rows and columns are the same."""
+        return all(table.compared.is_same for table in self.tables)
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        if len(self.tables) == 1:
+            return self.tables[0].plain()
+        return {"pipeline": self.name, "same": self.same, "tables": [table.plain() for table in self.tables]}
+
+    def show(self, console: Console) -> None:
+        """Print it."""
+        for table in self.tables:
+            table.show(console)
+
+    def __repr__(self) -> str:
+        text = StringIO()
+        self.show(Console(file=text, highlight=False, soft_wrap=True, width=120))
+        return text.getvalue().rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return "".join(table.html() for table in self.tables)
+
+
+def diff(
+    here: Given,
+    there: Given | None = None,
+    *,
+    against: str | None = None,
+    begin: Moment | None = None,
+    end: Moment | None = None,
+    panes: bool = False,
+    limit: int = 10,
+) -> Diff:
+    """Compare a pipeline's result tables with those of another one, or with its own replay, row by row.
+
+    >>> wr.diff(pipeline, pipeline.replay(host="memory", fresh=True)).same
+    True
+
+    Args:
+        here: a pipeline, the path of its file, or a result of it.
+        there: the other one, which may be in another database; left out, the table ``TABLE_shadow`` of the first, into
+            which a replay has written.
+        against: the table to compare with, if it is neither.
+        begin: only windows that end after this time.
+        end: only windows that begin before this time.
+        panes: compare the columns pane and revision, too, which record how a row came about.
+        limit: how many differences are kept; the others are counted.
+
+    Raises:
+        InputError: there is no such table, or their keys are not the same.
+        SinkError: a database cannot be read.
+    """
+    bounds = WindowRange(*(None if time is None else micros_of(time) for time in (begin, end)))
+    one, other = pipeline_of(here), None if there is None else pipeline_of(there)
+    return compare_tables(one, other, against, bounds, panes=panes, limit=limit)
+
+
+def compare_tables(
+    one: Runnable,
+    other: Runnable | None,
+    against: str | None,
+    bounds: WindowRange,
+    *,
+    limit: int,
+    panes: bool = False,
+    options: str = "",
+) -> Diff:
+    """Do what `diff` does; `options` is what errors write before the names of options."""
+    if bounds.after is not None and bounds.before is not None and bounds.after > bounds.before:
+        begin, end = (f"{options}{name}" for name in (("from", "to") if options else ("begin", "end")))
+        msg = f"{begin} {format_time(bounds.after)} is after {end} {format_time(bounds.before)}: exchange the two"
+        raise InputError(msg)
+    pairs = _pairs(one, other, against, options)
+    return Diff(
+        one.name,
+        tuple(
+            TableDiff(here, there, compare_answers(here, there, bounds, limit=limit, panes=panes))
+            for here, there in pairs
+        ),
+    )
+
+
+def _pairs(one: Runnable, other: Runnable | None, against: str | None, options: str) -> list[tuple[View, View]]:
+    """Return the tables to compare, each with the one that it is compared with: of two graphs, sinks of one name."""
+    here = sink_views(as_graph(one))
+    there = here if other is None else sink_views(as_graph(other))
+    if against is not None and len(here) > 1:
+        msg = (
+            f"{options}against names one table, but there are {len(here)}: leave it out, so that each is TABLE{SHADOW}"
+        )
+        raise InputError(msg)
+    if here.keys() != there.keys():
+        msg = f"the sinks have other names: {', '.join(here) or one.name} here, {', '.join(there)} there"
+        raise InputError(msg)
+    found: list[tuple[View, View]] = []
+    for name, view in here.items():
+        its_own = there[name]
+        table = against or its_own.sink.table + (SHADOW if other is None else "")
+        compared = replace(its_own, sink=with_table(its_own.sink, table))
+        if view.sink == compared.sink:
+            msg = f"{table!r} is the table itself: name another table with {options}against"
+            raise InputError(msg)
+        if not isinstance(compared, RecordStream) and not isinstance(one, Graph):
+            require_valid(compared)
+        found.append((view, compared))
+    return found
+
+
+def _side(pipeline: View, compared: Compared, name: str) -> dict[str, Any]:
+    is_here = name == "here"
+    side = compared.found.here if is_here else compared.found.there
+    return {
+        "database": open_database(pipeline.sink).place,
+        "table": pipeline.sink.table,
+        "rows": side.rows,
+        "only": compared.found.only_here if is_here else compared.found.only_there,
+        "only_columns": list(compared.only_here if is_here else compared.only_there),
+        "sums": {column: str(total) if isinstance(total, Decimal) else total for column, total in side.sums.items()},
+    }
+
+
+def _line(difference: RowDifference, compared: Compared, names: tuple[str, str]) -> str:
+    key = dict(difference.key)
+    window = [f"[{key.pop('window_start')}, {key.pop('window_end')})"] if "window_start" in key else []
+    where = " ".join([*window, *(_value(value) for value in key.values())])
+    match difference.kind:
+        case "here":
+            return f"  {where}: only in {names[0]}: {_values(difference.here)}"
+        case "there":
+            return f"  {where}: only in {names[1]}: {_values(difference.there)}"
+        case "differs":
+            before, after = difference.here or {}, difference.there or {}
+            changed = [name for name in compared.columns if before[name] != after[name]]
+            return f"  {where}: " + ", ".join(
+                f"{name} {_value(before[name])} and {_value(after[name])}" for name in changed
+            )
+
+
+def _values(row: dict[str, Any] | None) -> str:
+    return ", ".join(f"{name} {_value(value)}" for name, value in (row or {}).items())
+
+
+def _value(value: object) -> str:
+    return "null" if value is None else str(value)
+
+
+def _number(number: Number) -> str:
+    return f"{number:,.6g}" if isinstance(number, float) else f"{number:,}"
+
+
+def _time(micros: int | None) -> str | None:
+    return None if micros is None else format_time(micros)

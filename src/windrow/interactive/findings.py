@@ -1,0 +1,53 @@
+"""Findings of a pipeline: errors, and warnings of likely mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windrow.api.checks import Finding, validate
+from windrow.core.lists import list_problems
+from windrow.model import Runnable
+
+
+class Findings(list[Finding]):
+    """Findings in the order of the rules; it is shown as a line for each, as `windrow check` prints them."""
+
+    @property
+    def errors(self) -> list[Finding]:
+        """The errors: a pipeline that has one does not run."""
+        return [finding for finding in self if finding.level == "error"]
+
+    @property
+    def warnings(self) -> list[Finding]:
+        """The warnings of likely mistakes."""
+        return [finding for finding in self if finding.level == "warning"]
+
+    @property
+    def summary(self) -> str:
+        """``ok`` if there is no error, and how many errors and warnings there are."""
+        return summary([finding.level for finding in self])
+
+    def __repr__(self) -> str:
+        return "\n".join([*(f"{one.level}: {one.text}" for one in self), self.summary])
+
+    def _repr_html_(self) -> str:
+        from windrow.interactive.display import html_lines, html_table  # noqa: PLC0415 - it loads rich
+
+        rows = [(one.level, one.where, one.message) for one in self]
+        table = html_table(("level", "where", "message"), rows, (False, False, False)) if rows else ""
+        return table + html_lines(self.summary)
+
+
+def summary(levels: Sequence[str]) -> str:
+    """Say how many findings there are of each level, behind ``ok`` if there is no error."""
+    counts = [(level, levels.count(level)) for level in ("error", "warning")]
+    said = [f"{number} {level}{'s' if number > 1 else ''}" for level, number in counts if number]
+    return ", ".join(said if "error" in levels else ["ok", *said])
+
+
+def find(pipeline: Runnable) -> Findings:
+    """Return what the rules find, and lists of rules that cannot be read on this machine."""
+    found = Findings(validate(pipeline))
+    if not found.errors:
+        found.extend(Finding("error", where, message) for where, message in list_problems(pipeline))
+    return found

@@ -1,0 +1,143 @@
+"""The results of a pipeline: its tables, and what a run that wrote them has counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from windrow.errors import WindrowError
+from windrow.expressions import sink_views
+from windrow.hosts.launch import Ended
+from windrow.hosts.numbers import format_time
+from windrow.hosts.reports import StepReport, Totals, counted
+from windrow.interactive.compare import Diff, diff
+from windrow.interactive.display import Text, html_lines
+from windrow.interactive.tables import SHOWN, Given, Moment, Rows, count_rows, read_table
+from windrow.model import Runnable, as_graph
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Result:
+    """The tables of `pipeline`; a notebook shows the first rows of each, and how many are late, expired and dead.
+
+    The tables are read whenever they are asked for, so that they are those of now. Of a run, `ended` says why it ended,
+    ``end`` or ``asked``, `totals` what it has counted, and `warnings` what it went on in spite of. A method with an
+    argument `table` takes it as `windrow.read_table` does.
+    """
+
+    pipeline: Runnable
+    ended: Ended | None = None
+    totals: Totals | None = None
+    warnings: tuple[str, ...] = ()
+
+    def table(
+        self,
+        table: str | None = None,
+        *,
+        where: Mapping[str, object] | None = None,
+        order: str | Sequence[str] = (),
+        limit: int | None = None,
+        as_of: Moment | None = None,
+    ) -> Rows:
+        """Read rows of a table; see `windrow.read_table`."""
+        return read_table(self.pipeline, table, where=where, order=order, limit=limit, as_of=as_of)
+
+    def to_arrow(self, table: str | None = None) -> pa.Table:
+        """Return all rows of a table as an Arrow table."""
+        return self.table(table).to_arrow()
+
+    def to_pandas(self, table: str | None = None) -> pd.DataFrame:
+        """Return all rows of a table as a pandas DataFrame; decimals are exact (`decimal.Decimal`)."""
+        return self.table(table).to_pandas()
+
+    def to_polars(self, table: str | None = None) -> pl.DataFrame:
+        """Return all rows of a table as a polars DataFrame; raise SetupError if polars is not installed."""
+        return self.table(table).to_polars()
+
+    def to_spark(self, table: str | None = None, *, spark: SparkSession | None = None) -> DataFrame:
+        """Return all rows of a table as a DataFrame of a Spark session: the active one, or one that is started."""
+        return self.table(table).to_spark(spark)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows each table has that is there: results, changes, late output, dead letters, clock journal."""
+        views = sink_views(as_graph(self.pipeline)).values()
+        return {name: rows for view in views for name, rows in count_rows(view).items()}
+
+    def diff(self, other: Given | None = None, *, panes: bool = False, limit: int = 10) -> Diff:
+        """Compare the tables with those of another result or pipeline, or with their shadows; see `windrow.diff`."""
+        return diff(self.pipeline, other, panes=panes, limit=limit)
+
+    def __repr__(self) -> str:
+        return "\n".join([*self._said(), *(line for part in self._parts() for line in ["", repr(part)])])
+
+    def _repr_html_(self) -> str:
+        # a notebook asks for this, so it is no detail
+        shown = [one._repr_html_() if isinstance(one, Rows) else html_lines(one) for one in self._parts()]
+        return html_lines(*self._said()) + "".join(shown)
+
+    def _said(self) -> list[str]:
+        """Return what is said above the rows."""
+        name = self.pipeline.name
+        if self.totals is None or self.ended is None:
+            said = [f"{name}: {', '.join(_counts(self))}"]
+        else:
+            said = summary(name, self.ended, self.totals).splitlines()
+        return [*said, *(f"warning: {warning}" for warning in self.warnings)]
+
+    def _parts(self) -> list[Rows | Text]:
+        """Return the first rows of each result table, or why they cannot be read."""
+        found: list[Rows | Text] = []
+        for sink, view in sink_views(as_graph(self.pipeline)).items():
+            try:
+                found.append(self.table(sink or view.sink.table, limit=SHOWN))
+            except WindrowError as exc:
+                found.append(Text(str(exc)))
+        return found
+
+
+def _counts(result: Result) -> list[str]:
+    try:
+        counts = result.counts
+    except WindrowError:
+        return ["tables that cannot be read"]
+    words = {"_late": "expired", "_dead": "dead letter", "_changes": "change"}
+    said = []
+    for view in sink_views(as_graph(result.pipeline)).values():
+        table = view.sink.table
+        if table in counts:
+            said.append(f"{counted(counts[table], 'row')} in {table}")
+            said += [
+                f"{counts[name]:,} {word}{'' if word == 'expired' or counts[name] == 1 else 's'}"
+                for end, word in words.items()
+                if (name := f"{table}{end}") in counts
+            ]
+    return said or ["no tables yet"]
+
+
+def summary(name: str, ended: Ended, totals: Totals) -> str:
+    """Say in one or two lines why and where a run has ended, and what it has counted."""
+    why = "read to the end" if ended == "end" else "stopped on request"
+    where = "" if totals.last is None else _places(totals.last)
+    if totals.last is not None and not totals.last.watermarks:
+        # a realtime run knows its positions alone
+        return f"{name}: {why} at {where or 'no offset'}"
+    if totals.last is None:
+        return f"{name}: {why}; {'no new records' if ended == 'end' else 'no step was taken'}"
+    low = totals.last.low_watermark
+    return (
+        f"{name}: {why} after {counted(totals.steps, 'step')}, at epoch {totals.last.epoch}: {where}; "
+        f"low watermark {'none' if low is None else format_time(low)}\n"
+        f"  {counted(totals.events, 'event')} in {totals.seconds:.1f} s ({totals.rate:,.0f}/s): {totals.text}"
+    )
+
+
+def _places(report: StepReport) -> str:
+    return ", ".join(f"partition {partition} at {offset:,}" for partition, offset in report.offsets.items())

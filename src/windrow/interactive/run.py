@@ -1,0 +1,268 @@
+"""Runs of a pipeline from Python: live or to the end of its input, replayed, or a preview of its first rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal
+
+from windrow.api.checks import require_valid
+from windrow.errors import InputError, WindrowError
+from windrow.hosts.folders import default_checkpoint, folder_of
+from windrow.hosts.launch import Ended, HostName, OnStart, Options, launch
+from windrow.hosts.reports import OnStep, StepReport, Totals
+from windrow.hosts.settings import SparkOptions
+from windrow.interactive.interrupts import stopping
+from windrow.interactive.progress import ProgressLine, alert_line
+from windrow.model import MAX_DURATION, RunMode, Runnable, as_graph, companion, parse_duration
+from windrow.sources import open_sources
+from windrow.sources.base import OnDataLoss
+
+if TYPE_CHECKING:
+    from windrow.interactive.result import Result
+    from windrow.interactive.tables import Rows
+
+_LOGGER = logging.getLogger("windrow")
+
+MAX_RECORDS = 500_000
+"""Records in a step, if nothing else is said."""
+EVERY = 1_000_000
+STEP_TIME = 10_000_000
+"""Microseconds between the starts of two steps of a live run, and that a step should take."""
+UNUSED: Mapping[HostName, tuple[str, ...]] = {
+    "stream": (),
+    "realtime": (
+        "until_end",
+        "max_records",
+        "every",
+        "step_time",
+        "on_data_loss",
+        "fresh",
+        "backfill",
+        "from_savepoint",
+        "fail_if_dead",
+        "fail_if_expired",
+    ),
+    "batch": ("every", "step_time", "on_data_loss", "retry"),
+    "memory": ("checkpoint", "every", "step_time", "on_data_loss", "retry", "master", "conf"),
+}
+"""Options that a host does not use."""
+_MODES: Mapping[HostName, RunMode] = {"stream": "micro-batch", "realtime": "realtime"}
+"""The mode of a pipeline that runs on a host, whatever its file says."""
+
+
+def host_of(pipeline: Runnable) -> HostName:
+    """Return the host of a pipeline's mode."""
+    return "realtime" if pipeline.mode == "realtime" else "stream"
+
+
+def on_host(pipeline: Runnable, host: HostName) -> Runnable:
+    """Return the pipeline in the mode of a host."""
+    return replace(pipeline, mode=_MODES[host]) if host in _MODES else pipeline
+
+
+def refuse_together(host: HostName, given: Mapping[str, Any], options: str = "") -> None:
+    """Raise InputError if options of a run exclude each other; `options` is what errors write before their names."""
+    backfill, savepoint = (
+        f"{options}{name}" for name in ("backfill", "from-savepoint" if options else "from_savepoint")
+    )
+    if (given["backfill"] or given["from_savepoint"] is not None) and host != "stream":
+        name = backfill if given["backfill"] else savepoint
+        msg = f"{name} works on the stream host only: leave out {options}host {host}"
+        raise InputError(msg)
+    if given["backfill"] and given["from_savepoint"] is not None:
+        msg = f"a run starts with a backfill or from a savepoint: leave out {backfill} or {savepoint}"
+        raise InputError(msg)
+    if given["fresh"] and given["from_savepoint"] is not None:
+        msg = (
+            f"a run from a savepoint continues its tables, which {options}fresh would delete: leave out one of the two"
+        )
+        raise InputError(msg)
+
+
+def warnings_of(pipeline: Runnable, ended: Ended, totals: Totals) -> list[str]:
+    """Return what to warn of after a run: no good record, and last lines that a run to the end has left out."""
+    return [*_all_dead(pipeline, totals), *(_incomplete(pipeline) if ended == "end" else [])]
+
+
+def _all_dead(pipeline: Runnable, totals: Totals) -> list[str]:
+    """Return a warning if a run has read records, and none of them was good."""
+    if not totals.dead or totals.dead < totals.events:
+        return []
+    table = companion(as_graph(pipeline).sinks[0].sink, "dead")
+    return [f"all records ({totals.dead:,}) are dead letters; the column `reason` of the table {table} says why"]
+
+
+def _incomplete(pipeline: Runnable) -> list[str]:
+    """Return a warning for each last line that a run to the end of the input has left out."""
+    try:
+        files = open_sources(pipeline).incomplete()
+    except WindrowError as exc:
+        return [f"cannot look for a last line without a newline: {exc}"]  # the run itself has succeeded
+    return [
+        f"the last line of {file} has no newline, so it was not read; end it with one if it is whole" for file in files
+    ]
+
+
+class _Watch:
+    """What is said and counted of a run: a line of progress if that can be drawn, and warnings, which are logged."""
+
+    def __init__(self, label: str, on_step: OnStep | None, *, progress: bool) -> None:
+        self.line = ProgressLine(label, quiet=not progress, only_drawn=True)
+        self.warnings: list[str] = []
+        self._label = label
+        self._on_step = on_step
+
+    def on_step(self, report: StepReport) -> None:
+        """Count and show a step, then call the function that was given."""
+        self.line.on_step(report)
+        if self._on_step is not None:
+            self._on_step(report)
+
+    def warn(self, message: str) -> None:
+        """Log and keep a warning."""
+        self.warnings.append(message)
+        self.trouble(message)
+
+    def trouble(self, message: str) -> None:
+        """Log a fault or warning."""
+        _LOGGER.warning("%s: %s", self._label, message)
+
+    @contextmanager
+    def running(self) -> Iterator[OnStart]:
+        """Show progress, and let an interrupt stop the run; what it switches off in logging is on again after it."""
+        disabled = logging.root.manager.disable
+        try:
+            with self.line, stopping(self.trouble) as on_start:
+                yield on_start
+        finally:
+            logging.disable(disabled)
+
+
+def run(
+    pipeline: Runnable,
+    host: HostName | None,
+    *,
+    until_end: bool,
+    max_records: int | None,
+    fresh: bool,
+    checkpoint: str | PathLike[str] | None,
+    every: str | None,
+    backfill: bool,
+    from_savepoint: str | PathLike[str] | None,
+    on_data_loss: OnDataLoss | None,
+    master: str | None,
+    conf: Mapping[str, str] | None,
+    on_step: OnStep | None,
+    progress: bool,
+) -> Result:
+    """Do what `windrow.methods.PipelineMethods.run` says."""
+    from windrow.interactive.result import Result  # noqa: PLC0415 - Arrow only where something is read
+
+    host = host or host_of(pipeline)
+    given = {
+        "max_records": max_records,
+        "fresh": fresh or None,
+        "checkpoint": checkpoint,
+        "every": every,
+        "backfill": backfill or None,
+        "from_savepoint": from_savepoint,
+        "on_data_loss": on_data_loss,
+        "master": master,
+        "conf": conf,
+    }
+    unused = [name for name in UNUSED[host] if given.get(name) is not None]
+    if unused:
+        msg = f"host {host} does not use {' and '.join(unused)}: leave {'it' if len(unused) == 1 else 'them'} out"
+        raise InputError(msg)
+    refuse_together(host, given)
+    valid = require_valid(on_host(pipeline, host))
+    watch = _Watch(valid.name, on_step, progress=progress)
+    options = Options(
+        checkpoint=_folder(checkpoint) or default_checkpoint(valid.name),
+        host=host,
+        # a realtime run has no end
+        until_end=until_end and host != "realtime",
+        max_records=max_records or MAX_RECORDS,
+        every=EVERY if every is None else _micros("every", every),
+        step_time=STEP_TIME,
+        fresh=fresh,
+        savepoint=_folder(from_savepoint),
+        backfill=backfill,
+        spark=SparkOptions(master, conf or {}),
+        on_trouble=watch.trouble,
+        on_warning=watch.warn,
+        on_alert=lambda alert: watch.trouble(f"alert {alert_line(alert)}"),
+        on_data_loss=on_data_loss or "stop",
+    )
+    with watch.running() as on_start:
+        ended = launch(valid, options, watch.on_step, on_start)
+    totals = watch.line.totals
+    return Result(valid, ended, totals, (*watch.warnings, *warnings_of(valid, ended, totals)))
+
+
+def replay(
+    pipeline: Runnable,
+    host: Literal["batch", "memory"],
+    *,
+    into: str | None,
+    journal: bool,
+    to_end: bool,
+    fresh: bool,
+    checkpoint: str | PathLike[str] | None,
+    max_records: int | None,
+    on_step: OnStep | None,
+    progress: bool,
+) -> Result:
+    """Do what `windrow.methods.PipelineMethods.replay` says."""
+    from windrow.hosts.replay import ReplayOptions, plan_replay, run_replay  # noqa: PLC0415 - as in `run`
+    from windrow.interactive.result import Result  # noqa: PLC0415
+
+    folder = _folder(checkpoint)
+    watch = _Watch(pipeline.name, on_step, progress=progress)
+    options = ReplayOptions(
+        checkpoint=folder or default_checkpoint(pipeline.name),
+        default=folder is None,
+        into=into,
+        end="log" if to_end else "live",
+        journal=journal,
+        host=host,
+        fresh=fresh,
+        max_records=max_records or MAX_RECORDS,
+        on_warning=watch.warn,
+    )
+    planned = plan_replay(require_valid(pipeline), options)
+    with watch.running() as on_start:
+        ended = run_replay(planned, options, watch.on_step, on_start)
+    return Result(planned.pipeline, ended, watch.line.totals, tuple(watch.warnings))
+
+
+def preview(pipeline: Runnable, n: int, table: str | None, records: int | None) -> Rows:
+    """Do what `windrow.methods.PipelineMethods.preview` says."""
+    from windrow.expressions import sink_views  # noqa: PLC0415 - as in `run`
+    from windrow.hosts.as_of import FIRST, tables_of_first  # noqa: PLC0415
+    from windrow.interactive.tables import Query, find_table, read, require_of_log  # noqa: PLC0415
+
+    sink, view, found = find_table(pipeline, table)
+    require_of_log(view, found, "a preview")
+    with tables_of_first(require_valid(pipeline), FIRST if records is None else records) as first:
+        rows = read(sink_views(as_graph(first.pipeline))[sink], found, Query(limit=n))
+    if first.share is None:
+        return replace(rows, notes=first.notes)
+    part = f"from the first {first.share:,} records of each partition: windows may lack records that follow"
+    return replace(rows, notes=(*first.notes, part))
+
+
+def _folder(given: str | PathLike[str] | None) -> Any:  # noqa: ANN401 - a folder of a disk or an object store
+    return None if given is None else folder_of(str(given))
+
+
+def _micros(name: str, text: str) -> int:
+    micros = parse_duration(text)
+    if micros > MAX_DURATION:
+        msg = f"{name} {text!r} is longer than a hundred years (36500d)"
+        raise InputError(msg)
+    return micros

@@ -1,0 +1,246 @@
+"""The methods by which a pipeline of any kind is checked, run and looked at from Python.
+
+They stand on the classes of `windrow.model`, which know nothing of hosts and sinks: `windrow.interactive` does the work
+and is imported when a method is called, so that to import windrow, and to send a pipeline to Spark's workers, costs
+nothing of it.
+
+Examples use the pipeline of ``docs/guides/python.md`` and its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Literal, cast
+
+if TYPE_CHECKING:
+    from windrow.hosts.launch import HostName
+    from windrow.hosts.reports import StepReport
+    from windrow.interactive.compare import Diff
+    from windrow.interactive.display import Text
+    from windrow.interactive.explanation import Why
+    from windrow.interactive.findings import Findings
+    from windrow.interactive.result import Result
+    from windrow.interactive.tables import Given, Rows
+    from windrow.model import Runnable
+
+
+class PipelineMethods:
+    """What can be done with a pipeline, whatever its kind."""
+
+    @property
+    def _own(self) -> Runnable:
+        # each class of the union has these methods, and no other
+        return cast("Runnable", self)
+
+    def check(self) -> Findings:
+        """Return errors, and warnings of likely mistakes: a list, which is shown with a line for each.
+
+        >>> pipeline.check()
+        ok
+
+        A pipeline that Python or a file has made whole has no errors but those of this machine, such as a list that
+        cannot be read.
+        """
+        from windrow.interactive.findings import find  # noqa: PLC0415 - see above
+
+        return find(self._own)
+
+    def explain(self) -> Text:
+        """Return what the pipeline does, in words, as `windrow explain` prints it; secrets are ***.
+
+        >>> pipeline.explain().splitlines()[0]
+        'spend'
+        """
+        from windrow.api.printing import to_text  # noqa: PLC0415 - see above
+        from windrow.interactive.display import Text  # noqa: PLC0415
+
+        return Text(to_text(self._own))
+
+    def preview(self, n: int = 5, *, table: str | None = None, records: int | None = None) -> Rows:
+        """Return the first rows of a table, made of the first records of the log in this process; no sink is touched.
+
+        >>> pipeline.preview(2)
+        window_start          window_end            user_id  total  events  pane     revision
+        2026-01-01T10:00:00Z  2026-01-01T10:05:00Z  A         8.00       3  late            1
+        2026-01-01T10:00:00Z  2026-01-01T10:05:00Z  B         3.00       1  on_time         0
+        ... and 1 more row of spend
+
+        Args:
+            n: how many rows.
+            table: the name of a table; see `windrow.read_table`.
+            records: about how many records are read, of each partition its share; left out, 10,000.
+
+        Raises:
+            WindrowError: the pipeline is invalid, or its log cannot be read.
+        """
+        from windrow.interactive.run import preview  # noqa: PLC0415 - see above
+
+        return preview(self._own, n, table, records)
+
+    def run(
+        self,
+        host: HostName | None = None,
+        *,
+        until_end: bool = True,
+        max_records: int | None = None,
+        fresh: bool = False,
+        checkpoint: str | PathLike[str] | None = None,
+        every: str | None = None,
+        backfill: bool = False,
+        from_savepoint: str | PathLike[str] | None = None,
+        on_data_loss: Literal["stop", "continue"] | None = None,
+        master: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        on_step: Callable[[StepReport], None] | None = None,
+        progress: bool = True,
+    ) -> Result:
+        """Run the pipeline into its sink, and return its result when the run has ended.
+
+        Unlike `windrow run`, it ends at the end of the input, unless `until_end` is false. Ctrl-C, or the interrupt of
+        a notebook, finishes the current step; a second one ends the run at once. Spark is used as it is if it runs.
+
+        >>> result = pipeline.run("memory", fresh=True)
+        >>> result.ended, result.totals.events, result.totals.late
+        ('end', 5, 1)
+        >>> result.to_pandas()["total"].tolist()
+        [Decimal('8.00'), Decimal('3.00'), Decimal('1.00')]
+
+        Args:
+            host: ``"stream"`` or ``"realtime"`` (by default that of the pipeline's mode), or ``"batch"``, which are on
+                Spark, or ``"memory"``: in this process, from the beginning of the log.
+            until_end: read up to the current end of the input, fire open windows, and stop.
+            max_records: the number of records in a step; left out, 500,000.
+            fresh: delete the checkpoint and the tables first.
+            checkpoint: the folder from which the run resumes; left out, ``.windrow/NAME``.
+            every: the time between the starts of two steps of a live run; left out, ``"1s"``.
+            backfill: let a new checkpoint begin with a batch job over the log so far.
+            from_savepoint: let a new checkpoint resume from a savepoint.
+            on_data_loss: whether a run goes on if unread records are lost: ``"stop"`` (the default) or ``"continue"``.
+            master: Spark's master URL, if Spark is started.
+            conf: settings of Spark, if Spark is started.
+            on_step: called with the report of each committed step.
+            progress: whether a line of progress is drawn, on a terminal or in a notebook.
+
+        Raises:
+            InputError: the pipeline is invalid, or an option does not fit the host.
+            WindrowError: the run has failed; what was committed stays.
+        """
+        from windrow.interactive.run import run  # noqa: PLC0415 - see above
+
+        return run(
+            self._own,
+            host,
+            until_end=until_end,
+            max_records=max_records,
+            fresh=fresh,
+            checkpoint=checkpoint,
+            every=every,
+            backfill=backfill,
+            from_savepoint=from_savepoint,
+            on_data_loss=on_data_loss,
+            master=master,
+            conf=conf,
+            on_step=on_step,
+            progress=progress,
+        )
+
+    def replay(
+        self,
+        host: Literal["batch", "memory"] = "batch",
+        *,
+        into: str | None = None,
+        journal: bool = True,
+        to_end: bool = False,
+        fresh: bool = False,
+        checkpoint: str | PathLike[str] | None = None,
+        max_records: int | None = None,
+        on_step: Callable[[StepReport], None] | None = None,
+        progress: bool = True,
+    ) -> Result:
+        """Read the log again into a shadow of the table, and return the result there, which `diff` compares.
+
+        The table and its run are not touched.
+
+        >>> pipeline.replay("memory", fresh=True).diff(pipeline).same
+        True
+
+        Args:
+            host: on Spark as one batch job, or in this process.
+            into: the table to write; left out, ``TABLE_shadow``.
+            journal: apply the clock journal of the table, or decide by the log alone.
+            to_end: read to the end of the log; left out, as far as the table is, if its run has a checkpoint.
+            fresh: delete the tables of an earlier replay first.
+            checkpoint: that of the run that writes the table; left out, ``.windrow/NAME``.
+            max_records: about how many records are in a step; left out, 500,000.
+            on_step: called with the report of each committed step.
+            progress: whether a line of progress is drawn, on a terminal or in a notebook.
+
+        Raises:
+            InputError: the pipeline is invalid, or the shadow is the table itself.
+            WindrowError: the replay has failed.
+        """
+        from windrow.interactive.run import replay  # noqa: PLC0415 - see above
+
+        return replay(
+            self._own,
+            host,
+            into=into,
+            journal=journal,
+            to_end=to_end,
+            fresh=fresh,
+            checkpoint=checkpoint,
+            max_records=max_records,
+            on_step=on_step,
+            progress=progress,
+        )
+
+    def result(self) -> Result:
+        """Return the tables that the pipeline's runs have written, as they are when they are asked for.
+
+        >>> pipeline.result().counts["spend"]
+        3
+        """
+        from windrow.interactive.result import Result  # noqa: PLC0415 - see above
+
+        return Result(self._own)
+
+    def diff(self, other: Given | None = None, *, panes: bool = False, limit: int = 10) -> Diff:
+        """Compare the result tables with those of another pipeline, or with their shadows; see `windrow.diff`."""
+        from windrow.interactive.compare import diff  # noqa: PLC0415 - see above
+
+        return diff(self._own, other, panes=panes, limit=limit)
+
+    def why(
+        self,
+        where: Mapping[str, object],
+        *,
+        table: str | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        limit: int = 20,
+    ) -> Why:
+        """Explain one row of a result: the records of the log, the verdicts and the revisions behind it.
+
+        >>> why = pipeline.why({"user_id": "A", "window_start": "2026-01-01T10:00"})
+        >>> why.explanation.counts
+        {'on_time': 2, 'late': 1}
+
+        Args:
+            where: the values of columns that name the row.
+            table: the name of the table, if there are several; see `windrow.read_table`.
+            checkpoint: that of the run that writes the table; left out, ``.windrow/NAME``.
+            limit: how many records are listed; all are counted.
+
+        Raises:
+            InputError: the conditions name no row, or several.
+            WindrowError: the log or the table cannot be read.
+        """
+        from windrow.interactive.explanation import explain_where  # noqa: PLC0415 - see above
+
+        return explain_where(self._own, where, table, checkpoint, limit)
+
+    def _repr_html_(self) -> str:
+        """Return a drawing of the pipeline, for notebooks."""
+        from windrow.api.printing import to_svg  # noqa: PLC0415 - see above
+
+        return to_svg(self._own)
