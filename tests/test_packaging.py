@@ -41,6 +41,7 @@ from windrow.hosts.traces import tracing
 from windrow.cli.dashboard import _dashboard
 from windrow.core.decode.registry import _client_of
 from windrow.api.pipeline_file import load_pipeline
+from windrow.interactive.plot import _axes
 from windrow.testing.servers.postgres import Postgres
 
 def delta():
@@ -50,7 +51,7 @@ def sql():
     pathlib.Path("a.sql").write_text("SELECT 1")
     load_pipeline("a.sql")
 
-for ask in (delta, sql, _dashboard, lambda: _client_of(None), Postgres):
+for ask in (delta, sql, _dashboard, lambda: _client_of(None), Postgres, lambda: _axes(None)):
     try:
         ask()
     except SetupError as exc:

@@ -69,6 +69,7 @@ from windrow.api.fluent.windows import (
     when,
 )
 from windrow.errors import WindrowError
+from windrow.interactive import plot
 from windrow.model import Context, CustomAggregate, PaneSoFar, Pipeline, ProcessPipeline, RulesPipeline, Timer
 from windrow.model import Runnable as _Runnable
 
@@ -134,6 +135,7 @@ __all__ = [
     "min",
     "min_by",
     "parquet",
+    "plot",
     "postgres",
     "postgres_cdc",
     "protobuf",

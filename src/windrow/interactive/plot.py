@@ -1,0 +1,268 @@
+"""Plots of a log and of results, with matplotlib (``pip install 'windrow[plot]'``); each returns its axes.
+
+`event_time` and `lateness` read the log of a pipeline in this process, `windows` reads a table that a run has written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from windrow.errors import InputError, needs_extra
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+    from matplotlib.axes import Axes
+
+    from windrow.interactive.tables import Given
+    from windrow.model import Runnable
+
+    Times = npt.NDArray[np.datetime64]
+
+__all__ = ["event_time", "lateness", "windows"]
+
+_PANES: Final = {"on_time": "tab:blue", "late": "tab:orange", "early": "tab:gray"}
+_SECOND: Final = 1_000_000
+_UPRIGHT: Final = 10
+"""Windows from which on there is no room for their values side by side."""
+
+
+def event_time(pipeline: Given, *, records: int = 20_000, ax: Axes | None = None) -> Axes:
+    """Plot the event time of records against processing time, with the watermark.
+
+    Processing time is when the log got a record, by its timestamps; of a log that has none, a record's offset stands in
+    its place. The watermark is the low watermark of all partitions, or without timestamps that of each. Records behind
+    the watermark of their partition have a colour of their own: they are late for a window that ends there.
+
+    Args:
+        pipeline: the pipeline, the path of its file, or a result of it.
+        records: about how many of the first records are read, of each partition its share.
+        ax: the axes to draw on; left out, new ones.
+
+    Raises:
+        InputError: there is no good record in the log.
+        SetupError: matplotlib is not installed.
+    """
+    import numpy as np  # noqa: PLC0415 - `import windrow` loads this module
+
+    from windrow.core.columns import MIN_TIME, to_micros  # noqa: PLC0415
+    from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK  # noqa: PLC0415
+    from windrow.interactive.tables import pipeline_of  # noqa: PLC0415
+
+    axes = _axes(ax)
+    found = _records(pipeline_of(pipeline), records)
+    times, marks = (to_micros(found.column(name)) for name in (TIME, WATERMARK))
+    partitions = found.column(PARTITION).to_numpy()
+    has_log_time = not found.column("log_time").null_count
+    x = _moments(to_micros(found.column("log_time"))) if has_log_time else found.column(OFFSET).to_numpy()
+    is_behind = times < marks
+    for mask, colour, label in (
+        (~is_behind, "tab:blue", "records"),
+        (is_behind, "tab:orange", "records behind the watermark"),
+    ):
+        axes.scatter(x[mask], _moments(times[mask]), s=4, color=colour, label=label, rasterized=True)
+    lines = {int(number): (x[partitions == number], marks[partitions == number]) for number in np.unique(partitions)}
+    if has_log_time:
+        axes.step(*_low_watermark(lines), where="post", color="tab:red", label="low watermark")
+    else:
+        for number, (at, mark) in lines.items():
+            known = mark != MIN_TIME
+            axes.step(at[known], _moments(mark[known]), where="post", label=f"watermark of partition {number}")
+    axes.set_xlabel("processing time: when the log got the record (UTC)" if has_log_time else "offset in the partition")
+    axes.set_ylabel("event time (UTC)")
+    axes.legend()
+    return axes
+
+
+def lateness(pipeline: Given, *, bins: int = 50, ax: Axes | None = None) -> Axes:
+    """Plot a histogram of how far records are behind the greatest event time before them in their partition.
+
+    The whole log is read. Records that are in order are counted in the title. A line marks each delay: what is beyond
+    it is behind the watermark. Of a graph, a record that several operators take counts for each.
+
+    Args:
+        pipeline: the pipeline, the path of its file, or a result of it.
+        bins: the number of bars, whose widths grow with the lateness.
+        ax: the axes to draw on; left out, new ones.
+
+    Raises:
+        SetupError: matplotlib is not installed.
+        SourceError: the log cannot be read.
+    """
+    import numpy as np  # noqa: PLC0415 - as above
+
+    from windrow.hosts.disorder import read_log  # noqa: PLC0415
+    from windrow.hosts.numbers import short_duration  # noqa: PLC0415
+    from windrow.interactive.tables import pipeline_of  # noqa: PLC0415
+    from windrow.model import Delay, as_graph  # noqa: PLC0415
+
+    axes = _axes(ax)
+    runnable = pipeline_of(pipeline)
+    counts = read_log(runnable).high
+    is_late = counts.behind > 0
+    late, total = int(counts.records[is_late].sum()), int(counts.records.sum())
+    if late:
+        seconds = counts.behind[is_late] / _SECOND
+        edges = np.geomspace(seconds.min() * 0.999, seconds.max() * 1.001, bins + 1)
+        axes.hist(seconds, edges.tolist(), weights=counts.records[is_late], color="tab:blue")
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+    delays = {
+        mark.micros
+        for one in as_graph(runnable).sources
+        if isinstance(mark := one.time.watermark, Delay) and mark.micros
+    }
+    for delay in sorted(delays):
+        axes.axvline(delay / _SECOND, color="tab:red", linestyle="--", label=f"delay {short_duration(delay / _SECOND)}")
+    if delays:
+        axes.legend()
+    axes.xaxis.set_major_formatter(lambda value, _: short_duration(value))
+    axes.set_title(f"{total - late:,} of {total:,} records are in order")
+    axes.set_xlabel("behind the greatest event time so far")
+    axes.set_ylabel("records")
+    return axes
+
+
+def windows(
+    pipeline: Given,
+    key: Mapping[str, object] | None = None,
+    *,
+    table: str | None = None,
+    value: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the windows of a key on a time line, by the pane that gave their rows: on time, late or early.
+
+    Windows that overlap are drawn one above the other.
+
+    Args:
+        pipeline: the pipeline, the path of its file, or a result of it.
+        key: the values of columns that rows must have: ``{"user_id": "A"}``.
+        table: the name of a result table, if there are several; see `windrow.read_table`.
+        value: the column whose value is written into each window; left out, the first result.
+        ax: the axes to draw on; left out, new ones.
+
+    Raises:
+        InputError: the table has no windows, or no such rows or column.
+        SetupError: matplotlib is not installed.
+    """
+    from windrow.core.columns import to_micros  # noqa: PLC0415 - as above
+    from windrow.interactive.tables import read_table  # noqa: PLC0415
+
+    axes = _axes(ax)
+    rows = read_table(pipeline, table, where=key)
+    columns = rows.schema.names
+    if "window_start" not in columns or "pane" not in columns:
+        msg = f"table {rows.table!r} has no windows: name a table of windows, it has {', '.join(columns)}"
+        raise InputError(msg)
+    if not len(rows):
+        msg = f"table {rows.table!r} has no such rows: name another key"
+        raise InputError(msg)
+    about = {"window_start", "window_end", "pane", "revision", *(key or {})}
+    shown = value or next((name for name in columns if name not in about), "revision")
+    if shown not in columns:
+        msg = f"table {rows.table!r} has no column {shown!r}; it has {', '.join(columns)}"
+        raise InputError(msg)
+    found = rows.to_arrow().sort_by([("window_start", "ascending"), ("window_end", "ascending")])
+    starts, ends = (_moments(to_micros(found.column(name))) for name in ("window_start", "window_end"))
+    panes, values = found.column("pane").to_pylist(), found.column(shown).to_pylist()
+    lanes = _lanes(starts, ends)
+    for pane, colour in _PANES.items():
+        own = [number for number, one in enumerate(panes) if one == pane]
+        if own:
+            widths: Any = ends[own] - starts[own]  # matplotlib takes spans of time, which its types do not say
+            lefts: Any = starts[own]
+            axes.barh(
+                [lanes[number] for number in own], widths, left=lefts, color=colour, edgecolor="white", label=pane
+            )
+    style: Any = {"ha": "center", "va": "center", "fontsize": "small", "clip_on": True}
+    style["rotation"] = 90 if len(values) > _UPRIGHT else 0
+    for number, text in enumerate(values):
+        middle: Any = starts[number] + (ends[number] - starts[number]) / 2
+        axes.text(middle, lanes[number], str(text), **style)
+    said = ", ".join(f"{name} {one}" for name, one in (key or {}).items())
+    axes.set_title(f"{shown} of {rows.table}{f' for {said}' if said else ''}")
+    axes.set_xlabel("event time (UTC)")
+    axes.set_yticks([])
+    axes.legend(title="pane", loc="upper left", bbox_to_anchor=(1, 1))
+    return axes
+
+
+def _axes(given: Axes | None) -> Axes:
+    with needs_extra("plot", "a plot"):
+        from matplotlib import pyplot as plt  # noqa: PLC0415 - an extra
+    if given is not None:
+        return given
+    _, axes = plt.subplots(figsize=(9, 4), layout="constrained")
+    return axes
+
+
+def _moments(micros: npt.NDArray[np.int64]) -> Times:
+    """Return microseconds as numpy's times, which matplotlib draws as dates."""
+    return micros.astype("datetime64[us]")
+
+
+def _records(pipeline: Runnable, most: int) -> pa.Table:
+    """Return the first good records with their place, event time, watermark and log timestamp, in the log's order."""
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    from windrow.core.columns import unpack  # noqa: PLC0415
+    from windrow.core.decode.exact import LOG_TIME_TYPE, parse_object  # noqa: PLC0415
+    from windrow.core.decode.values import convert  # noqa: PLC0415
+    from windrow.core.messages import Records  # noqa: PLC0415
+    from windrow.core.operators.ingest import Ingest  # noqa: PLC0415
+    from windrow.core.schema import MICROS, OFFSET, PARTITION, TIME, WATERMARK  # noqa: PLC0415
+    from windrow.hosts.as_of import read_first  # noqa: PLC0415
+    from windrow.model import LOG_TIME  # noqa: PLC0415
+    from windrow.sources import open_sources, with_lists  # noqa: PLC0415
+
+    batches = list(read_first(open_sources(pipeline), most))
+    packets = Ingest(with_lists(pipeline, lambda _: None)).run(batches)
+    found = [unpack(packet.message.blob) for packet in packets if isinstance(packet.message, Records)]
+    if not found:
+        msg = (
+            f"the log of {pipeline.name!r} has no good records to plot; `check` and the table of dead letters say more"
+        )
+        raise InputError(msg)
+    columns = [PARTITION, OFFSET, TIME, WATERMARK]
+    # several operators may take a record
+    good = pa.concat_tables([one.select(columns) for one in found]).group_by(columns, use_threads=False).aggregate([])
+    raw = pa.Table.from_batches(batches).drop(["key"]).rename_columns([PARTITION, OFFSET, "log_time", "value"])
+    joined = good.join(raw, [PARTITION, OFFSET], join_type="inner", use_threads=False)
+    joined = joined.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
+    if joined.column("log_time").null_count == len(joined):
+        # records of an embedded log have it inside
+        inside = [parse_object(value).get(LOG_TIME) for value in joined.column("value").to_pylist()]
+        times = [None if one is None else convert(LOG_TIME, LOG_TIME_TYPE, one) for one in inside]
+        column = joined.schema.get_field_index("log_time")
+        joined = joined.set_column(column, "log_time", pa.array(times, pa.int64()).cast(MICROS))
+    return joined
+
+
+def _low_watermark(lines: Mapping[int, tuple[Times, npt.NDArray[np.int64]]]) -> tuple[Times, Times]:
+    """Return when the least of the watermarks of all partitions changes, and what it is then."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    from windrow.core.columns import MIN_TIME  # noqa: PLC0415
+
+    at = np.unique(np.concatenate([times for times, _ in lines.values()]))
+    low = np.full(len(at), np.iinfo(np.int64).max)
+    for times, marks in lines.values():
+        # a log's timestamps may go back
+        reached = np.searchsorted(np.maximum.accumulate(times), at, side="right") - 1
+        low = np.minimum(low, np.where(reached < 0, MIN_TIME, np.maximum.accumulate(marks)[reached]))
+    known = low != MIN_TIME
+    return at[known], _moments(low[known])
+
+
+def _lanes(starts: Times, ends: Times) -> list[int]:
+    """Return for windows in order the lowest lane in which each overlaps no other."""
+    free: list[np.datetime64] = []
+    lanes = []
+    for start, end in zip(starts, ends, strict=True):
+        lane = next((number for number, until in enumerate(free) if until <= start), len(free))
+        free[lane : lane + 1] = [end]
+        lanes.append(lane)
+    return lanes
