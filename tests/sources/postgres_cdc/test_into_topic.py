@@ -188,7 +188,7 @@ def test_a_run_that_has_lost_its_lock_is_fenced(topic_shop: TopicShop, monkeypat
     shop = topic_shop
     monkeypatch.setattr(into_topic, "BUSY_SECONDS", 0.3)
     shop.follow().update()
-    record = ChangeRecord(ChangePlace(1 << 40, 1), 1, "{}", "{}")
+    record = ChangeRecord(ChangePlace(1 << 40, 1), 1, "{}")
     zombie, heir = (TopicStore(shop.topic, "orders") for _ in range(2))
     with ExitStack() as stack:
         first, second = (stack.enter_context(Server(shop.url, "source").connect()) for _ in range(2))

@@ -40,15 +40,21 @@ class ChangePlace(NamedTuple):
 
 
 class ChangeRecord(NamedTuple):
-    """A change: its place, 0, 0 for a row of a snapshot, its time in milliseconds, and its key and value, JSON objects.
+    """A change: its place, 0, 0 for a row of a snapshot, its time in milliseconds, and its value, a JSON object.
 
-    The key has the columns that identify the row; of a truncation it is empty.
+    `key_columns` and `key_values` are of the columns that identify the row; a truncation has none.
     """
 
     place: ChangePlace
     time: int
-    key: str
     value: str
+    key_columns: Sequence[tuple[str, ToJson]] = ()
+    key_values: Sequence[str | Unchanged | None] = ()
+
+    @property
+    def key(self) -> str:
+        """The columns that identify the row as a JSON object, which is made here: only a topic needs it."""
+        return _object(self.key_columns, self.key_values)
 
 
 class RecordWriter:
@@ -94,7 +100,7 @@ class RecordWriter:
         self._start(micros, "true", None)
         for row in rows:
             value = self._value("r", "null", self._row(row), lsn, "null")
-            yield ChangeRecord(ChangePlace(), self._millis, self._key_of(row), value)
+            yield ChangeRecord(ChangePlace(), self._millis, value, self._key_columns, self._key_of(row))
 
     def records(self, change: Change, lsn: int) -> Iterator[ChangeRecord]:
         """Write a change that is at an LSN as one record, or two for an update that changes the key.
@@ -120,7 +126,7 @@ class RecordWriter:
 
     def truncation(self, lsn: int) -> ChangeRecord:
         """Write that the table was truncated."""
-        return self._placed("t", "{}", None, None, lsn)
+        return self._placed("t", [], None, None, lsn)
 
     def _start(self, micros: int, snapshot: str, xid: int | None) -> None:
         self._millis = micros // 1000
@@ -129,11 +135,12 @@ class RecordWriter:
             f'"snapshot": "{snapshot}", {self._names}, "txId": {"null" if xid is None else xid}, "lsn": '
         )
 
-    def _placed(self, op: str, key: str, before: str | None, after: str | None, lsn: int) -> ChangeRecord:
+    def _placed(self, op: str, key: Row, before: str | None, after: str | None, lsn: int) -> ChangeRecord:
         self._number += 1
         transaction = f'{{"id": {self._transaction}, "total_order": {self._number}}}'
         value = self._value(op, before or "null", after or "null", lsn, transaction)
-        return ChangeRecord(ChangePlace(self._commit, self._number), self._millis, key, value)
+        columns = self._key_columns if key else ()
+        return ChangeRecord(ChangePlace(self._commit, self._number), self._millis, value, columns, key)
 
     def _value(self, op: str, before: str, after: str, lsn: int, transaction: str) -> str:
         return (
@@ -141,16 +148,16 @@ class RecordWriter:
             f'"transaction": {transaction}}}'
         )
 
-    def _key_of(self, row: Row | Sequence[str | None]) -> str:
-        """Write the columns of the key as a JSON object."""
-        return _object(self._key_columns, [row[at] for at in self._key])
+    def _key_of(self, row: Sequence[str | Unchanged | None]) -> Row:
+        """Return the values of the key."""
+        return [row[at] for at in self._key]
 
-    def _row(self, row: Row | Sequence[str | None]) -> str:
+    def _row(self, row: Sequence[str | Unchanged | None]) -> str:
         """Write a row as a JSON object."""
         return _object(self._columns, row)
 
 
-def _object(columns: Sequence[tuple[str, ToJson]], row: Row | Sequence[str | None]) -> str:
+def _object(columns: Sequence[tuple[str, ToJson]], row: Sequence[str | Unchanged | None]) -> str:
     members = [
         name + ("null" if value is None else to_json(value) if isinstance(value, str) else _UNAVAILABLE)
         for (name, to_json), value in zip(columns, row, strict=True)
