@@ -108,15 +108,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
 
 
 class CutReader(StreamReader[T]):
-    """Tails a log whose steps can be prescribed."""
+    """Tails a log whose steps can be prescribed: by `cuts`, which are their own limit."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        begin: Offset,
+        *,
+        tasks: int,
+        max_records: int | None = None,
+        cuts: Sequence[Cut] | None = None,
+    ) -> None:
+        super().__init__(stage, begin, tasks=tasks, max_records=max_records)
+        self._cuts = cuts or ()
+
+    def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
+        """Return where the next step ends: at the next cut, or at the end of what is there now, or before."""
+        cut = next((cut for cut in self._cuts if self.is_before(start, cut)), None)
+        return self.step_to(start, cut, None if self._cuts else max_records)
 
     @abstractmethod
     def is_before(self, start: Offset, cut: Cut) -> bool:
         """Return whether a cut is ahead of a position."""
 
     @abstractmethod
-    def step_to(self, start: dict[str, Any], cut: Cut) -> dict[str, Any]:
-        """Return where a step ends by a cut."""
+    def step_to(self, start: dict[str, Any], cut: Cut | None, max_records: int | None = None) -> dict[str, Any]:
+        """Return where a step ends: at the cut, if one is given, or at the end of what is there now, or before."""
 
 
 class SeveralReader(StreamReader[Mapping[int, Any]]):

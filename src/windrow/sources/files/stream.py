@@ -25,7 +25,7 @@ _SHARE = 0.1
 
 
 class FilesStreamReader(CutReader[Part]):
-    """Reads files, and those that come. Cuts are their own limit."""
+    """Reads files, and those that come."""
 
     def __init__(
         self,
@@ -37,9 +37,8 @@ class FilesStreamReader(CutReader[Part]):
         max_records: int | None = None,
         cuts: Sequence[Cut] | None = None,
     ) -> None:
-        super().__init__(stage, begin, tasks=tasks, max_records=max_records)
+        super().__init__(stage, begin, tasks=tasks, max_records=max_records, cuts=cuts)
         self._sequences = sequences
-        self._cuts = cuts or ()
         self._last: list[str] | None = None
         self._seen: Listed | None = None
         self._there: Listed | None = None
@@ -48,11 +47,6 @@ class FilesStreamReader(CutReader[Part]):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Make the files that are there now the input."""
         self._last = [files[-1].name if files else "" for files in self._list()]
-
-    def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
-        """Return where the next step ends: at the end of the files that are there now, or before."""
-        cut = next((cut for cut in self._cuts if self.is_before(start, cut)), None)
-        return self.step_to(start, cut, None if self._cuts else max_records)
 
     def is_before(self, start: Offset, cut: Cut) -> bool:
         """Return whether a cut is ahead of a position."""

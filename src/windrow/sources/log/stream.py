@@ -19,7 +19,7 @@ Part = tuple[Position, Position]
 
 
 class LogStreamReader(CutReader[Part]):
-    """Tails an embedded log. Cuts are their own limit."""
+    """Tails an embedded log."""
 
     def __init__(
         self,
@@ -31,19 +31,13 @@ class LogStreamReader(CutReader[Part]):
         max_records: int | None = None,
         cuts: Sequence[Cut] | None = None,
     ) -> None:
-        super().__init__(stage, begin, tasks=tasks, max_records=max_records)
+        super().__init__(stage, begin, tasks=tasks, max_records=max_records, cuts=cuts)
         self._folder = folder
-        self._cuts = cuts or ()
         self._seen: dict[int, int] = {}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Make the current sizes of the files the end of the input."""
         self._target = self._folder.sizes()
-
-    def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
-        """Return where the next step ends: at what is written now, or before."""
-        cut = next((cut for cut in self._cuts if self.is_before(start, cut)), None)
-        return self.step_to(start, cut, None if self._cuts else max_records)
 
     def is_before(self, start: Offset, cut: Cut) -> bool:
         """Return whether a cut is ahead of a position."""
