@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from windrow.interactive.explanation import Why
     from windrow.interactive.findings import Findings
     from windrow.interactive.result import Result
-    from windrow.interactive.tables import Given, Rows
+    from windrow.interactive.tables import PipelineLike, Rows
     from windrow.model import Runnable
 
 
@@ -205,7 +205,7 @@ class PipelineMethods:
 
         return Result(self._own)
 
-    def diff(self, other: Given | None = None, *, panes: bool = False, limit: int = 10) -> Diff:
+    def diff(self, other: PipelineLike | None = None, *, panes: bool = False, limit: int = 10) -> Diff:
         """Compare the result tables with those of another pipeline, or with their shadows; see `windrow.diff`."""
         from windrow.interactive.compare import diff  # noqa: PLC0415 - see above
 

@@ -21,9 +21,9 @@ from windrow.cli.common import (
     print_json,
 )
 from windrow.cli.options import STATE_FOLDER, spark_options
-from windrow.cli.pipelines import only_option, open_pipelines, variable_options
+from windrow.cli.pipelines import checkpoint_of, only_option, open_pipelines, variable_options
 from windrow.errors import InputError, PipelineError, Place, each_error
-from windrow.hosts.folders import Folder, default_checkpoint
+from windrow.hosts.folders import Folder
 from windrow.hosts.settings import SparkOptions
 from windrow.interactive.findings import find, summary
 
@@ -90,9 +90,11 @@ def command(
     if not connect and (given := [name for name in ("checkpoint", "host", "master", "conf") if is_given(name)]):
         msg = f"--{given[0]} is about what --connect tries: add --connect, or leave it out"
         raise InputError(msg)
-    found = {file: _check(file) for file in pipelines}
+    opened, found = dict[str, list[OpenedPipeline]](), dict[str, list[_FileFinding]]()
+    for file in pipelines:
+        opened[file], found[file] = _check(file)
     tried = {
-        file: _connect(file, checkpoint, host, spark)
+        file: _connect(opened[file], checkpoint, host, spark)
         for file, lines in found.items()
         if connect and not _count(lines, "error")
     }
@@ -107,29 +109,34 @@ def command(
         print_json({"ok": "error" not in levels and not failed, "pipelines": checked})
     else:
         for file, lines in found.items():
-            click.echo("\n".join(_lines(file, lines, tried.get(file, ()))))
+            click.echo("\n".join(_lines(file, opened[file], lines, tried.get(file, ()))))
     if "error" in levels:
         return WRONG
     return DIFFERENT if failed or (strict and "warning" in levels) else OK
 
 
-def _lines(file: str, lines: list[_FileFinding], tried: Sequence[Finding]) -> Iterator[str]:
+def _lines(
+    file: str, opened: Sequence[OpenedPipeline], lines: list[_FileFinding], tried: Sequence[Finding]
+) -> Iterator[str]:
     name = file or "''"
     yield from (line.text(name) for line in lines)
     yield f"{name}: {summary([line.level for line in lines])}"
     if not _count(lines, "error"):
-        yield from (f"{name}: {words}" for words in _realtime(file))
+        # what to expect of a pipeline that runs in real time
+        realtime = [one.pipeline for one in opened if one.pipeline.mode == "realtime"]
+        yield from (f"{name}: {words}" for one in realtime for words in realtime_words(one).splitlines())
     for one in tried:
         yield f"  {_WORDS[one.severity]:<9} {one.title}: {one.found}"
         yield from (f"            do: {text}" for text in one.to_do)
 
 
-def _check(spec: str) -> list[_FileFinding]:
+def _check(spec: str) -> tuple[list[OpenedPipeline], list[_FileFinding]]:
+    """Return the pipelines of a file, none if it cannot be read, and what is found of them."""
     try:
         opened = open_pipelines(spec)
     except PipelineError as exc:
-        return [_FileFinding("error", error.place, "", error.message) for error in each_error(exc)]
-    return [finding for one in opened for finding in _check_one(one)]
+        return [], [_FileFinding("error", error.place, "", error.message) for error in each_error(exc)]
+    return opened, [finding for one in opened for finding in _check_one(one)]
 
 
 def _check_one(opened: OpenedPipeline) -> list[_FileFinding]:
@@ -138,19 +145,18 @@ def _check_one(opened: OpenedPipeline) -> list[_FileFinding]:
     return sorted(found, key=lambda one: one.place.line if one.place else 0)
 
 
-def _connect(file: str, checkpoint: Folder | None, host: HostName | None, spark: SparkOptions) -> list[Finding]:
-    """Try what the pipelines of a file need; of several, each has its own folder in the checkpoint, as in a run."""
+def _connect(
+    opened: Sequence[OpenedPipeline], checkpoint: Folder | None, host: HostName | None, spark: SparkOptions
+) -> list[Finding]:
+    """Try what the pipelines of a file need."""
     from windrow.hosts.doctor.connect import connect  # noqa: PLC0415 - a check alone needs none of it
     from windrow.interactive.run import host_of, on_host  # noqa: PLC0415 - as above
 
     found: list[Finding] = []
-    opened = open_pipelines(file)
     for one in opened:
         chosen = host or host_of(one.pipeline)
         valid = replace(one, pipeline=on_host(one.pipeline, chosen)).runnable()
-        folder = default_checkpoint(valid.name) if checkpoint is None else checkpoint
-        if checkpoint is not None and len(opened) > 1:
-            folder = checkpoint / valid.name
+        folder = checkpoint_of(valid.name, checkpoint, is_alone=len(opened) == 1)
         found += connect(valid, folder, chosen, spark)
     return found
 
@@ -162,12 +168,6 @@ def _plain(finding: Finding) -> dict[str, Any]:
         "found": finding.found,
         "to_do": list(finding.to_do),
     }
-
-
-def _realtime(spec: str) -> list[str]:
-    """Return what to expect of the pipelines that run in real time; nothing of others."""
-    pipelines = [one.pipeline for one in open_pipelines(spec)]
-    return [line for one in pipelines if one.mode == "realtime" for line in realtime_words(one).splitlines()]
 
 
 def _count(lines: list[_FileFinding], level: str) -> int:

@@ -15,6 +15,7 @@ from windrow.api.variables import PROFILE_VARIABLE, PROFILES, Given
 from windrow.cli.common import complete_files
 from windrow.errors import InputError
 from windrow.hosts.command_lines import CommandLines
+from windrow.hosts.folders import Folder, default_checkpoint
 from windrow.model.connectors import mask_option, mask_url
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -76,6 +77,13 @@ def open_pipeline(spec: str) -> OpenedPipeline:
 def open_pipelines(spec: str) -> list[OpenedPipeline]:
     """Read all pipelines of a file, or the one of ``--only``; raise PipelineError if they cannot be read."""
     return load.open_pipelines(spec, given())
+
+
+def checkpoint_of(name: str, checkpoint: Folder | None, *, is_alone: bool) -> Folder:
+    """Return the checkpoint of a pipeline, by that of the command line: of several, each has its folder in it."""
+    if checkpoint is None:
+        return default_checkpoint(name)
+    return checkpoint if is_alone else checkpoint / name
 
 
 def command_lines(spec: str, checkpoint: object = "", only: str = "") -> CommandLines:

@@ -25,10 +25,10 @@ from windrow.cli.common import (
 from windrow.cli.json_log import JsonLog
 from windrow.cli.listen import RunServer
 from windrow.cli.options import ADDRESS, DURATION, SHARE, STATE_FOLDER, spark_options
-from windrow.cli.pipelines import command_lines, open_pipelines, pipeline_argument
+from windrow.cli.pipelines import checkpoint_of, command_lines, open_pipelines, pipeline_argument
 from windrow.cli.share_limits import ShareLimits
 from windrow.errors import InputError
-from windrow.hosts.folders import Folder, default_checkpoint
+from windrow.hosts.folders import Folder
 from windrow.hosts.launch import Ended, HostName, Job, Options, launch_all
 from windrow.hosts.reports import Observer
 from windrow.hosts.settings import SparkOptions
@@ -152,11 +152,11 @@ def command(
     runs: list[_Run] = []
     for valid in [one.runnable() for one in opened]:
         is_one = len(opened) == 1
-        folder = None if checkpoint is None else checkpoint if is_one else checkpoint / valid.name
+        folder = checkpoint_of(valid.name, checkpoint, is_alone=is_one)
         own = replace(
             options,
-            checkpoint=folder or default_checkpoint(valid.name),
-            commands=command_lines(pipeline, folder or "", "" if is_one else valid.name),
+            checkpoint=folder,
+            commands=command_lines(pipeline, "" if checkpoint is None else folder, "" if is_one else valid.name),
         )
         line = ProgressLine(valid.name, quiet=as_json, moves=is_one or until_end)
         progress = JsonLog(valid.name) if log == "json" else line

@@ -111,7 +111,7 @@ def _in_turn(jobs: Sequence[Job], together: _Together, on_failure: Callable[[str
         try:
             ended.append(job.run(together.on_start))
         except WindrowError:
-            _tell_failure(on_failure, job, jobs[number + 1 :], "not run")
+            _report_failure(on_failure, job, jobs[number + 1 :], "not run")
             raise
     return ended
 
@@ -131,12 +131,12 @@ def _side_by_side(jobs: Sequence[Job], together: _Together, on_failure: Callable
             thread.join(_WAIT)
     if together.failed is not None:
         number, error = together.failed
-        _tell_failure(on_failure, jobs[number], [job for job in jobs if job is not jobs[number]], "stopped")
+        _report_failure(on_failure, jobs[number], [job for job in jobs if job is not jobs[number]], "stopped")
         raise error
     return [one for one in together.ended if one is not None]
 
 
-def _tell_failure(on_failure: Callable[[str], None], job: Job, others: Sequence[Job], what: str) -> None:
+def _report_failure(on_failure: Callable[[str], None], job: Job, others: Sequence[Job], what: str) -> None:
     names = ", ".join(other.pipeline.name for other in others)
     on_failure(f"{job.pipeline.name} failed" + (f"; {what}: {names}" if names else ""))
 

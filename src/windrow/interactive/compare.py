@@ -17,7 +17,7 @@ from windrow.expressions import RecordStream, View, sink_views
 from windrow.hosts.numbers import format_time
 from windrow.hosts.replay import SHADOW
 from windrow.interactive.display import html_lines, html_table
-from windrow.interactive.tables import Given, Moment, micros_of, pipeline_of
+from windrow.interactive.tables import Moment, PipelineLike, micros_of, pipeline_of
 from windrow.model import Graph, Runnable, as_graph, with_table
 from windrow.sinks import open_database
 from windrow.sinks.database import WindowRange
@@ -145,8 +145,8 @@ class Diff:
 
 
 def diff(
-    here: Given,
-    there: Given | None = None,
+    here: PipelineLike,
+    there: PipelineLike | None = None,
     *,
     against: str | None = None,
     begin: Moment | None = None,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
 
-    from windrow.interactive.tables import Given
+    from windrow.interactive.tables import PipelineLike
     from windrow.model import Runnable
 
     Times = npt.NDArray[np.datetime64]
@@ -29,7 +29,7 @@ _UPRIGHT: Final = 10
 """Windows from which on there is no room for their values side by side."""
 
 
-def event_time(pipeline: Given, *, records: int = 20_000, ax: Axes | None = None) -> Axes:
+def event_time(pipeline: PipelineLike, *, records: int = 20_000, ax: Axes | None = None) -> Axes:
     """Plot the event time of records against processing time, with the watermark.
 
     Processing time is when the log got a record, by its timestamps; of a log that has none, a record's offset stands in
@@ -76,7 +76,7 @@ def event_time(pipeline: Given, *, records: int = 20_000, ax: Axes | None = None
     return axes
 
 
-def lateness(pipeline: Given, *, bins: int = 50, ax: Axes | None = None) -> Axes:
+def lateness(pipeline: PipelineLike, *, bins: int = 50, ax: Axes | None = None) -> Axes:
     """Plot a histogram of how far records are behind the greatest event time before them in their partition.
 
     The whole log is read. Records that are in order are counted in the title. A line marks each delay: what is beyond
@@ -126,7 +126,7 @@ def lateness(pipeline: Given, *, bins: int = 50, ax: Axes | None = None) -> Axes
 
 
 def windows(
-    pipeline: Given,
+    pipeline: PipelineLike,
     key: Mapping[str, object] | None = None,
     *,
     table: str | None = None,

@@ -13,7 +13,7 @@ from windrow.hosts.numbers import format_time
 from windrow.hosts.reports import StepReport, Totals, counted
 from windrow.interactive.compare import Diff, diff
 from windrow.interactive.display import Text, html_lines
-from windrow.interactive.tables import SHOWN, Given, Moment, Rows, count_rows, read_table
+from windrow.interactive.tables import SHOWN, Moment, PipelineLike, Rows, count_rows, read_table
 from windrow.model import Runnable, as_graph
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Result:
         views = sink_views(as_graph(self.pipeline)).values()
         return {name: rows for view in views for name, rows in count_rows(view).items()}
 
-    def diff(self, other: Given | None = None, *, panes: bool = False, limit: int = 10) -> Diff:
+    def diff(self, other: PipelineLike | None = None, *, panes: bool = False, limit: int = 10) -> Diff:
         """Compare the tables with those of another result or pipeline, or with their shadows; see `windrow.diff`."""
         return diff(self.pipeline, other, panes=panes, limit=limit)
 

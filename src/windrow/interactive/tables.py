@@ -43,13 +43,13 @@ class HasPipeline(Protocol):
         ...
 
 
-Given = str | os.PathLike[str] | Runnable | HasPipeline
+PipelineLike = str | os.PathLike[str] | Runnable | HasPipeline
 """A pipeline, the path of its file, or a result of it."""
 Moment = str | dt.datetime
 """A time as ISO 8601 has it, or as Python's own; in UTC unless it has a zone."""
 
 
-def pipeline_of(given: Given) -> Runnable:
+def pipeline_of(given: PipelineLike) -> Runnable:
     """Return a pipeline, read from a file if that is given; raise PipelineError as `windrow.load` does."""
     if isinstance(given, str | os.PathLike):
         return open_pipeline(os.fspath(given)).runnable()
@@ -152,7 +152,7 @@ def _is_number(type_: pa.DataType) -> bool:
 
 
 def read_table(
-    pipeline: Given,
+    pipeline: PipelineLike,
     table: str | None = None,
     *,
     where: Mapping[str, object] | None = None,

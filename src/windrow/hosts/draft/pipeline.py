@@ -45,8 +45,7 @@ from windrow.model import (
 )
 
 _HOUR: Final = 3_600_000_000
-_WINDOWS: Final = ("1d", "1h", "5m", "1m", "10s", "1s")
-_WINDOW_SIZES: Final = {
+_WINDOWS: Final = {
     "1d": 24 * _HOUR,
     "1h": _HOUR,
     "5m": 300_000_000,
@@ -293,7 +292,7 @@ def _timed(sample: Sample, text: DraftText) -> Draft:
         msg = f"no record of {sample.place} has all fields: the first is a dead letter, {reasons[0]}"
         raise InputError(msg)
     span = int(times.max() - times.min())
-    text.window = next((one for one in _WINDOWS if span >= _ENOUGH_WINDOWS * _WINDOW_SIZES[one]), _WINDOWS[-1])
+    text.window = next((one for one, size in _WINDOWS.items() if span >= _ENOUGH_WINDOWS * size), [*_WINDOWS][-1])
     _delays(replace(_parsed(text), time=pipeline.time), sample.raw, text)
     dead = Counter(reason.partition(":")[0] for reason in reasons)
     first = {reason.partition(":")[0]: reason for reason in reversed(reasons)}
