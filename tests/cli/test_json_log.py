@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from tests.cli.test_run import LOG, PIPELINE, SQLITE
 from tests.hosts.test_history import STEP
+from tests.waiting import time_with
 
 from windrow.cli import main
 from windrow.cli.json_log import JsonLog
@@ -26,7 +27,8 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 
 def test_steps_within_a_second_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with JsonLog("spend") as log, mock.patch("time.monotonic", side_effect=[0.0, 0.0, 0.4, 0.9, 1.1, 1.1, 1.2, 1.2]):
+    monotonic = mock.Mock(side_effect=[0.0, 0.0, 0.4, 0.9, 1.1, 1.1, 1.2, 1.2])
+    with JsonLog("spend") as log, mock.patch("windrow.cli.json_log.time", time_with(monotonic=monotonic)):
         for epoch in range(4):
             log.on_step(replace(STEP, epoch=epoch, committed=7, late=1))
         log.on_step(replace(STEP, epoch=4))

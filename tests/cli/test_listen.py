@@ -14,6 +14,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from tests.waiting import time_with
 
 from windrow.cli.listen import RunServer
 from windrow.core.histogram import Histogram
@@ -127,7 +128,8 @@ def test_a_run_without_commits_is_stalled_only_where_records_wait(
     ask: Ask,
 ) -> None:
     server.on_step(report)
-    with mock.patch("time.monotonic", return_value=time.monotonic() + 11):
+    later = time.monotonic() + 11
+    with mock.patch("windrow.cli.listen.time", time_with(monotonic=lambda: later)):
         ready, said = server.state()
     assert (said["state"], ready) == ("stalled" if is_stalled else "running", not is_stalled)
     assert ask("/status")[0] == 404
@@ -137,7 +139,7 @@ def test_a_query_that_hangs_is_stalled_though_it_had_read_all(server: RunServer)
     began = time.monotonic()
 
     def state_after(seconds: float, behind: int | None = None) -> tuple[str, int | None]:
-        with mock.patch("time.monotonic", return_value=began + seconds):
+        with mock.patch("windrow.cli.listen.time", time_with(monotonic=lambda: began + seconds)):
             if behind is not None:
                 server.on_lag(Lag(1, {0: behind}))
             _, said = server.state()

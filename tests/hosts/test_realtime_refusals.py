@@ -22,6 +22,7 @@ from tests.hosts.realtime_jobs import (
     until_read,
     written,
 )
+from tests.waiting import time_with
 
 import windrow as wr
 from windrow.errors import InputError, RecordsLostError, RunError, SinkUnavailableError
@@ -207,7 +208,7 @@ def test_workers_that_die_at_one_offset_end_the_run(
 ) -> None:
     read(kafka, pipeline, 0)
     now = [1e9]
-    monkeypatch.setattr("windrow.hosts.realtime.partition.time.time", lambda: now[0])
+    monkeypatch.setattr(partition, "time", time_with(time=lambda: now[0]))
     for number in range(10):
         # a quiet partition: its worker is lost now and then, for what has nothing to do with it
         attempt(pipeline, number).open().abandon()

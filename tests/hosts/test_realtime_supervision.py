@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.waiting import time_with
 
 from windrow.errors import RecordsLostError, RunError, SinkError, SinkUnavailableError
 from windrow.hosts.realtime import supervise
@@ -63,7 +64,7 @@ def supervised(monkeypatch: pytest.MonkeyPatch, job: Job, retry: float = 30.0) -
     clock = count()
     monkeypatch.setattr(supervise, "_PAUSE", 0.0)
     monkeypatch.setattr(supervise, "in_background", at_once)
-    monkeypatch.setattr("windrow.hosts.realtime.supervise.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(supervise, "time", time_with(monotonic=lambda: float(next(clock))))
     return supervise.Supervised(cast("Any", job), retry)
 
 

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 from tests.core.pipelines import main as main_pipeline
 from tests.hosts.test_history import STEP, T0
+from tests.waiting import time_with
 
 from windrow.api.printing import to_yaml
 from windrow.cli import main
@@ -202,7 +203,8 @@ def test_what_keys_hold_moves_no_cursor(tmp_path: Path) -> None:
 def test_watching_ends_with_ctrl_c(option: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / ".windrow" / "spend", steps({}))
-    with mock.patch("windrow.cli.status.time.sleep", side_effect=[None, KeyboardInterrupt]):
+    sleep = mock.Mock(side_effect=[None, KeyboardInterrupt])
+    with mock.patch("windrow.cli.status.time", time_with(sleep=sleep)):
         ran = CliRunner().invoke(main, ["status", "--watch", *option])
     assert ran.exit_code == 0
     if option:
