@@ -45,7 +45,7 @@ _SECRETS: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
 
 @dataclass(frozen=True)
 class Given:
-    """What is said of a pipeline file beside it: variables, the profile (None: WINDROW_PROFILE), and which pipeline."""
+    """How a pipeline file is read: with which variables, profile (None: WINDROW_PROFILE) and which of its pipelines."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     profile: str | None = None

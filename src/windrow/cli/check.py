@@ -38,7 +38,7 @@ _HELP: Final = {
     "host": "Host that --connect looks for: --host memory needs neither Java nor a checkpoint.  [default: by the mode]",
 }
 _WORDS: Final = {"fine": "ok", "advice": "warning", "serious": "FAILED", "unknown": "not known"}
-"""What a finding of `--connect` is called."""
+"""The words for the severity of a finding of `--connect`."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ _RECORDS: Final = 100_000
 _FILES: Final = ("README.md", "pipeline.yaml", "pytest.ini", "stories/late_record.yaml")
 """The files of the starter."""
 _EVENTS, _USERS, _SPAN = 20_000, 200, 6 * 3_600_000_000
-"""What the log of the starter has: purchases of six hours."""
+"""The generated log of the starter project: purchases of six hours."""
 _HELP = {
     "from": "Draft the pipeline from a sample: a file of JSON lines, a folder with an embedded log, or a topic as "
     "kafka://HOST:PORT/TOPIC.",

@@ -41,7 +41,7 @@ _SHARED: dict[str, Spec[Any]] = {
     "sink": SINK,
     "alerts": ALERTS,
 }
-"""What stands at several places, as the definitions of the schema."""
+"""Parts that several places share: the definitions of the schema, by name."""
 
 
 def schema_of(document: Spec[Any]) -> Schema:

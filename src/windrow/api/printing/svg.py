@@ -44,12 +44,12 @@ class _Drawn:
 
     @property
     def bottom(self) -> float:
-        """Where it ends."""
+        """The y coordinate of the lower edge."""
         return self.y + self.height
 
     @property
     def middle(self) -> float:
-        """Where lines begin and end."""
+        """The x coordinate of the middle, at which edges begin and end."""
         return self.x + _WIDTH / 2
 
 

@@ -220,7 +220,7 @@ LISTS = Named("mapping of names to lists", _RULE_LIST)
 RULES = Each("list of rules", RULE)
 
 RULES_KEYS = (
-    Key("unique", UNIQUE, "how a record is told from all others of its key."),
+    Key("unique", UNIQUE, "what identifies a record among those of its key."),
     Key(
         "recent",
         RECENT,

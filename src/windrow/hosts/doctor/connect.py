@@ -1,4 +1,4 @@
-"""What a run of a pipeline needs of the world, tried one by one: logs, registries, tables, Java, the checkpoint.
+"""Connection checks: the logs, registries, tables, checkpoint, Java and Spark that a run of a pipeline needs.
 
 Nothing is created, written or locked, and Spark is not started. A finding is `serious` if a run would fail by it, and
 `advice` if a run would start, and its results are hardly what is meant.

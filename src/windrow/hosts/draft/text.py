@@ -17,7 +17,7 @@ _WIDEST: Final = 120
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, as YAML has it, and why."""
+    """A chosen value in YAML, and the reason."""
 
     value: str
     why: str
