@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,19 +12,22 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")],
 )
-_FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^( *)```(\w*)( [^`\n]*)?\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_TITLE = re.compile(r'title="([^"]+)"')
 _OF = re.compile(r"# (\w+\.yaml)\n")
 LEFT_OUT = "# ...\n"
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page; `language` is what stands behind the fence."""
+    """A fenced block that begins in a line of a page, in a `language`; `title` is the name of the file that it is."""
 
     page: Path
     number: int
     language: str
     text: str
+    title: str | None = None
+    line: int = 0
 
     @property
     def name(self) -> str:
@@ -43,18 +47,22 @@ class Block:
 
 def blocks(*languages: str) -> list[Block]:
     """Return the blocks of all pages in some languages."""
-    return [block for page in PAGES for block in _blocks(page) if block.language in languages]
+    return [block for page in PAGES for block in blocks_of(page) if block.language in languages]
 
 
-def _blocks(page: Path) -> Iterator[Block]:
-    for number, match in enumerate(_FENCE.finditer(page.read_text(encoding="utf-8"))):
-        yield Block(page, number, match[2], match[3])
+def blocks_of(page: Path) -> Iterator[Block]:
+    content = page.read_text(encoding="utf-8")
+    for number, match in enumerate(_FENCE.finditer(content)):
+        line = content.count("\n", 0, match.start()) + 1
+        title = _TITLE.search(match[3] or "")
+        # in a list or a tab all lines are indented
+        yield Block(page, number, match[2], textwrap.dedent(match[4]), title[1] if title else None, line)
 
 
 def commands() -> list[tuple[Path, list[str]]]:
     """Return every command line of windrow that a page shows, as words."""
     found = []
-    for block in blocks("", "sh"):
+    for block in blocks("", "sh", "console"):
         for line in block.text.replace("\\\n", " ").splitlines():
             words = line.partition("#")[0].removeprefix("$ ").split()
             if words[:1] == ["windrow"] and "[OPTIONS]" not in words:
