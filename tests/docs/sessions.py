@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import chdir, suppress
 from dataclasses import dataclass
@@ -65,6 +66,29 @@ class Command:
         if not text.startswith("windrow ") or _SHELL.search(_QUOTED.sub("", text)):
             return None
         return shlex.split(text)[1:]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command of a page gives."""
+
+    block: Block
+    command: Command
+    code: int
+    given: str
+
+    @property
+    def is_as_shown(self) -> bool:
+        """Whether that is what the page shows."""
+        return matches(self.command.shown, self.given) and not (self.code and self.command.must_succeed)
+
+    @property
+    def difference(self) -> str:
+        """How it differs from what the page shows, as a diff."""
+        shown, given = self.command.shown.splitlines(), self.given.splitlines()
+        diff = difflib.unified_diff(shown, given, "on the page", "given", n=99, lineterm="")
+        place = f"{self.block.page.name}:{self.block.line}"
+        return "\n".join([f"{place}: $ {self.command.text}", *diff, f"exit code {self.code}"])
 
 
 def commands_of(block: Block) -> Iterator[Command]:
@@ -130,8 +154,8 @@ class Session:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
 
-    def run(self) -> Iterator[str]:
-        """Run the blocks in order; go through what is otherwise than the page has it, as a diff for each command."""
+    def run(self) -> Iterator[Ran]:
+        """Write the files of the page and run its commands, in order."""
         for block in blocks_of(self._page):
             if block.title is not None:
                 file = self._folder / block.title
@@ -139,16 +163,8 @@ class Session:
                 file.write_text(self._to_servers(block.text), encoding="utf-8")
             elif block.language == "console":
                 for command in commands_of(block):
-                    yield from self._differences(block, command)
-
-    def _differences(self, block: Block, command: Command) -> Iterator[str]:
-        code, given = self._give(command)
-        given = self._to_page(_PROGRESS.sub("", given))
-        if not matches(command.shown, given) or (code and command.must_succeed):
-            diff = difflib.unified_diff(
-                command.shown.splitlines(), given.splitlines(), "on the page", "given", n=99, lineterm=""
-            )
-            yield "\n".join([f"{block.page.name}:{block.line}: $ {command.text}", *diff, f"exit code {code}"])
+                    code, given = self._give(command)
+                    yield Ran(block, command, code, self._to_page(_PROGRESS.sub("", given)))
 
     def _give(self, command: Command) -> tuple[int, str]:
         words = None if self._own_process else command.words
@@ -203,3 +219,19 @@ def _plain(line: str) -> str:
     line, found = _TIMES.subn(" TIME", line)
     # what is aligned with a time of another width
     return re.sub(" +", " ", line).rstrip() if found else line.rstrip()
+
+
+def record(ran: list[Ran]) -> None:
+    """Write what commands have given into their page, where it is not what the page shows."""
+    for block in dict.fromkeys(one.block for one in ran):
+        parts = (
+            f"$ {one.command.text}\n{one.command.shown if one.is_as_shown else one.given}"
+            for one in ran
+            if one.block == block
+        )
+        # blocks before it may have other lines than they had
+        now = next(found for found in blocks_of(block.page) if found.number == block.number)
+        lines = block.page.read_text(encoding="utf-8").splitlines(keepends=True)
+        indent = lines[now.line - 1].partition("`")[0]
+        lines[now.line : now.line + now.text.count("\n")] = textwrap.indent("".join(parts), indent)
+        block.page.write_text("".join(lines), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 from tests.docs.pages import ROOT, Block, blocks
-from tests.docs.sessions import Session, commands_of, matches, missing_tools, needs_of
+from tests.docs.sessions import Session, commands_of, matches, missing_tools, needs_of, record
 
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres
@@ -71,8 +72,10 @@ def test_a_session_gives_what_the_page_shows(page: Path, tmp_path: Path, request
         if "postgres" in needs:
             addresses[DATABASES] = stack.enter_context(databases(request.getfixturevalue("postgres"), page))
         session = stack.enter_context(Session(page, tmp_path, addresses=addresses, own_process="spark" in needs))
-        differences = list(session.run())
-    assert not differences, "\n\n".join(differences)
+        ran = list(session.run())
+    if "WINDROW_RECORD" in os.environ:
+        record(ran)
+    assert all(one.is_as_shown for one in ran), "\n\n".join(one.difference for one in ran if not one.is_as_shown)
 
 
 def session_of(text: str, folder: Path) -> Session:
@@ -109,13 +112,13 @@ $ sleep 600 &
 ```
 """
     with session_of(text, tmp_path) as session:
-        assert list(session.run()) == []
+        assert [one.difference for one in session.run() if not one.is_as_shown] == []
 
 
 @pytest.mark.parametrize(
     ("shown", "said"),
     [
-        ("$ echo a; echo b\na\n", ["-on the page", " a", "+b", "exit code 0"]),
+        ("$ echo a; echo b\na\n", [" a", "+b", "exit code 0"]),
         ("$ echo a\na\nb\n", ["-b"]),
         ("$ windrow check no.yaml\n", ["exit code 2"]),
         ("$ windrow check no.yaml\n...\n", ["exit code 2"]),
@@ -124,9 +127,18 @@ $ sleep 600 &
 )
 def test_what_is_otherwise_is_a_diff(shown: str, said: list[str], tmp_path: Path) -> None:
     with session_of(f"```console\n{shown}```\n", tmp_path) as session:
-        (found,) = session.run()
-    lines = found.splitlines()
-    assert [line for line in said if line not in lines and line != "-on the page"] == []
+        (ran,) = session.run()
+    assert not ran.is_as_shown
+    lines = ran.difference.splitlines()
+    assert [line for line in said if line not in lines] == []
+
+
+def test_a_page_is_written_as_it_runs(tmp_path: Path) -> None:
+    text = "a\n```console\n$ echo a; echo b\nc\n```\n- d\n\n  ```console\n  $ echo {}; true \\\n    e\n{}  ```\nf\n"
+    with session_of(text.format("d", ""), tmp_path) as session:
+        record(list(session.run()))
+    written = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert written == text.replace("c\n`", "a\nb\n`").format("d", "  d\n")
 
 
 @pytest.mark.parametrize(
