@@ -36,6 +36,8 @@ SECONDS = 300.0
 """How long a command may take."""
 WIDTH = 100
 """Columns of the terminal."""
+WIDEST = 115
+"""Columns of a line on a page."""
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
 _SHELL = re.compile(r"[|&;<>(){}$`*?~#\n]")
@@ -205,6 +207,12 @@ class Session:
         return text.replace(str(self._root / "session"), "/home/you")
 
 
+def _cut(text: str) -> str:
+    """Return lines that fit on a page."""
+    lines = (line if len(line) <= WIDEST else f"{line[: WIDEST - 4].rpartition(' ')[0]} ..." for line in text.splitlines())
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
 def matches(shown: str, given: str) -> bool:
     """Tell whether an output is what a page shows."""
     pattern = "".join(
@@ -225,7 +233,7 @@ def record(ran: list[Ran]) -> None:
     """Write what commands have given into their page, where it is not what the page shows."""
     for block in dict.fromkeys(one.block for one in ran):
         parts = (
-            f"$ {one.command.text}\n{one.command.shown if one.is_as_shown else one.given}"
+            f"$ {one.command.text}\n{one.command.shown if one.is_as_shown else _cut(one.given)}"
             for one in ran
             if one.block == block
         )

@@ -19,7 +19,7 @@ NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 
 def test_the_sessions_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (log,) = (block.text for block in blocks("") if block.page == PAGE)
+    (log,) = (block.text for block in blocks("json") if block.page == PAGE)
     (tmp_path / "data" / "spend").mkdir(parents=True)
     (tmp_path / "data" / "spend" / "partition-0.jsonl").write_text(log)
     names: dict[str, Any] = {}
