@@ -209,7 +209,9 @@ class Session:
 
 def _cut(text: str) -> str:
     """Return lines that fit on a page."""
-    lines = (line if len(line) <= WIDEST else f"{line[: WIDEST - 4].rpartition(' ')[0]} ..." for line in text.splitlines())
+    lines = (
+        line if len(line) <= WIDEST else f"{line[: WIDEST - 4].rpartition(' ')[0]} ..." for line in text.splitlines()
+    )
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,48 +13,169 @@ from tests.docs.pages import PAGES, ROOT, Block, blocks, blocks_of
 
 from windrow.api.pipeline_file import read_document
 
-ELSEWHERE = {
-    ("docs/guides/change-data-capture.md", "json"): "test_change_data_capture.py",
-    ("docs/guides/python.md", "json"): "test_python_guide.py",
+LANGUAGES = {
+    "console": "test_sessions.py",
+    "yaml": "test_pages.py",
+    "python": "test_pages.py",
+    "yml": "test_blocks.py",
+    "py": "test_blocks.py",
+    "json": "test_blocks.py",
+}
+"""The test of a block by its language; `yml` is a part of a pipeline, `py` one of a program."""
+
+PAGES_OF_THEIR_OWN = {
     ("docs/guides/python.md", "pycon"): "test_python_guide.py",
     ("docs/reference/cli.md", ""): "test_cli_reference.py",
     ("docs/reference/sql.md", "sql"): "test_sql_reference.py",
+    ("docs/runbooks/*.md", "sh"): "test_runbooks.py",
+    ("examples/*/README.md", "sh"): "test_examples.py",
+    ("examples/*/README.md", "text"): "test_examples.py",
 }
-"""The blocks of a page in a language, and the test that runs them."""
+"""The test of the blocks of a page in a language."""
 
-NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {}
-"""By reason: pages (a name or a pattern), and how each block begins."""
+NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
+    "builds, installs or measures for minutes": {
+        "CONTRIBUTING.md": ("",),
+        "README.md": ("make demo", "A day of 1,000,000 events"),
+        "docs/benchmarks.md": ("make bench",),
+        "docs/how-cost-grows.md": ("make bench",),
+        "docs/long-runs.md": ("PYTHONPATH=. .venv/bin/python bench",),
+        "docs/guides/capacity.md": ("PYTHONPATH=. .venv/bin/python bench",),
+        "docs/guides/dashboard.md": ("pip install",),
+        "docs/guides/install.md": ("pip install",),
+        "docs/guides/lineage.md": ("pip install",),
+        "docs/guides/traces.md": ("pip install",),
+        "docs/reference/transcripts.md": ("windrow transcript tests",),
+    },
+    "needs a cluster of machines": {
+        "docs/concepts/hosts.md": ("windrow run spend.yaml --conf",),
+        "docs/guides/cluster.md": ("",),
+        "docs/guides/kubernetes.md": ("docker build", "kubectl create"),
+    },
+    "a live run, or a server, which ends with Ctrl-C": {
+        "README.md": ("createdb spend", "windrow show examples/kafka_to_postgres.yaml"),
+        "docs/guides/backfill.md": ("windrow run",),
+        "docs/guides/dashboard.md": ("curl", "WINDROW_DASHBOARD_TOKEN"),
+        "docs/guides/first-hour.md": ("windrow services", "Kafka"),
+        "docs/guides/kafka-and-spark-tools.md": ("$ kafka-consumer-groups.sh", "windrow run", "$ curl"),
+        "docs/guides/outbox.md": ("windrow relay", "ledger_outbox: sent"),
+        "docs/guides/realtime.md": ("windrow status", "windrow latency"),
+    },
+    "needs Spark's checkpoint of a run of the reader's own": {
+        "docs/concepts/data-loss.md": ("$ windrow run",),
+        "docs/concepts/hosts.md": ("windrow run pipeline.yaml",),
+        "docs/guides/files.md": ("$ windrow run",),
+        "docs/guides/redrive.md": ("windrow redrive",),
+        "docs/guides/replay.md": ("windrow replay PIPELINE",),
+        "docs/guides/savepoints.md": ("windrow run",),
+        "docs/guides/traces.md": ("$ OTEL_TRACES_EXPORTER",),
+    },
+    "shows ways to choose from": {
+        "docs/concepts/rules.md": ("windrow replay fraud.yaml",),
+        "docs/guides/first-hour.md": ("windrow init orders --from orders.jsonl  ",),
+    },
+    "a report of a run that was broken on purpose": {
+        "docs/guides/alerts.md": ("user-spend: alert",),
+        "docs/guides/doctor.md": ("user-spend: 5 serious", "user-spend: 2 advice"),
+        "docs/guides/first-hour.md": ("pipeline.yaml: ok",),
+    },
+    "a drawing, or for another program": {
+        "docs/guides/lakes.md": ("SELECT",),
+        "docs/guides/monitoring.md": ("# prometheus.yml",),
+        "docs/guides/traces.md": ("windrow.step",),
+        "docs/reference/metrics.md": ("1 - sum(",),
+        "docs/reference/transcripts.md": ("[pytest]",),
+    },
+}
+"""By reason: pages, and how their blocks begin. Commands of windrow in them are checked to exist."""
 
-FRAGMENT = "yml"
-"""The language of a part of a pipeline."""
-"""Runs that take longer than a test may, or a machine of the reader's own."""
+LEAST = {
+    "name": "least",
+    "source": {"log": {"path": "data"}},
+    "decode": {"k": "string", "card": "string", "t": "timestamp"},
+    "time": {"field": "t", "delay": "1m"},
+    "key": "k",
+}
+AGGREGATED = {
+    "window": {"tumbling": "1m"},
+    "aggregate": {"n": "count()"},
+    "sink": {"sqlite": {"path": "a.db", "table": "a"}},
+}
+JUDGED = {
+    "recent": {"last": 1, "within": "1h"},
+    "rules": [{"name": "a", "when": "true", "severity": "low"}],
+    "sink": {"sqlite": {"path": "a.db", "table": "a"}},
+}
 
 
-def covered_by(block: Block) -> str | None:
-    """Return the test or the reason that covers a block."""
-    page = str(block.page.relative_to(ROOT))
-    if block.language == "console":
-        return "test_sessions.py"
-    if block.title is not None:
-        used = any(later.language == "console" and later.number > block.number for later in blocks_of(block.page))
-        return "test_sessions.py" if used else ELSEWHERE.get((page, block.language))
-    if block.language in {"yaml", "python"}:
-        return "test_pages.py"
-    if block.language == FRAGMENT:
-        return "below"
-    return ELSEWHERE.get((page, block.language)) or _reason(block)
-
-
-def _reason(block: Block) -> str | None:
+def listed(block: Block) -> str | None:
+    """Return the reason why a block is not run, or None."""
     page = block.page.relative_to(ROOT)
-    for reason, pages in NOT_RUN.items():
-        for pattern, beginnings in pages.items():
-            if page.match(pattern) and block.text.startswith(beginnings):
-                return reason
-    return None
+    found = (
+        reason
+        for reason, pages in NOT_RUN.items()
+        if any(page.match(name) and block.text.startswith(beginnings) for name, beginnings in pages.items())
+    )
+    return next(found, None)
+
+
+def its_test(block: Block) -> str | None:
+    """Return the file of the test that runs or checks a block, or None."""
+    if block.title is not None and any(other.language == "console" for other in blocks_of(block.page)):
+        return LANGUAGES["console"]
+    page = block.page.relative_to(ROOT)
+    own = (
+        test for (name, language), test in PAGES_OF_THEIR_OWN.items() if language == block.language and page.match(name)
+    )
+    return next(own, None) or (None if listed(block) else LANGUAGES.get(block.language))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_each_block_is_run_or_has_a_reason(page: Path) -> None:
-    missing = [f"{page.name}:{block.line} ({block.language or 'no language'})" for block in blocks_of(page) if not covered_by(block)]
-    assert missing == [], "make it a `console` session, or a file of one (title=\"NAME\"), or list it in NOT_RUN"
+def test_each_block_is_run_or_says_why_not(page: Path) -> None:
+    missing = [
+        f"{page.name}:{block.line}: {block.text[:60]!r}"
+        for block in blocks_of(page)
+        if not (its_test(block) or listed(block))
+    ]
+    assert missing == [], 'make it a `console` session, or a file of one (title="NAME"), or list it in NOT_RUN'
+
+
+def test_nothing_is_listed_in_vain() -> None:
+    untested = [block for page in PAGES for block in blocks_of(page) if not its_test(block)]
+    for pages in NOT_RUN.values():
+        for name, beginnings in pages.items():
+            for beginning in beginnings:
+                of = [b for b in untested if b.page.relative_to(ROOT).match(name) and b.text.startswith(beginning)]
+                assert of, f"{name} has no block that begins with {beginning!r} and that no test runs"
+    tests = {*LANGUAGES.values(), *PAGES_OF_THEIR_OWN.values()}
+    assert [name for name in tests if not (Path(__file__).parent / name).is_file()] == []
+
+
+def checked(language: str) -> list[object]:
+    """Return the blocks in a language that are checked here."""
+    found = [block for block in blocks(language) if its_test(block) == Path(__file__).name]
+    return [pytest.param(block, id=block.name) for block in found]
+
+
+@pytest.mark.parametrize("block", checked("yml"))
+def test_a_part_of_a_pipeline_can_stand_in_one(block: Block) -> None:
+    part = yaml.safe_load(block.text)
+    assert part
+    read_document(yaml.safe_dump(LEAST | (JUDGED if "lists" in part else AGGREGATED) | part), block.name)
+
+
+@pytest.mark.parametrize("block", checked("py"))
+def test_a_part_of_a_program_imports_what_there_is(block: Block) -> None:
+    for node in ast.walk(ast.parse(block.text)):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            module = import_module(node.module)
+            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+
+
+@pytest.mark.parametrize("block", checked("json"))
+def test_json_is_json(block: Block) -> None:
+    left = block.text.lstrip()
+    assert left
+    while left:
+        _, end = json.JSONDecoder().raw_decode(left)
+        left = left[end:].lstrip()

@@ -16,12 +16,9 @@ from windrow.cli import main
 from windrow.model import Runnable
 from windrow.testing.plugin import check_story
 
-STORIES = sorted((ROOT / "docs").rglob("*.yaml"))
 EXCERPTS = [block for block in blocks("yaml") if block.excerpt_of]
-YAML = [block for block in blocks("yaml") if not block.excerpt_of]
+YAML = [block for block in blocks("yaml") if not block.excerpt_of and block.title is None]
 WIDEST = 120
-LONG = 5_000
-"""Bytes from which on a story has so many records that its cuts take their time."""
 
 
 def slug(heading: str) -> str:
@@ -86,20 +83,6 @@ def test_commands_and_their_options_exist(page: Path, words: list[str]) -> None:
 def test_there_are_commands_and_blocks_to_check() -> None:
     assert commands()
     assert YAML
-    assert STORIES
-
-
-@pytest.mark.parametrize("story", STORIES, ids=lambda path: path.name)
-def test_stories_beside_the_pages_are_true(story: Path) -> None:
-    check_story(story, rebatch=1 if story.stat().st_size < LONG else 0)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "story", [story for story in STORIES if story.stat().st_size >= LONG], ids=lambda path: path.name
-)
-def test_long_stories_beside_the_pages_are_true_in_every_cut(story: Path) -> None:
-    check_story(story, rebatch=2)
 
 
 @pytest.mark.parametrize("block", EXCERPTS, ids=lambda block: block.name)
@@ -123,11 +106,17 @@ def test_yaml_on_a_page_is_a_true_story_or_a_pipeline_without_errors(block: Bloc
         require_valid(document.pipeline, document.place)
 
 
-@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.name)
+@pytest.mark.parametrize(
+    "block", [block for block in blocks("python") if block.title is None], ids=lambda block: block.name
+)
 def test_python_on_a_page_is_a_pipeline_and_says_the_same_as_the_yaml_before_it(block: Block) -> None:
     names: dict[str, object] = {}
     exec(compile(block.text, block.name, "exec"), names)  # noqa: S102 - the page's own code
-    before = [other for other in YAML if other.page == block.page and other.number < block.number]
+    before = [
+        other
+        for other in blocks("yaml")
+        if other.page == block.page and other.number < block.number and not other.excerpt_of
+    ]
     pipeline = names["pipeline"]
     # to() has checked it
     assert isinstance(pipeline, Runnable)
