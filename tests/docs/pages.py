@@ -64,6 +64,8 @@ def commands() -> list[tuple[Path, list[str]]]:
     found = []
     for block in blocks("", "sh", "console"):
         for line in block.text.replace("\\\n", " ").splitlines():
+            if block.language == "console" and not line.startswith("$ "):
+                continue  # what a command gives
             words = line.partition("#")[0].removeprefix("$ ").split()
             if words[:1] == ["windrow"] and "[OPTIONS]" not in words:
                 found.append((block.page, words[1:]))

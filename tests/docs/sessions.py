@@ -208,11 +208,14 @@ class Session:
 
 
 def _cut(text: str) -> str:
-    """Return lines that fit on a page."""
-    lines = (
-        line if len(line) <= WIDEST else f"{line[: WIDEST - 4].rpartition(' ')[0]} ..." for line in text.splitlines()
-    )
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+    """Return lines that fit on a page, without space at their ends."""
+    return "".join(f"{_short(line.rstrip())}\n" for line in text.splitlines())
+
+
+def _short(line: str) -> str:
+    head = line[: WIDEST - 4]
+    space = head.rfind(" ")
+    return line if len(line) <= WIDEST else f"{head[:space]} ..." if space > WIDEST // 2 else f"{head}..."
 
 
 def matches(shown: str, given: str) -> bool:

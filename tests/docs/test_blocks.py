@@ -58,16 +58,13 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
         "docs/guides/dashboard.md": ("curl", "WINDROW_DASHBOARD_TOKEN"),
         "docs/guides/first-hour.md": ("windrow services", "Kafka"),
         "docs/guides/kafka-and-spark-tools.md": ("$ kafka-consumer-groups.sh", "windrow run", "$ curl"),
-        "docs/guides/outbox.md": ("windrow relay", "ledger_outbox: sent"),
         "docs/guides/realtime.md": ("windrow status", "windrow latency"),
     },
     "needs Spark's checkpoint of a run of the reader's own": {
         "docs/concepts/data-loss.md": ("$ windrow run",),
         "docs/concepts/hosts.md": ("windrow run pipeline.yaml",),
         "docs/guides/files.md": ("$ windrow run",),
-        "docs/guides/redrive.md": ("windrow redrive",),
         "docs/guides/replay.md": ("windrow replay PIPELINE",),
-        "docs/guides/savepoints.md": ("windrow run",),
         "docs/guides/traces.md": ("$ OTEL_TRACES_EXPORTER",),
     },
     "shows ways to choose from": {
