@@ -130,7 +130,6 @@ class Session:
         page: Path,
         folder: Path,
         *,
-        environment: Mapping[str, str] | None = None,
         addresses: Mapping[str, str] | None = None,
         own_process: bool = False,
     ) -> None:
@@ -139,7 +138,7 @@ class Session:
         self._own_process = own_process
         self._groups: list[int] = []
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self._environment = os.environ | {"COLUMNS": str(WIDTH), "PATH": path} | dict(environment or {})
+        self._environment = os.environ | {"COLUMNS": str(WIDTH), "PATH": path, "TZ": "UTC"}
         in_examples = page.parent.parent == ROOT / "examples"
         shutil.copytree(page.parent, self._folder) if in_examples else self._folder.mkdir()
         shutil.copytree(ROOT / "examples", self._folder / "examples")

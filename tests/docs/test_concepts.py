@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sqlite3
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from tests.docs.pages import ROOT, blocks, commands
 
 import windrow as wr
-from windrow.cli import main
 from windrow.model import Pipeline
 from windrow.testing.transcript import read_story
 
@@ -21,9 +17,6 @@ INDEX = CONCEPTS / "README.md"
 STORIES = sorted(CONCEPTS.glob("*.yaml"))
 WITHOUT_STORY = {"data-loss.md"}
 EXPLAINED = re.compile(r"# Explained in (\S+\.md)\. Run it: (windrow transcript docs/concepts/\S+ --rebatch \d+)")
-MINUTE = 60_000
-TEN = 1_767_261_600_000
-"""2026-01-01 10:00, in milliseconds."""
 
 
 def shown() -> set[tuple[Path, str]]:
@@ -74,43 +67,3 @@ def test_the_python_of_a_line_means_what_the_page_has_in_its_story(page: Path, c
 
 def test_there_is_python_of_a_line() -> None:
     assert FLUENT
-
-
-def run(page: str, records: list[dict[str, object]], folder: Path) -> list[tuple[object, ...]]:
-    """Run the pipeline of a page's Python over some records; return its changelog without the times."""
-    (block,) = [block for block in blocks("python") if block.page == CONCEPTS / page]
-    (folder / "pipeline.py").write_text(block.text, encoding="utf-8")
-    source = re.search(r'wr\.log\("(\S+)"\)', block.text)
-    sink = re.search(r'wr\.sqlite\("(\S+)", table="(\S+)"\)', block.text)
-    assert source is not None
-    assert sink is not None
-    log = folder / source[1]
-    log.mkdir(parents=True)
-    (log / "partition-0.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in records), encoding="utf-8")
-    done = CliRunner().invoke(main, ["run", "pipeline.py", "--until-end", "--host", "memory", "--json"])
-    assert done.exit_code == 0, done.output
-    database = sqlite3.connect(folder / sink[1])
-    rows = database.execute(f"SELECT * FROM {sink[2]}_changes ORDER BY epoch, seq").fetchall()
-    database.close()
-    # epoch, seq, op, pane, revision, window_start, window_end, key and values
-    return [(row[2], row[3], *row[7:]) for row in rows]
-
-
-def test_the_custom_aggregate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    loads = [("A", 3), ("A", 10), ("B", 4), ("A", 7)]
-    records = [{"machine": machine, "at": TEN + MINUTE * n, "load": load} for n, (machine, load) in enumerate(loads)]
-    changes = run("aggregates.md", records, tmp_path)
-    assert sorted(changes) == [("insert", "on_time", "A", 7), ("insert", "on_time", "B", 0)]
-
-
-def test_the_custom_trigger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    records = [{"user_id": "A", "event_time": TEN + n, "amount": 1} for n in range(11)]
-    assert run("triggers.md", records, tmp_path) == [
-        ("insert", "early", "A", 1),
-        ("update_before", "early", "A", 1),
-        ("update_after", "early", "A", 10),
-        ("update_before", "on_time", "A", 10),
-        ("update_after", "on_time", "A", 11),
-    ]
