@@ -54,14 +54,12 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "a live run, or a server, which ends with Ctrl-C": {
         "README.md": ("createdb spend", "windrow show examples/kafka_to_postgres.yaml"),
-        "docs/guides/backfill.md": ("windrow run",),
         "docs/guides/dashboard.md": ("curl", "WINDROW_DASHBOARD_TOKEN"),
         "docs/guides/first-hour.md": ("windrow services", "Kafka"),
         "docs/guides/kafka-and-spark-tools.md": ("$ kafka-consumer-groups.sh", "windrow run", "$ curl"),
         "docs/guides/realtime.md": ("windrow status", "windrow latency"),
     },
     "needs Spark's checkpoint of a run of the reader's own": {
-        "docs/concepts/data-loss.md": ("$ windrow run",),
         "docs/concepts/hosts.md": ("windrow run pipeline.yaml",),
         "docs/guides/files.md": ("$ windrow run",),
         "docs/guides/replay.md": ("windrow replay PIPELINE",),
