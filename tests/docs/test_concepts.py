@@ -35,6 +35,13 @@ def test_the_index_has_every_page() -> None:
     assert linked == {page.name for page in CONCEPTS.glob("*.md")} - {INDEX.name}
 
 
+@pytest.mark.parametrize("folder", ["decisions"])
+def test_an_index_links_to_each_page_beside_it(folder: str) -> None:
+    index = ROOT / "docs" / folder / "README.md"
+    linked = set(re.findall(r"\]\((\w[\w-]*\.md)\)", index.read_text(encoding="utf-8")))
+    assert linked == {page.name for page in index.parent.glob("*.md")} - {index.name}
+
+
 @pytest.mark.parametrize("story", STORIES, ids=lambda path: path.name)
 def test_a_story_names_its_page_which_says_how_to_run_it(story: Path) -> None:
     first, _, _ = story.read_text(encoding="utf-8").partition("\n")
