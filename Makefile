@@ -35,8 +35,8 @@ lint: setup ## Check style and types
 bench: setup ## Run the benchmarks (ARGS go to bench/run.py)
 	@.venv/bin/python bench/run.py $(ARGS)
 
-docs: setup ## Regenerate the documentation made from code: the commands, the picture
-	@.venv/bin/python scripts/docs.py && .venv/bin/python scripts/picture.py
+docs: setup ## Regenerate the documentation made from code: the commands, the pictures
+	@.venv/bin/python scripts/docs.py && .venv/bin/python scripts/picture.py && .venv/bin/python scripts/rooms.py
 
 lock: ## Regenerate the lock files (ARGS=--upgrade takes the newest versions in range)
 	@scripts/lock $(ARGS)

@@ -35,6 +35,7 @@ def test_each_command_and_option_has_help(name: str) -> None:
         assert "--json" in {name for option in options for name in option.opts}
 
 
-def test_the_picture_is_what_its_script_draws() -> None:
-    drawn = runpy.run_path(str(ROOT / "scripts" / "picture.py"))["picture"]
-    assert (ROOT / "docs" / "images" / "watermark.svg").read_text(encoding="utf-8") == drawn(), "run `make docs`"
+@pytest.mark.parametrize(("script", "image"), [("picture", "watermark"), ("rooms", "architecture")])
+def test_a_picture_is_what_its_script_draws(script: str, image: str) -> None:
+    drawn = runpy.run_path(str(ROOT / "scripts" / f"{script}.py"))["picture"]
+    assert (ROOT / "docs" / "images" / f"{image}.svg").read_text(encoding="utf-8") == drawn(), "run `make docs`"
