@@ -24,6 +24,9 @@ LANGUAGES = {
 """The test of a block by its language; `yml` is a part of a pipeline, `py` one of a program."""
 
 PAGES_OF_THEIR_OWN = {
+    ("docs/compare/*.md", "java"): "test_compare.py",
+    ("docs/compare/*.md", "py"): "test_compare.py",
+    ("docs/compare/*.md", "text"): "test_compare.py",
     ("docs/guides/python.md", "pycon"): "test_python_guide.py",
     ("docs/reference/cli.md", ""): "test_cli_reference.py",
     ("docs/reference/sql.md", "sql"): "test_sql_reference.py",
