@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -23,9 +23,8 @@ from windrow.cli.common import (
     saying_spark_starts,
 )
 from windrow.cli.json_log import JsonLog
-from windrow.cli.listen import RunServer
 from windrow.cli.options import ADDRESS, DURATION, SHARE, STATE_FOLDER, spark_options
-from windrow.cli.pipelines import checkpoint_of, command_lines, open_pipelines, pipeline_argument
+from windrow.cli.pipelines import checkpoint_of, command_lines, defer_pandas, open_pipelines, pipeline_argument
 from windrow.cli.share_limits import ShareLimits
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
@@ -39,6 +38,9 @@ from windrow.interactive.result import summary
 from windrow.interactive.run import MAX_RECORDS, UNUSED, host_of, on_host, refuse_together, warnings_of
 from windrow.model import Runnable
 from windrow.sources.base import OnDataLoss
+
+if TYPE_CHECKING:
+    from windrow.cli.listen import RunServer
 
 _HELP = {
     "until_end": "Read up to the current end of the input, fire open windows (unless at_end is hold), and stop.",
@@ -132,6 +134,8 @@ def command(
     given = open_pipelines(pipeline)
     host = _host_of(given, host)
     opened = [replace(one, pipeline=on_host(one.pipeline, host)) for one in given]
+    if host == "memory":
+        defer_pandas(given)
     refuse_together(host, {"backfill": backfill, "from_savepoint": from_savepoint, "fresh": fresh}, "--")
     refuse_options(UNUSED[host], host)
     _refuse_several(pipeline, len(opened), host)
@@ -163,7 +167,7 @@ def command(
         runs.append(_Run(valid, own, progress, ShareLimits(progress.totals, fail_if_dead, fail_if_expired)))
     stalled_after = max(STALLED_AFTER, 10 * every) / 1_000_000
     interval = every if host == "stream" and not until_end else None
-    server = None if listen is None else RunServer(*listen, runs[0].pipeline.name, stalled_after, interval)
+    server = None if listen is None else _server(listen, runs[0].pipeline.name, stalled_after, interval)
     ended = _launch(runs, server, is_quiet=as_json and log != "json")
     results = [run.result(why) for run, why in zip(runs, ended, strict=False)]
     if as_json:
@@ -174,6 +178,12 @@ def command(
     for run in runs[: len(ended)]:
         run.limits.check(run.pipeline.name)
     return OK
+
+
+def _server(address: tuple[str, int], pipeline: str, stalled_after: float, every: int | None) -> RunServer:
+    from windrow.cli.listen import RunServer  # noqa: PLC0415 - few runs load what serves HTTP
+
+    return RunServer(*address, pipeline, stalled_after, every)
 
 
 def _launch(runs: Sequence[_Run], server: RunServer | None, *, is_quiet: bool) -> list[Ended]:
