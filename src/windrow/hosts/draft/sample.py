@@ -5,9 +5,10 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,8 @@ def read_sample(text: str, records: int) -> Sample:
 def _of_file(path: Path, records: int) -> Sample:
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            lines = [line.strip() for line in islice((one for one in file if one.strip()), records + 1)]
+            whole = (line.strip() for line in chain([file.readline().removeprefix(BOM_UTF8)], file))
+            lines = list(islice(filter(None, whole), records + 1))
     except (OSError, EOFError, zlib.error) as exc:
         msg = f"the sample {path} cannot be read: {exc.strerror if isinstance(exc, OSError) and exc.strerror else exc}"
         raise InputError(msg) from exc
