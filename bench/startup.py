@@ -1,7 +1,8 @@
 """How long light commands and a small run take: ``PYTHONPATH=. python bench/startup.py``.
 
-The small run reads 1,000 events from a log into SQLite. Beside it, Spark's own start: PySpark with its defaults starts
-a session and reads the first row of the same log.
+The preview and the small run read 1,000 events from a log, the run into SQLite. What is run first is the project of
+`windrow init`, with 20,000 events, on the memory host. Beside these, Spark's own start: PySpark with its defaults
+starts a session and reads the first row of the small log.
 """
 
 from __future__ import annotations
@@ -30,17 +31,23 @@ def main() -> None:
     """Print the median of some rounds of each, taken in turn."""
     text = main_job(from_log("log"), into_sqlite("spend.db", "user_spend_5m"), emit="lateness: 1h")
     windrow = str(Path(sys.executable).with_name("windrow"))
+    to_end = ["--until-end", "--fresh"]
     commands = {
         "windrow --help": [windrow, "--help"],
         "windrow check": [windrow, "check", "pipeline.yaml"],
         "windrow explain": [windrow, "explain", "pipeline.yaml"],
-        "windrow run": [windrow, "run", "pipeline.yaml", "--until-end", "--fresh"],
+        "windrow preview": [windrow, "preview", "pipeline.yaml"],
+        "memory host": [windrow, "run", "project/pipeline.yaml", *to_end, "--host", "memory"],
+        "windrow run": [windrow, "run", "pipeline.yaml", *to_end],
         "PySpark": [sys.executable, "-c", SPARK],
     }
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     with tempfile.TemporaryDirectory() as folder:
         write_log(LogSpec(events=1_000, users=100), Path(folder) / "log")
         (Path(folder) / "pipeline.yaml").write_text(text, encoding="utf-8")
+        subprocess.run([windrow, "init", "project"], check=True, capture_output=True, cwd=folder)
+        # its paths are relative to the folder in which it runs
+        (Path(folder) / "project" / "data").rename(Path(folder) / "data")
         for _ in range(ROUNDS):
             for name, command in commands.items():
                 began = time.monotonic()

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, Unpack, cast
 
 if TYPE_CHECKING:
     from windrow.hosts.launch import HostName
     from windrow.hosts.reports import StepReport
+    from windrow.interactive.background import BackgroundRun
     from windrow.interactive.compare import Diff
     from windrow.interactive.display import Text
     from windrow.interactive.explanation import Why
     from windrow.interactive.findings import Findings
     from windrow.interactive.result import Result
+    from windrow.interactive.run import RunOptions
     from windrow.interactive.tables import PipelineLike, Rows
     from windrow.model import Runnable
 
@@ -144,6 +146,32 @@ class PipelineMethods:
             on_step=on_step,
             progress=progress,
         )
+
+    def start(self, host: HostName | None = None, **options: Unpack[RunOptions]) -> BackgroundRun:
+        """Start what `run` does in a thread of this process, and return the run, which goes on in the background.
+
+        >>> run = pipeline.start("memory", fresh=True)
+        >>> run.wait(timeout=60).totals.events
+        5
+        >>> run.state, run.is_active, run.exception()
+        ('ended', False, None)
+
+        With ``until_end=False`` it is live, and goes on until `stop` is called or the interpreter ends; either finishes
+        the current step. `run.totals` has what was counted up to the last step, and `run.result` the tables of now.
+        Results, and where the run resumes, are the same as in the foreground.
+
+        Args:
+            host: as for `run`.
+            options: those of `run`, by their names. `on_step` is called in the thread of the run. Progress is shown in
+                the cell of a notebook alone.
+
+        Raises:
+            InputError: the pipeline is invalid, or an option does not fit the host. Other errors are raised by the
+                methods `wait` and `stop` of what is returned, and logged.
+        """
+        from windrow.interactive.run import start  # noqa: PLC0415 - see above
+
+        return start(self._own, host, **options)
 
     def replay(
         self,

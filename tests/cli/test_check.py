@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 from tests.servers.registry import SchemaRegistry
 
 from windrow.cli import main
+from windrow.hosts.doctor.examine import disk
 from windrow.testing.generator import LogSpec, write_log
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres
@@ -225,6 +227,14 @@ def test_a_log_of_other_records_is_warned_of(data: Path) -> None:
         "warning",
         "the newest record is a dead letter: partition 0, offset 0: missing: user_id",
     )
+
+
+@pytest.mark.usefixtures("data")
+def test_a_disk_that_is_nearly_full_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = replace(disk(Path()), free=5_000_000)
+    monkeypatch.setattr("windrow.hosts.doctor.connect.disk", lambda _: full)
+    result, found = connect()["checkpoint"]
+    assert (result, found.partition(", ")[2]) == ("warning", "5.0 MB are free; no run has left one there")
 
 
 def test_only_a_pipeline_without_errors_is_tried() -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -127,6 +129,27 @@ def test_a_pipeline_for_a_log_reads_it_where_it_is(here: Path, monkeypatch: pyte
     assert not Path("data").exists()
     counts = ran()
     assert (counts["events"], counts["dead"]) == (3000, 0)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_pipeline_for_a_folder_of_files(here: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    (here / "sales" / "2026").mkdir(parents=True)
+    for day in (1, 2):
+        rows = [{"user_id": f"u{n % 9}", "at": f"2026-01-0{day}T10:{n:02}:00Z", "amount": n / 4} for n in range(60)]
+        if kind == "jsonl":
+            Path(f"sales/2026/0{day}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        else:
+            pq.write_table(pa.Table.from_pylist(rows), f"sales/2026/0{day}.parquet")
+    Path("sales/.notes.csv").touch()
+    windrow("init", "shop", "--from", "sales")
+    monkeypatch.chdir(here / "shop")
+    document = yaml.safe_load(Path("pipeline.yaml").read_text())
+    assert (document["source"], document["key"]) == ({"files": {"path": f"../sales/**/*.{kind}"}}, ["user_id"])
+    counts = ran()
+    assert (counts["events"], counts["dead"]) == (120, 0)
+    Path("../sales/more.csv").touch()
+    result = CliRunner().invoke(main, ["init", "other", "--from", "../sales"])
+    assert (result.exit_code, f"../sales has *.csv, *.{kind}: give a folder" in result.stderr) == (2, True)
 
 
 def test_a_pipeline_for_a_topic(kafka: Kafka, topic: Callable[..., str]) -> None:

@@ -98,7 +98,24 @@ def test_the_first_pipeline_that_fails_is_named_and_the_others_do_not_run() -> N
     result = _windrow("run", "two.yaml", "--until-end", "--host", "memory")
     assert result.exit_code == 2
     assert "bad failed; not run: other\n" in result.stderr
+    assert result.stdout == ""
     assert not Path("s.db").exists()
+
+
+@pytest.mark.usefixtures("log")
+def test_the_results_of_a_pipeline_are_printed_if_a_later_one_fails_or_several_exceed_a_limit() -> None:
+    Path("bad.yaml").write_text(
+        f"{ONE.format(name='spend', path='s.db')}---\n{ONE.format(name='bad', path='none/s.db')}"
+    )
+    run = ("run", "bad.yaml", "--until-end", "--host", "memory", "--fresh")
+    result = _windrow(*run)
+    assert result.exit_code == 2
+    assert result.stdout.startswith("spend: read to the end")
+    assert [one["pipeline"] for one in json.loads(_windrow(*run, "--json").stdout)["pipelines"]] == ["spend"]
+    result = _windrow("run", "two.yaml", "--until-end", "--host", "memory", "--fresh", "--fail-if-dead", "1%")
+    assert result.exit_code == 3
+    assert [line.split(":")[0] for line in result.stderr.splitlines()[-2:]] == ["windrow", "other"]
+    assert "windrow: spend: " in result.stderr
 
 
 @pytest.mark.parametrize(

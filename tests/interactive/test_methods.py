@@ -11,6 +11,7 @@ import threading
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -205,6 +206,16 @@ def test_options_that_a_host_does_not_use_are_refused() -> None:
         spend().run("stream", every="soon")
     with pytest.raises(PipelineError, match="key_groups"):
         replace(spend(), key_groups=0).run("memory")
+
+
+def test_a_client_of_spark_connect_takes_results_and_is_told_where_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    for host in ("stream", "batch"):
+        with pytest.raises(SetupError, match=r"client of Spark Connect .* run on the host memory"):
+            spend().run(host, fresh=True)
+    client: Any = SimpleNamespace(createDataFrame=lambda table: SimpleNamespace(rows=table.num_rows))
+    frame: Any = spend().run("memory", fresh=True).to_spark(spark=client)
+    assert frame.rows == 3
 
 
 def test_an_interrupt_ends_a_run_after_its_step(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,8 +24,8 @@ _FILES: Final = ("README.md", "pipeline.yaml", "pytest.ini", "stories/late_recor
 _EVENTS, _USERS, _SPAN = 20_000, 200, 6 * 3_600_000_000
 """The generated log of the starter project: purchases of six hours."""
 _HELP = {
-    "from": "Draft the pipeline from a sample: a file of JSON lines, a folder with an embedded log, or a topic as "
-    "kafka://HOST:PORT/TOPIC.",
+    "from": "Draft the pipeline from a sample: a file of JSON lines, a folder with an embedded log or with files "
+    "(JSON lines, Parquet), or a topic as kafka://HOST:PORT/TOPIC.",
     "records": "Maximum number of records of the sample.",
 }
 _README: Final = """\
@@ -116,11 +116,13 @@ def _drafted(folder: Path, text: str, records: int) -> dict[str, Any]:
 def _source(sample: Sample, folder: Path, log: Path | None) -> str:
     """Return the source of the pipeline in YAML, as a run in the folder finds it."""
     from windrow.hosts.draft.text import DraftText  # noqa: PLC0415 - as above
-    from windrow.model import KafkaSource  # noqa: PLC0415 - the same
+    from windrow.model import FilesSource, KafkaSource  # noqa: PLC0415 - the same
 
     scalar = DraftText.scalar
     if isinstance(sample.source, KafkaSource):
         return f"{{kafka: {{servers: {scalar(sample.source.servers)}, topic: {scalar(sample.source.topic)}}}}}"
+    if isinstance(sample.source, FilesSource):
+        return f"{{files: {{path: {scalar(os.path.relpath(sample.source.path[0], folder))}}}}}"
     path = str(log) if log is not None else os.path.relpath(sample.place, folder)
     return f"{{log: {{path: {scalar(path)}}}}}"
 

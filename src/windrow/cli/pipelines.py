@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from functools import partial
+from importlib.abc import MetaPathFinder
 from typing import Any, TypeVar
 
 import click
@@ -77,6 +79,34 @@ def open_pipeline(spec: str) -> OpenedPipeline:
 def open_pipelines(spec: str) -> list[OpenedPipeline]:
     """Read all pipelines of a file, or the one of ``--only``; raise PipelineError if they cannot be read."""
     return load.open_pipelines(spec, given())
+
+
+def defer_pandas(opened: Iterable[OpenedPipeline]) -> None:
+    """Have Arrow import pandas (0.2 s) where a DataFrame is asked for, and not at its first array, to look for Series.
+
+    Arrow reads a Series as it reads any sequence then, with NaN in place of null, so this does nothing if a pipeline is
+    written in Python: only that can have code that makes one.
+    """
+    if "pandas" in sys.modules or any(one.document is None for one in opened):
+        return
+    import pyarrow as pa  # noqa: PLC0415 - not all commands use it
+
+    hiding = _Hiding()
+    sys.meta_path.insert(0, hiding)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(hiding)
+
+
+class _Hiding(MetaPathFinder):
+    """Finds no pandas, whether it is installed or not."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Raise ModuleNotFoundError for pandas; leave other modules to other finders."""
+        del path, target
+        if fullname == "pandas":
+            raise ModuleNotFoundError(name=fullname)
 
 
 def checkpoint_of(name: str, checkpoint: Folder | None, *, is_alone: bool) -> Folder:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windrow.cli.common import OK, echo_error, json_option, print_json
-from windrow.cli.pipelines import open_pipeline, pipeline_argument
+from windrow.cli.pipelines import defer_pandas, open_pipeline, pipeline_argument
 from windrow.hosts.reports import counted
 from windrow.interactive.display import aligned
 from windrow.model import as_graph
@@ -29,12 +29,14 @@ def command(*, pipeline: str, limit: int, as_json: bool) -> int:
     partition as many, are read in this process as if the log ended there: all windows fire. Nothing is written, and no
     checkpoint or sink is needed.
     """
+    opened = open_pipeline(pipeline)
+    defer_pandas([opened])
     from windrow.expressions import sink_views  # noqa: PLC0415 - they load the operators, which help does not need
     from windrow.hosts.as_of import tables_of_first  # noqa: PLC0415
     from windrow.interactive.tables import Query, read  # noqa: PLC0415
     from windrow.sinks.tables import layout  # noqa: PLC0415
 
-    valid = open_pipeline(pipeline).runnable()
+    valid = opened.runnable()
     with tables_of_first(valid) as first:
         views = sink_views(as_graph(first.pipeline))
         found = {

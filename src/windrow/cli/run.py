@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -23,9 +23,8 @@ from windrow.cli.common import (
     saying_spark_starts,
 )
 from windrow.cli.json_log import JsonLog
-from windrow.cli.listen import RunServer
 from windrow.cli.options import ADDRESS, DURATION, SHARE, STATE_FOLDER, spark_options
-from windrow.cli.pipelines import checkpoint_of, command_lines, open_pipelines, pipeline_argument
+from windrow.cli.pipelines import checkpoint_of, command_lines, defer_pandas, open_pipelines, pipeline_argument
 from windrow.cli.share_limits import ShareLimits
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
@@ -39,6 +38,9 @@ from windrow.interactive.result import summary
 from windrow.interactive.run import MAX_RECORDS, UNUSED, host_of, on_host, refuse_together, warnings_of
 from windrow.model import Runnable
 from windrow.sources.base import OnDataLoss
+
+if TYPE_CHECKING:
+    from windrow.cli.listen import RunServer
 
 _HELP = {
     "until_end": "Read up to the current end of the input, fire open windows (unless at_end is hold), and stop.",
@@ -132,6 +134,8 @@ def command(
     given = open_pipelines(pipeline)
     host = _host_of(given, host)
     opened = [replace(one, pipeline=on_host(one.pipeline, host)) for one in given]
+    if host == "memory":
+        defer_pandas(given)
     refuse_together(host, {"backfill": backfill, "from_savepoint": from_savepoint, "fresh": fresh}, "--")
     refuse_options(UNUSED[host], host)
     _refuse_several(pipeline, len(opened), host)
@@ -163,21 +167,35 @@ def command(
         runs.append(_Run(valid, own, progress, ShareLimits(progress.totals, fail_if_dead, fail_if_expired)))
     stalled_after = max(STALLED_AFTER, 10 * every) / 1_000_000
     interval = every if host == "stream" and not until_end else None
-    server = None if listen is None else RunServer(*listen, runs[0].pipeline.name, stalled_after, interval)
-    ended = _launch(runs, server, is_quiet=as_json and log != "json")
-    results = [run.result(why) for run, why in zip(runs, ended, strict=False)]
-    if as_json:
-        print_json(results[0] if len(runs) == 1 else {"pipelines": results})
-    else:
-        for run, why in zip(runs, ended, strict=False):
-            click.echo(summary(run.pipeline.name, why, run.progress.totals))
-    for run in runs[: len(ended)]:
-        run.limits.check(run.pipeline.name)
+    server = None if listen is None else _server(listen, runs[0].pipeline.name, stalled_after, interval)
+    try:
+        _launch(runs, server, is_quiet=as_json and log != "json")
+    finally:  # those that ended before another one failed have results too
+        _report([run for run in runs if run.ended], as_json=as_json, is_one=len(runs) == 1)
+    ShareLimits.check({run.pipeline.name: run.limits for run in runs if run.ended})
     return OK
 
 
-def _launch(runs: Sequence[_Run], server: RunServer | None, *, is_quiet: bool) -> list[Ended]:
-    """Run the pipelines; return why each ended, without those whose turn had not come."""
+def _server(address: tuple[str, int], pipeline: str, stalled_after: float, every: int | None) -> RunServer:
+    from windrow.cli.listen import RunServer  # noqa: PLC0415 - few runs load what serves HTTP
+
+    return RunServer(*address, pipeline, stalled_after, every)
+
+
+def _report(runs: Sequence[_Run], *, as_json: bool, is_one: bool) -> None:
+    """Print the results of the runs that have ended."""
+    results = [run.result() for run in runs]
+    if not as_json:
+        for run in runs:
+            click.echo(summary(run.pipeline.name, run.ended[0], run.progress.totals))
+    elif not is_one:
+        print_json({"pipelines": results})
+    elif results:
+        print_json(results[0])
+
+
+def _launch(runs: Sequence[_Run], server: RunServer | None, *, is_quiet: bool) -> None:
+    """Run the pipelines; each notes why it ended."""
     options, first = runs[0].options, runs[0].progress
     tell = first.message if isinstance(first, JsonLog) else echo_error
     for run in () if is_quiet else runs:
@@ -193,17 +211,18 @@ def _launch(runs: Sequence[_Run], server: RunServer | None, *, is_quiet: bool) -
                 run.limits.stop = stop
             on_start(stop)
 
-        return launch_all([run.job(server) for run in runs], on_start_all, tell)
+        launch_all([run.job(server) for run in runs], on_start_all, tell)
 
 
 @dataclass(frozen=True)
 class _Run:
-    """One of the pipelines that run: its options, what shows how it goes, and its limits."""
+    """One of the pipelines that run: its options, what shows how it goes, its limits, and why it ended, once it has."""
 
     pipeline: Runnable
     options: Options
     progress: JsonLog | ProgressLine
     limits: ShareLimits
+    ended: list[Ended] = field(default_factory=list)
 
     @cached_property
     def changes(self) -> list[str]:
@@ -230,11 +249,11 @@ class _Run:
             on_lag=observer.on_lag,
             on_alert=progress.on_alert,
         )
-        return Job(self.pipeline, options, observer.on_step, progress)
+        return Job(self.pipeline, options, observer.on_step, progress, self.ended.append)
 
-    def result(self, ended: Ended) -> dict[str, Any]:
-        """Write warnings about what was run, and return it as plain JSON."""
-        totals = self.progress.totals
+    def result(self) -> dict[str, Any]:
+        """Write warnings about what was run to its end, and return it as plain JSON."""
+        totals, (ended,) = self.progress.totals, self.ended
         warnings = warnings_of(self.pipeline, ended, totals)
         for warning in warnings:
             self.progress.on_warning(warning)

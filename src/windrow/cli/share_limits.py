@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,11 +30,13 @@ class ShareLimits:
         if self.stop is not None and self.totals.events >= LEAST and next(self._exceeded(), None):
             self.stop()
 
-    def check(self, name: str) -> None:
-        """Raise LimitError if the records of the run `name` do not meet a limit."""
-        found = list(self._exceeded())
+    @staticmethod
+    def check(runs: Mapping[str, ShareLimits]) -> None:
+        """Raise LimitError, for all runs by their names, if the records of one or more do not meet a limit."""
+        exceeded = {name: "; ".join(limits._exceeded()) for name, limits in runs.items()}  # noqa: SLF001 - its own
+        found = [f"{name}: {said}" for name, said in exceeded.items() if said]
         if found:
-            msg = f"{name}: {'; '.join(found)}; what was committed stays"
+            msg = "\n".join([*found[:-1], f"{found[-1]}; what was committed stays"])
             raise LimitError(msg)
 
     def _exceeded(self) -> Iterator[str]:

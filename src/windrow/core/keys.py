@@ -11,7 +11,6 @@ from typing import Any, Final
 import duckdb
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -61,6 +60,8 @@ def key_groups(
     if not keys.num_columns:
         return np.zeros(keys.num_rows, dtype=np.int64)
     if are_ids:
+        import pandas as pd  # noqa: PLC0415 - it is heavy, and few pipelines hash ids
+
         frame = pd.DataFrame(dict(enumerate(map(hashable, keys.columns))), copy=False)
         numbers = pd.util.hash_pandas_object(frame, index=False, categorize=False).to_numpy()
         return (numbers % np.uint64(groups)).astype(np.int64)
@@ -87,6 +88,8 @@ def hashable(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     """Return whole numbers and times as they are, and the hash of the text of any other value."""
     if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
         return to_micros(column)
+    import pandas as pd  # noqa: PLC0415 - as above
+
     distinct = column.cast(pa.string()).combine_chunks().dictionary_encode()
     hashed = pd.util.hash_array(distinct.dictionary.to_numpy(zero_copy_only=False), categorize=False)
     return hashed[distinct.indices.to_numpy()]  # type: ignore[no-any-return]

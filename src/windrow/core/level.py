@@ -48,11 +48,8 @@ from windrow.core.operators.base import (
 )
 from windrow.core.operators.join import JoinOperator
 from windrow.core.operators.local_aggregate import LocalAggregate
-from windrow.core.operators.process.operator import ProcessOperator
 from windrow.core.operators.records import DeduplicateOperator, RowsOperator
 from windrow.core.operators.route import ResultDeadLetters, Router, input_schema
-from windrow.core.operators.rules import RulesOperator
-from windrow.core.operators.session.operator import SessionOperator
 from windrow.core.operators.settled import SettledOperator
 from windrow.core.operators.table import LookupOperator, TableOperator
 from windrow.core.operators.window.changelog import ChangelogWindowOperator
@@ -149,7 +146,7 @@ def levels_with_state(pipeline: Runnable) -> tuple[int, ...]:
 
 
 def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
-    """Return the operator of a node."""
+    """Return the operator of a node. Large ones are imported when a pipeline has them."""
     view = view_of(graph, node)
     if isinstance(view, RecordStream):
         match node:
@@ -165,6 +162,8 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
                 return RowsOperator(view)
         return SettledOperator(view, operator) if graph.is_ordered(node) else operator
     if isinstance(view, ProcessPipeline):
+        from windrow.core.operators.process.operator import ProcessOperator  # noqa: PLC0415 - see above
+
         is_settled = not isinstance(node, SinkNode) and graph.is_ordered(node)
         process = ProcessOperator(
             view,
@@ -176,6 +175,8 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
         )
         return SettledOperator(view, process) if is_settled else process
     if isinstance(view, RulesPipeline):
+        from windrow.core.operators.rules import RulesOperator  # noqa: PLC0415 - see above
+
         return RulesOperator(view)
     return _open_windows(graph, node, view)
 
@@ -183,6 +184,8 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
 def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> Operator:
     is_traced = graph.is_read(node)
     if isinstance(view.window, Session):
+        from windrow.core.operators.session.operator import SessionOperator  # noqa: PLC0415 - see `open_operator`
+
         sessions = SessionOperator(view, is_traced=is_traced)
         is_settled = not isinstance(node, SinkNode) and graph.is_ordered(node)
         return SettledOperator(view, sessions) if is_settled else sessions
@@ -454,6 +457,8 @@ class LevelRunner:
 
     def change_lists(self, changes: Sequence[ListChange]) -> None:
         """Have the lists of rules change for records that are still to come."""
+        from windrow.core.operators.rules import RulesOperator  # noqa: PLC0415 - see `open_operator`
+
         for node in self._nodes:
             if isinstance(node.operator, RulesOperator):
                 node.operator.change_lists(changes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import re
+import threading
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, assert_never
@@ -24,12 +25,20 @@ if TYPE_CHECKING:
     import duckdb
 
 
-@lru_cache(maxsize=1)
 def database() -> duckdb.DuckDBPyConnection:
     """Open DuckDB in memory with one thread: Spark's tasks are the parallelism, and one thread keeps the order.
 
     Its time zone is UTC and not the machine's, as a time's text must be the same everywhere.
     """
+    with _OPENING:  # of several threads one opens it: functions are registered in one, and found by all
+        return _opened()
+
+
+_OPENING = threading.Lock()
+
+
+@lru_cache(maxsize=1)
+def _opened() -> duckdb.DuckDBPyConnection:
     import duckdb  # noqa: PLC0415 - it is heavy, and a pipeline without expressions is checked without it
 
     opened = duckdb.connect(
@@ -57,7 +66,7 @@ _MACROS = (
 def _close_database() -> None:
     """Unregister the Python functions while the interpreter still exists."""
     database().close()
-    database.cache_clear()
+    _opened.cache_clear()
 
 
 @dataclass(frozen=True)

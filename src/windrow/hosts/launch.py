@@ -73,17 +73,20 @@ class Options:
 
 @dataclass(frozen=True)
 class Job:
-    """A pipeline to run, what is called with its steps, and what shows it while it runs."""
+    """A pipeline to run, what is called with its steps and when it has ended, and what shows it while it runs."""
 
     pipeline: Runnable
     options: Options
     on_step: OnStep
     shown: AbstractContextManager[object] = field(default_factory=nullcontext)
+    on_end: Callable[[Ended], None] = lambda _: None
 
     def run(self, on_start: OnStart) -> Ended:
         """Run it; raise a WindrowError if it fails."""
         with self.shown:
-            return launch(self.pipeline, self.options, self.on_step, on_start)
+            ended = launch(self.pipeline, self.options, self.on_step, on_start)
+        self.on_end(ended)
+        return ended
 
 
 def launch_all(jobs: Sequence[Job], on_start: OnStart, on_failure: Callable[[str], None]) -> list[Ended]:
@@ -94,7 +97,7 @@ def launch_all(jobs: Sequence[Job], on_start: OnStart, on_failure: Callable[[str
     error is raised.
     """
     for job in jobs:
-        _require_end(job.options)
+        require_end(job.options)
     if len(jobs) == 1:
         return [jobs[0].run(on_start)]
     together = _Together(len(jobs))
@@ -276,12 +279,13 @@ def _launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnS
 
 def _begin_bounded(sinks: SinkGroup, options: Options) -> None:
     """Prepare a run without a checkpoint; raise InputError if it has no end."""
-    _require_end(options)
+    require_end(options)
     if options.fresh:
         sinks.clear()
 
 
-def _require_end(options: Options) -> None:
+def require_end(options: Options) -> None:
+    """Raise InputError if the host needs a run with an end, and this one has none."""
     if options.host in {"batch", "memory"} and not options.until_end:
         msg = f"the {options.host} host reads to the end of the input: add --until-end, or run on the stream host"
         raise InputError(msg)

@@ -21,9 +21,9 @@ from typing import BinaryIO, TextIO
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped] # it has no types
 from pyspark import InheritableThread, SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, is_remote
 
-from windrow.errors import EngineError
+from windrow.errors import EngineError, SetupError
 from windrow.hosts.cluster import executors_python
 from windrow.hosts.jars import java
 from windrow.hosts.settings import AS_GIVEN, MEANING, SparkOptions, is_local, settings_of
@@ -37,13 +37,20 @@ def spark_session(options: SparkOptions = AS_GIVEN, *, log: Path | None = None) 
     """Start Spark, or return a session of the Spark that runs already, as `_beside` does.
 
     What Spark and its Python workers say goes to the file `log` where one is given, and else to stderr. A start takes
-    a while, and is logged as INFO. Raise InputError where `options` are wrong, SetupError where Java is missing,
-    EngineError where Spark does not start.
+    a while, and is logged as INFO. Raise InputError where `options` are wrong, SetupError where Java is missing or this
+    process is a client of Spark Connect, EngineError where Spark does not start.
     """
+    if is_remote() or "SPARK_REMOTE" in os.environ:
+        raise SetupError(_CONNECT)
     with _STARTING:  # of several runs in one process, one starts it
         return _started(options.settings(), log)
 
 
+_CONNECT = (
+    "this process is a client of Spark Connect (SPARK_REMOTE, or a session of builder.remote), and a run needs Spark "
+    "itself, in this process or on a cluster: run on the host memory, or start the run from a process without "
+    "SPARK_REMOTE, of a cluster with its master URL; results go to the client's session by to_spark()"
+)
 _STARTING = threading.Lock()
 
 

@@ -34,16 +34,24 @@ class ProgressLine:
     """One line on stderr, updated at each step; where stderr is no terminal, or it does not move, a line a second.
 
     In a notebook it is an output of the cell. With `only_drawn` nothing is written elsewhere than there and on a
-    terminal.
+    terminal, with `only_in_cell` nothing but there: who runs it may write on the terminal meanwhile.
     """
 
-    def __init__(self, label: str, *, quiet: bool = False, moves: bool = True, only_drawn: bool = False) -> None:
+    def __init__(
+        self,
+        label: str,
+        *,
+        quiet: bool = False,
+        moves: bool = True,
+        only_drawn: bool = False,
+        only_in_cell: bool = False,
+    ) -> None:
         self._moves = moves
         self.totals = Totals()
         self._label = label
         # rich would draw by ipywidgets there, which need not be installed
         self._console = Console(stderr=True, quiet=quiet, highlight=False, force_jupyter=False)
-        self._console.quiet |= only_drawn and not self._console.is_terminal
+        self._console.quiet |= only_in_cell or (only_drawn and not self._console.is_terminal)
         self._cell = None if quiet else _cell()
         self._live: Live | None = None
         self._told = 0.0
@@ -60,10 +68,14 @@ class ProgressLine:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
     ) -> None:
+        self.leave("")
+
+    def leave(self, text: str) -> None:
+        """Show no more progress, and leave a text in the cell of a notebook."""
         if self._live is not None:
             self._live.stop()
         if self._cell is not None:
-            self._cell("")
+            self._cell(text)
 
     def on_trouble(self, message: str) -> None:
         """Print a fault after which the run continues."""

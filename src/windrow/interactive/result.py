@@ -11,7 +11,6 @@ from windrow.expressions import sink_views
 from windrow.hosts.launch import Ended
 from windrow.hosts.numbers import format_time
 from windrow.hosts.reports import StepReport, Totals, counted
-from windrow.interactive.compare import Diff, diff
 from windrow.interactive.display import Text, html_lines
 from windrow.interactive.tables import SHOWN, Moment, PipelineLike, Rows, count_rows, read_table
 from windrow.model import Runnable, as_graph
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from windrow.interactive.compare import Diff
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -73,6 +74,8 @@ class Result:
 
     def diff(self, other: PipelineLike | None = None, *, panes: bool = False, limit: int = 10) -> Diff:
         """Compare the tables with those of another result or pipeline, or with their shadows; see `windrow.diff`."""
+        from windrow.interactive.compare import diff  # noqa: PLC0415 - few results are compared
+
         return diff(self.pipeline, other, panes=panes, limit=limit)
 
     def __repr__(self) -> str:

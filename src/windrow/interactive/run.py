@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from windrow.api.checks import require_valid
 from windrow.errors import InputError, WindrowError
 from windrow.hosts.folders import default_checkpoint, folder_of
-from windrow.hosts.launch import Ended, HostName, OnStart, Options, launch
+from windrow.hosts.launch import Ended, HostName, OnStart, Options, launch, require_end
 from windrow.hosts.reports import OnStep, StepReport, Totals
 from windrow.hosts.settings import SparkOptions
 from windrow.interactive.interrupts import stopping
@@ -22,6 +22,7 @@ from windrow.sources import open_sources
 from windrow.sources.base import OnDataLoss
 
 if TYPE_CHECKING:
+    from windrow.interactive.background import BackgroundRun
     from windrow.interactive.result import Result
     from windrow.interactive.tables import Rows
 
@@ -110,8 +111,8 @@ def _incomplete(pipeline: Runnable) -> list[str]:
 class _Watch:
     """What is said and counted of a run: a line of progress if that can be drawn, and warnings, which are logged."""
 
-    def __init__(self, label: str, on_step: OnStep | None, *, progress: bool) -> None:
-        self.line = ProgressLine(label, quiet=not progress, only_drawn=True)
+    def __init__(self, label: str, on_step: OnStep | None, *, progress: bool, in_background: bool = False) -> None:
+        self.line = ProgressLine(label, quiet=not progress, only_drawn=True, only_in_cell=in_background)
         self.warnings: list[str] = []
         self._label = label
         self._on_step = on_step
@@ -142,26 +143,85 @@ class _Watch:
             logging.disable(disabled)
 
 
-def run(
+class RunOptions(TypedDict, total=False):
+    """The options of a run: `windrow.methods.PipelineMethods.run` says what they mean."""
+
+    until_end: bool
+    max_records: int | None
+    fresh: bool
+    checkpoint: str | PathLike[str] | None
+    every: str | None
+    backfill: bool
+    from_savepoint: str | PathLike[str] | None
+    on_data_loss: OnDataLoss | None
+    master: str | None
+    conf: Mapping[str, str] | None
+    on_step: OnStep | None
+    progress: bool
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A run that is valid: its pipeline and options, and what watches it."""
+
+    pipeline: Runnable
+    options: Options
+    watch: _Watch
+
+    def run(self, on_step: OnStep, on_start: OnStart) -> Result:
+        """Run it, and return its result; raise a WindrowError if it fails."""
+        from windrow.interactive.result import Result  # noqa: PLC0415 - Arrow only where something is read
+
+        ended = launch(self.pipeline, self.options, on_step, on_start)
+        totals = self.watch.line.totals
+        warnings = (*self.watch.warnings, *warnings_of(self.pipeline, ended, totals))
+        return Result(self.pipeline, ended, totals, warnings)
+
+
+def run(pipeline: Runnable, host: HostName | None, **options: Unpack[RunOptions]) -> Result:
+    """Do what `windrow.methods.PipelineMethods.run` says."""
+    prepared = _prepare(pipeline, host, in_background=False, **options)
+    with prepared.watch.running() as on_start:
+        return prepared.run(prepared.watch.on_step, on_start)
+
+
+def start(pipeline: Runnable, host: HostName | None, **options: Unpack[RunOptions]) -> BackgroundRun:
+    """Do what `windrow.methods.PipelineMethods.start` says."""
+    from windrow.interactive.background import BackgroundRun  # noqa: PLC0415 - as in `_Prepared.run`
+
+    given = options.pop("on_step", None)
+    prepared = _prepare(pipeline, host, in_background=True, **options)
+
+    def run_it(on_ready: Callable[[], None], on_step: OnStep, on_start: OnStart) -> Result:
+        def on_each(report: StepReport) -> None:
+            for one in (prepared.watch.on_step, on_step, given):
+                if one is not None:
+                    one(report)
+
+        return replace(prepared, options=replace(prepared.options, on_ready=on_ready)).run(on_each, on_start)
+
+    return BackgroundRun(prepared.pipeline, prepared.watch.line, run_it)
+
+
+def _prepare(
     pipeline: Runnable,
     host: HostName | None,
     *,
-    until_end: bool,
-    max_records: int | None,
-    fresh: bool,
-    checkpoint: str | PathLike[str] | None,
-    every: str | None,
-    backfill: bool,
-    from_savepoint: str | PathLike[str] | None,
-    on_data_loss: OnDataLoss | None,
-    master: str | None,
-    conf: Mapping[str, str] | None,
-    on_step: OnStep | None,
-    progress: bool,
-) -> Result:
-    """Do what `windrow.methods.PipelineMethods.run` says."""
-    from windrow.interactive.result import Result  # noqa: PLC0415 - Arrow only where something is read
-
+    in_background: bool,
+    until_end: bool = True,
+    max_records: int | None = None,
+    fresh: bool = False,
+    checkpoint: str | PathLike[str] | None = None,
+    every: str | None = None,
+    backfill: bool = False,
+    from_savepoint: str | PathLike[str] | None = None,
+    on_data_loss: OnDataLoss | None = None,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    on_step: OnStep | None = None,
+    progress: bool = True,
+) -> _Prepared:
+    """Return a run with options that fit its host, and a valid pipeline; raise an InputError if they are wrong."""
     host = host or host_of(pipeline)
     given = {
         "max_records": max_records,
@@ -180,7 +240,7 @@ def run(
         raise InputError(msg)
     refuse_together(host, given)
     valid = require_valid(on_host(pipeline, host))
-    watch = _Watch(valid.name, on_step, progress=progress)
+    watch = _Watch(valid.name, on_step, progress=progress, in_background=in_background)
     options = Options(
         checkpoint=_folder(checkpoint) or default_checkpoint(valid.name),
         host=host,
@@ -197,11 +257,10 @@ def run(
         on_warning=watch.warn,
         on_alert=lambda alert: watch.trouble(f"alert {alert_line(alert)}"),
         on_data_loss=on_data_loss or "stop",
+        has_company=in_background,
     )
-    with watch.running() as on_start:
-        ended = launch(valid, options, watch.on_step, on_start)
-    totals = watch.line.totals
-    return Result(valid, ended, totals, (*watch.warnings, *warnings_of(valid, ended, totals)))
+    require_end(options)
+    return _Prepared(valid, options, watch)
 
 
 def replay(

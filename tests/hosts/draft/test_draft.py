@@ -80,6 +80,12 @@ def test_a_file_can_be_compressed(tmp_path: Path) -> None:
             read_sample(str(file), 10)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_record(tmp_path: Path) -> None:
+    file = tmp_path / "orders.jsonl"
+    file.write_text('{"t": "2026-01-01T10:00:00Z"}\n', encoding="utf-8-sig")
+    assert read_sample(str(file), 10).lines == b'{"t": "2026-01-01T10:00:00Z"}\n'
+
+
 def test_whole_numbers_are_times_by_their_name_or_if_they_are_near_each_other(tmp_path: Path) -> None:
     numbers = random.Random(1)
     rows = [

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from windrow.errors import CheckpointError, WindrowError
 from windrow.hosts.doctor.examine import disk, log_facts, machine_facts
-from windrow.hosts.doctor.facts import Finding, Machine, Unknown, advice, fine, serious, unknown
+from windrow.hosts.doctor.facts import LEAST_FREE, Finding, Machine, Unknown, advice, fine, serious, unknown
 from windrow.hosts.folders import Folder
 from windrow.hosts.jars import java
 from windrow.hosts.numbers import format_time, short_bytes
@@ -158,6 +158,7 @@ def _checkpoint(folder: Folder, pipeline: Runnable) -> tuple[Finding, Run | None
         known = None if as_graph(pipeline).mode == "realtime" else Checkpoint.open(folder, pipeline)
     except (CheckpointError, OSError) as exc:
         return serious(str(exc), ""), None, None
+    has_room = True
     if not isinstance(folder, Path):
         where = f"{folder} answers"
     else:
@@ -165,12 +166,18 @@ def _checkpoint(folder: Folder, pipeline: Runnable) -> tuple[Finding, Run | None
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
             what = f"{folder} cannot be written: {there} is not a folder that this user can write to"
             return serious(what, "", "name another folder with --checkpoint, or change its permissions"), None, None
-        where = f"{folder} can be written, {short_bytes(disk(folder).free)} are free"
+        free = disk(folder).free
+        where = f"{folder} can be written, {short_bytes(free)} are free"
+        has_room = free >= LEAST_FREE
     if known is None:
-        return fine(f"{where}; no run has left one there"), None, None
-    epoch = known.committed
-    stands = "has committed no step" if epoch is None else f"has committed the epochs 0 to {epoch}"
-    return fine(f"{where}; its run {stands}"), known.run, known.follows
+        stands = "no run has left one there"
+    elif known.committed is None:
+        stands = "its run has committed no step"
+    else:
+        stands = f"its run has committed the epochs 0 to {known.committed}"
+    found = f"{where}; {stands}"
+    finding = fine(found) if has_room else advice(found, "a run ends when its disk is full", "make room")
+    return (finding, None, None) if known is None else (finding, known.run, known.follows)
 
 
 def _sinks(pipeline: Runnable, graph: Graph, run: Run | None, follows: Follows | None) -> Iterator[Finding]:

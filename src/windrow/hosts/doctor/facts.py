@@ -63,6 +63,10 @@ class Unknown:
     why: str
 
 
+LEAST_FREE: Final = 1_000_000_000
+"""Bytes on a disk below which there is little room for a run."""
+
+
 @dataclass(frozen=True)
 class Disk:
     """A place on a disk: the kind of its file system, and its bytes; `is_temporary` if a restart can empty it.

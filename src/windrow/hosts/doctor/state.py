@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from windrow.hosts.doctor.facts import (
+    LEAST_FREE,
     Damaged,
     Examined,
     Finding,
@@ -38,7 +39,6 @@ _MANY: Final = 1_000
 _SHARE: Final = 0.25
 """Share of the memory that the state should not exceed."""
 _GROWN, _SMALL = 2.0, 64_000_000
-_LEAST_FREE: Final = 1_000_000_000
 _HOT: Final = 0.25
 _BUSY: Final = 0.8
 _CLOCKS: Final = 1_000_000
@@ -205,9 +205,9 @@ def place(x: Examined) -> Iterator[Finding]:
         what = "checkpoint" if one is disk else "temporary files"
         found = f"{short_bytes(one.free)} of {short_bytes(one.total)} are free on the disk of the {what} ({one.path})"
         to_do = "make room" if one is disk else "make room, or set TMPDIR to a folder on another disk"
-        if one.free < max(needed, _LEAST_FREE // 10):
+        if one.free < max(needed, LEAST_FREE // 10):
             yield serious(found, "a run ends when its disk is full", to_do)
-        elif one.free < max(3 * needed, _LEAST_FREE):
+        elif one.free < max(3 * needed, LEAST_FREE):
             yield advice(found, "a run ends when its disk is full; snapshots come beside the older ones", to_do)
         else:
             yield fine(found)

@@ -36,6 +36,7 @@ from windrow.model import (
     ArrayType,
     DecimalType,
     DoubleType,
+    FilesSource,
     KafkaSource,
     LongType,
     Pipeline,
@@ -140,7 +141,8 @@ def _read(sample: Sample) -> _Records:
         if VALUE not in record:  # a tombstone of an embedded log
             values.append(record)
             partitions.append(partition)
-            keys.append(key)
+            # of files it is the place of the record
+            keys.append(None if isinstance(sample.source, FilesSource) else key)
     if not values:
         msg = f"no record of {sample.place} is a JSON object ({why}): a pipeline for other formats is written by hand"
         raise InputError(msg)

@@ -1,13 +1,14 @@
-"""Samples of records: of a file of JSON lines (`.gz` is compressed), an embedded log, or a Kafka topic."""
+"""Samples of records: of a file of JSON lines (`.gz` is compressed), a folder of files, an embedded log, or a topic."""
 
 from __future__ import annotations
 
 import gzip
 import re
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from windrow.core.schema import RAW
 from windrow.errors import InputError
-from windrow.model import KafkaSource, LogSource, Source
+from windrow.model import FilesSource, KafkaSource, LogSource, Source
 from windrow.sources import open_source
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Sample:
 
 
 def read_sample(text: str, records: int) -> Sample:
-    """Read at most so many records of a file, a folder with an embedded log, or ``kafka://HOST:PORT/TOPIC``.
+    """Read at most so many records of a file, a folder with an embedded log or files, or ``kafka://HOST:PORT/TOPIC``.
 
     Raise InputError for what is none of them or has no records, and SourceError for what cannot be read.
     """
@@ -56,7 +57,7 @@ def read_sample(text: str, records: int) -> Sample:
             raise InputError(msg)
         sample = _of_log(text, topic, KafkaSource(servers, topic), records, newest=True)
     elif Path(text).is_dir():
-        sample = _of_log(text, Path(text).resolve().name, LogSource(text), records, newest=False)
+        sample = _of_log(text, Path(text).resolve().name, _files(Path(text)) or LogSource(text), records, newest=False)
     else:
         sample = _of_file(Path(text), records)
     if not sample.raw.num_rows:
@@ -65,10 +66,37 @@ def read_sample(text: str, records: int) -> Sample:
     return sample
 
 
+def _files(folder: Path) -> FilesSource | None:
+    """Return the files of a folder as a source; None if it is an embedded log, or has no files that can be drafted.
+
+    Raise InputError if they are of several kinds, which one source does not read alike, or CSV.
+    """
+    if any(folder.glob("partition-*.jsonl")):
+        return None
+    named = [
+        path for path in folder.rglob("*") if path.is_file() and not _HIDDEN.search(f"/{path.relative_to(folder)}")
+    ]
+    kinds = sorted({kind[0] for path in named if (kind := _KIND.search(path.name))})
+    if len(kinds) > 1:
+        msg = f"{folder} has {', '.join(f'*{kind}' for kind in kinds)}: give a folder with files of one kind"
+        raise InputError(msg)
+    if kinds and ".csv" in kinds[0]:
+        msg = (
+            f"{folder} has CSV files, whose columns have no types: write the pipeline by hand, with the source `files`"
+        )
+        raise InputError(msg)
+    return FilesSource((str(folder / "**" / f"*{kinds[0]}"),)) if kinds else None
+
+
+_KIND = re.compile(r"\.(jsonl|ndjson|json|csv)(\.gz)?$|\.parquet$")
+_HIDDEN = re.compile(r"/\.")
+
+
 def _of_file(path: Path, records: int) -> Sample:
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            lines = [line.strip() for line in islice((one for one in file if one.strip()), records + 1)]
+            whole = (line.strip() for line in chain([file.readline().removeprefix(BOM_UTF8)], file))
+            lines = list(islice(filter(None, whole), records + 1))
     except (OSError, EOFError, zlib.error) as exc:
         msg = f"the sample {path} cannot be read: {exc.strerror if isinstance(exc, OSError) and exc.strerror else exc}"
         raise InputError(msg) from exc
