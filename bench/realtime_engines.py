@@ -210,10 +210,10 @@ class Started(WindrowProcess):
             with suppress(OSError):  # it ended meanwhile
                 words = Path(f"/proc/{pid}/cmdline").read_bytes()
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                if b"worker_daemon" in words:
+                if b"fork_server" in words:
                     found[pid] = (int(fields[1]), int(fields[11]) + int(fields[12]))
-        # a worker is a fork of the daemon, which has the same command
-        forks = [pid for pid, (parent, _) in found.items() if parent in found]
+        # a worker is a fork of the daemon, which is one of the server; all have the same command
+        forks = [pid for pid, (parent, _) in found.items() if parent in found and found[parent][0] in found]
         return sorted(forks, key=lambda pid: -found[pid][1])
 
 

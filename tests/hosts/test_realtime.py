@@ -396,11 +396,8 @@ def windrow(command: str, file: str) -> Any:  # noqa: ANN401 - plain JSON
 
 
 def workers(pid: int) -> list[int]:
-    """Return the processes of Spark's Python below a process."""
+    """Return the Python workers of a run: forks of the daemons, which are forks of the run's server."""
     listed = subprocess.run(["/bin/ps", "-wweo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
-    below = {pid}
-    for _ in range(4):
-        below |= {int(one) for one, parent, _ in rows if int(parent) in below}
-    # Java's own arguments name the module too
-    return [int(one) for one, _, words in rows if int(one) in below and "-m windrow.hosts.worker_daemon" in words]
+    parents = {int(one): int(parent) for one, parent, words in rows if "-m windrow.hosts.fork_server" in words}
+    return [one for one, parent in parents.items() if parents.get(parents.get(parent, 0)) == pid]

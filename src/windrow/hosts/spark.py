@@ -12,9 +12,10 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -24,10 +25,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, is_remote
 
 from windrow.errors import EngineError, SetupError
+from windrow.hosts import fork_server
 from windrow.hosts.cluster import executors_python
 from windrow.hosts.jars import java
 from windrow.hosts.settings import AS_GIVEN, MEANING, SparkOptions, is_local, settings_of
-from windrow.hosts.spark_home import spark_home
+from windrow.hosts.spark_home import SparkHome, spark_home
 from windrow.hosts.transport import is_one_process
 
 _LOGGER = logging.getLogger(__name__)
@@ -52,6 +54,21 @@ _CONNECT = (
     "SPARK_REMOTE, of a cluster with its master URL; results go to the client's session by to_spark()"
 )
 _STARTING = threading.Lock()
+
+
+@contextmanager
+def _as_it_starts(log: Path | None, home: SparkHome | None, scratch: Path, *, is_one_process: bool) -> Iterator[None]:
+    """Give the Spark that starts meanwhile its log, its home, and a server of its Python processes."""
+    with ExitStack() as stack:
+        if log is not None:
+            stack.enter_context(stderr_to(log))
+        if home is not None:
+            stack.enter_context(home.in_use())
+        if is_one_process and os.environ["PYSPARK_PYTHON"] == sys.executable:
+            stack.enter_context(fork_server.in_use(scratch))
+        # with pandas, which PySpark loads for its first call of Java: meanwhile Java starts
+        threading.Thread(target=import_module, args=("pyspark.testing.utils",), daemon=True).start()
+        yield
 
 
 def running_session() -> SparkSession | None:
@@ -86,7 +103,7 @@ def _started(given: dict[str, str], log: Path | None) -> SparkSession:
     try:
         # Spark would take Ctrl-C for itself
         interrupt = signal.getsignal(signal.SIGINT)
-        with nullcontext() if log is None else stderr_to(log), nullcontext() if home is None else home.in_use():
+        with _as_it_starts(log, home, scratch, is_one_process=master.partition("[")[0] == "local"):
             session = builder.getOrCreate()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)
@@ -260,17 +277,22 @@ def _load(spark: SparkSession, *, has_state: bool) -> None:
 
     tasks = spark.sparkContext.defaultParallelism
     spark.sparkContext.setJobGroup(JOBS, "Python processes")
-    own = spark.newSession()
-    own.conf.set("spark.sql.shuffle.partitions", tasks)
-    numbers = own.range(0, _KEYS, 1, tasks).mapInArrow(lambda batches: batches, "id long")
-    numbers.collect()
+    # not by SQL, which Spark would first load: what follows has it do that meanwhile
+    spark.sparkContext.parallelize(range(tasks), tasks).foreachPartition(_nothing)
     if has_state:
+        own = spark.newSession()
+        own.conf.set("spark.sql.shuffle.partitions", tasks)
+        numbers = own.range(0, _KEYS, 1, tasks).mapInArrow(lambda batches: batches, "id long")
         numbers.groupBy("id").transformWithStateInPandas(
             statefulProcessor=KeyGroupProcessor(touch_state),
             outputStructType="id long",
             outputMode="Append",
             timeMode="None",
         ).toArrow()
+
+
+def _nothing(_: Iterable[int]) -> None:
+    pass
 
 
 _KEYS = 64

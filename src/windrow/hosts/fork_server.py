@@ -1,0 +1,155 @@
+"""The fork server: one process that loads the libraries of Spark's Python processes while Java starts.
+
+Spark on one machine starts several Pythons, one after the other, before the first record is read: the daemon of the
+workers, and those that make, follow and plan a source. Each would load the same libraries for a second or more. Instead
+they are forked from this process: where Spark would run Python it runs `fork_client.py`, which gives its standard
+streams and its environment to a new fork, and waits for its end.
+
+Nothing is opened here: connections, threads and DuckDB's database come after the fork.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import runpy
+import select
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib import import_module
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from windrow.hosts import fork_client
+
+_FIXED = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+"""What is read as Python starts and libraries are loaded, with what Spark sets if it is not told otherwise."""
+
+_LIBRARIES = (
+    "pyspark.sql.streaming.proto.StateMessage_pb2",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.testing.utils",
+    "pyspark.worker",
+    "windrow.hosts.key_groups",
+    "windrow.hosts.stages",
+    "windrow.hosts.stream.control",
+    "windrow.sources.kafka.stream",
+    "windrow.sources.log.stream",
+)
+
+
+@contextmanager
+def in_use(folder: Path) -> Iterator[None]:
+    """Have the Spark that is started meanwhile fork its Python processes from a server with its socket in `folder`.
+
+    The server is started first, once in a process, and ends with it. Where scripts in `folder` cannot be run, Spark
+    starts Python itself.
+    """
+    client = folder / "python"
+    words = [sys.executable, "-SE", fork_client.__file__, str(folder / "fork-server"), sys.executable]
+    client.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    client.chmod(0o700)
+    if not os.access(client, os.X_OK):  # a file system may be mounted so
+        yield
+        return
+    _start(folder / "fork-server")
+    before = os.environ["PYSPARK_PYTHON"]
+    os.environ["PYSPARK_PYTHON"] = str(client)
+    try:
+        yield
+    finally:
+        os.environ["PYSPARK_PYTHON"] = before
+
+
+@lru_cache(maxsize=1)
+def _start(path: Path) -> None:
+    environment = {**_FIXED, **os.environ, "PYTHONUNBUFFERED": "YES"}
+    with socket.socket(socket.AF_UNIX) as listening:  # from here on: who asks before the server has loaded, waits
+        listening.bind(str(path))
+        listening.listen()
+        number = listening.fileno()
+        words = [sys.executable, "-m", __name__, str(number)]
+        server = subprocess.Popen(words, stdin=subprocess.PIPE, env=environment, pass_fds=[number])  # noqa: S603 - ours
+
+    def end() -> None:
+        server.communicate()  # which closes the pipe
+
+    atexit.register(end)
+
+
+def leave_zips() -> None:
+    """Remove PySpark's zip files from the path, if it is installed as a package.
+
+    Each task would read their directories again (65 ms, more than the work of a small step), and each process compile
+    what it imports from them.
+    """
+    folders = [entry for entry in sys.path if not entry.endswith(".zip")]
+    if all(PathFinder.find_spec(name, folders) for name in ("pyspark", "py4j")):
+        sys.path[:] = folders
+        for entry in [entry for entry in sys.path_importer_cache if entry.endswith(".zip")]:
+            del sys.path_importer_cache[entry]
+
+
+def load() -> None:
+    """Load what Spark's Python processes work with."""
+    leave_zips()
+    for name in _LIBRARIES:
+        import_module(name)
+    # a worker collects garbage after each task: what was loaded here is none
+    gc.collect()
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # else a library tells at the end what it still holds
+
+
+def main(number: int) -> None:
+    """Serve at a socket that listens until the process that has started this one ends, which closes the pipe to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the processes that Spark starts
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(fileno=number) as listening:
+        load()
+        while True:
+            ready, _, _ = select.select([number, fork_client.STANDARD[0]], [], [])
+            if number not in ready:
+                os._exit(0)  # without a word of libraries about what they still hold
+            asking, _ = listening.accept()
+            if not os.fork():
+                break
+            asking.close()
+    _become(asking)
+
+
+def _become(asking: socket.socket) -> None:
+    """Run the module that a client was started for, as if this process were that one."""
+    _, given, _, _ = socket.recv_fds(asking, 1, len(fork_client.STANDARD))
+    with asking.makefile("rb") as file:
+        words, environment, folder = json.load(file)
+    own = {name: os.environ[name] for name in _FIXED}
+    if words[0] != "-m" or any(environment.get(name, value) != value for name, value in own.items()):
+        return
+    for number, one in zip(fork_client.STANDARD, given, strict=True):
+        os.dup2(one, number)
+        os.close(one)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    asking.send(b"!")
+    asking.detach()  # it stays open to the end, for which the client waits
+    places = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [one for one in places if one and one not in sys.path]
+    leave_zips()
+    sys.argv[:] = words[1:]
+    runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
