@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import shlex
 import signal
 import sqlite3
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from click.testing import CliRunner
-from tests.docs.pages import ROOT, blocks
+from tests.docs.pages import ROOT
 from tests.waiting import wait_until
 
 import windrow as wr
@@ -25,12 +24,9 @@ from windrow.cli import main
 
 FRAUD, REPLICA = (ROOT / "examples" / name / "play.py" for name in ("fraud", "replica"))
 PLAYED = sorted((ROOT / "examples").glob("*/play.py"))
-"""Programs, which start what they need; the pages of the other folders are run."""
+"""Programs, which start what they need."""
 EXAMPLES = sorted(
     path for path in {*(ROOT / "examples").rglob("*")} - {*PLAYED} if path.suffix in {".yaml", ".sql", ".py"}
-)
-FOLDERS = sorted(
-    path.parent for path in (ROOT / "examples").glob("*/README.md") if path.parent / "play.py" not in PLAYED
 )
 
 
@@ -41,6 +37,12 @@ def test_check_finds_no_errors(example: Path) -> None:
     (checked,) = json.loads(result.output)["pipelines"]
     # how many key groups are good depends on the machine
     assert [finding for finding in checked["findings"] if finding["where"] != "key_groups"] == []
+
+
+def test_each_example_is_listed() -> None:
+    page = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    found = {path.name for path in (ROOT / "examples").iterdir() if path.name not in {"README.md", "__pycache__"}}
+    assert found == set(re.findall(r"\]\(([\w.]+)\)", page))
 
 
 @pytest.mark.parametrize("form", ["py", "sql"])
@@ -79,29 +81,6 @@ def test_an_example_runs_over_a_generated_log(example: str, tmp_path: Path, monk
     counted = [amount for amount in amounts if amount >= least]
     with closing(sqlite3.connect(file)) as database:
         assert database.execute(question).fetchone() == pytest.approx((len(counted), float(sum(counted))))
-
-
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
-def test_a_folder_gives_what_its_page_shows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page has blocks with commands and queries, and for each query and `windrow show` one with what it gives."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    shown = [block for block in blocks("sh", "text") if block.page.parent == folder]
-    words = [word for block in shown if block.language == "sh" for word in shlex.split(block.text)]
-    starts = [place for place, word in enumerate(words) if word in {"windrow", "sqlite3"}]
-    commands = [words[start:end] for start, end in itertools.pairwise([*starts, len(words)])]
-    answers = iter([block.text.splitlines() for block in shown if block.language == "text"])
-    for command in commands:
-        if command[0] == "windrow":
-            ran = CliRunner().invoke(main, command[1:])
-            assert ran.exit_code == 0, ran.output
-            if command[1] == "show":
-                assert ran.stdout.splitlines() == next(answers)
-            continue
-        with closing(sqlite3.connect(command[1])) as database:
-            rows = database.execute(command[2]).fetchall()
-        assert ["|".join("" if value is None else str(value) for value in row) for row in rows] == next(answers)
-    assert next(answers, None) is None
 
 
 @pytest.mark.long
