@@ -63,6 +63,7 @@ def test_the_guide_has_the_output() -> None:
     _, shown = re.findall(r"^```\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[:2]
     assert why(*ROW).stdout == shown
     assert why("spend", *ROW).stdout == shown
+    assert why("--key", "user_id=u17", "--window", "2026-11-20T10:07").stdout == shown
 
 
 def test_it_is_printed_as_json() -> None:
@@ -98,6 +99,8 @@ def test_records_that_are_lost_are_missed() -> None:
     [
         (["--where", "user_id=u17"], "--where window_start=2026-11-20T10:10:00Z"),
         (["--where", "user_id=eve"], "none has that key"),
+        (["--key", "user_id=u17", "--window", "2026-11-20T10:21"], "--where window_start=2026-11-20T10:10:00Z"),
+        ([*ROW, "--since", "2026-11-20"], "--where, --key and --window alone"),
         (["--where", "window_start=noon"], "is a time, such as"),
         (["late"], "--why explains a row of spend"),
         ([*ROW, "--csv"], "leave out --csv and --order"),
