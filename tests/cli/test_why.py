@@ -120,3 +120,11 @@ def test_control_characters_of_a_dead_letter_are_spelt() -> None:
         log.write(b'{"user_id": "u17\x07\xff"}\n')
     assert CliRunner().invoke(main, ["run", "spend.yaml", "--until-end", "--host", "memory", "--fresh"]).exit_code == 0
     assert '    {"user_id": "u17\\x07\\xff"}' in why(*ROW).stdout.splitlines()
+
+
+def test_any_dead_letter_may_be_of_a_row_without_a_key() -> None:
+    Path("spend.yaml").write_text(PIPELINE.replace("key: user_id\n", ""))
+    assert CliRunner().invoke(main, ["run", "spend.yaml", "--until-end", "--host", "memory", "--fresh"]).exit_code == 0
+    assert "1 dead letter that may be of it: the row has no key that they could lack" in (
+        why("--window", "2026-11-20T10:05").stdout.splitlines()
+    )
