@@ -1,14 +1,12 @@
-"""`windrow show --why`: the guide has its real output, and errors say what is there."""
+"""`windrow show --why`: what it prints, and errors that say what is there."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.docs.pages import ROOT
 
 from windrow.cli import main
 
@@ -58,11 +56,11 @@ def why(*words: str, code: int = 0) -> Result:
     return result
 
 
-def test_the_guide_has_the_output() -> None:
-    text = (ROOT / "docs" / "guides" / "why.md").read_text()
-    _, shown = re.findall(r"^```\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[:2]
-    assert why(*ROW).stdout == shown
+def test_a_row_is_named_by_its_columns_or_by_key_and_window() -> None:
+    shown = why(*ROW).stdout
+    assert shown.startswith("spend: user_id=u17, window 2026-11-20 10:05:00 to 2026-11-20 10:10:00 UTC\n")
     assert why("spend", *ROW).stdout == shown
+    assert why("--key", "user_id=u17", "--window", "2026-11-20T10:07").stdout == shown
 
 
 def test_it_is_printed_as_json() -> None:
@@ -98,6 +96,8 @@ def test_records_that_are_lost_are_missed() -> None:
     [
         (["--where", "user_id=u17"], "--where window_start=2026-11-20T10:10:00Z"),
         (["--where", "user_id=eve"], "none has that key"),
+        (["--key", "user_id=u17", "--window", "2026-11-20T10:21"], "--where window_start=2026-11-20T10:10:00Z"),
+        ([*ROW, "--since", "2026-11-20"], "--where, --key and --window alone"),
         (["--where", "window_start=noon"], "is a time, such as"),
         (["late"], "--why explains a row of spend"),
         ([*ROW, "--csv"], "leave out --csv and --order"),
@@ -117,3 +117,11 @@ def test_control_characters_of_a_dead_letter_are_spelt() -> None:
         log.write(b'{"user_id": "u17\x07\xff"}\n')
     assert CliRunner().invoke(main, ["run", "spend.yaml", "--until-end", "--host", "memory", "--fresh"]).exit_code == 0
     assert '    {"user_id": "u17\\x07\\xff"}' in why(*ROW).stdout.splitlines()
+
+
+def test_any_dead_letter_may_be_of_a_row_without_a_key() -> None:
+    Path("spend.yaml").write_text(PIPELINE.replace("key: user_id\n", ""))
+    assert CliRunner().invoke(main, ["run", "spend.yaml", "--until-end", "--host", "memory", "--fresh"]).exit_code == 0
+    assert "1 dead letter that may be of it: the row has no key that they could lack" in (
+        why("--window", "2026-11-20T10:05").stdout.splitlines()
+    )

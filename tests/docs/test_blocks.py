@@ -24,6 +24,7 @@ LANGUAGES = {
 """The test of a block by its language; `yml` is a part of a pipeline, `py` one of a program."""
 
 PAGES_OF_THEIR_OWN = {
+    ("docs/tutorial/*.md", "pycon"): "test_tutorial.py",
     ("docs/compare/*.md", "java"): "test_compare.py",
     ("docs/compare/*.md", "py"): "test_compare.py",
     ("docs/compare/*.md", "text"): "test_compare.py",
@@ -47,10 +48,12 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
         "docs/guides/dashboard.md": ("pip install",),
         "docs/guides/install.md": ("pip install",),
         "docs/guides/lineage.md": ("pip install",),
+        "docs/tutorial/*.md": ("python -m venv", "pip install"),
         "docs/guides/traces.md": ("pip install",),
         "docs/reference/transcripts.md": ("windrow transcript tests",),
     },
     "needs a cluster of machines": {
+        "docs/tutorial/7-cluster.md": ("windrow pack",),
         "docs/concepts/hosts.md": ("windrow run spend.yaml --conf",),
         "docs/guides/cluster.md": ("",),
         "docs/guides/kubernetes.md": ("docker build", "kubectl create"),

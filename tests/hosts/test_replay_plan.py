@@ -59,6 +59,12 @@ def test_partitions_that_the_live_run_has_not_met_do_not_hold_it_back(pipeline: 
     assert replay.notes[0] == f"as far as the live table: epoch 3 of the checkpoint {tmp_path / 'live'}"
 
 
+def test_a_live_run_without_a_step_is_at_its_beginning(pipeline: Pipeline, tmp_path: Path) -> None:
+    Checkpoint.new(tmp_path / "live", pipeline, [0]).write()
+    replay = plan_replay(pipeline, ReplayOptions(tmp_path / "live", default=False))
+    assert replay.notes[0] == f"as far as the live table: the beginning of the checkpoint {tmp_path / 'live'}"
+
+
 def test_a_pipeline_from_the_latest_records_must_be_told_where_it_began(pipeline: Pipeline, tmp_path: Path) -> None:
     latest = replace(pipeline, source=KafkaSource("localhost:1", "spend", start="latest"))
     with pytest.raises(InputError, match=r"starts at the latest records: say at which offsets it did"):

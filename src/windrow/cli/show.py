@@ -17,7 +17,7 @@ from windrow.expressions import sink_views
 from windrow.hosts.folders import Folder
 from windrow.hosts.reports import counted
 from windrow.interactive.display import aligned, cells
-from windrow.interactive.tables import Query, Rows, condition, find_table, read, require_of_log
+from windrow.interactive.tables import Query, Rows, find_table, read, require_of_log
 from windrow.model import as_graph
 from windrow.sinks.tables import layout
 
@@ -31,7 +31,7 @@ _HELP = {
     "limit": "Number of rows to show.",
     "json": "Print a JSON object for each row, on a line of its own; an error is one on stderr.",
     "csv": "Print the rows as CSV, with the names of the columns first.",
-    "why": "Explain one row, which --where names: the records of the log, verdicts and revisions behind it.",
+    "why": "Explain one row, which --where, --key and --window name: the records, verdicts and revisions behind it.",
     "as_of": "Show the table as the records up to this event time make it (inclusive, UTC), from the log.",
     "checkpoint": "With --why: the checkpoint of the run that writes the table.  [default: .windrow/NAME]",
 }
@@ -93,9 +93,10 @@ def command(
     With --as-of, the log is read again in this process, and the table has what the records up to that event time make
     of it, those that came late included. The table of the run, which may not be there, is not touched.
 
-    With --why, the log is read again as far as the table is, and the row that --where names is explained: each record
-    of its key and window with its place, its verdict and the watermark by which it was judged; duplicates, expired
-    records and dead letters that may be of it; each revision; and whether the records make the row that is there.
+    With --why, the log is read again as far as the table is, and the row that --where, --key and --window name is
+    explained: each record of its key and window with its place, its verdict and the watermark by which it was judged;
+    duplicates, expired records and dead letters that may be of it; each revision; and whether the records make the row
+    that is there.
     """
     if as_json and as_csv:
         msg = "give --json or --csv, not both"
@@ -107,8 +108,8 @@ def command(
     sink, view, named = find_table(runnable, table)
     query = Query(where, order, limit, "--", key=key, window=window, since=since, reason=reason or "")
     if why:
-        if window is not None or since is not None or reason is not None:
-            msg = "--why explains one row: name it with --where and --key alone"
+        if since is not None or reason is not None:
+            msg = "--why explains one row: name it with --where, --key and --window alone"
             raise InputError(msg)
         if as_csv or order or named.name != view.sink.table:
             msg = f"--why explains a row of {view.sink.table}: name that table, and leave out --csv and --order"
@@ -116,7 +117,7 @@ def command(
         from windrow.hosts.row_replay import RECORDS  # noqa: PLC0415 - only who asks for it loads the operators
         from windrow.interactive.explanation import explain  # noqa: PLC0415 - as above
 
-        conditions = [condition(named, *one) for one in query.named()]
+        conditions = query.choice(named).conditions(named)
         found = explain(runnable, sink, conditions, checkpoint, most=RECORDS if as_json else limit, options="--")
         click.echo(json.dumps(found.plain(), ensure_ascii=False) if as_json else found)
         return OK

@@ -25,7 +25,7 @@ from windrow.errors import CheckpointError, EngineError, InputError, SetupError,
 from windrow.hosts.folders import Folder, folder_of, is_remote
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.transport import is_one_process
-from windrow.model import Runnable, state_partitions
+from windrow.model import FilesSource, LogSource, Runnable, as_graph, state_partitions
 from windrow.sources import partition_finders
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
@@ -123,7 +123,7 @@ def preflight(spark: SparkSession, pipeline: Runnable, folder: Folder | None) ->
                 spark.sparkContext._jsc.sc().clearJobGroup()  # noqa: SLF001 - Python has no other way
         found = [_Executor(host=hosts.get(row.task, "?"), **json.loads(row.found)) for row in rows]
         written = set() if nonce is None else {path.name for path in nonce.parent.glob(f"{nonce.name}.*")}
-        problems = dict.fromkeys(_problems(found, folder))
+        problems = dict.fromkeys(_problems(found, folder, pipeline))
         if not problems and nonce is not None and len(written) != slots:
             problems = dict.fromkeys([_not_shared("some executor", folder)])
     if problems:
@@ -156,8 +156,11 @@ _HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0,software.amazon.awssdk:bundle:
 """What Spark needs for s3a."""
 
 
-def _problems(found: Iterable[_Executor], folder: Folder | None) -> Iterator[str]:
+def _problems(found: Iterable[_Executor], folder: Folder | None, pipeline: Runnable) -> Iterator[str]:
     ours = _here()
+    records = [source.source.records for source in as_graph(pipeline).sources]
+    paths = [Path(one.place) for one in records if isinstance(one, LogSource | FilesSource)]
+    is_relative = not all(path.is_absolute() for path in paths)
     for one in found:
         for name, title in (("python", "Python"), ("windrow", "windrow"), ("pyspark", "PySpark")):
             theirs = getattr(one, name)
@@ -169,7 +172,8 @@ def _problems(found: Iterable[_Executor], folder: Folder | None) -> Iterator[str
         if not one.sees:
             yield _not_shared(f"the executor on {one.host}", folder)
         if one.problem is not None:
-            yield f"the executor on {one.host} cannot read the source: {one.problem}"
+            where = "; it looks in its own folder: name an absolute path, which all hosts share" if is_relative else ""
+            yield f"the executor on {one.host} cannot read the source: {one.problem}{where}"
 
 
 def _not_shared(who: str, folder: Folder | None) -> str:

@@ -311,7 +311,8 @@ def _notes(
 ) -> Iterator[str]:
     graph = as_graph(pipeline)
     if checkpoint is not None:
-        yield f"as far as the live table: epoch {epoch} of the checkpoint {options.checkpoint}"
+        where = "the beginning" if epoch is None else f"epoch {epoch}"
+        yield f"as far as the live table: {where} of the checkpoint {options.checkpoint}"
     elif options.end == "live":
         yield f"to the end of the log, as there is no checkpoint {options.checkpoint}"
     if replayed.bounds.rows or replayed.ends:

@@ -181,7 +181,8 @@ def _revisions(found: Explanation) -> Iterator[str]:
 def _dead(found: Explanation) -> Iterator[str]:
     if not found.dead_letters:
         return
-    yield f"{counted(found.dead_letters, 'dead letter')} that may be of it: the text has the key's values"
+    why = "the text has the key's values" if found.key else "the row has no key that they could lack"
+    yield f"{counted(found.dead_letters, 'dead letter')} that may be of it: {why}"
     for one in found.dead:
         yield f"  partition {one.partition}, offset {one.offset}: {one.reason}"
         yield f"    {one.raw}"

@@ -308,6 +308,10 @@ class _Choice:
     reason: str
     fields: Sequence[tuple[str, str]] = ()
 
+    def conditions(self, table: Table) -> list[Condition]:
+        """Return what the database can choose by, over columns of the table."""
+        return [*(condition(table, *one) for one in self.where), *self.times]
+
     def only(self, rows: pa.Table) -> pa.Table:
         """Return the rows that are chosen of those that meet the conditions."""
         if self.reason:
@@ -342,7 +346,7 @@ def read(view: View, table: Table, query: Query) -> Rows:
         if missing:
             msg = f"table {table.name!r} in {database.place} has no column {missing[0]!r}, so it is not the pipeline's"
             raise InputError(msg)
-        conditions = [*(condition(shown, *one) for one in choice.where), *choice.times]
+        conditions = choice.conditions(shown)
         sorting = dict(_sorting(shown, text, query.options) for text in query.order)
         by = (*sorting, *(name for name in table.order if name not in sorting))
         descending = [name for name, is_descending in sorting.items() if is_descending]
