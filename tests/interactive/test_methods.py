@@ -148,6 +148,12 @@ def test_which_rows_are_read() -> None:
     assert wr.read_table(pipeline, order="total").to_pandas()["events"].tolist() == [1, 1, 3]
     assert wr.read_table(pipeline, "changes", order=["seq:desc", "epoch"], limit=1).total == 5
     assert wr.read_table(pipeline, as_of="2026-01-01T10:02").to_pandas()["total"].tolist() == [6, 3]
+    changes = wr.read_table(pipeline, "changes", key={"user_id": "A"}, window=TEN)
+    assert changes.to_pandas()["op"].tolist() == ["insert", "update_before", "update_after"]
+    assert [wr.read_table(pipeline, since=since).total for since in ("2026-01-01T10:05", TEN)] == [1, 3]
+    assert wr.read_table(pipeline, "late", key={"user_id": "A"}, reason="expired").total == 0
+    with pytest.raises(InputError, match=r"^reason: table 'spend' has no column 'reason'"):
+        wr.read_table(pipeline, reason="expired")
     with pytest.raises(InputError, match=r"^where 'nobody=1': table 'spend' has no column"):
         wr.read_table(pipeline, where={"nobody": 1})
     with pytest.raises(InputError, match="the pipeline writes no table 'nothing'"):
