@@ -101,8 +101,7 @@ class Rows:
                 raise
             msg = "polars is not installed: pip install polars, or use to_arrow() or to_pandas()"
             raise SetupError(msg) from exc
-        frame: pl.DataFrame = polars.from_arrow(self.to_arrow())
-        return frame
+        return polars.DataFrame(self.to_arrow())
 
     def to_spark(self, spark: SparkSession | None = None) -> DataFrame:
         """Return the rows as a DataFrame of a Spark session: the active one, or one that is started.

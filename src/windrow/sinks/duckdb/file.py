@@ -154,6 +154,7 @@ class _Attached:
 
 
 _ATTACHED = _Attached()
+_HERE = "database_name = current_database() AND schema_name = current_schema() AND lower({}) = lower(?)"
 
 
 class DuckDBSession(Session):
@@ -190,14 +191,17 @@ class DuckDBSession(Session):
         rows: list[tuple[Any, ...]] = self._db.execute(sql, list(values)).fetchall()
         return rows
 
+    def has(self, table: str) -> bool:
+        """Whether there is a table of that name."""
+        return bool(self.execute(f"SELECT 1 FROM duckdb_tables() WHERE {_HERE.format('table_name')}", (table,)))
+
     def columns(self, table: str) -> list[Column]:
         """Return the columns of a table, none without a table; raise SinkError for a view."""
-        of_it = "database_name = current_database() AND schema_name = current_schema() AND lower({}) = lower(?)"
-        if self.execute(f"SELECT 1 FROM duckdb_views() WHERE {of_it.format('view_name')}", (table,)):
-            msg = f"{table!r} is a view, not a table: choose another table"
-            raise SinkError(msg)
-        found = self.execute(f"SELECT comment FROM duckdb_tables() WHERE {of_it.format('table_name')}", (table,))
+        found = self.execute(f"SELECT comment FROM duckdb_tables() WHERE {_HERE.format('table_name')}", (table,))
         if not found:
+            if self.execute(f"SELECT 1 FROM duckdb_views() WHERE {_HERE.format('view_name')}", (table,)):
+                msg = f"{table!r} is a view, not a table: choose another table"
+                raise SinkError(msg)
             return []
         key = _key_of(found[0][0])
         columns = self.execute('SELECT name, type, pk, "notnull" FROM pragma_table_info(?)', (quote(table),))

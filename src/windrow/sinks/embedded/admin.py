@@ -67,7 +67,7 @@ class EmbeddedDatabase:
 
     def _note(self, table: Table, rows: pa.Table, else_: str) -> None:
         with closing(self._file), self._file.writing() as db:
-            if not db.columns(table.name):
+            if not db.has(table.name):
                 db.create(table)
             db.insert(table, rows, else_)
 

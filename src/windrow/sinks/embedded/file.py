@@ -45,6 +45,10 @@ class Session(ABC):
         """Run a statement, with a value for each ``?``; return its rows."""
 
     @abstractmethod
+    def has(self, table: str) -> bool:
+        """Whether there is a table of that name."""
+
+    @abstractmethod
     def columns(self, table: str) -> list[Column]:
         """Return the columns of a table, none without a table; raise SinkError for a view."""
 

@@ -112,7 +112,7 @@ class EmbeddedTables:
         if not self._file.exists():
             return CLOCKS.empty_table()
         with self._file.reading() as db:
-            if not db.columns(table.name):
+            if not db.has(table.name):
                 return CLOCKS.empty_table()
             order = ("epoch", "partition", "offset", "reason")
             rows = [part.select(CLOCKS.names).cast(CLOCKS) for part in db.snapshot().rows(table, order)]
@@ -221,7 +221,7 @@ class EmbeddedTable:
         return owner_of(db, self.name)
 
     def _elsewhere(self, db: Session, run: Run, own: Sequence[str]) -> str | None:
-        if not db.columns(OWNERS.name):
+        if not db.has(OWNERS.name):
             return None
         query = f"SELECT table_name FROM {quote(OWNERS.name)} WHERE pipeline = ? AND run = ? ORDER BY table_name"
         names = (str(name) for (name,) in db.execute(query, (run.pipeline, run.id)))
@@ -231,7 +231,7 @@ class EmbeddedTable:
 
 def owner_of(db: Session, table: str) -> Run | None:
     """Return the run that a result table belongs to, under any spelling of its name; None if it is nobody's."""
-    if not db.columns(OWNERS.name):
+    if not db.has(OWNERS.name):
         return None
     query = f"SELECT pipeline, run FROM {quote(OWNERS.name)} WHERE lower(table_name) = lower(?)"
     return next((Run(*row) for row in db.execute(query, (table,))), None)
@@ -239,7 +239,7 @@ def owner_of(db: Session, table: str) -> Run | None:
 
 def last_epoch(db: Session, run: Run) -> int | None:
     """Return the last epoch that a run has committed."""
-    if not db.columns(EPOCHS.name):
+    if not db.has(EPOCHS.name):
         return None
     query = f"SELECT max(epoch) FROM {quote(EPOCHS.name)} WHERE pipeline = ? AND run = ?"
     [(last,)] = db.execute(query, (run.pipeline, run.id))
@@ -272,7 +272,7 @@ def _fence(db: Session, run: Run, epoch: int) -> None:
 def _opener(db: Session, run: Run) -> str | None:
     """Return which sink has opened the tables of a run last."""
     query = f"SELECT opener FROM {quote(OPENERS.name)} WHERE pipeline = ? AND run = ?"
-    rows = db.execute(query, (run.pipeline, run.id)) if db.columns(OPENERS.name) else []
+    rows = db.execute(query, (run.pipeline, run.id)) if db.has(OPENERS.name) else []
     return str(rows[0][0]) if rows else None
 
 
@@ -288,7 +288,7 @@ def _drop(db: Session, found: FoundTables) -> None:
     if found.owner is not None:
         owner = (found.owner.pipeline, found.owner.id)
         for shared in SHARED:
-            if db.columns(shared.name):
+            if db.has(shared.name):
                 db.execute(f"DELETE FROM {quote(shared.name)} WHERE pipeline = ? AND run = ?", owner)
 
 

@@ -103,6 +103,11 @@ class SqliteSession(Session):
         """Run a statement; return its rows."""
         return self._db.execute(sql, values).fetchall()
 
+    def has(self, table: str) -> bool:
+        """Whether there is a table of that name."""
+        query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
+        return bool(self.execute(query, (table,)))
+
     def columns(self, table: str) -> list[Column]:
         """Return the columns of a table, none without a table; raise SinkError for a view."""
         kind = self._db.execute("SELECT type FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table,)).fetchone()
