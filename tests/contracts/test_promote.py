@@ -123,16 +123,17 @@ def test_readers_see_one_or_the_other_and_never_neither(store: Store) -> None:
         while not done.is_set():
             seen.update(store.query("SELECT events, (SELECT count(*) FROM spend_late) FROM spend"))
 
-    def again() -> None:
+    def again() -> bool:
         with suppress(SinkError):  # the reader may be in the way, which is said
             promote(live, shadow)
+        return len(seen) == 2
 
     reader = threading.Thread(target=watch)
     reader.start()
     try:
         for _ in range(10):
             again()
-        wait_until(lambda: again() or len(seen) == 2, "both answers")
+        wait_until(again, "both answers")
     finally:
         done.set()
         join(reader)

@@ -20,7 +20,6 @@ from windrow.core.changelog import StepOutput
 from windrow.errors import PipelineError, SinkAddressError, SinkError, SinkUnavailableError
 from windrow.model import Aggregate, Count, DuckDBSink, Pipeline
 from windrow.sinks import open_database
-from windrow.sinks.base import Run
 from windrow.sinks.database import Condition
 from windrow.sinks.duckdb import DuckDBTables
 from windrow.sinks.duckdb.file import translate
@@ -109,7 +108,12 @@ def test_another_process_that_holds_the_file_is_waited_for_and_then_named(model:
         with open_database(model.sink).snapshot() as snapshot:
             assert snapshot.count(layout(model, model.sink).result) == 0
         patient = DuckDBTables(model, busy=30)
-        writer = threading.Thread(target=lambda: (patient.open(Run(RUN.pipeline, RUN.id)), patient.commit(0, one)))
+
+        def write() -> None:
+            patient.open(RUN)
+            patient.commit(0, one)
+
+        writer = threading.Thread(target=write)
         writer.start()
         assert other.stdin is not None
         other.stdin.close()
