@@ -10,6 +10,7 @@ key is deleted before it is inserted, in one transaction, and the key is in the 
 
 from __future__ import annotations
 
+import atexit
 import json
 import threading
 import time
@@ -52,7 +53,14 @@ def _engine() -> duckdb.DuckDBPyConnection:
     }
     opened = duckdb.connect(config=config)
     opened.execute("SET GLOBAL TimeZone = 'UTC'")
+    atexit.register(_close_engine)
     return opened
+
+
+def _close_engine() -> None:
+    """Close DuckDB while the interpreter still exists, which else writes of leaks to the terminal."""
+    _engine().close()
+    _engine.cache_clear()
 
 
 class DuckDBFile(EmbeddedFile):
