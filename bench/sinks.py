@@ -27,6 +27,7 @@ from windrow.model import (
     Decode,
     Delay,
     DeltaSink,
+    DuckDBSink,
     Emit,
     EventTime,
     Field,
@@ -48,6 +49,7 @@ USERS = 10_000
 WINDOW = 300_000_000
 START = 1_767_225_600_000_000
 SMALL_STEPS = 20
+FILES = ["sqlite", "duckdb", "delta", "parquet"]
 
 
 def pipeline(sink: Sink) -> Pipeline:
@@ -129,15 +131,14 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=200_000)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--small", type=int, default=300)
-    parser.add_argument(
-        "--only", nargs="+", choices=["sqlite", "delta", "parquet"], default=["sqlite", "delta", "parquet"]
-    )
+    parser.add_argument("--only", nargs="+", choices=FILES, default=FILES)
     parser.add_argument("--postgres", metavar="URL")
     given = parser.parse_args()
     size = {"changes": given.changes, "steps": given.steps, "small": given.small}
     with tempfile.TemporaryDirectory() as folder:
         sinks: dict[str, Sink] = {
             "sqlite": SqliteSink(str(Path(folder, "bench.db")), "bench_results"),
+            "duckdb": DuckDBSink(str(Path(folder, "bench.duckdb")), "bench_results"),
             "delta": DeltaSink(str(Path(folder, "delta")), "bench_results"),
             "parquet": ParquetSink(str(Path(folder, "parquet")), "bench_results"),
         }

@@ -37,6 +37,7 @@ from windrow.api.fluent.aggregates import (
 from windrow.api.fluent.alerts import alerts
 from windrow.api.fluent.connectors import (
     delta,
+    duckdb,
     file,
     files,
     kafka,
@@ -108,6 +109,7 @@ __all__ = [
     "delay_by_partition",
     "delta",
     "diff",
+    "duckdb",
     "every",
     "every_count",
     "every_event_time",

@@ -44,6 +44,7 @@ from windrow.model import (
     DeltaSink,
     Derive,
     DoubleType,
+    DuckDBSink,
     Emit,
     EventTime,
     Every,
@@ -337,9 +338,11 @@ def sinks(draw: st.DrawFn, key: tuple[str, ...], emit: Emit) -> Sink:
         st.sampled_from([(), ("window_start", *key, *revision), (*key, *revision, "window_end", "window_start")])
     )
     changelog = draw(st.booleans())
-    match draw(st.sampled_from(["sqlite", "postgres", "delta", "parquet"])):
+    match draw(st.sampled_from(["sqlite", "duckdb", "postgres", "delta", "parquet"])):
         case "sqlite":
             return SqliteSink(draw(PATHS), draw(PLAIN), chosen, draw(st.sampled_from(["numeric", "text"])), changelog)
+        case "duckdb":
+            return DuckDBSink(draw(PATHS), draw(PLAIN), chosen, changelog)
         case "delta":
             return DeltaSink(draw(PATHS), draw(PLAIN), chosen, changelog)
         case "parquet":

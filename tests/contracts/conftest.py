@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import is_hypothesis_test
-from tests.contracts.stores import AnyStore, DeltaStore, ParquetStore, PostgresStore, SqliteStore
+from tests.contracts.stores import AnyStore, DeltaStore, DuckDBStore, ParquetStore, PostgresStore, SqliteStore
 
 OUTBOX = "postgres with outbox"
 ALIKE = {f"test_{one}" for one in ("answers", "sink_follows", "sink_group", "sink_memory", "sink_types")}
 """Modules in which an outbox changes little; only `make test-long` runs them with one."""
 
-DATABASES = ["sqlite", "postgres", OUTBOX]
+DATABASES = ["sqlite", "duckdb", "postgres", OUTBOX]
 KINDS = {"Store": DATABASES, "TableStore": [*DATABASES, "delta"], "AnyStore": [*DATABASES, "delta", "parquet"]}
 
 
@@ -37,6 +37,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> AnyStore:
     match request.param:
         case "sqlite":
             return SqliteStore(tmp_path)
+        case "duckdb":
+            return DuckDBStore(tmp_path)
         case "delta":
             return DeltaStore(tmp_path)
         case "parquet":

@@ -24,9 +24,10 @@ from tests.waiting import wait_until
 
 from windrow.core.changelog import StepOutput
 from windrow.expressions import View
-from windrow.model import DeltaSink, ParquetSink, Pipeline, PostgresSink, SqliteSink, TableSink
+from windrow.model import DeltaSink, DuckDBSink, ParquetSink, Pipeline, PostgresSink, SqliteSink, TableSink
 from windrow.sinks.base import Run, Sink
 from windrow.sinks.delta import DeltaTables
+from windrow.sinks.duckdb import DuckDBTables
 from windrow.sinks.parquet import ParquetFolder
 from windrow.sinks.postgres import PostgresTables
 from windrow.sinks.sqlite import SqliteTables
@@ -292,6 +293,46 @@ class SqliteStore(Store):
     def holds(self, value: Decimal) -> bool:
         digits = "".join(map(str, value.as_tuple().digits)).strip("0")
         return len(digits) <= 15 or (value == int(value) and -(2**63) <= value < 2**63)
+
+
+class DuckDBStore(Store):
+    """A DuckDB file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "spend.duckdb"
+
+    def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> DuckDBSink:
+        return DuckDBSink(str(self.path), table, key)
+
+    def sink(self, *models: View) -> Sink:
+        return DuckDBTables(*models, busy=20)
+
+    def index_tables(self, index: str) -> list[str]:
+        return [name for (name,) in self.query(f"SELECT table_name FROM duckdb_indexes() WHERE index_name = '{index}'")]
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        found: list[list[tuple[Any, ...]]] = []
+
+        def is_free() -> bool:
+            # the sink may hold the file at this moment
+            try:
+                db = duckdb.connect(str(self.path))
+            except duckdb.Error as error:
+                if "Unique file handle conflict" not in str(error):
+                    raise
+                return False
+            with db:
+                db.execute("SET TimeZone = 'UTC'")
+                found.append(db.execute(sql).fetchall())
+            return True
+
+        wait_until(is_free, "the file")
+        return found[0]
+
+    def python(self, value: Any, type_: pa.DataType) -> Any:  # noqa: ANN401 - the parent's
+        if value is not None and pa.types.is_timestamp(type_):
+            return value.astimezone(UTC)
+        return value
 
 
 class PostgresStore(Store):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.contracts.steps import RUN, change, step
 from tests.contracts.stores import Store, TableStore, brief, committed
-from tests.waiting import join
+from tests.waiting import join, wait_until
 
 from windrow.errors import InputError, SinkError
 from windrow.model import Pipeline
@@ -123,12 +123,17 @@ def test_readers_see_one_or_the_other_and_never_neither(store: Store) -> None:
         while not done.is_set():
             seen.update(store.query("SELECT events, (SELECT count(*) FROM spend_late) FROM spend"))
 
+    def again() -> bool:
+        with suppress(SinkError):  # the reader may be in the way, which is said
+            promote(live, shadow)
+        return len(seen) == 2
+
     reader = threading.Thread(target=watch)
     reader.start()
     try:
         for _ in range(10):
-            with suppress(SinkError):  # the reader may be in the way, which is said
-                promote(live, shadow)
+            again()
+        wait_until(again, "both answers")
     finally:
         done.set()
         join(reader)

@@ -53,6 +53,7 @@ OTHERS: list[dict[str, Any]] = [
     {"source": {"postgres_cdc": {"url": "postgresql://a/a", "table": "a", "log": "a"}}},
     {"source": {"postgres_cdc": {"url": "postgresql://a/a", "table": "a", "servers": "a:1", "topic": "a"}}},
     {"sink": {"postgres": {"url": "postgresql://a/a", "table": "a"}}},
+    {"sink": {"duckdb": {"path": "a", "table": "a"}}},
     {"sink": {"delta": {"path": "a", "table": "a"}}},
     {"sink": {"parquet": {"path": "a", "table": "a"}}},
     {"mode": "realtime", "sink": {"kafka": {"servers": "a:1", "topic": "a"}}},

@@ -8,6 +8,7 @@ import pytest
 from tests.docs.pages import ROOT
 
 from windrow.api.pipeline_file import load_pipeline
+from windrow.sinks.duckdb.file import sql_types as duckdb_types
 from windrow.sinks.postgres.catalog import sql_types as postgres_types
 from windrow.sinks.sqlite.rows import sql_types as sqlite_types
 from windrow.sinks.tables import REDRIVES, RELAYS, SHARED, Table, layout, outbox
@@ -34,6 +35,13 @@ def test_a_table_is_as_it_is_made(table: Table) -> None:
         return
     rows = re.findall(r"^\| `(\w+)` \| ([A-Z]+) \| ([a-z ]+) \|", section[1], re.MULTILINE)
     assert rows == [(column, sqlite[column], postgres[column]) for column in table.columns]
+
+
+def test_duckdb_has_the_types_of_postgres_in_its_words() -> None:
+    words = dict(re.findall(r"^\| ([a-z ]+) \| ([A-Z0-9(), ]+) \|$", TEXT, re.MULTILINE))
+    for table in set(TABLES) - {OUTBOX, RELAYS}:
+        postgres = postgres_types(table)
+        assert duckdb_types(table) == {name: words[postgres[name]] for name in table.columns}
 
 
 def test_there_are_no_other_tables() -> None:

@@ -23,10 +23,10 @@ from pyspark import TaskContext, cloudpickle
 from windrow.hosts import stages
 from windrow.hosts.stages import LevelStep
 from windrow.hosts.stream import query
+from windrow.sinks.embedded.tables import EmbeddedTable
 from windrow.sinks.postgres import PostgresTables
 from windrow.sinks.postgres.sink import PostgresStep
 from windrow.sinks.sqlite import SqliteTables
-from windrow.sinks.sqlite.sink import SqliteTable
 
 Point = Literal["reading", "read", "operator", "stepped", "gathered", "inside", "committed"]
 """While records are read, when they are; before and after the operator of a key group; when all is computed and the
@@ -111,7 +111,7 @@ def installed(plan: Plan) -> Iterator[None]:
             (query, "stream_ingest", lambda *args, **more: _reading(plan, ingest(*args, **more))),
             (query, "LevelStep", lambda *args, **more: _Step(plan, *args, **more)),
             (SqliteTables, "commit", _committing(plan, SqliteTables.commit)),
-            (SqliteTable, "write", _within(plan, SqliteTable.write)),
+            (EmbeddedTable, "write", _within(plan, EmbeddedTable.write)),
             (PostgresTables, "commit", _committing(plan, PostgresTables.commit)),
             (PostgresStep, "write", _within(plan, PostgresStep.write)),
         ]

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import signal
+import sys
 import threading
 from dataclasses import replace
 from decimal import Decimal
@@ -15,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import duckdb
+import polars  # noqa: ICN001 - its name
 import pytest
 from click.testing import CliRunner
 from tests.docs.pages import ROOT
@@ -128,15 +130,15 @@ def test_rows_as_other_libraries_have_them() -> None:
         assert database.execute("SELECT sum(events) FROM rows").fetchall() == [(5,)]
 
 
-def test_polars_if_it_is_installed() -> None:
-    rows = spend().preview()
-    try:
-        import polars  # noqa: F401, ICN001, PLC0415 - it is optional
-    except ModuleNotFoundError:
-        with pytest.raises(SetupError, match="pip install polars"):
-            rows.to_polars()
-    else:
-        assert rows.to_polars()["events"].sum() == 5
+def test_rows_as_polars_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = spend().run("memory").table()
+    frame = rows.to_polars()
+    assert frame.schema["window_start"] == polars.Datetime("us", "UTC")
+    assert frame["total"].to_list() == [Decimal("8.00"), Decimal("3.00"), Decimal("1.00")]
+    assert frame.filter(polars.col("window_start") == TEN)["user_id"].to_list() == ["A", "B"]
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(SetupError, match="pip install polars"):
+        rows.to_polars()
 
 
 def test_which_rows_are_read() -> None:
@@ -148,6 +150,12 @@ def test_which_rows_are_read() -> None:
     assert wr.read_table(pipeline, order="total").to_pandas()["events"].tolist() == [1, 1, 3]
     assert wr.read_table(pipeline, "changes", order=["seq:desc", "epoch"], limit=1).total == 5
     assert wr.read_table(pipeline, as_of="2026-01-01T10:02").to_pandas()["total"].tolist() == [6, 3]
+    changes = wr.read_table(pipeline, "changes", key={"user_id": "A"}, window=TEN)
+    assert changes.to_pandas()["op"].tolist() == ["insert", "update_before", "update_after"]
+    assert [wr.read_table(pipeline, since=since).total for since in ("2026-01-01T10:05", TEN)] == [1, 3]
+    assert wr.read_table(pipeline, "late", key={"user_id": "A"}, reason="expired").total == 0
+    with pytest.raises(InputError, match=r"^reason: table 'spend' has no column 'reason'"):
+        wr.read_table(pipeline, reason="expired")
     with pytest.raises(InputError, match=r"^where 'nobody=1': table 'spend' has no column"):
         wr.read_table(pipeline, where={"nobody": 1})
     with pytest.raises(InputError, match="the pipeline writes no table 'nothing'"):

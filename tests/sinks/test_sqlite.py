@@ -21,8 +21,8 @@ from windrow.errors import PipelineError, SinkAddressError, SinkError
 from windrow.model import Aggregate, Count, Pipeline, SqliteSink, Sum
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.sqlite import SqliteTables
+from windrow.sinks.sqlite.file import translate
 from windrow.sinks.sqlite.rows import values
-from windrow.sinks.sqlite.sink import translate
 
 
 @pytest.fixture

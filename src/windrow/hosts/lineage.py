@@ -23,6 +23,7 @@ from windrow.hosts.exporting import ExportGuard
 from windrow.hosts.reports import Observer, StepReport, Totals
 from windrow.model import (
     DeltaSink,
+    DuckDBSink,
     FileSource,
     FilesSource,
     Graph,
@@ -304,11 +305,11 @@ def dataset_of_source(source: Source) -> tuple[str, str]:
 def dataset_of_table(sink: Sink, table: str) -> tuple[str, str]:
     """Return the namespace and the name of a sink's table, as `dataset_of_source` does.
 
-    OpenLineage has no name for SQLite: here the file is the namespace.
+    OpenLineage has no name for SQLite and DuckDB: here the file is the namespace.
     """
     match sink:
-        case SqliteSink(path=path):
-            return f"sqlite://{Path(path).absolute()}", table
+        case SqliteSink(path=path) | DuckDBSink(path=path):
+            return f"{sink.system}://{Path(path).absolute()}", table
         case DeltaSink(path=path) | ParquetSink(path=path):
             return "file", str(Path(path).absolute() / table)
         case PostgresSink(url=url):

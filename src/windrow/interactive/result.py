@@ -43,12 +43,27 @@ class Result:
         table: str | None = None,
         *,
         where: Mapping[str, object] | None = None,
+        key: Mapping[str, object] | None = None,
+        window: Moment | None = None,
+        since: Moment | None = None,
+        reason: str = "",
         order: str | Sequence[str] = (),
         limit: int | None = None,
         as_of: Moment | None = None,
     ) -> Rows:
         """Read rows of a table; see `windrow.read_table`."""
-        return read_table(self.pipeline, table, where=where, order=order, limit=limit, as_of=as_of)
+        return read_table(
+            self.pipeline,
+            table,
+            where=where,
+            key=key,
+            window=window,
+            since=since,
+            reason=reason,
+            order=order,
+            limit=limit,
+            as_of=as_of,
+        )
 
     def to_arrow(self, table: str | None = None) -> pa.Table:
         """Return all rows of a table as an Arrow table."""

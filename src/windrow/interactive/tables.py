@@ -101,8 +101,7 @@ class Rows:
                 raise
             msg = "polars is not installed: pip install polars, or use to_arrow() or to_pandas()"
             raise SetupError(msg) from exc
-        frame: pl.DataFrame = polars.from_arrow(self.to_arrow())
-        return frame
+        return polars.DataFrame(self.to_arrow())
 
     def to_spark(self, spark: SparkSession | None = None) -> DataFrame:
         """Return the rows as a DataFrame of a Spark session: the active one, or one that is started.
@@ -156,6 +155,10 @@ def read_table(
     table: str | None = None,
     *,
     where: Mapping[str, object] | None = None,
+    key: Mapping[str, object] | None = None,
+    window: Moment | None = None,
+    since: Moment | None = None,
+    reason: str = "",
     order: str | Sequence[str] = (),
     limit: int | None = None,
     as_of: Moment | None = None,
@@ -166,6 +169,11 @@ def read_table(
     spend_late has no rows
     >>> wr.read_table(pipeline, where={"user_id": "A"}, order="total:desc").to_pandas()["total"].tolist()
     [Decimal('8.00')]
+    >>> wr.read_table(pipeline, "changes", key={"user_id": "A"}, window="2026-01-01T10:02").total
+    3
+
+    The database chooses the rows by `where`, `key`, `window` and `since`, as ``windrow show`` has them; only fields of
+    late records, and `reason`, are looked up in the rows that it gives.
 
     Args:
         pipeline: the pipeline, the path of its file, or a result of it.
@@ -174,6 +182,10 @@ def read_table(
             one sink, it can be left out, and those beside it can be called ``changes``, ``late``, ``dead`` and
             ``clocks``.
         where: the values that columns must have.
+        key: the values that fields of the key must have, also in the records of the late output.
+        window: a time; only rows of windows that it is in.
+        since: a time; only windows that end after it, late records by event time, dead letters by log timestamp.
+        reason: what the reason of late records and dead letters begins with.
         order: columns to sort by, ``"total"`` or ``"total:desc"``; left out, the primary key.
         limit: how many rows to read at most.
         as_of: read the log again in this process, and give the table as the records up to this event time make it.
@@ -184,7 +196,7 @@ def read_table(
     """
     runnable = pipeline_of(pipeline)
     sink, view, found = find_table(runnable, table)
-    query = Query.of(where, order, limit)
+    query = Query.of(where, order, limit, key=key, window=window, since=since, reason=reason)
     if as_of is None:
         return read(view, found, query)
     require_of_log(view, found, "as_of")
@@ -257,10 +269,21 @@ class Query:
     reason: str = ""
 
     @staticmethod
-    def of(where: Mapping[str, object] | None, order: str | Sequence[str], limit: int | None) -> Query:
-        """Return the query of conditions by column; times in conditions are in UTC unless they have a zone."""
-        conditions = [f"{column}={_text(value)}" for column, value in (where or {}).items()]
-        return Query(conditions, [order] if isinstance(order, str) else order, limit)
+    def of(
+        where: Mapping[str, object] | None,
+        order: str | Sequence[str],
+        limit: int | None,
+        *,
+        key: Mapping[str, object] | None = None,
+        window: Moment | None = None,
+        since: Moment | None = None,
+        reason: str = "",
+    ) -> Query:
+        """Return the query of conditions by column; times are in UTC unless they have a zone."""
+        conditions, of_key = ([f"{name}={_text(value)}" for name, value in (one or {}).items()] for one in (where, key))
+        at, after = (None if one is None else micros_of(one) for one in (window, since))
+        order = [order] if isinstance(order, str) else order
+        return Query(conditions, order, limit, key=of_key, window=at, since=after, reason=reason)
 
     @property
     def is_part(self) -> bool:

@@ -227,6 +227,23 @@ class SqliteSink:
 
 
 @dataclass(frozen=True)
+class DuckDBSink:
+    """Tables in a DuckDB file."""
+
+    path: str
+    table: str
+    key: tuple[str, ...] = ()
+    changelog: bool = True
+    section: ClassVar[str] = "duckdb"
+    system: ClassVar[str] = "duckdb"
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return self.path
+
+
+@dataclass(frozen=True)
 class PostgresSink:
     """Tables in a PostgreSQL database; what `url` leaves out comes from libpq's environment (PGPASSWORD ...).
 
@@ -318,7 +335,7 @@ class ParquetSink:
         return self.path
 
 
-TableSink = SqliteSink | PostgresSink | DeltaSink
+TableSink = SqliteSink | DuckDBSink | PostgresSink | DeltaSink
 """Sinks with a table of results; the others hold changes alone."""
 Sink = TableSink | KafkaSink | ParquetSink
 """As sources; its `system` is what OpenTelemetry's conventions call it (``db.system.name``, ``messaging.system``)."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from windrow.errors import InputError, WindrowError
 from windrow.expressions import sink_views
-from windrow.model import DeltaSink, KafkaSink, ParquetSink, PostgresSink, SqliteSink, as_graph, database_of
+from windrow.model import DeltaSink, DuckDBSink, KafkaSink, ParquetSink, PostgresSink, SqliteSink, as_graph, database_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +46,10 @@ def _open(*pipelines: View) -> Sink:
             from windrow.sinks.sqlite import SqliteTables  # noqa: PLC0415 - Arrow loads only where a pipeline runs
 
             return SqliteTables(*pipelines)
+        case DuckDBSink():
+            from windrow.sinks.duckdb import DuckDBTables  # noqa: PLC0415 - the same, and DuckDB
+
+            return DuckDBTables(*pipelines)
         case PostgresSink():
             from windrow.sinks.postgres import PostgresTables  # noqa: PLC0415 - the same, and psycopg
 
@@ -93,9 +97,13 @@ def open_database(sink: SinkModel) -> Database:
     """Return the database of a sink, not yet connected."""
     match sink:
         case SqliteSink():
-            from windrow.sinks.sqlite.admin import SqliteDatabase  # noqa: PLC0415 - as above
+            from windrow.sinks.sqlite import SqliteDatabase  # noqa: PLC0415 - as above
 
             return SqliteDatabase(sink)
+        case DuckDBSink():
+            from windrow.sinks.duckdb import DuckDBDatabase  # noqa: PLC0415 - as above
+
+            return DuckDBDatabase(sink)
         case PostgresSink():
             from windrow.sinks.postgres.admin import PostgresDatabase  # noqa: PLC0415 - as above
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from windrow.errors import InputError
 from windrow.model import parse_time
 from windrow.sinks.base import Run
-from windrow.sinks.tables import Layout, Table
+from windrow.sinks.tables import REPLAYS, Layout, Table
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ class Replayed:
     def texts(self) -> tuple[str | None, str]:
         """Return begin and end as they are written down."""
         return None if self.begin is None else json.dumps(self.begin), json.dumps(self.end)
+
+    def row(self) -> pa.Table:
+        """Return the row of `windrow.sinks.tables.REPLAYS`."""
+        values = [self.table, self.run.pipeline, self.run.id, *self.texts(), self.since, self.finished]
+        return pa.table([[value] for value in values], schema=REPLAYS.schema)
 
     @staticmethod
     def offsets(text: str) -> dict[int, int]:
@@ -184,6 +189,20 @@ class Database(Protocol):
         replay is not whole, or a run that writes one of them is seen; InputError if there is no such shadow.
         """
         ...
+
+
+def read_replayed(snapshot: Snapshot, table: str, owner: Run) -> Replayed | None:
+    """Return what `owner` has replayed into a table, under any spelling of its name; None if it was no replay."""
+    if not snapshot.columns(REPLAYS.name):
+        return None
+    where = [Condition("pipeline", "=", owner.pipeline), Condition("run", "=", owner.id)]
+    for part in snapshot.rows(REPLAYS, REPLAYS.key, where):
+        for row in part.set_column(5, "since", part["since"].cast(pa.int64())).to_pylist():
+            if row["table_name"].lower() == table.lower():
+                begin = None if row["begins"] is None else Replayed.offsets(row["begins"])
+                end = Replayed.offsets(row["ends"])
+                return Replayed(row["table_name"], owner, begin, end, row["since"], row["finished"])
+    return None
 
 
 def columns_of(snapshot: Snapshot, database: Database, table: Table) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,6 +22,7 @@ CHOICES = (
 
 _WIDER = {("bigint", "numeric"), ("INTEGER", "NUMERIC"), ("INTEGER", "TEXT")}
 """Types that a column can have in the place of others, with every value that is there."""
+_DIGITS = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 
 def is_new(epoch: int, last: int | None, table: str) -> bool:
@@ -189,7 +191,7 @@ def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Exist
             statement = f"ALTER TABLE {named} ADD COLUMN {quote(name)} {type_}"
             yield SchemaMismatch(f"table {table.name!r} has no column {name!r} ({type_})", statement)
         elif actual[name] != type_:
-            how = existing.alter(table, name, type_) if (actual[name], type_) in _WIDER else ""
+            how = existing.alter(table, name, type_) if _is_wider(type_, actual[name]) else ""
             yield SchemaMismatch(
                 f"column {name!r} of table {table.name!r} is {actual[name] or 'untyped'}, not {type_}", how
             )
@@ -203,6 +205,21 @@ def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Exist
     if table.key and set(existing.key) != set(table.key):
         key = ", ".join(existing.key) or "missing"
         yield SchemaMismatch(f"the primary key of table {table.name!r} is {key}, not {', '.join(table.key)}")
+
+
+def _is_wider(type_: str, than: str) -> bool:
+    """Whether a type has every value of another."""
+    digits = [(19, 0) if one == "BIGINT" else _digits(one) for one in (type_, than)]
+    if (than, type_) in _WIDER or None in digits:
+        return (than, type_) in _WIDER
+    (whole, scale), (least, least_scale) = (one for one in digits if one is not None)
+    return whole >= least and scale >= least_scale
+
+
+def _digits(type_: str) -> tuple[int, int] | None:
+    """Return the digits before and behind the point of a decimal that declares them."""
+    found = _DIGITS.fullmatch(type_)
+    return None if found is None else (int(found[1]) - int(found[2]), int(found[2]))
 
 
 def refuse(found: Sequence[SchemaMismatch]) -> None:

@@ -218,6 +218,12 @@ def create_table(table: Table, types: dict[str, str]) -> str:
     return f"CREATE TABLE {quote(table.name)} ({', '.join(lines)})"
 
 
+def upsert(table: Table) -> str:
+    """Write the clause of an INSERT by which a row takes the place of the one with its key."""
+    updates = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in table.columns if c not in table.key)
+    return f"ON CONFLICT ({quote_all(table.key)}) DO UPDATE SET {updates}"
+
+
 @dataclass(frozen=True)
 class NetChanges:
     """The net effect of a step's changes on a table: the last change of each key, in key order.

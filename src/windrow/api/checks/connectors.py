@@ -24,6 +24,7 @@ from windrow.model import (
     DataType,
     DecimalType,
     DeltaSink,
+    DuckDBSink,
     FileSource,
     FilesSource,
     Formula,
@@ -213,8 +214,9 @@ def sink_address(pipeline: View) -> Iterator[Finding]:
     """SQLite has a file, PostgreSQL a URL, Kafka brokers. A URL is not repeated in messages: it may hold a password."""
     match pipeline.sink:
         case SqliteSink(path):
-            if not path or path.startswith(":memory:"):
-                yield error("sink.sqlite.path", f"{path!r} is not a file that lasts; name one, such as results.db")
+            yield from _database_file("sink.sqlite.path", path, "results.db")
+        case DuckDBSink(path):
+            yield from _database_file("sink.duckdb.path", path, "results.duckdb")
         case DeltaSink(path):
             yield from _folder("sink.delta.path", path)
         case ParquetSink(path):
@@ -228,6 +230,11 @@ def sink_address(pipeline: View) -> Iterator[Finding]:
             yield from _options("sink.kafka", options, _WRITER_OPTIONS)
         case _:
             assert_never(pipeline.sink)
+
+
+def _database_file(where: str, path: str, example: str) -> Iterator[Finding]:
+    if not path or path.startswith(":memory:"):
+        yield error(where, f"{path!r} is not a file that lasts; name one, such as {example}")
 
 
 def _folder(where: str, path: str) -> Iterator[Finding]:
@@ -256,6 +263,8 @@ def sink_table(pipeline: View) -> Iterator[Finding]:
             yield from _table("sink.sqlite.table", table)
             if table.lower().startswith("sqlite_"):
                 yield error("sink.sqlite.table", f"{table!r}: SQLite reserves names that begin with sqlite_")
+        case DuckDBSink(_, table):
+            yield from _table("sink.duckdb.table", table)
         case DeltaSink(_, table):
             yield from _table("sink.delta.table", table)
         case ParquetSink(_, table):

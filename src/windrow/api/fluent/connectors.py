@@ -11,6 +11,7 @@ from windrow.api.fluent.windows import Duration, duration_micros
 from windrow.errors import PipelineError
 from windrow.model import (
     DeltaSink,
+    DuckDBSink,
     FilesFormat,
     FileSource,
     FilesSource,
@@ -133,6 +134,15 @@ def sqlite(
     a decimal; ``decimals="text"`` keeps all. With ``changelog=False`` the table of changes stays empty.
     """
     return SqliteSink(fspath(path), table, _key_names(key), decimals, changelog)
+
+
+def duckdb(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), changelog: bool = True) -> DuckDBSink:
+    """Write to tables of a DuckDB file: `table`, and beside it its changelog, late output, dead letters and clocks.
+
+    `key` is what rows are replaced by (left out: the window and the pipeline's key). With ``changelog=False`` the table
+    of changes stays empty.
+    """
+    return DuckDBSink(fspath(path), table, _key_names(key), changelog)
 
 
 def postgres(

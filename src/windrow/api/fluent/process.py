@@ -75,7 +75,8 @@ class Processed:
         """Write to a sink, and so complete the pipeline.
 
         Args:
-            sink: `windrow.sqlite`, `windrow.postgres`, `windrow.delta`, `windrow.parquet` or `windrow.kafka_sink`.
+            sink: `windrow.sqlite`, `windrow.duckdb`, `windrow.postgres`, `windrow.delta`, `windrow.parquet` or
+                `windrow.kafka_sink`.
             name: the pipeline's name; left out, the table's.
             key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
             at_end: at the end of a bounded input, pending timers and held records fire, or are kept.

@@ -349,7 +349,8 @@ class Emitted:
         """Write to a sink, and so complete the pipeline.
 
         Args:
-            sink: `windrow.sqlite`, `windrow.postgres`, `windrow.delta`, `windrow.parquet` or `windrow.kafka_sink`.
+            sink: `windrow.sqlite`, `windrow.duckdb`, `windrow.postgres`, `windrow.delta`, `windrow.parquet` or
+                `windrow.kafka_sink`.
             name: the pipeline's name; left out, the table's.
             key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
             salt: over how many key groups each key's records are spread before they come together.

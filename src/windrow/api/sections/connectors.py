@@ -10,6 +10,7 @@ from windrow.api.sections.formats import FILES_FORMAT, FORMAT, OPTIONS, TEXT_FOR
 from windrow.api.spec import DURATION, FLAG, NAMES, TEXT, Key, Kind, OneOf, Section, choice
 from windrow.model import (
     DeltaSink,
+    DuckDBSink,
     FileSource,
     FilesSource,
     KafkaSink,
@@ -322,6 +323,16 @@ _SQLITE = Section(
         Key("changelog", FLAG, _CHANGELOG_DOC, default=SqliteSink.changelog),
     ),
 )
+_DUCKDB = Section(
+    "wr.duckdb",
+    DuckDBSink,
+    (
+        Key("path", TEXT, "the file; created if it does not exist.", required=True, positional=True),
+        Key("table", TEXT, "as for SQLite.", required=True),
+        Key("key", NAMES, "what rows are replaced by; else as for SQLite.", default=()),
+        Key("changelog", FLAG, "as for SQLite.", default=DuckDBSink.changelog),
+    ),
+)
 _POSTGRES = Section(
     "wr.postgres",
     PostgresSink,
@@ -442,6 +453,13 @@ SINK: OneOf[Sink] = OneOf(
             _SQLITE,
             _sqlite_words,
             "tables in an SQLite file, in WAL mode: others can read while a run writes.",
+        ),
+        "duckdb": Kind(
+            (DuckDBSink,),
+            _DUCKDB,
+            lambda sink: f"table {sink.table} in the DuckDB file {sink.path}{_key_words(sink)}",
+            "tables in a [DuckDB file](../guides/duckdb.md), which is open only while a step is written: others can "
+            "read between two steps.",
         ),
         "postgres": Kind(
             (PostgresSink,),

@@ -296,7 +296,7 @@ class _Statements:
         create = self.outputs.pop(name)
         self.script.parts(create, "CREATE TABLE", "this", "kind", "properties")
         options = self._options(create)
-        kind = self._connector(options, create, "sqlite, postgres, delta, parquet or kafka")
+        kind = self._connector(options, create, "sqlite, duckdb, postgres, delta, parquet or kafka")
         connector = self.nodes.mapping(self.script.start(create.this))
         of_query: Options = {}
         for option, (value, where) in options.items():

@@ -24,6 +24,7 @@ from windrow.model import (
     Custom,
     DeduplicateNode,
     DeltaSink,
+    DuckDBSink,
     Graph,
     JoinNode,
     KafkaSink,
@@ -138,7 +139,7 @@ def row_bytes(sink: Sink, table: Table, text_bytes: float) -> float:
             values = sum(_postgres(one, text_bytes) for one in table.schema)
             key = sum(_postgres(table.schema.field(name), text_bytes) for name in table.key if "epoch" not in table.key)
             return 28 + _aligned(values) + ((12 + _aligned(key)) * POSTGRES_INDEX_FILL if key else 0)
-        case DeltaSink() | ParquetSink():
+        case DuckDBSink() | DeltaSink() | ParquetSink():
             return sum(_arrow(one.type, _TEXTS.get(one.name, text_bytes)) for one in table.schema) * PARQUET_FILL
         case KafkaSink():
             return sum(_json(one, text_bytes) for one in table.schema) + 20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 
 import deltalake
@@ -15,7 +14,7 @@ from windrow.core.duckdb_sql import literal
 from windrow.errors import InputError, SinkError
 from windrow.model import DeltaSink
 from windrow.sinks.base import Run
-from windrow.sinks.database import Condition, Promoted, Replayed
+from windrow.sinks.database import Condition, Promoted, Replayed, read_replayed
 from windrow.sinks.delta.folder import ATTEMPTS, DeltaFolder, translated
 from windrow.sinks.tables import REDRIVES, REPLAYS, Layout, Table, quote, quote_all
 
@@ -40,10 +39,7 @@ class DeltaDatabase:
 
     def note(self, replayed: Replayed) -> None:
         """Write down what is replayed into a table."""
-        begins, ends = replayed.texts()
-        run = replayed.run
-        row = [replayed.table, run.pipeline, run.id, begins, ends, replayed.since, replayed.finished]
-        self._merge(REPLAYS, pa.table([[value] for value in row], schema=REPLAYS.schema), is_new_only=False)
+        self._merge(REPLAYS, replayed.row(), is_new_only=False)
 
     def note_redrives(self, rows: pa.Table) -> None:
         """Write down copies of dead letters; see `windrow.sinks.database.Database`."""
@@ -55,21 +51,7 @@ class DeltaDatabase:
         if owner is None:
             return None
         with self.snapshot() as snapshot:
-            if not snapshot.columns(REPLAYS.name):
-                return None
-            where = [Condition("table_name", "=", table), Condition("run", "=", owner.id)]
-            rows = [row for part in snapshot.rows(REPLAYS, ["run"], where) for row in part.to_pylist()]
-        if not rows:
-            return None
-        (row,) = rows
-        return Replayed(
-            table=table,
-            run=owner,
-            begin=None if row["begins"] is None else Replayed.offsets(row["begins"]),
-            end=Replayed.offsets(row["ends"]),
-            since=None if row["since"] is None else _micros(row["since"]),
-            finished=row["finished"],
-        )
+            return read_replayed(snapshot, table, owner)
 
     def stands(self, table: str) -> tuple[Run, int | None] | None:
         """Return whose a result table is and its last epoch; see `windrow.sinks.database.Database`."""
@@ -120,10 +102,6 @@ class DeltaDatabase:
                         raise
                 else:
                     return
-
-
-def _micros(time: datetime) -> int:
-    return int(pa.scalar(time, pa.timestamp("us", "UTC")).value)
 
 
 class DeltaSnapshot:

@@ -33,6 +33,7 @@ from windrow.sinks.tables import (
     quote,
     quote_all,
     table_names,
+    upsert,
 )
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -65,10 +66,9 @@ class PostgresDatabase:
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
             if not _exists(connection, schema, REPLAYS.name):
                 connection.execute(create_table(REPLAYS, sql_types(REPLAYS)))
-            updates = ", ".join(f"{name} = excluded.{name}" for name in REPLAYS.columns if name not in REPLAYS.key)
             connection.execute(
                 f"INSERT INTO {qualified(schema, REPLAYS.name)} ({quote_all(REPLAYS.columns)}) "
-                f"VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT ({quote_all(REPLAYS.key)}) DO UPDATE SET {updates}",
+                f"VALUES ($1, $2, $3, $4, $5, $6, $7) {upsert(REPLAYS)}",
                 row,
             )
 

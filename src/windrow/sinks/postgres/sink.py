@@ -35,6 +35,7 @@ from windrow.sinks.tables import (
     pieces,
     quote,
     quote_all,
+    upsert,
     with_plain_reasons,
 )
 
@@ -247,10 +248,9 @@ class PostgresStep:
         table = self.layout.result
         target, columns = self.name(table.name), quote_all(table.columns)
         if changed.num_rows:
-            updates = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in table.columns if c not in table.key)
             self.connection.execute(
                 f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {self._aside('changed', changed)} "
-                f"ON CONFLICT ({quote_all(table.key)}) DO UPDATE SET {updates}"
+                f"{upsert(table)}"
             )
         if deletes.num_rows:
             same = " AND ".join(f"r.{quote(column)} = g.{quote(column)}" for column in table.key)

@@ -1,5 +1,31 @@
 """Tables in an SQLite file."""
 
-from windrow.sinks.sqlite.sink import SqliteTables
+from __future__ import annotations
 
-__all__ = ["SqliteTables"]
+from windrow.expressions import View
+from windrow.model import SqliteSink
+from windrow.sinks.embedded.admin import EmbeddedDatabase
+from windrow.sinks.embedded.tables import EmbeddedTables
+from windrow.sinks.sqlite.file import BUSY_SECONDS, SqliteFile
+
+__all__ = ["SqliteDatabase", "SqliteTables"]
+
+
+class SqliteTables(EmbeddedTables):
+    """The tables of pipelines in an SQLite file; another writer is waited for `busy` seconds."""
+
+    def __init__(self, *pipelines: View, busy: float = BUSY_SECONDS) -> None:
+        super().__init__(_file(pipelines[0].sink, busy), *pipelines)
+
+
+class SqliteDatabase(EmbeddedDatabase):
+    """The SQLite file of a sink outside of a run."""
+
+    def __init__(self, sink: SqliteSink) -> None:
+        super().__init__(_file(sink, BUSY_SECONDS))
+
+
+def _file(sink: object, busy: float) -> SqliteFile:
+    if not isinstance(sink, SqliteSink):
+        raise TypeError(sink)
+    return SqliteFile(sink.path, sink.decimals, busy)

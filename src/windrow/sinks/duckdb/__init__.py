@@ -1,0 +1,25 @@
+"""Tables in a DuckDB file."""
+
+from __future__ import annotations
+
+from windrow.expressions import View
+from windrow.model import DuckDBSink
+from windrow.sinks.duckdb.file import BUSY_SECONDS, DuckDBFile
+from windrow.sinks.embedded.admin import EmbeddedDatabase
+from windrow.sinks.embedded.tables import EmbeddedTables
+
+__all__ = ["DuckDBDatabase", "DuckDBTables"]
+
+
+class DuckDBTables(EmbeddedTables):
+    """The tables of pipelines in a DuckDB file; whoever else holds it is waited for `busy` seconds."""
+
+    def __init__(self, *pipelines: View, busy: float = BUSY_SECONDS) -> None:
+        super().__init__(DuckDBFile(pipelines[0].sink.place, busy), *pipelines)
+
+
+class DuckDBDatabase(EmbeddedDatabase):
+    """The DuckDB file of a sink outside of a run."""
+
+    def __init__(self, sink: DuckDBSink) -> None:
+        super().__init__(DuckDBFile(sink.path))

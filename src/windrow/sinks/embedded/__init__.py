@@ -1,0 +1,1 @@
+"""Tables in the file of an embedded database: what SQLite and DuckDB share."""
