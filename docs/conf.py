@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
 
 ROOT = Path(__file__).parent.parent
 
@@ -87,6 +90,19 @@ def _toctrees(page: str, text: str, pages: set[str]) -> Iterator[str]:
             yield "\n".join(["", "```{toctree}", ":hidden:", *caption, "", *entries, "```", ""])
 
 
+def check_listed_once(app: Sphinx, env: BuildEnvironment) -> None:
+    """Warn of pages that two README.md list; Sphinx itself warns of those that none lists."""
+    del app
+    listed = Counter(page for pages in env.toctree_includes.values() for page in pages)
+    for page, number in listed.items():
+        if number > 1:
+            by = [readme for readme, pages in env.toctree_includes.items() if page in pages]
+            logging.getLogger(__name__).warning(
+                "the navigation has this page twice, by %s", ", ".join(by), location=page
+            )
+
+
 def setup(app: Sphinx) -> None:
     """Connect to Sphinx."""
     app.connect("source-read", prepare)
+    app.connect("env-check-consistency", check_listed_once)
