@@ -51,7 +51,7 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {root_doc: []}
+html_sidebars: dict[str, list[str]] = {root_doc: []}
 
 _LINK = re.compile(r"\[([^]]+)\]\(([^)#\s]+)\)")
 _ITEM = re.compile(r"(?:\| *|[-*] +)" + _LINK.pattern)

@@ -257,6 +257,8 @@ def _signature(name: str, function: Callable[..., object]) -> str:
     for item in re.split(r", (?![^\[(]*[\])])", ast.unparse(arguments).removeprefix("/, ")):
         parameter, equals, default = item.partition("=")
         items.append(f"{parameter} = {default}" if equals and ":" in parameter else item)
+    # quotes as the formatter writes them, here and on the page
+    items, returns = [item.replace("'", '"') for item in items], returns.replace("'", '"')
     line = f"def {name}({', '.join(items)}){returns}: ..."
     if len(line) > WIDTH:
         line = "\n".join([f"def {name}(", *(f"    {item}," for item in items), f"){returns}: ..."])
