@@ -42,7 +42,7 @@ html_theme_options = {
     "logo": {"text": "windrow"},
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
-    "header_links_before_dropdown": 9,
+    "header_links_before_dropdown": 10,
     "show_nav_level": 1,
     "navigation_depth": 2,
     "secondary_sidebar_items": ["page-toc"],
@@ -84,7 +84,9 @@ def _toctrees(page: str, text: str, pages: set[str]) -> Iterator[str]:
         for label, link in (match.groups() for line in lines if (match := _ITEM.match(line))):
             target = os.path.normpath(f"{folder}{link}").removesuffix(".md")
             if target in pages and (page == root_doc or target.startswith(folder) or target.count("/") == 1):
-                entries.append(f"/{target}" if label.endswith((".md", "/")) else f"{label} </{target}>")
+                # a file's name says less than the page's own title
+                is_file = label.rstrip("/") == link.removesuffix("/README.md")
+                entries.append(f"/{target}" if is_file or label.endswith(".md") else f"{label} </{target}>")
         if entries:
             caption = [f":caption: {heading.strip()}"] if heading.strip() else []
             yield "\n".join(["", "```{toctree}", ":hidden:", *caption, "", *entries, "```", ""])
