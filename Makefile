@@ -1,7 +1,7 @@
 # `make demo` and `make test` set up what they need; `make` alone lists the other targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-long lint bench docs lock clean
+.PHONY: help setup demo test test-quick test-long lint bench docs site lock clean
 
 PYTEST := .venv/bin/python -m pytest
 
@@ -37,6 +37,10 @@ bench: setup ## Run the benchmarks (ARGS go to bench/run.py)
 
 docs: setup ## Regenerate the documentation made from code: the commands, the pictures
 	@.venv/bin/python scripts/docs.py && .venv/bin/python scripts/picture.py && .venv/bin/python scripts/rooms.py
+
+site: setup ## Build the documentation as a site in build/site; warnings, such as links to nothing, are errors
+	@.venv/bin/python -m sphinx -q -W --keep-going -E -c docs -d build/doctrees . build/site
+	@echo "build/site/index.html"
 
 lock: ## Regenerate the lock files (ARGS=--upgrade takes the newest versions in range)
 	@scripts/lock $(ARGS)

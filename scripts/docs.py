@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
 """Writes what docs have from the code.
 
-That is docs/reference/cli.md from the commands, the keys in docs/reference/pipeline.md and the schema beside it from
-the sections, and the rules in docs/guides/doctor.md from those of `windrow doctor`.
+That is docs/reference/cli.md from the commands, docs/reference/python.md from docstrings, the keys in
+docs/reference/pipeline.md and the schema beside it from the sections, and the rules in docs/guides/doctor.md from those
+of `windrow doctor`.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import click
 
+import windrow
 from windrow.api.sections import GRAPH, PIPELINE, RULES_PIPELINE
 from windrow.cli import COMMANDS, CommandEntry, main
 from windrow.cli.schema import schema_text
@@ -22,6 +27,7 @@ from windrow.hosts.doctor import RULES
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 TARGET = REFERENCE / "cli.md"
 PIPELINE_TARGET = REFERENCE / "pipeline.md"
+PYTHON_TARGET = REFERENCE / "python.md"
 SCHEMA_TARGET = REFERENCE / "pipeline.schema.json"
 DOCTOR_TARGET = REFERENCE.parent / "guides" / "doctor.md"
 WIDTH = 120
@@ -136,8 +142,152 @@ def with_rules(text: str) -> str:
     return written_text
 
 
+PYTHON_HEAD = """\
+# Python
+
+<!-- Written by scripts/docs.py (`make docs`) from docstrings: do not edit it by hand. -->
+
+`import windrow as wr` has the functions below. A pipeline is built by methods, of which each returns the next stage:
+`wr.log(...)`, `decode`, `event_time`, `key_by`, `window`, `aggregate`, `emit`, `to`. What `to` returns is a value with
+[methods](#pipelines) that check, run and explain it. [From Python and in a notebook](../guides/python.md) has examples,
+whose pipeline those on this page use.
+
+A `Duration` is text such as `"10m"`, or a `timedelta`; a `Moment` ISO 8601 text, or a `datetime`, in UTC unless it has
+a zone; a `PipelineLike` a pipeline, the path of its file, or a result of it; a `Runnable` any pipeline or graph.
+"""
+PYTHON_PARTS = (
+    ("Read pipelines", {"windrow": ()}),
+    ("Sources and sinks", {"windrow.api.fluent.connectors": ()}),
+    ("Formats of records", {"windrow.api.fluent.formats": ()}),
+    (
+        "Stages",
+        {
+            "windrow.api.fluent.streams": (
+                "Stream",
+                "DecodedStream",
+                "Timed",
+                "Keyed",
+                "Windowed",
+                "Aggregated",
+                "Emitted",
+            ),
+            "windrow.model.pipeline": (),
+        },
+    ),
+    ("Windows, triggers and delays", {"windrow.api.fluent.windows": (), "windrow.model.triggers": ()}),
+    ("Aggregates", {"windrow.api.fluent.aggregates": (), "windrow.model.aggregates": ()}),
+    ("Process functions", {"windrow.api.fluent.process": ("Processed",), "windrow.model.process": ()}),
+    ("Rules and alerts", {"windrow.api.fluent.rules": ("Ruled",), "windrow.api.fluent.alerts": ()}),
+    ("Graphs", {"windrow.api.fluent.graph": ("GraphBuilder", "Named", "Selection")}),
+    ("Pipelines", {"windrow.methods": ("PipelineMethods",)}),
+    (
+        "Results",
+        {
+            "windrow.interactive.result": ("Result",),
+            "windrow.interactive.tables": ("Rows",),
+            "windrow.interactive.compare": ("Diff",),
+            "windrow.interactive.explanation": ("Why",),
+            "windrow.interactive.findings": ("Findings",),
+        },
+    ),
+    ("Plots", {"windrow.interactive.plot": ()}),
+    (
+        "Errors",
+        {"windrow.errors": ("InputError", "PipelineError", "CheckpointError", "SetupError", "RunError", "LimitError")},
+    ),
+)
+"""Headings, with the modules whose public names stand under each, and the classes beside these."""
+
+
+def python_page() -> str:
+    """Return the page of the Python API; raise LookupError if a public name has no place on it."""
+    left = {name: getattr(windrow, name) for name in windrow.__all__}
+    parts = [PYTHON_HEAD]
+    for title, modules in PYTHON_PARTS:
+        parts.append(f"## {title}\n")
+        for module, classes in modules.items():
+            found = import_module(module)
+            # a module that is public, such as wr.plot, has its functions in its place
+            own = next((name for name, one in left.items() if one is found), None)
+            names = [name for name, one in left.items() if getattr(one, "__module__", None) == module]
+            parts += [_documented(f"wr.{name}", left.pop(name)) for name in names]
+            parts += [_documented(f"wr.{own}.{name}", getattr(found, name)) for name in (found.__all__ if own else ())]
+            parts += [_documented(name, getattr(found, name)) for name in classes]
+            left.pop(own or "", None)
+    if left:
+        msg = f"PYTHON_PARTS has no place for {', '.join(left)}"
+        raise LookupError(msg)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
+
+
+def _documented(name: str, documented: object) -> str:
+    """Write a function, or a class with its methods and properties."""
+    if not isinstance(documented, type):
+        return "".join([f"### {name}\n\n", _signature(name, documented), *_docstring(documented)])
+    label = "A pipeline, of every kind" if name == "PipelineMethods" else name
+    parts = [f"### {label}\n\n", *_docstring(documented)]
+    for method, member in vars(documented).items():
+        if method.startswith("_") or not inspect.getdoc(member):
+            continue
+        if isinstance(member, property):
+            parts += [f"\n#### {label.removeprefix('wr.')}.{method}\n\nA property. ", *_docstring(member)]
+        elif inspect.isfunction(member):
+            shown = "pipeline" if name == "PipelineMethods" else label.removeprefix("wr.")
+            parts += [f"\n#### {shown}.{method}\n\n", _signature(method, member), *_docstring(member)]
+    return "".join(parts)
+
+
+def _signature(name: str, function: Callable[..., object]) -> str:
+    """Return how a function is declared, as a block: on one line, or with a line for each parameter."""
+    declared = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    if not isinstance(declared, ast.FunctionDef):
+        msg = f"{name} is no function"
+        raise TypeError(msg)
+    arguments = declared.args
+    for many in (arguments.posonlyargs, arguments.args):
+        many[:] = [one for one in many if one.arg != "self"]
+    defaults = [*arguments.defaults, *arguments.kw_defaults]
+    for default in defaults:
+        value = function.__globals__.get(default.id) if isinstance(default, ast.Name) else None
+        if isinstance(default, ast.Name) and isinstance(value, int | str):
+            default.id = repr(value)
+    name = name.rpartition(".")[2]
+    returns = f" -> {ast.unparse(declared.returns)}" if declared.returns else ""
+    items = []
+    for item in re.split(r", (?![^\[(]*[\])])", ast.unparse(arguments).removeprefix("/, ")):
+        parameter, equals, default = item.partition("=")
+        items.append(f"{parameter} = {default}" if equals and ":" in parameter else item)
+    # quotes as the formatter writes them, here and on the page
+    items, returns = [item.replace("'", '"') for item in items], returns.replace("'", '"')
+    line = f"def {name}({', '.join(items)}){returns}: ..."
+    if len(line) > WIDTH:
+        line = "\n".join([f"def {name}(", *(f"    {item}," for item in items), f"){returns}: ..."])
+    # imports that are no public names of their module begin with an underscore
+    line = re.sub(r"(?<![\w.])_(?=[a-zA-Z])", "", line)
+    return f"```py\n{line}\n```\n\n"
+
+
+def _docstring(documented: object) -> Iterator[str]:
+    """Write a docstring of Google's form: paragraphs, examples, and its arguments and errors as lists."""
+    for paragraph in (inspect.getdoc(documented) or "").split("\n\n"):
+        text = re.sub(r"``([^`]*)``", r"`\1`", paragraph)
+        text = re.sub(r"`windrow\.(?=(\w+)`)", lambda match: "`wr." if match[1] in windrow.__all__ else match[0], text)
+        head, _, body = text.partition("\n")
+        if text.startswith(">>> "):
+            yield f"```pycon\n{paragraph}\n```\n\n"
+        elif head in {"Args:", "Raises:"}:
+            yield "Arguments:\n\n" if head == "Args:" else "Errors:\n\n"
+            for item in re.split(r"\n(?=\S)", textwrap.dedent(body)):
+                what, _, meaning = item.partition(": ")
+                yield f"{_wrapped(f'- `{what}`: {meaning}')}\n"
+            yield "\n"
+        else:
+            yield f"{_wrapped(text)}\n\n"
+
+
 if __name__ == "__main__":
     DOCTOR_TARGET.write_text(with_rules(DOCTOR_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
     PIPELINE_TARGET.write_text(with_keys(PIPELINE_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
     SCHEMA_TARGET.write_text(schema_text(), encoding="utf-8")
+    PYTHON_TARGET.write_text(python_page(), encoding="utf-8")
     TARGET.write_text(page(), encoding="utf-8")

@@ -49,7 +49,7 @@ class PipelineMethods:
         return find(self._own)
 
     def explain(self) -> Text:
-        """Return what the pipeline does, in words, as `windrow explain` prints it; secrets are ***.
+        """Return what the pipeline does, in words, as `windrow explain` prints it; secrets are ``***``.
 
         >>> pipeline.explain().splitlines()[0]
         'spend'

@@ -30,6 +30,7 @@ PAGES_OF_THEIR_OWN = {
     ("docs/compare/*.md", "text"): "test_compare.py",
     ("docs/guides/python.md", "pycon"): "test_python_guide.py",
     ("docs/reference/cli.md", ""): "test_cli_reference.py",
+    ("docs/reference/python.md", "pycon"): "../interactive/test_docstrings.py",
     ("docs/reference/sql.md", "sql"): "test_sql_reference.py",
     ("docs/runbooks/*.md", "sh"): "test_runbooks.py",
     ("examples/*/README.md", "sh"): "test_examples.py",
@@ -41,6 +42,7 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
     "builds, installs or measures for minutes": {
         "CONTRIBUTING.md": ("",),
         "README.md": ("make demo", "A day of 1,000,000 events"),
+        "docs/README.md": ("pip install",),
         "docs/benchmarks.md": ("make bench",),
         "docs/how-cost-grows.md": ("make bench",),
         "docs/long-runs.md": ("PYTHONPATH=. .venv/bin/python bench",),

@@ -17,6 +17,12 @@ def test_the_page_is_what_the_commands_say() -> None:
     assert written == page(), "run `make docs`"
 
 
+def test_the_page_of_python_is_what_the_docstrings_say() -> None:
+    written = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    page = runpy.run_path(str(ROOT / "scripts" / "docs.py"))["python_page"]
+    assert written == page(), "run `make docs`"
+
+
 def test_the_guide_has_the_rules_of_doctor() -> None:
     written = (ROOT / "docs" / "guides" / "doctor.md").read_text(encoding="utf-8")
     with_rules = runpy.run_path(str(ROOT / "scripts" / "docs.py"))["with_rules"]
