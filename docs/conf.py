@@ -42,7 +42,7 @@ html_theme_options = {
     "logo": {"text": "windrow"},
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
-    "header_links_before_dropdown": 10,
+    "header_links_before_dropdown": 8,
     "show_nav_level": 1,
     "navigation_depth": 2,
     "secondary_sidebar_items": ["page-toc"],
