@@ -87,6 +87,20 @@ def test_between_two_steps_the_file_is_free_and_whole(model: Pipeline) -> None:
     assert query(model, "SELECT count(*) FROM spend") == [(2,)]
 
 
+@pytest.mark.parametrize("name", ["windrow_spend", "Windrow_Rows", "windrow_rows_"])
+def test_a_result_table_may_have_a_name_like_windrows_own(model: Pipeline, name: str) -> None:
+    model = pipeline(DuckDBSink(model.sink.place, name))
+    sink = opened(model)
+    sink.commit(0, step(model, [change("insert", 0, "A", Decimal(1), 1), change("insert", 5, "A", Decimal(1), 1)]))
+    sink.commit(
+        1, step(model, [change("update_after", 0, "A", Decimal(2), 2), change("delete", 5, "A", Decimal(1), 1)])
+    )
+    assert query(model, f"SELECT total FROM {name}") == [(Decimal(2),)]
+    keyed = "SELECT count(*) FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY' AND table_name = ?"
+    with duckdb.connect(model.sink.place) as db:
+        assert db.execute(keyed, [name]).fetchall() == [(0,)]
+
+
 HOLD = """
 import duckdb, sys
 db = duckdb.connect(sys.argv[1], read_only=True)

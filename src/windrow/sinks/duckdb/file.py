@@ -33,7 +33,17 @@ from windrow.core.duckdb_sql import literal
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.sinks.database import Condition, Value
 from windrow.sinks.embedded.file import Column, EmbeddedFile, Made, Session
-from windrow.sinks.tables import SHARED, Layout, Table, create_table, net_changes, quote, quote_all
+from windrow.sinks.tables import (
+    REDRIVES,
+    REPLAYS,
+    SHARED,
+    Layout,
+    Table,
+    create_table,
+    net_changes,
+    quote,
+    quote_all,
+)
 
 BUSY_SECONDS = 10.0
 _POLL_SECONDS = 0.005
@@ -162,6 +172,7 @@ class _Attached:
 
 
 _ATTACHED = _Attached()
+_OWN = (*SHARED, REPLAYS, REDRIVES)
 _HERE = "database_name = current_database() AND schema_name = current_schema() AND lower({}) = lower(?)"
 
 
@@ -220,8 +231,8 @@ class DuckDBSession(Session):
         return sql_types(table)
 
     def create(self, table: Table) -> None:
-        """Create a table; only those that all pipelines share have a primary key, the others a comment."""
-        if table in SHARED or table.name.startswith("windrow_"):
+        """Create a table; only windrow's own, which are small, have a primary key, the others a comment."""
+        if table in _OWN:
             self.execute(create_table(table, sql_types(table)))
             return
         self.execute(create_table(replace(table, key=()), sql_types(table)))
@@ -239,8 +250,8 @@ class DuckDBSession(Session):
         """Insert rows, which DuckDB reads as they are."""
         if rows.num_rows:
             columns = quote_all(table.columns)
-            sql = f"INSERT INTO {quote(table.name)} ({columns}) SELECT {columns} FROM windrow_rows {else_}"
-            self._over(rows.select(list(table.columns)), sql)
+            sql = f"INSERT INTO {quote(table.name)} ({columns}) SELECT {columns} FROM {_rows_for(table)} {else_}"
+            self._over(table, rows.select(list(table.columns)), sql)
 
     def apply(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:  # noqa: ARG002 - the contract's
         """Bring the result table up to changes of a step: rows of the same keys make way for those of the step."""
@@ -249,7 +260,8 @@ class DuckDBSession(Session):
         keys = pa.concat_tables([part.select(list(table.key)) for part in (rows.inserts, rows.updates, rows.deletes)])
         if keys.num_rows:
             same = " AND ".join(f"t.{quote(name)} = r.{quote(name)}" for name in table.key)
-            self._over(keys, f"DELETE FROM {quote(table.name)} AS t USING windrow_rows AS r WHERE {same}")
+            sql = f"DELETE FROM {quote(table.name)} AS t USING {_rows_for(table)} AS r WHERE {same}"
+            self._over(table, keys, sql)
         self.insert(table, pa.concat_tables([rows.inserts, rows.updates]))
 
     def made(self, tables: Sequence[str]) -> list[Made]:
@@ -265,11 +277,17 @@ class DuckDBSession(Session):
         """Return a reader of the tables."""
         return DuckDBSnapshot(self)
 
-    def _over(self, rows: pa.Table, sql: str) -> None:
-        """Run a statement that reads rows as the table ``windrow_rows``."""
-        self._db.register("windrow_rows", rows)
+    def _over(self, table: Table, rows: pa.Table, sql: str) -> None:
+        """Run a statement that reads rows under the name `_rows_for` the table."""
+        name = _rows_for(table)
+        self._db.register(name, rows)
         self._db.execute(sql)
-        self._db.unregister("windrow_rows")
+        self._db.unregister(name)
+
+
+def _rows_for(table: Table) -> str:
+    """Return the name under which rows for a table are read: another than the table's, which it would hide."""
+    return "windrow_rows_" if table.name.lower() == "windrow_rows" else "windrow_rows"
 
 
 def sql_types(table: Table) -> dict[str, str]:
