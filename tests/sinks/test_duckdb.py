@@ -101,6 +101,26 @@ def test_a_result_table_may_have_a_name_like_windrows_own(model: Pipeline, name:
         assert db.execute(keyed, [name]).fetchall() == [(0,)]
 
 
+def test_a_relative_path_stays_the_file_that_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = pipeline(DuckDBSink("spend.duckdb", "spend"))
+    sink, elsewhere = opened(model), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    sink.commit(0, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
+    assert list(elsewhere.iterdir()) == []
+    monkeypatch.chdir(tmp_path)
+    assert query(model, "SELECT count(*) FROM spend") == [(1,)]
+
+
+def test_a_file_that_was_removed_is_not_made_anew_by_a_step(model: Pipeline) -> None:
+    sink = opened(model)
+    Path(model.sink.place).unlink()
+    with pytest.raises(SinkError, match=r"spend.duckdb was removed while a run wrote it"):
+        sink.commit(0, step(model))
+    assert not Path(model.sink.place).exists()
+
+
 HOLD = """
 import duckdb, sys
 db = duckdb.connect(sys.argv[1], read_only=True)
@@ -204,6 +224,7 @@ def test_a_path_where_no_database_can_be(tmp_path: Path) -> None:
         (tmp_path, "is a folder"),
         (tmp_path / "none" / "spend.duckdb", r"the folder .*none of .* does not exist: create it"),
         (tmp_path / "notes.txt", "is not a DuckDB database: give the sink another path"),
+        (tmp_path / "spend.duckdb?v=1", r"DuckDB cannot write a file with '\?' in its path"),
     ):
         with pytest.raises(SinkAddressError, match=message):
             opened(pipeline(DuckDBSink(str(path), "spend")))
@@ -216,6 +237,12 @@ def test_a_path_where_no_database_can_be(tmp_path: Path) -> None:
         (duckdb.IOException("IO Error: Cannot open file: Permission denied"), "may not be written"),
         (duckdb.IOException("IO Error: No space left on device\nmore"), r"disk is full.*device\)"),
         (duckdb.FatalException("Fatal Error: checksum"), "check the disk"),
+        (duckdb.IOException("IO Error: Detached database 'f', but CHECKPOINT during DETACH failed."), "log beside it"),
+        (
+            duckdb.IOException("IO Error: storage version number 70, but we can only read storage versions between"),
+            "another version of DuckDB",
+        ),
+        (duckdb.IOException("IO Error: Corrupt database file: computed checksum"), "is damaged: restore it"),
         (duckdb.OutOfMemoryException("Out of Memory Error: x"), "DuckDB says: Out of Memory"),
     ],
 )

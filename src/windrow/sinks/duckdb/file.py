@@ -17,7 +17,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
@@ -103,15 +103,22 @@ class DuckDBFile(EmbeddedFile):
     def close(self) -> None:
         """Do nothing: the file is not held."""
 
+    def refuse_path(self) -> Path:
+        """Return the file; raise SinkAddressError if no database can be there, or DuckDB would misplace its log."""
+        file = super().refuse_path()
+        if "?" in str(file.resolve()):
+            msg = f"{self.path}: DuckDB cannot write a file with '?' in its path: give the sink another path"
+            raise SinkAddressError(msg)
+        return file
+
     @contextmanager
     def _attached(self, *, is_read_only: bool) -> Iterator[DuckDBSession]:
         with _translated(self.path):
-            name = _ATTACHED.attach(Path(self.path).resolve(), self.busy, is_read_only=is_read_only)
-            session = DuckDBSession(name)
+            name = _ATTACHED.attach(self.file.resolve(), self.busy, is_read_only=is_read_only)
             try:
-                yield session
+                with closing(DuckDBSession(name)) as session:
+                    yield session
             finally:
-                session.close()
                 _ATTACHED.detach(name)
 
 
@@ -390,6 +397,14 @@ def translate(error: duckdb.Error, path: str) -> SinkError:
         )
     elif "not a valid DuckDB database file" in said:
         kind, advice = SinkAddressError, "is not a DuckDB database: give the sink another path"
+    elif "we can only read storage versions" in said:
+        kind, advice = SinkAddressError, "was written by another version of DuckDB: install that, or give another path"
+    elif "CHECKPOINT during DETACH failed" in said:
+        advice = (
+            "could not take in the log beside it, which keeps what was committed: see if the disk is full or failing"
+        )
+    elif "Corrupt database file" in said:
+        advice = "is damaged: restore it from a copy, or move it away and start over with --fresh"
     elif "Permission denied" in said:
         advice = "may not be written: give write permission on the file and its folder"
     elif "No space left" in said:

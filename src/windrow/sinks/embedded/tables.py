@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -120,7 +119,7 @@ class EmbeddedTables:
 
     def clear(self) -> None:
         """Drop the pipeline's tables and their epochs in one transaction; raise SinkError if they are not its own."""
-        if not Path(self._file.path).exists():
+        if not self._file.file.exists():
             return
         self.close()
         self._run = None
@@ -141,6 +140,9 @@ class EmbeddedTables:
         """
         if not self._is_open or self._run is None:
             msg = "the sink is not open: call open() before commit()"
+            raise SinkError(msg)
+        if not self._file.exists():
+            msg = f"{self._file.path} was removed while a run wrote it: put it back, or start over with --fresh"
             raise SinkError(msg)
         with self._file.writing() as db:
             for one in self._tables:
