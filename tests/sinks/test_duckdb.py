@@ -20,6 +20,7 @@ from windrow.core.changelog import StepOutput
 from windrow.errors import PipelineError, SinkAddressError, SinkError, SinkUnavailableError
 from windrow.model import Aggregate, Count, DuckDBSink, Pipeline
 from windrow.sinks import open_database
+from windrow.sinks.base import Run
 from windrow.sinks.database import Condition
 from windrow.sinks.duckdb import DuckDBTables
 from windrow.sinks.duckdb.file import translate
@@ -216,6 +217,20 @@ def test_names_ignore_case_and_a_view_is_no_table(model: Pipeline) -> None:
     query(other, "CREATE VIEW spend_late AS SELECT 1")
     with pytest.raises(SinkError, match=r"'spend_late' is a view, not a table"):
         opened(other)
+
+
+def test_letters_beyond_ascii_that_differ_in_case_name_two_tables(model: Pipeline) -> None:
+    other = Run("other", "run-1")
+    one, two = (
+        pipeline(DuckDBSink(model.sink.place, name), name=run.pipeline) for name, run in (("Ä", RUN), ("ä", other))
+    )
+    opened(one).commit(0, step(one, [change("insert", 0, "A", Decimal(1), 1)]))
+    sink = DuckDBTables(two, busy=5)
+    assert sink.open(other) is None
+    sink.commit(0, step(two))
+    database = open_database(model.sink)
+    assert (database.stands("Ä"), database.stands("ä")) == ((RUN, 0), (other, 0))
+    assert query(model, 'SELECT (SELECT count(*) FROM "Ä"), (SELECT count(*) FROM "ä")') == [(1, 0)]
 
 
 def test_a_path_where_no_database_can_be(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from decimal import Decimal
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
 from tempfile import gettempdir
 from typing import Any
 
@@ -180,13 +181,21 @@ class _Attached:
 
 _ATTACHED = _Attached()
 _OWN = (*SHARED, REPLAYS, REDRIVES)
-_HERE = "database_name = current_database() AND schema_name = current_schema() AND lower({}) = lower(?)"
+# DuckDB's lower() knows other letters than A to Z, and the names of its tables do not
+_FOLD = f"translate({{}}, '{ascii_uppercase}', '{ascii_lowercase}')"
+_SAME = f"{_FOLD} = {_FOLD}"
+
+
+def _here(column: str) -> str:
+    """Write the condition that a row of DuckDB's catalog is of this file, and its name the parameter."""
+    return f"database_name = current_database() AND schema_name = current_schema() AND {_SAME.format(column, '?')}"
 
 
 class DuckDBSession(Session):
     """A connection to a file that is attached; see `windrow.sinks.embedded.file.Session`."""
 
     now = "now()"
+    same = _SAME
     error = duckdb.Error
 
     def __init__(self, name: str) -> None:
@@ -219,13 +228,13 @@ class DuckDBSession(Session):
 
     def has(self, table: str) -> bool:
         """Whether there is a table of that name."""
-        return bool(self.execute(f"SELECT 1 FROM duckdb_tables() WHERE {_HERE.format('table_name')}", (table,)))
+        return bool(self.execute(f"SELECT 1 FROM duckdb_tables() WHERE {_here('table_name')}", (table,)))
 
     def columns(self, table: str) -> list[Column]:
         """Return the columns of a table, none without a table; raise SinkError for a view."""
-        found = self.execute(f"SELECT comment FROM duckdb_tables() WHERE {_HERE.format('table_name')}", (table,))
+        found = self.execute(f"SELECT comment FROM duckdb_tables() WHERE {_here('table_name')}", (table,))
         if not found:
-            if self.execute(f"SELECT 1 FROM duckdb_views() WHERE {_HERE.format('view_name')}", (table,)):
+            if self.execute(f"SELECT 1 FROM duckdb_views() WHERE {_here('view_name')}", (table,)):
                 msg = f"{table!r} is a view, not a table: choose another table"
                 raise SinkError(msg)
             return []
@@ -273,10 +282,11 @@ class DuckDBSession(Session):
 
     def made(self, tables: Sequence[str]) -> list[Made]:
         """Return indexes on tables, without which DuckDB gives no other names."""
+        is_one = " OR ".join([_SAME.format("table_name", "?")] * len(tables))
         found = self.execute(
             "SELECT 'index', index_name, sql FROM duckdb_indexes() WHERE database_name = current_database() "
-            f"AND sql IS NOT NULL AND lower(table_name) IN ({', '.join('?' * len(tables))}) ORDER BY index_oid",
-            [name.lower() for name in tables],
+            f"AND sql IS NOT NULL AND ({is_one}) ORDER BY index_oid",
+            tables,
         )
         return [Made(*row) for row in found]
 

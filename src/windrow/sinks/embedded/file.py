@@ -37,6 +37,8 @@ class Session(ABC):
 
     now: ClassVar[str]
     """The time of now, in SQL."""
+    same: ClassVar[str]
+    """Whether two names of tables, ``{}`` and ``{}``, are one to the database: it ignores the case of A to Z alone."""
     error: ClassVar[type[Exception]]
     """What `execute` raises."""
 

@@ -197,7 +197,8 @@ class EmbeddedTable:
 
     def claim(self, db: Session, run: Run) -> None:
         """Write down whose the table is, in the place of who had it under any spelling of its name."""
-        db.execute(f"DELETE FROM {quote(OWNERS.name)} WHERE lower(table_name) = lower(?)", (self.name,))
+        same = db.same.format("table_name", "?")
+        db.execute(f"DELETE FROM {quote(OWNERS.name)} WHERE {same}", (self.name,))
         db.execute(
             f"INSERT INTO {quote(OWNERS.name)} ({quote_all(OWNERS.columns)}) VALUES (?, ?, ?)",
             (self.name, run.pipeline, run.id),
@@ -235,7 +236,7 @@ def owner_of(db: Session, table: str) -> Run | None:
     """Return the run that a result table belongs to, under any spelling of its name; None if it is nobody's."""
     if not db.has(OWNERS.name):
         return None
-    query = f"SELECT pipeline, run FROM {quote(OWNERS.name)} WHERE lower(table_name) = lower(?)"
+    query = f"SELECT pipeline, run FROM {quote(OWNERS.name)} WHERE {db.same.format('table_name', '?')}"
     return next((Run(*row) for row in db.execute(query, (table,))), None)
 
 

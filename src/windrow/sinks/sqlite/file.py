@@ -92,6 +92,7 @@ class SqliteSession(Session):
     """A transaction that is open; see `windrow.sinks.embedded.file.Session`."""
 
     now = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
+    same = "lower({}) = lower({})"
     error = sqlite3.Error
 
     def __init__(self, db: sqlite3.Connection, decimals: Decimals) -> None:
