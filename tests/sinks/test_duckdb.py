@@ -20,6 +20,7 @@ from windrow.core.changelog import StepOutput
 from windrow.errors import PipelineError, SinkAddressError, SinkError, SinkUnavailableError
 from windrow.model import Aggregate, Count, DuckDBSink, Pipeline
 from windrow.sinks import open_database
+from windrow.sinks.base import Run
 from windrow.sinks.database import Condition
 from windrow.sinks.duckdb import DuckDBTables
 from windrow.sinks.duckdb.file import translate
@@ -85,6 +86,40 @@ def test_between_two_steps_the_file_is_free_and_whole(model: Pipeline) -> None:
     assert ran.stdout == "[(1,)]\n"
     sink.commit(1, step(model, [change("insert", 5, "A", Decimal(1), 1)]))
     assert query(model, "SELECT count(*) FROM spend") == [(2,)]
+
+
+@pytest.mark.parametrize("name", ["windrow_spend", "Windrow_Rows", "windrow_rows_"])
+def test_a_result_table_may_have_a_name_like_windrows_own(model: Pipeline, name: str) -> None:
+    model = pipeline(DuckDBSink(model.sink.place, name))
+    sink = opened(model)
+    sink.commit(0, step(model, [change("insert", 0, "A", Decimal(1), 1), change("insert", 5, "A", Decimal(1), 1)]))
+    sink.commit(
+        1, step(model, [change("update_after", 0, "A", Decimal(2), 2), change("delete", 5, "A", Decimal(1), 1)])
+    )
+    assert query(model, f"SELECT total FROM {name}") == [(Decimal(2),)]
+    keyed = "SELECT count(*) FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY' AND table_name = ?"
+    with duckdb.connect(model.sink.place) as db:
+        assert db.execute(keyed, [name]).fetchall() == [(0,)]
+
+
+def test_a_relative_path_stays_the_file_that_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = pipeline(DuckDBSink("spend.duckdb", "spend"))
+    sink, elsewhere = opened(model), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    sink.commit(0, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
+    assert list(elsewhere.iterdir()) == []
+    monkeypatch.chdir(tmp_path)
+    assert query(model, "SELECT count(*) FROM spend") == [(1,)]
+
+
+def test_a_file_that_was_removed_is_not_made_anew_by_a_step(model: Pipeline) -> None:
+    sink = opened(model)
+    Path(model.sink.place).unlink()
+    with pytest.raises(SinkError, match=r"spend.duckdb was removed while a run wrote it"):
+        sink.commit(0, step(model))
+    assert not Path(model.sink.place).exists()
 
 
 HOLD = """
@@ -184,12 +219,27 @@ def test_names_ignore_case_and_a_view_is_no_table(model: Pipeline) -> None:
         opened(other)
 
 
+def test_letters_beyond_ascii_that_differ_in_case_name_two_tables(model: Pipeline) -> None:
+    other = Run("other", "run-1")
+    one, two = (
+        pipeline(DuckDBSink(model.sink.place, name), name=run.pipeline) for name, run in (("Ä", RUN), ("ä", other))
+    )
+    opened(one).commit(0, step(one, [change("insert", 0, "A", Decimal(1), 1)]))
+    sink = DuckDBTables(two, busy=5)
+    assert sink.open(other) is None
+    sink.commit(0, step(two))
+    database = open_database(model.sink)
+    assert (database.stands("Ä"), database.stands("ä")) == ((RUN, 0), (other, 0))
+    assert query(model, 'SELECT (SELECT count(*) FROM "Ä"), (SELECT count(*) FROM "ä")') == [(1, 0)]
+
+
 def test_a_path_where_no_database_can_be(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a database, but longer than the header of one would be\n" * 999)
     for path, message in (
         (tmp_path, "is a folder"),
         (tmp_path / "none" / "spend.duckdb", r"the folder .*none of .* does not exist: create it"),
         (tmp_path / "notes.txt", "is not a DuckDB database: give the sink another path"),
+        (tmp_path / "spend.duckdb?v=1", r"DuckDB cannot write a file with '\?' in its path"),
     ):
         with pytest.raises(SinkAddressError, match=message):
             opened(pipeline(DuckDBSink(str(path), "spend")))
@@ -202,6 +252,12 @@ def test_a_path_where_no_database_can_be(tmp_path: Path) -> None:
         (duckdb.IOException("IO Error: Cannot open file: Permission denied"), "may not be written"),
         (duckdb.IOException("IO Error: No space left on device\nmore"), r"disk is full.*device\)"),
         (duckdb.FatalException("Fatal Error: checksum"), "check the disk"),
+        (duckdb.IOException("IO Error: Detached database 'f', but CHECKPOINT during DETACH failed."), "log beside it"),
+        (
+            duckdb.IOException("IO Error: storage version number 70, but we can only read storage versions between"),
+            "another version of DuckDB",
+        ),
+        (duckdb.IOException("IO Error: Corrupt database file: computed checksum"), "is damaged: restore it"),
         (duckdb.OutOfMemoryException("Out of Memory Error: x"), "DuckDB says: Out of Memory"),
     ],
 )

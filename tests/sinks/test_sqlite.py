@@ -63,6 +63,12 @@ def test_times_are_text_and_decimals_numbers(model: Pipeline, sink: SqliteTables
     assert query(model, "SELECT committed_at < datetime('now', '+1 minute') FROM windrow_epochs") == [(1,)]
 
 
+def test_a_step_is_not_written_to_a_file_that_was_removed(model: Pipeline, sink: SqliteTables) -> None:
+    Path(model.sink.place).unlink()
+    with pytest.raises(SinkError, match=r"spend.db was removed while a run wrote it"):
+        sink.commit(0, step(model))
+
+
 def test_windows_beyond_the_years_1_to_9999(model: Pipeline, sink: SqliteTables) -> None:
     sink.commit(0, edges(model))
     assert query(model, "SELECT window_start, window_end FROM spend") == [

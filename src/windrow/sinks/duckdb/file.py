@@ -17,12 +17,13 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
 from tempfile import gettempdir
 from typing import Any
 
@@ -33,7 +34,17 @@ from windrow.core.duckdb_sql import literal
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.sinks.database import Condition, Value
 from windrow.sinks.embedded.file import Column, EmbeddedFile, Made, Session
-from windrow.sinks.tables import SHARED, Layout, Table, create_table, net_changes, quote, quote_all
+from windrow.sinks.tables import (
+    REDRIVES,
+    REPLAYS,
+    SHARED,
+    Layout,
+    Table,
+    create_table,
+    net_changes,
+    quote,
+    quote_all,
+)
 
 BUSY_SECONDS = 10.0
 _POLL_SECONDS = 0.005
@@ -93,15 +104,22 @@ class DuckDBFile(EmbeddedFile):
     def close(self) -> None:
         """Do nothing: the file is not held."""
 
+    def refuse_path(self) -> Path:
+        """Return the file; raise SinkAddressError if no database can be there, or DuckDB would misplace its log."""
+        file = super().refuse_path()
+        if "?" in str(file.resolve()):
+            msg = f"{self.path}: DuckDB cannot write a file with '?' in its path: give the sink another path"
+            raise SinkAddressError(msg)
+        return file
+
     @contextmanager
     def _attached(self, *, is_read_only: bool) -> Iterator[DuckDBSession]:
         with _translated(self.path):
-            name = _ATTACHED.attach(Path(self.path).resolve(), self.busy, is_read_only=is_read_only)
-            session = DuckDBSession(name)
+            name = _ATTACHED.attach(self.file.resolve(), self.busy, is_read_only=is_read_only)
             try:
-                yield session
+                with closing(DuckDBSession(name)) as session:
+                    yield session
             finally:
-                session.close()
                 _ATTACHED.detach(name)
 
 
@@ -162,13 +180,22 @@ class _Attached:
 
 
 _ATTACHED = _Attached()
-_HERE = "database_name = current_database() AND schema_name = current_schema() AND lower({}) = lower(?)"
+_OWN = (*SHARED, REPLAYS, REDRIVES)
+# DuckDB's lower() knows other letters than A to Z, and the names of its tables do not
+_FOLD = f"translate({{}}, '{ascii_uppercase}', '{ascii_lowercase}')"
+_SAME = f"{_FOLD} = {_FOLD}"
+
+
+def _here(column: str) -> str:
+    """Write the condition that a row of DuckDB's catalog is of this file, and its name the parameter."""
+    return f"database_name = current_database() AND schema_name = current_schema() AND {_SAME.format(column, '?')}"
 
 
 class DuckDBSession(Session):
     """A connection to a file that is attached; see `windrow.sinks.embedded.file.Session`."""
 
     now = "now()"
+    same = _SAME
     error = duckdb.Error
 
     def __init__(self, name: str) -> None:
@@ -201,13 +228,13 @@ class DuckDBSession(Session):
 
     def has(self, table: str) -> bool:
         """Whether there is a table of that name."""
-        return bool(self.execute(f"SELECT 1 FROM duckdb_tables() WHERE {_HERE.format('table_name')}", (table,)))
+        return bool(self.execute(f"SELECT 1 FROM duckdb_tables() WHERE {_here('table_name')}", (table,)))
 
     def columns(self, table: str) -> list[Column]:
         """Return the columns of a table, none without a table; raise SinkError for a view."""
-        found = self.execute(f"SELECT comment FROM duckdb_tables() WHERE {_HERE.format('table_name')}", (table,))
+        found = self.execute(f"SELECT comment FROM duckdb_tables() WHERE {_here('table_name')}", (table,))
         if not found:
-            if self.execute(f"SELECT 1 FROM duckdb_views() WHERE {_HERE.format('view_name')}", (table,)):
+            if self.execute(f"SELECT 1 FROM duckdb_views() WHERE {_here('view_name')}", (table,)):
                 msg = f"{table!r} is a view, not a table: choose another table"
                 raise SinkError(msg)
             return []
@@ -220,8 +247,8 @@ class DuckDBSession(Session):
         return sql_types(table)
 
     def create(self, table: Table) -> None:
-        """Create a table; only those that all pipelines share have a primary key, the others a comment."""
-        if table in SHARED or table.name.startswith("windrow_"):
+        """Create a table; only windrow's own, which are small, have a primary key, the others a comment."""
+        if table in _OWN:
             self.execute(create_table(table, sql_types(table)))
             return
         self.execute(create_table(replace(table, key=()), sql_types(table)))
@@ -239,8 +266,8 @@ class DuckDBSession(Session):
         """Insert rows, which DuckDB reads as they are."""
         if rows.num_rows:
             columns = quote_all(table.columns)
-            sql = f"INSERT INTO {quote(table.name)} ({columns}) SELECT {columns} FROM windrow_rows {else_}"
-            self._over(rows.select(list(table.columns)), sql)
+            sql = f"INSERT INTO {quote(table.name)} ({columns}) SELECT {columns} FROM {_rows_for(table)} {else_}"
+            self._over(table, rows.select(list(table.columns)), sql)
 
     def apply(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:  # noqa: ARG002 - the contract's
         """Bring the result table up to changes of a step: rows of the same keys make way for those of the step."""
@@ -249,15 +276,17 @@ class DuckDBSession(Session):
         keys = pa.concat_tables([part.select(list(table.key)) for part in (rows.inserts, rows.updates, rows.deletes)])
         if keys.num_rows:
             same = " AND ".join(f"t.{quote(name)} = r.{quote(name)}" for name in table.key)
-            self._over(keys, f"DELETE FROM {quote(table.name)} AS t USING windrow_rows AS r WHERE {same}")
+            sql = f"DELETE FROM {quote(table.name)} AS t USING {_rows_for(table)} AS r WHERE {same}"
+            self._over(table, keys, sql)
         self.insert(table, pa.concat_tables([rows.inserts, rows.updates]))
 
     def made(self, tables: Sequence[str]) -> list[Made]:
         """Return indexes on tables, without which DuckDB gives no other names."""
+        is_one = " OR ".join([_SAME.format("table_name", "?")] * len(tables))
         found = self.execute(
             "SELECT 'index', index_name, sql FROM duckdb_indexes() WHERE database_name = current_database() "
-            f"AND sql IS NOT NULL AND lower(table_name) IN ({', '.join('?' * len(tables))}) ORDER BY index_oid",
-            [name.lower() for name in tables],
+            f"AND sql IS NOT NULL AND ({is_one}) ORDER BY index_oid",
+            tables,
         )
         return [Made(*row) for row in found]
 
@@ -265,11 +294,17 @@ class DuckDBSession(Session):
         """Return a reader of the tables."""
         return DuckDBSnapshot(self)
 
-    def _over(self, rows: pa.Table, sql: str) -> None:
-        """Run a statement that reads rows as the table ``windrow_rows``."""
-        self._db.register("windrow_rows", rows)
+    def _over(self, table: Table, rows: pa.Table, sql: str) -> None:
+        """Run a statement that reads rows under the name `_rows_for` the table."""
+        name = _rows_for(table)
+        self._db.register(name, rows)
         self._db.execute(sql)
-        self._db.unregister("windrow_rows")
+        self._db.unregister(name)
+
+
+def _rows_for(table: Table) -> str:
+    """Return the name under which rows for a table are read: another than the table's, which it would hide."""
+    return "windrow_rows_" if table.name.lower() == "windrow_rows" else "windrow_rows"
 
 
 def sql_types(table: Table) -> dict[str, str]:
@@ -372,6 +407,14 @@ def translate(error: duckdb.Error, path: str) -> SinkError:
         )
     elif "not a valid DuckDB database file" in said:
         kind, advice = SinkAddressError, "is not a DuckDB database: give the sink another path"
+    elif "we can only read storage versions" in said:
+        kind, advice = SinkAddressError, "was written by another version of DuckDB: install that, or give another path"
+    elif "CHECKPOINT during DETACH failed" in said:
+        advice = (
+            "could not take in the log beside it, which keeps what was committed: see if the disk is full or failing"
+        )
+    elif "Corrupt database file" in said:
+        advice = "is damaged: restore it from a copy, or move it away and start over with --fresh"
     elif "Permission denied" in said:
         advice = "may not be written: give write permission on the file and its folder"
     elif "No space left" in said:

@@ -109,7 +109,7 @@ def _promote(db: Session, pipeline: str, live: Sequence[str], shadow: Sequence[s
             )
             raise SinkError(msg) from exc
     for table, to in ((live[0], _ASIDE), (shadow[0], live[0]), (_ASIDE, shadow[0])):
-        query = f"UPDATE {quote(OWNERS.name)} SET table_name = ? WHERE lower(table_name) = lower(?)"
+        query = f"UPDATE {quote(OWNERS.name)} SET table_name = ? WHERE {db.same.format('table_name', '?')}"
         db.execute(query, (to, table))
     return Promoted(shadow[0] if live[0] in there else None, tuple(f"{one.kind} {one.name}" for one in made), ())
 

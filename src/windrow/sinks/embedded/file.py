@@ -37,6 +37,8 @@ class Session(ABC):
 
     now: ClassVar[str]
     """The time of now, in SQL."""
+    same: ClassVar[str]
+    """Whether two names of tables, ``{}`` and ``{}``, are one to the database: it ignores the case of A to Z alone."""
     error: ClassVar[type[Exception]]
     """What `execute` raises."""
 
@@ -84,13 +86,15 @@ class Session(ABC):
 class EmbeddedFile(ABC):
     """The file of an embedded database; another process that holds it is waited for `busy` seconds.
 
-    Within `writing` and `reading` the database's errors are raised as SinkError.
+    Within `writing` and `reading` the database's errors are raised as SinkError. A relative path is one of the folder
+    that this process works in now, and stays that file if it works in another one later.
     """
 
     system: ClassVar[str]
 
     def __init__(self, path: str, busy: float) -> None:
         self.path = path
+        self.file = Path(path).absolute()
         self.busy = busy
 
     @abstractmethod
@@ -110,7 +114,7 @@ class EmbeddedFile(ABC):
 
     def exists(self) -> bool:
         """Whether the file is there."""
-        return Path(self.path).is_file()
+        return self.file.is_file()
 
     def refuse_missing(self, advice: str) -> None:
         """Raise InputError if the file is not there."""
@@ -120,7 +124,7 @@ class EmbeddedFile(ABC):
 
     def refuse_path(self) -> Path:
         """Return the file; raise SinkAddressError if no database can be there."""
-        file = Path(self.path).absolute()
+        file = self.file
         if file.is_dir():
             msg = f"{self.path} is a folder: give the sink the path of a file in it"
             raise SinkAddressError(msg)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -120,7 +119,7 @@ class EmbeddedTables:
 
     def clear(self) -> None:
         """Drop the pipeline's tables and their epochs in one transaction; raise SinkError if they are not its own."""
-        if not Path(self._file.path).exists():
+        if not self._file.file.exists():
             return
         self.close()
         self._run = None
@@ -141,6 +140,9 @@ class EmbeddedTables:
         """
         if not self._is_open or self._run is None:
             msg = "the sink is not open: call open() before commit()"
+            raise SinkError(msg)
+        if not self._file.exists():
+            msg = f"{self._file.path} was removed while a run wrote it: put it back, or start over with --fresh"
             raise SinkError(msg)
         with self._file.writing() as db:
             for one in self._tables:
@@ -195,7 +197,8 @@ class EmbeddedTable:
 
     def claim(self, db: Session, run: Run) -> None:
         """Write down whose the table is, in the place of who had it under any spelling of its name."""
-        db.execute(f"DELETE FROM {quote(OWNERS.name)} WHERE lower(table_name) = lower(?)", (self.name,))
+        same = db.same.format("table_name", "?")
+        db.execute(f"DELETE FROM {quote(OWNERS.name)} WHERE {same}", (self.name,))
         db.execute(
             f"INSERT INTO {quote(OWNERS.name)} ({quote_all(OWNERS.columns)}) VALUES (?, ?, ?)",
             (self.name, run.pipeline, run.id),
@@ -233,7 +236,7 @@ def owner_of(db: Session, table: str) -> Run | None:
     """Return the run that a result table belongs to, under any spelling of its name; None if it is nobody's."""
     if not db.has(OWNERS.name):
         return None
-    query = f"SELECT pipeline, run FROM {quote(OWNERS.name)} WHERE lower(table_name) = lower(?)"
+    query = f"SELECT pipeline, run FROM {quote(OWNERS.name)} WHERE {db.same.format('table_name', '?')}"
     return next((Run(*row) for row in db.execute(query, (table,))), None)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -55,7 +54,7 @@ class SqliteFile(EmbeddedFile):
     @contextmanager
     def reading(self) -> Iterator[SqliteSession]:
         """Read what is there now."""
-        uri = f"{Path(self.path).absolute().as_uri()}?mode=ro"
+        uri = f"{self.file.as_uri()}?mode=ro"
         with (
             translated(self.path),
             closing(sqlite3.connect(uri, timeout=self.busy, uri=True, isolation_level=None)) as db,
@@ -93,6 +92,7 @@ class SqliteSession(Session):
     """A transaction that is open; see `windrow.sinks.embedded.file.Session`."""
 
     now = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
+    same = "lower({}) = lower({})"
     error = sqlite3.Error
 
     def __init__(self, db: sqlite3.Connection, decimals: Decimals) -> None:
