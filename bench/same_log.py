@@ -1,4 +1,4 @@
-"""The programs of docs/compare on the log there, and what each of them writes: ``python bench/same_log.py``.
+"""The programs of docs/compare on the log there, and what each of them writes: ``python -m bench.same_log``.
 
 Flink and Kafka Streams read it from a topic of one partition, of a broker that is started for it. Each engine has its
 own environment and jars in ``bench/peers``, which are made when they are first needed.

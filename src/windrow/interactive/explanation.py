@@ -25,11 +25,12 @@ _VERDICTS = {"on_time": "on time", "late": "late", "expired": "expired", "duplic
 class Why:
     """Why a row is what it is; it is shown as `windrow show --why` prints it.
 
-    `options` is what stands before the names of options, two hyphens for a command line.
+    `explanation` has the records with their verdicts, the changes of the row, and dead letters that may be of it.
     """
 
     explanation: Explanation
     options: str = ""
+    """The prefix of options in what is printed: two hyphens for a command line."""
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain JSON; times are in ISO 8601."""

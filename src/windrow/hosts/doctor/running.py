@@ -99,11 +99,11 @@ def backpressure(x: Examined) -> Iterator[Finding]:
     status, lag = x.run.status, x.run.status.lag
     if not x.run.is_going:
         if lag is not None and lag.behind:
-            text = f"no run goes on, and {counted(lag.behind, 'record')} were left when the last one ended"
+            text = f"no run is active, and {counted(lag.behind, 'record')} were left when the last one ended"
             yield unknown(text, x.command("run {c}"))
         else:
             yield unknown(
-                "no run goes on; the last one had read all of the log" if lag is not None else "no run goes on"
+                "no run is active; the last one had read all of the log" if lag is not None else "no run is active"
             )
         return
     recent, trend = status.recent, status.lag_trend or 0.0
@@ -214,13 +214,13 @@ def watched(x: Examined) -> Iterator[Finding]:
     if goes:
         yield fine(f"alerts go to a {' and a '.join(goes)}")
     elif options is None:
-        yield unknown("no run goes on here, so it cannot be seen whether its metrics are scraped")
+        yield unknown("no run is active here, so it cannot be seen whether its metrics are scraped")
     elif "--until-end" in options:
         yield fine("the run ends by itself, with an exit code")
     elif any(word.startswith("--listen") for word in options):
         yield fine("the run answers /metrics and /healthz (--listen); whether they are scraped cannot be seen here")
     elif isinstance(x.run, Unknown):
-        yield unknown("no run goes on, so it cannot be seen whether its metrics are scraped")
+        yield unknown("no run is active, so it cannot be seen whether its metrics are scraped")
     else:
         yield advice(
             "the run answers no /metrics, and its alerts go nowhere",
