@@ -21,7 +21,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "store" not in metafunc.fixturenames:
         return
     # each example of a property empties and opens five Delta tables, in as many commits
-    long = {"delta"} if is_hypothesis_test(metafunc.function) else set()
+    long = {"delta", "duckdb"} if is_hypothesis_test(metafunc.function) else set()
     if Path(metafunc.module.__file__).stem in ALIKE:
         long.add(OUTBOX)
     params = []
