@@ -51,23 +51,34 @@ _LIBRARIES = (
 def in_use(folder: Path) -> Iterator[None]:
     """Have the Spark that is started meanwhile fork its Python processes from a server with its socket in `folder`.
 
-    The server is started first, once in a process, and ends with it. Where scripts in `folder` cannot be run, Spark
-    starts Python itself.
+    The server is started first, once in a process, and ends with it. Where `folder` has no room for it, Spark starts
+    Python itself: its scripts cannot be run, or its path is too long for a socket (107 bytes).
     """
     client = folder / "python"
-    words = [sys.executable, "-SE", fork_client.__file__, str(folder / "fork-server"), sys.executable]
+    # by -P: else the modules beside the client come before those of Python
+    words = [sys.executable, "-SEP", fork_client.__file__, str(folder / "fork-server"), sys.executable]
     client.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     client.chmod(0o700)
-    if not os.access(client, os.X_OK):  # a file system may be mounted so
+    if not _is_served(client, folder / "fork-server"):
         yield
         return
-    _start(folder / "fork-server")
     before = os.environ["PYSPARK_PYTHON"]
     os.environ["PYSPARK_PYTHON"] = str(client)
     try:
         yield
     finally:
         os.environ["PYSPARK_PYTHON"] = before
+
+
+def _is_served(client: Path, path: Path) -> bool:
+    """Start the server if the client can be run; return whether it was started."""
+    if not os.access(client, os.X_OK) or "PYTHONHOME" in os.environ:  # which the client, by -E, would not read
+        return False
+    try:
+        _start(path)
+    except OSError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=1)
@@ -80,10 +91,16 @@ def _start(path: Path) -> None:
         words = [sys.executable, "-m", __name__, str(number)]
         server = subprocess.Popen(words, stdin=subprocess.PIPE, env=environment, pass_fds=[number])  # noqa: S603 - ours
 
+    starter = os.getpid()
+
     def end() -> None:
-        server.communicate()  # which closes the pipe
+        if os.getpid() == starter:  # a forked child ends too
+            server.kill()
+            server.communicate()
 
     atexit.register(end)
+    if server.stdin is not None:  # a forked child that lives longer would keep the server
+        os.register_at_fork(after_in_child=server.stdin.close)
 
 
 def leave_zips() -> None:
