@@ -14,6 +14,8 @@ import atexit
 import gc
 import json
 import os
+import re
+import resource
 import runpy
 import select
 import shlex
@@ -31,7 +33,12 @@ from pathlib import Path
 from windrow.hosts import fork_client
 
 _FIXED = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-"""What is read as Python starts and libraries are loaded, with what Spark sets if it is not told otherwise."""
+"""What Spark sets if it is not told otherwise, of the variables that match `_READ_AT_START`."""
+
+_READ_AT_START = re.compile(
+    r"PYTHON(?!PATH$|UNBUFFERED$)[A-Z]+|(LD|DYLD|LC|MALLOC|ARROW|OMP)_\w+|\w+_NUM_THREADS|LANG|TZ"
+)
+"""The variables that Python and libraries read as they start: a fork has what its server was started with."""
 
 _LIBRARIES = (
     "pyspark.sql.streaming.proto.StateMessage_pb2",
@@ -131,6 +138,7 @@ def main(number: int) -> None:
     """Serve at a socket that listens until the process that has started this one ends, which closes the pipe to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the processes that Spark starts
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    started = dict(os.environ)
     with socket.socket(fileno=number) as listening:
         load()
         while True:
@@ -141,16 +149,20 @@ def main(number: int) -> None:
             if not os.fork():
                 break
             asking.close()
-    _become(asking)
+    _become(asking, started)
 
 
-def _become(asking: socket.socket) -> None:
-    """Run the module that a client was started for, as if this process were that one."""
+def _become(asking: socket.socket, started: dict[str, str]) -> None:
+    """Run the module that a client was started for, as if this process were that one.
+
+    `started` is the environment in which libraries were loaded. If the client's own differs from it in what they read,
+    return: the client becomes Python itself.
+    """
     _, given, _, _ = socket.recv_fds(asking, 1, len(fork_client.STANDARD))
     with asking.makefile("rb") as file:
-        words, environment, folder = json.load(file)
-    own = {name: os.environ[name] for name in _FIXED}
-    if words[0] != "-m" or any(environment.get(name, value) != value for name, value in own.items()):
+        words, environment, folder, files = json.load(file)
+    read = filter(_READ_AT_START.fullmatch, started.keys() | environment.keys())
+    if words[0] != "-m" or any(environment.get(name, _FIXED.get(name)) != started.get(name) for name in read):
         return
     for number, one in zip(fork_client.STANDARD, given, strict=True):
         os.dup2(one, number)
@@ -159,8 +171,10 @@ def _become(asking: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    asking.send(b"!")
-    asking.detach()  # it stays open to the end, for which the client waits
+    resource.setrlimit(resource.RLIMIT_NOFILE, files)
+    asking.send(os.getpid().to_bytes(4))
+    # it stays open to the end, for which the client waits: of this process, and not of those forked from it
+    os.register_at_fork(after_in_child=asking.close)
     places = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [one for one in places if one and one not in sys.path]
     leave_zips()
