@@ -23,6 +23,7 @@ import signal
 import socket
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -138,6 +139,8 @@ def main(number: int) -> None:
     """Serve at a socket that listens until the process that has started this one ends, which closes the pipe to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the processes that Spark starts
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # from Python 3.12 on each fork would say so: it is the thread of Arrow's allocator, which knows of forks
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     started = dict(os.environ)
     with socket.socket(fileno=number) as listening:
         load()
