@@ -13,14 +13,24 @@ from typing import Any
 import pytest
 from tests.waiting import wait_until
 
+from windrow.hosts import fork_server
+
 MODULE = """
-import json, os, sys
+import json, os, resource, sys
 print(json.dumps({
     "argv": sys.argv[1:], "cwd": os.getcwd(), "input": sys.stdin.read(), "name": __name__,
     "seen": os.environ.get("SEEN"), "own": os.environ.get("OWN"), "seed": os.environ.get("PYTHONHASHSEED"),
+    "files": resource.getrlimit(resource.RLIMIT_NOFILE),
     "server": os.getppid() if "windrow.hosts.stages" in sys.modules else None,
 }))
 print("said", file=sys.stderr)
+"""
+RESTS = """
+import os, time
+child = os.fork()
+if child:
+    print(os.getpid(), child, flush=True)
+time.sleep(600)
 """
 DRIVER = """
 import os, subprocess, sys
@@ -68,7 +78,9 @@ def test_a_module_runs_as_in_python_itself_until_the_driver_is_killed(tmp_path: 
     place = tmp_path / "a folder"
     place.mkdir()
     (place / "asked.py").write_text(MODULE)
-    words = [sys.executable, "-c", DRIVER, str(place)]
+    (place / "rests.py").write_text(RESTS)
+    # a client may open more files, as those of Java may
+    words = ["sh", "-c", 'ulimit -Sn 250 && exec "$@"', "sh", sys.executable, "-c", DRIVER, str(place)]
     environment = {**os.environ, "OWN": "the driver's"}
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as driver:
         assert driver.stdout is not None
@@ -81,7 +93,56 @@ def test_a_module_runs_as_in_python_itself_until_the_driver_is_killed(tmp_path: 
         # what Python reads as it starts is not the server's: Python itself
         other = ran(python, place, PYTHONHASHSEED="7")
         assert (other["seed"], other["server"]) == ("7", None)
+        assert ran(python, place, TZ="Asia/Tokyo")["server"] is None
+        # a client that is ended ends its fork, as Spark expects; so does one that ends before what it has forked
+        given = {**os.environ, "PYTHONPATH": str(place)}
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with subprocess.Popen([python, "-m", "rests"], stdout=subprocess.PIPE, text=True, env=given) as client:
+                assert client.stdout is not None
+                fork, child = map(int, client.stdout.readline().split())
+                try:
+                    os.kill(client.pid if number == signal.SIGTERM else fork, number)
+                    client.wait(60)
+                    assert not is_running(fork)
+                    assert is_running(child)
+                finally:
+                    os.kill(child, signal.SIGKILL)
         driver.send_signal(signal.SIGKILL)
     wait_until(lambda: not is_running(server), "the end of the fork server")
     # and so without a server
     assert ran(python, place) == same
+
+
+FORKS = """
+import os, sys, time
+from pathlib import Path
+from windrow.hosts import fork_server
+os.environ["PYSPARK_PYTHON"] = sys.executable
+with fork_server.in_use(Path(sys.argv[1])):
+    pass
+child = os.fork()
+if not child:
+    time.sleep(600)
+print(child, flush=True)
+"""
+
+
+def test_a_driver_ends_before_its_forked_child(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", FORKS, str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        child = int(driver.stdout.readline())
+        try:
+            assert driver.wait(60) == 0
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_where_a_path_is_too_long_for_a_socket_spark_starts_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    with fork_server.in_use(folder):
+        assert os.environ["PYSPARK_PYTHON"] == sys.executable

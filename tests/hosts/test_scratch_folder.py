@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 import subprocess
 import sys
@@ -81,6 +83,25 @@ def test_a_process_removes_its_own_in_the_end(temporary: Path) -> None:
         other.communicate("", timeout=60)
         assert other.returncode == 0
         assert not folder.exists()
+
+
+def test_a_forked_child_that_ends_leaves_the_folder(temporary: Path) -> None:
+    forks = "import os\nchild = os.fork()\nif child:\n    os.waitpid(child, 0)\n    print(folder.exists())\n"
+    words = [sys.executable, "-c", f"{MAKES}\n{forks}"]
+    done = subprocess.run(words, input="", capture_output=True, text=True, timeout=60, check=True)
+    folder, is_there = done.stdout.split()
+    assert (Path(folder).parent, is_there) == (temporary, "True")
+
+
+@pytest.mark.usefixtures("temporary")
+def test_a_cleaner_of_old_files_sees_a_lock_on_the_folder() -> None:
+    with process() as (_, living):
+        seen = os.open(living, os.O_RDONLY)
+        try:
+            with pytest.raises(BlockingIOError):  # as systemd-tmpfiles asks
+                fcntl.flock(seen, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(seen)
 
 
 def test_spark_keeps_its_files_there(tmp_path: Path) -> None:

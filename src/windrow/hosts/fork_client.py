@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import socket
 import sys
 
@@ -27,17 +29,20 @@ def _is_done(server: str, words: list[str]) -> bool:
         try:
             asked.connect(server)
             socket.send_fds(asked, [b"?"], STANDARD)
-            asked.sendall(json.dumps((words, dict(os.environ), os.getcwd())).encode())  # noqa: PTH109 - quick to load
+            # Java lets its processes open more files than the server's driver may
+            files = resource.getrlimit(resource.RLIMIT_NOFILE)
+            asked.sendall(json.dumps((words, dict(os.environ), os.getcwd(), files)).encode())  # noqa: PTH109 - quick to load
             asked.shutdown(socket.SHUT_WR)
-            is_taken = bool(asked.recv(1))
-            for number in STANDARD:  # whoever is at their other ends looks whether any process has them
-                if is_taken:
-                    os.close(number)
-            while is_taken and asked.recv(1):
-                pass
+            fork = int.from_bytes(asked.recv(4))
         except OSError:
             return False
-    return is_taken
+        if not fork:
+            return False
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(fork, signal.SIGTERM))  # by which Spark ends processes
+        for number in STANDARD:  # whoever is at their other ends looks whether any process has them
+            os.close(number)
+        asked.recv(1)  # nothing, once the fork ends
+    return True
 
 
 if __name__ == "__main__":

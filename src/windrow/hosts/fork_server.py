@@ -14,6 +14,8 @@ import atexit
 import gc
 import json
 import os
+import re
+import resource
 import runpy
 import select
 import shlex
@@ -21,6 +23,7 @@ import signal
 import socket
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -31,7 +34,12 @@ from pathlib import Path
 from windrow.hosts import fork_client
 
 _FIXED = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-"""What is read as Python starts and libraries are loaded, with what Spark sets if it is not told otherwise."""
+"""What Spark sets if it is not told otherwise, of the variables that match `_READ_AT_START`."""
+
+_READ_AT_START = re.compile(
+    r"PYTHON(?!PATH$|UNBUFFERED$)[A-Z]+|(LD|DYLD|LC|MALLOC|ARROW|OMP)_\w+|\w+_NUM_THREADS|LANG|TZ"
+)
+"""The variables that Python and libraries read as they start: a fork has what its server was started with."""
 
 _LIBRARIES = (
     "pyspark.sql.streaming.proto.StateMessage_pb2",
@@ -51,23 +59,34 @@ _LIBRARIES = (
 def in_use(folder: Path) -> Iterator[None]:
     """Have the Spark that is started meanwhile fork its Python processes from a server with its socket in `folder`.
 
-    The server is started first, once in a process, and ends with it. Where scripts in `folder` cannot be run, Spark
-    starts Python itself.
+    The server is started first, once in a process, and ends with it. Where `folder` has no room for it, Spark starts
+    Python itself: its scripts cannot be run, or its path is too long for a socket (107 bytes).
     """
     client = folder / "python"
-    words = [sys.executable, "-SE", fork_client.__file__, str(folder / "fork-server"), sys.executable]
+    # by -P: else the modules beside the client come before those of Python
+    words = [sys.executable, "-SEP", fork_client.__file__, str(folder / "fork-server"), sys.executable]
     client.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     client.chmod(0o700)
-    if not os.access(client, os.X_OK):  # a file system may be mounted so
+    if not _is_served(client, folder / "fork-server"):
         yield
         return
-    _start(folder / "fork-server")
     before = os.environ["PYSPARK_PYTHON"]
     os.environ["PYSPARK_PYTHON"] = str(client)
     try:
         yield
     finally:
         os.environ["PYSPARK_PYTHON"] = before
+
+
+def _is_served(client: Path, path: Path) -> bool:
+    """Start the server if the client can be run; return whether it was started."""
+    if not os.access(client, os.X_OK) or "PYTHONHOME" in os.environ:  # which the client, by -E, would not read
+        return False
+    try:
+        _start(path)
+    except OSError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=1)
@@ -80,10 +99,16 @@ def _start(path: Path) -> None:
         words = [sys.executable, "-m", __name__, str(number)]
         server = subprocess.Popen(words, stdin=subprocess.PIPE, env=environment, pass_fds=[number])  # noqa: S603 - ours
 
+    starter = os.getpid()
+
     def end() -> None:
-        server.communicate()  # which closes the pipe
+        if os.getpid() == starter:  # a forked child ends too
+            server.kill()
+            server.communicate()
 
     atexit.register(end)
+    if server.stdin is not None:  # a forked child that lives longer would keep the server
+        os.register_at_fork(after_in_child=server.stdin.close)
 
 
 def leave_zips() -> None:
@@ -114,6 +139,9 @@ def main(number: int) -> None:
     """Serve at a socket that listens until the process that has started this one ends, which closes the pipe to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the processes that Spark starts
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # from Python 3.12 on each fork would say so: it is the thread of Arrow's allocator, which knows of forks
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+    started = dict(os.environ)
     with socket.socket(fileno=number) as listening:
         load()
         while True:
@@ -124,16 +152,20 @@ def main(number: int) -> None:
             if not os.fork():
                 break
             asking.close()
-    _become(asking)
+    _become(asking, started)
 
 
-def _become(asking: socket.socket) -> None:
-    """Run the module that a client was started for, as if this process were that one."""
+def _become(asking: socket.socket, started: dict[str, str]) -> None:
+    """Run the module that a client was started for, as if this process were that one.
+
+    `started` is the environment in which libraries were loaded. If the client's own differs from it in what they read,
+    return: the client becomes Python itself.
+    """
     _, given, _, _ = socket.recv_fds(asking, 1, len(fork_client.STANDARD))
     with asking.makefile("rb") as file:
-        words, environment, folder = json.load(file)
-    own = {name: os.environ[name] for name in _FIXED}
-    if words[0] != "-m" or any(environment.get(name, value) != value for name, value in own.items()):
+        words, environment, folder, files = json.load(file)
+    read = filter(_READ_AT_START.fullmatch, started.keys() | environment.keys())
+    if words[0] != "-m" or any(environment.get(name, _FIXED.get(name)) != started.get(name) for name in read):
         return
     for number, one in zip(fork_client.STANDARD, given, strict=True):
         os.dup2(one, number)
@@ -142,8 +174,10 @@ def _become(asking: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    asking.send(b"!")
-    asking.detach()  # it stays open to the end, for which the client waits
+    resource.setrlimit(resource.RLIMIT_NOFILE, files)
+    asking.send(os.getpid().to_bytes(4))
+    # it stays open to the end, for which the client waits: of this process, and not of those forked from it
+    os.register_at_fork(after_in_child=asking.close)
     places = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [one for one in places if one and one not in sys.path]
     leave_zips()

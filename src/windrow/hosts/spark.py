@@ -170,9 +170,16 @@ def scratch_folder() -> Path:
     made = Path(tempfile.mkdtemp(prefix=f".{_SCRATCH}", dir=root))
     lock = os.open(made / "lock", os.O_CREAT | os.O_RDWR, 0o600)  # to the end of the process
     fcntl.flock(lock, fcntl.LOCK_EX)
+    # systemd-tmpfiles removes what was not read for 10 days, such as what Spark starts Python by, but not below a lock
+    fcntl.flock(os.open(made, os.O_RDONLY), fcntl.LOCK_SH)
     folder = made.rename(root / made.name[1:])
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(_remove_own, folder, os.getpid())
     return folder
+
+
+def _remove_own(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a forked child ends too
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_stale(folder: Path) -> None:
