@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -100,7 +101,8 @@ assert first.wait(60)
 def ended_process(body: str) -> str:
     """Run a program that ends while runs are active; return what it wrote on stderr."""
     made = [sys.executable, "-c", SCRIPT.format(body=body)]
-    ran = subprocess.run(made, capture_output=True, text=True, check=False, timeout=120)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ran = subprocess.run(made, capture_output=True, text=True, check=False, timeout=120, env=environment)
     assert ran.returncode == 0, ran.stderr
     return ran.stderr
 
