@@ -28,6 +28,9 @@ SPARK = frozenset({"spark", "make_job", "cluster"})
 """The fixtures that are Spark, or a process of windrow that starts it."""
 SERVICES = SPARK | {"kafka", "postgres", "secure_postgres"}
 """The fixtures that are a service."""
+TESTS = Path(__file__).parent
+BESIDE_SPARK = {TESTS / "core", TESTS / "properties"}
+"""Folders whose tests are in the first half of `make test`, with Spark's, so that the halves take the same time."""
 
 EXIT_SECONDS = 120
 """How long the tests may take to end after the last one."""
@@ -68,6 +71,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
         if not SERVICES.isdisjoint(requested):
             item.add_marker("service")
+        if item.get_closest_marker("spark") is not None or not BESIDE_SPARK.isdisjoint(item.path.parents):
+            item.add_marker("first_half")
 
 
 @pytest.hookimpl(wrapper=True)
