@@ -113,6 +113,11 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
+def runs_in_driver(master: str) -> bool:
+    """Return whether all tasks run in the driver's JVM, and none in an executor."""
+    return master.partition("[")[0] == "local"
+
+
 def settings_of(given: Mapping[str, str], scratch: Path, java_options: str = "") -> dict[str, str]:
     """Return the settings of a session; those that suit a machine only where Spark was given no other.
 

@@ -28,7 +28,7 @@ from windrow.errors import EngineError, SetupError
 from windrow.hosts import fork_server
 from windrow.hosts.cluster import executors_python
 from windrow.hosts.jars import java
-from windrow.hosts.settings import AS_GIVEN, MEANING, SparkOptions, is_local, settings_of
+from windrow.hosts.settings import AS_GIVEN, MEANING, SparkOptions, is_local, runs_in_driver, settings_of
 from windrow.hosts.spark_home import SparkHome, spark_home
 from windrow.hosts.transport import is_one_process
 
@@ -57,14 +57,14 @@ _STARTING = threading.Lock()
 
 
 @contextmanager
-def _as_it_starts(log: Path | None, home: SparkHome | None, scratch: Path, *, is_one_process: bool) -> Iterator[None]:
+def _as_it_starts(log: Path | None, home: SparkHome | None, scratch: Path, *, has_executors: bool) -> Iterator[None]:
     """Give the Spark that starts meanwhile its log, its home, and a server of its Python processes."""
     with ExitStack() as stack:
         if log is not None:
             stack.enter_context(stderr_to(log))
         if home is not None:
             stack.enter_context(home.in_use())
-        if is_one_process and os.environ["PYSPARK_PYTHON"] == sys.executable:
+        if not has_executors and os.environ["PYSPARK_PYTHON"] == sys.executable:
             stack.enter_context(fork_server.in_use(scratch))
         # with pandas, which PySpark loads for its first call of Java: meanwhile Java starts
         threading.Thread(target=import_module, args=("pyspark.testing.utils",), daemon=True).start()
@@ -103,7 +103,7 @@ def _started(given: dict[str, str], log: Path | None) -> SparkSession:
     try:
         # Spark would take Ctrl-C for itself
         interrupt = signal.getsignal(signal.SIGINT)
-        with _as_it_starts(log, home, scratch, is_one_process=master.partition("[")[0] == "local"):
+        with _as_it_starts(log, home, scratch, has_executors=not runs_in_driver(master)):
             session = builder.getOrCreate()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from windrow.core.columns import Blob, pack, unpack
 from windrow.errors import PipelineError
 from windrow.hosts.folders import Folder, fetched, folder_of, remove
+from windrow.hosts.settings import runs_in_driver
 from windrow.model import Runnable
 
 _CHUNK = 1 << 16
@@ -157,4 +158,4 @@ def _out_of_reach() -> Iterator[ModuleType]:
 
 def is_one_process(spark: SparkSession) -> bool:
     """Return whether all tasks, and so their state stores, are in this process's JVM, and none in an executor."""
-    return str(spark.sparkContext.master).partition("[")[0] == "local"
+    return runs_in_driver(str(spark.sparkContext.master))

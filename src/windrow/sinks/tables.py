@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -263,6 +263,11 @@ def quote(name: str) -> str:
         msg = f"{name!r} cannot name a table or a column: give it a name without U+0000"
         raise PipelineError(msg)
     return '"' + name.replace('"', '""') + '"'
+
+
+def nulls_last(order: Sequence[str], descending: Collection[str]) -> str:
+    """Write columns to order by, `descending` ones backwards, with nulls last, as DuckDB reads it."""
+    return ", ".join(f"{quote(name)} {'DESC' if name in descending else 'ASC'} NULLS LAST" for name in order)
 
 
 def quote_all(names: tuple[str, ...] | list[str]) -> str:

@@ -16,7 +16,7 @@ from windrow.model import DeltaSink
 from windrow.sinks.base import Run
 from windrow.sinks.database import Condition, Promoted, Replayed, read_replayed
 from windrow.sinks.delta.folder import ATTEMPTS, DeltaFolder, translated
-from windrow.sinks.tables import REDRIVES, REPLAYS, Layout, Table, quote, quote_all
+from windrow.sinks.tables import REDRIVES, REPLAYS, Layout, Table, nulls_last, quote, quote_all
 
 
 class DeltaDatabase:
@@ -126,8 +126,8 @@ class DeltaSnapshot:
         limit: int | None = None,
     ) -> Iterator[pa.Table]:
         """Read columns of a table, ordered; see `windrow.sinks.database.Snapshot`."""
-        by = ", ".join(f"{quote(name)} {'DESC' if name in descending else 'ASC'} NULLS LAST" for name in order)
         most = "" if limit is None else f"LIMIT {limit:d}"
+        by = nulls_last(order, descending)
         for batch in self._query(table, quote_all(table.columns), where, f"ORDER BY {by} {most}"):
             yield pa.Table.from_batches([batch]).cast(table.schema)
 

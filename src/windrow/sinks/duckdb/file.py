@@ -42,6 +42,7 @@ from windrow.sinks.tables import (
     Table,
     create_table,
     net_changes,
+    nulls_last,
     quote,
     quote_all,
 )
@@ -97,7 +98,7 @@ class DuckDBFile(EmbeddedFile):
 
     @contextmanager
     def reading(self) -> Iterator[DuckDBSession]:
-        """Read what is there now: nobody can write meanwhile."""
+        """Open a read-only transaction; until it ends, nobody can write to the file."""
         with self._attached(is_read_only=True) as session:
             yield session
 
@@ -350,11 +351,11 @@ class DuckDBSnapshot:
         limit: int | None = None,
     ) -> Iterator[pa.Table]:
         """Read columns of a table, ordered; see `windrow.sinks.database.Snapshot`."""
-        by = ", ".join(f"{quote(name)} {'DESC' if name in descending else 'ASC'} NULLS LAST" for name in order)
         within, values = _within(table, where)
         most = "" if limit is None else f" LIMIT {limit:d}"
         # of its own, since it may be read in turns with another
         db = self._session.cursor()
+        by = nulls_last(order, descending)
         sql = f"SELECT {quote_all(table.columns)} FROM {quote(table.name)} WHERE {within} ORDER BY {by}{most}"
         found: pa.RecordBatchReader = db.execute(sql, values).to_arrow_reader(_BATCH)
         for batch in found:
