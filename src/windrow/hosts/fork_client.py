@@ -1,4 +1,4 @@
-"""What Spark runs as Python where a fork server runs: ``fork_client.py SERVER PYTHON -m MODULE ARGUMENT...``.
+"""The stand-in for Python beside a fork server: ``fork_client.py SERVER PYTHON -m MODULE ARGUMENT...``.
 
 It has a process forked from the server do what PYTHON would do, and ends with it; where the server does not, it becomes
 PYTHON. It is run by its path, without site-packages, as it must begin at once.

@@ -34,7 +34,7 @@ from pathlib import Path
 from windrow.hosts import fork_client
 
 _FIXED = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-"""What Spark sets if it is not told otherwise, of the variables that match `_READ_AT_START`."""
+"""The variables that match `_READ_AT_START` and that Spark sets by default."""
 
 _READ_AT_START = re.compile(
     r"PYTHON(?!PATH$|UNBUFFERED$)[A-Z]+|(LD|DYLD|LC|MALLOC|ARROW|OMP)_\w+|\w+_NUM_THREADS|LANG|TZ"

@@ -81,7 +81,7 @@ class BackgroundRun:
 
     @property
     def totals(self) -> Totals:
-        """What the run has counted up to its last step, of which `totals.last` is the report."""
+        """The counts of the run up to its last step; `totals.last` is the report of that step."""
         return self._totals
 
     @property

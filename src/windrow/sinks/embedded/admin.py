@@ -29,7 +29,7 @@ class EmbeddedDatabase:
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """Read what is there now."""
+        """Yield a reader of the tables as they are now."""
         with self._reading() as db:
             yield db.snapshot()
 

@@ -25,7 +25,7 @@ class Column(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What a user has made on a table: an index or a trigger, and the statement that makes it."""
+    """An index or a trigger that a user has created on a table, with the statement that creates it."""
 
     kind: str
     name: str
@@ -40,7 +40,7 @@ class Session(ABC):
     same: ClassVar[str]
     """Whether two names of tables, ``{}`` and ``{}``, are one to the database: it ignores the case of A to Z alone."""
     error: ClassVar[type[Exception]]
-    """What `execute` raises."""
+    """The class of the errors that `execute` raises."""
 
     @abstractmethod
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -106,7 +106,7 @@ class EmbeddedFile(ABC):
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Session]:
-        """Read what is there now; the file exists."""
+        """Open a read-only transaction on a file that exists."""
 
     @abstractmethod
     def close(self) -> None:

@@ -175,7 +175,7 @@ class EmbeddedTable:
             _refuse_twins(table, system)
 
     def find(self, db: Session, run: Run, own: Sequence[str]) -> FoundTables:
-        """Return what is there; `own` are the result tables of the run."""
+        """Return which tables exist and whose they are; `own` are the result tables of the run."""
         present = [table.name for table in self.layout.own if db.columns(table.name)]
         filled = [name for name in present if db.execute(f"SELECT 1 FROM {quote(name)} LIMIT 1")]
         owner = self.owner(db)

@@ -53,7 +53,7 @@ class SqliteFile(EmbeddedFile):
 
     @contextmanager
     def reading(self) -> Iterator[SqliteSession]:
-        """Read what is there now."""
+        """Open a read-only transaction; others can write meanwhile."""
         uri = f"{self.file.as_uri()}?mode=ro"
         with (
             translated(self.path),
