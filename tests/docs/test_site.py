@@ -17,8 +17,15 @@ CHROMIUM = Path("/usr/bin/chromium")
 
 def build(root: Path, out: Path) -> subprocess.CompletedProcess[str]:
     """Build the site of a folder, as `make site` does."""
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-E", "-c", "docs", "-d", f"{out}-trees"]
-    return subprocess.run([*command, ".", str(out)], cwd=root, capture_output=True, text=True, timeout=300, check=False)
+    command = [sys.executable, "-m", "sphinx", "-q", "--no-color", "-W", "--keep-going", "-E", "-c", "docs"]
+    return subprocess.run(
+        [*command, "-d", f"{out}-trees", ".", str(out)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 @pytest.fixture(scope="module")
