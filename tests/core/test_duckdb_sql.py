@@ -3,10 +3,12 @@
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 from tests.core.outputs import play
 from tests.core.pipelines import MAIN, main
 
+from windrow.core.duckdb_sql import Connection, Projection, query
 from windrow.errors import RunError
 from windrow.model import DecimalType, Decode, Field
 
@@ -16,7 +18,7 @@ def test_it_is_let_go_of_without_a_word_at_the_end_of_the_process() -> None:
 from windrow.core import duckdb_sql
 from windrow.core.aggregates import kernels
 kernels.count("BIGINT")
-duckdb_sql.query(duckdb_sql.connect(), "SELECT 1")
+duckdb_sql.query(duckdb_sql.Connection(), "SELECT 1")
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert (ran.stdout, ran.stderr) == ("", "")
@@ -27,3 +29,42 @@ def test_a_sum_with_too_many_digits_ends_the_run_with_what_duckdb_says_of_it() -
     line = b'{"user": "A", "t": 1, "amount": %s}' % (b"9" * 38)
     with pytest.raises(RunError, match=r"a step cannot be computed: Overflow .*; what was committed stays"):
         play(main(decode=decode), [[(0, line)] * 3], "fire")
+
+
+def numbers(*values: object, type_: pa.DataType | None = None) -> pa.Table:
+    return pa.table({"n": pa.array(values, type_ or pa.int64())})
+
+
+SUM = "SELECT sum(n) AS n, count(*) AS rows FROM a JOIN b USING (n)"
+
+
+def test_a_query_that_is_planned_once_reads_the_tables_of_each_run() -> None:
+    duck = Connection()
+    for size in (2, 3, 0, 4, 20_000, 1):  # the largest is planned for its size
+        found = query(duck, SUM, a=numbers(*range(size)), b=numbers(*range(size)))
+        assert found.to_pylist() == [{"n": sum(range(size)) if size else None, "rows": size}]
+
+
+def test_a_query_that_is_planned_once_is_planned_anew_for_other_types() -> None:
+    duck = Connection()
+    for type_ in (pa.int64(), pa.int64(), pa.float64(), pa.float64(), pa.int64(), pa.int64()):
+        found = query(duck, "SELECT max(n) AS n FROM a", a=numbers(1, 2, type_=type_))
+        assert found.equals(numbers(2, type_=type_))
+
+
+def test_a_query_that_is_planned_once_goes_on_after_an_error() -> None:
+    duck, sql = Connection(), "SELECT CASE WHEN n > 2 THEN error('above 2') ELSE n END AS n FROM a"
+    for value in (1, 2, 3, 2, 3, 1):
+        if value == 3:
+            with pytest.raises(RunError, match=r"a step cannot be computed: .*above 2; what was committed stays"):
+                query(duck, sql, a=numbers(value))
+        else:
+            assert query(duck, sql, a=numbers(value)).equals(numbers(value))
+
+
+def test_queries_that_are_planned_once_do_not_see_the_tables_of_others() -> None:
+    duck, projection = Connection(), Projection(["n + 1"], ["n"])
+    for value in (1, 2, 3):
+        assert query(duck, "SELECT n FROM a", a=numbers(value)).equals(numbers(value))
+        assert query(duck, "SELECT n * 2 AS n FROM a", a=numbers(value + 10)).equals(numbers(2 * value + 20))
+        assert projection.table(numbers(value)).equals(pa.table({"c0": [value + 1]}))

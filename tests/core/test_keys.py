@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from windrow.core.duckdb_sql import connect
+from windrow.core.duckdb_sql import Connection
 from windrow.core.keys import key_groups, place_groups
 from windrow.core.schema import ID, LAST_PARTITION, OFFSET, PARTITION
 
-DUCK = connect()
+DUCK = Connection()
 
 
 def test_groups_stay_what_they_are() -> None:

@@ -78,7 +78,7 @@ def test_sums_of_steps_with_other_numbers_of_key_groups(steps: list[list[tuple[i
 def plain_counts(window: Tumbling | Hopping, log: list[tuple[int, str]]) -> WindowCounts:
     """The definition, with a delay of a minute and a lateness of 10."""
     slide = window.slide if isinstance(window, Hopping) else window.size
-    groups = key_groups(duckdb_sql.connect(), pa.table({"user": USERS}), 4).tolist()
+    groups = key_groups(duckdb_sql.Connection(), pa.table({"user": USERS}), 4).tolist()
     watermark, there = -MINUTE, set[tuple[int, int]]()
     for minute, user in log:
         time = minute * MINUTE

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import schema
 from windrow.core.columns import Micros, to_micros
-from windrow.core.duckdb_sql import identifier, literal, query
+from windrow.core.duckdb_sql import Connection, identifier, literal, query
 from windrow.core.schema import END, ID, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
 from windrow.expressions import View, sink_views
 from windrow.model import (
@@ -134,7 +133,7 @@ ROW = "__row"
 """In the late output what a row is made of, where several can have one place: no field has this name."""
 
 
-def late_output(connection: duckdb.DuckDBPyConnection, pipeline: View, expired: pa.Table) -> pa.Table:
+def late_output(connection: Connection, pipeline: View, expired: pa.Table) -> pa.Table:
     """Return the rows of the late output for expired records with their windows and watermark, in log order."""
     if expired.num_rows == 0:
         return schema.NO_LATE

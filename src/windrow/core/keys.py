@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core.columns import to_micros, whole
-from windrow.core.duckdb_sql import identifier, query
+from windrow.core.duckdb_sql import Connection, identifier, query
 from windrow.core.schema import ID, LAST_PARTITION, OFFSET, PARTITION
 
 KeyGroups = npt.NDArray[np.int64]
@@ -47,9 +46,7 @@ def key_numbers(keys: pa.Table) -> npt.NDArray[np.int64]:
     return numbers
 
 
-def key_groups(
-    connection: duckdb.DuckDBPyConnection, keys: pa.Table, groups: int, *, are_ids: bool = False
-) -> KeyGroups:
+def key_groups(connection: Connection, keys: pa.Table, groups: int, *, are_ids: bool = False) -> KeyGroups:
     """Return the key group of each row of a table of keys.
 
     The hash is MD5 of the key's text, so it is the same on every machine and in every version, and state is found under
@@ -71,7 +68,7 @@ def key_groups(
     return hashed[distinct.indices.to_numpy()]  # type: ignore[no-any-return]
 
 
-def place_groups(connection: duckdb.DuckDBPyConnection, records: pa.Table, groups: int) -> KeyGroups:
+def place_groups(connection: Connection, records: pa.Table, groups: int) -> KeyGroups:
     """Return the key group that each record has by its place in the log, whatever its key.
 
     What no record made, such as the rows of timers, has one place for all of it, and goes by its `ID`.
@@ -95,7 +92,7 @@ def hashable(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     return hashed[distinct.indices.to_numpy()]  # type: ignore[no-any-return]
 
 
-def key_texts(connection: duckdb.DuckDBPyConnection, keys: pa.Table) -> pa.ChunkedArray:
+def key_texts(connection: Connection, keys: pa.Table) -> pa.ChunkedArray:
     """Return a text for each row: different for different keys, and the same on every machine."""
     if keys.num_columns == 1 and pa.types.is_string(keys.schema.types[0]):
         return keys.column(0)

@@ -323,7 +323,7 @@ class _Hosted:
             router = Router(graph, node, packed, local)
             self.router = None if router.is_idle else router
             self.dead_letters = ResultDeadLetters(graph, node)
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
 
     def split_expired(self, records: pa.Table, group: int) -> tuple[pa.Table, pa.Table, tuple[Judged, ...]]:
         """Return the records that are within the lateness of their source, the late output of the others, and these.

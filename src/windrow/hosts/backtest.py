@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from windrow.core.duckdb_sql import connect, identifier, query
+from windrow.core.duckdb_sql import Connection, identifier, query
 from windrow.errors import InputError, Place
 from windrow.hosts.replay import ReplayOptions, plan_replay, run_replay
 from windrow.hosts.reports import OnStep
@@ -156,18 +156,18 @@ def compare_alerts(
     `labels` has the columns of `LABELS`; a label that is given twice counts once.
     """
     tables = {"old": old, "new": new, "labels": LABELS.empty_table() if labels is None else labels}
-    with connect() as connection:
+    connection = Connection()
 
-        def rows(sql: str) -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = query(connection, f"WITH {_views(key)} {sql}", **tables).to_pylist()
-            return found
+    def rows(sql: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = query(connection, f"WITH {_views(key)} {sql}", **tables).to_pylist()
+        return found
 
-        counts = [_counts(row, judged=labels is not None) for row in rows(_BY_RULE)]
-        days = tuple(Day(**row) for row in rows(_BY_DAY))
-        only = [
-            query(connection, f"WITH {_views(key)} {_only(one, other)}", **tables).slice(0, limit)
-            for one, other in (("old", "new"), ("new", "old"))
-        ]
+    counts = [_counts(row, judged=labels is not None) for row in rows(_BY_RULE)]
+    days = tuple(Day(**row) for row in rows(_BY_DAY))
+    only = [
+        query(connection, f"WITH {_views(key)} {_only(one, other)}", **tables).slice(0, limit)
+        for one, other in (("old", "new"), ("new", "old"))
+    ]
     return Backtest(tuple(counts[1:]), counts[0], days, *only)
 
 

@@ -29,7 +29,7 @@ class Engine:
     """What operators do with folds, in the smallest form."""
 
     def __init__(self) -> None:
-        self.duck = duckdb_sql.connect()
+        self.duck = duckdb_sql.Connection()
         self.results = Results(PIPELINE)
         made = compile_aggregates(PIPELINE)
         state = [accumulator for fold in made for accumulator in fold.accumulators]
@@ -83,7 +83,7 @@ class Engine:
 def engine() -> Iterator[Engine]:
     opened = Engine()
     yield opened
-    opened.duck.close()
+    opened.duck.cursor.close()
 
 
 def same(row: dict[str, Any], records: list[Rec]) -> None:

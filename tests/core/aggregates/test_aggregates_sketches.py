@@ -23,7 +23,7 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 def bucketed(values: list[float]) -> tuple[list[int], list[float]]:
     """The buckets of doubles, and the buckets' middles."""
     sql = f"SELECT {kernels.bucket()}(x) AS bucket, {kernels.middle()}({kernels.bucket()}(x)) AS middle FROM doubles"
-    found = query(duckdb_sql.connect(), sql, doubles=pa.table({"x": pa.array(values, pa.float64())}))
+    found = query(duckdb_sql.Connection(), sql, doubles=pa.table({"x": pa.array(values, pa.float64())}))
     return found.column("bucket").to_pylist(), found.column("middle").to_pylist()
 
 
@@ -45,7 +45,7 @@ def test_buckets_are_in_the_order_of_their_values(values: list[float]) -> None:
 def test_nothing_has_no_bucket() -> None:
     assert bucketed([0.0])[1] == [0.0]
     sql = f"SELECT {kernels.middle()}({kernels.bucket()}(NULL::DOUBLE)) AS middle"
-    assert query(duckdb_sql.connect(), sql).column("middle").to_pylist() == [None]
+    assert query(duckdb_sql.Connection(), sql).column("middle").to_pylist() == [None]
 
 
 @pytest.mark.parametrize("different", [HASHES - 1, HASHES, 5_000, 200_000])
@@ -55,6 +55,6 @@ def test_many_values_are_counted_to_within_three_standard_errors(different: int)
     (state,) = fold.accumulators
     records = pa.table({"s": [f"user {number}" for number in range(different)] * 2})
     sql = f"SELECT {fold.finish} AS users FROM (SELECT {state.begin} AS {identifier(state.column)} FROM records)"
-    (users,) = query(duckdb_sql.connect(), sql, records=records).column("users").to_pylist()
+    (users,) = query(duckdb_sql.Connection(), sql, records=records).column("users").to_pylist()
     exact = different < HASHES
     assert abs(users - different) <= (0 if exact else 3 * different / math.sqrt(HASHES - 2))

@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any, Literal
 
-import duckdb
 import pyarrow as pa
 import pytest
 from tests.core.pipelines import MINUTE, raw
@@ -143,7 +142,7 @@ def test_a_change_of_a_table_meets_the_rows_of_the_other_that_are_there(monkeypa
     """And not all its changes: of one key, they would be as many as the product of both."""
     sizes, query = [], duckdb_sql.query
 
-    def sized(connection: duckdb.DuckDBPyConnection, sql: str, **tables: pa.Table) -> pa.Table:
+    def sized(connection: duckdb_sql.Connection, sql: str, **tables: pa.Table) -> pa.Table:
         found = query(connection, sql, **tables)
         sizes.append(found.num_rows)
         return found

@@ -72,7 +72,7 @@ class Results:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._schema = schema.changes(pipeline)
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
         made = [f"{_value(sql)} AS {identifier(name)}" for name, sql in formulas(pipeline, results(pipeline)).items()]
         self._query = f"SELECT * REPLACE ({', '.join(made)}) FROM rows" if made else None
 

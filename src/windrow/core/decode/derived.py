@@ -122,7 +122,7 @@ class Evaluator:
 
     def __init__(self, columns: tuple[Computed, ...]) -> None:
         self._columns = columns
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
         self._all = _nested([(one.name, one.expression.sql) for one in columns])
 
     def compute(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
@@ -190,14 +190,15 @@ class Evaluator:
             for number, (name, column) in enumerate(zip(expression.columns, columns, strict=True), start=1)
         ]
         of = f"FROM (SELECT {', '.join(given)})" if given else ""
-        self._duck.execute(f"PREPARE alone AS SELECT {expression.sql} {of}")
+        cursor = self._duck.cursor
+        cursor.execute(f"PREPARE alone AS SELECT {expression.sql} {of}")
         for rows, *values in zip(inputs.column(f"{_ROW}_list"), *map(_texts, columns), strict=True):
             try:
-                self._duck.execute(f"EXECUTE alone({', '.join(values)})" if values else "EXECUTE alone").fetchall()
+                cursor.execute(f"EXECUTE alone({', '.join(values)})" if values else "EXECUTE alone").fetchall()
             except duckdb.Error as exc:
                 why = duckdb_message(exc)
                 yield from ((row, why) for row in rows.as_py())
-        self._duck.execute("DEALLOCATE alone")
+        cursor.execute("DEALLOCATE alone")
 
 
 def _texts(column: pa.ChunkedArray) -> list[str]:

@@ -74,7 +74,7 @@ class FastDecoder:
     def __init__(self, exact: ExactDecoder) -> None:
         self._exact = exact
         self._acceptance = Acceptance(exact)
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
         if exact.is_debezium:
             self._reads = _envelope_fields(exact)
             self._suspicion = envelope_pattern(self._reads)

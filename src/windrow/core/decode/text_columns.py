@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import assert_never
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,7 +26,7 @@ _WHOLE = "^-?(?:0|[1-9][0-9]{0,17})$"
 _NUMBER = r"^-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?$"
 
 
-def iso_micros(duck: duckdb.DuckDBPyConnection, texts: pa.Array) -> pa.Array:
+def iso_micros(duck: duckdb_sql.Connection, texts: pa.Array) -> pa.Array:
     """Return dates and times as microseconds; null where a text is not in the most usual form."""
     sql = "SELECT epoch_us(TRY_CAST(text AS TIMESTAMP)) AS micros FROM texts"
     return duckdb_sql.query(duck, sql, texts=pa.table({"text": _like(texts, _ISO)})).column("micros").combine_chunks()
@@ -37,7 +36,7 @@ class TextColumns:
     """Converts texts; one that is no text is null, and not trusted."""
 
     def __init__(self) -> None:
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
 
     def convert(self, type_: DataType, texts: pa.Array) -> FieldColumn:
         """Return texts as values of a type; booleans and arrays have no text."""

@@ -81,7 +81,7 @@ class JoinOperator:
         self._sides = join_sides(graph, node)
         self._spans = join_spans(graph, node) if isinstance(node, JoinNode) else None
         self._stored = [pa.schema([one for one in side_schema(side) if one.name != SIDE]) for side in self._sides]
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
         self._no_changes = schema.changes(view).empty_table()
         self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
         self._sql = _JoinSql(graph, node, self._sides, self._spans, self._made)

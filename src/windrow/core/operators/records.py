@@ -38,7 +38,7 @@ class DeduplicateOperator:
         self._node = node
         self._view = view
         self._lateness = lateness
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
         self._records = record_schema(view)
         self._stored = pa.schema([*(self._records.field(name) for name in node.key), self._records.field(TIME)])
         self._no_changes = schema.changes(view).empty_table()
@@ -104,7 +104,7 @@ class RowsOperator:
     def __init__(self, view: RecordStream) -> None:
         self._changes = schema.changes(view)
         self._key_groups = view.key_groups
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
         places = {"source": pa.scalar(view.source.label), "partition": PARTITION, "offset": OFFSET, "row": ID}
         key = [field.name for field in schema.row_key(view)]
         # what is the same in each row, or the record's column

@@ -193,7 +193,7 @@ class _Selection:
     def __init__(self, graph: Graph, node: SelectNode) -> None:
         self.name = node.name
         self._inputs = node.inputs
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
         self._ids = _ids_of(graph, node)
         self._where = None if node.where is None else _condition(united(graph, node), node.where, "where")
         self._derived = _columns(united(graph, node), [(one.name, one.sql) for one in node.derive])
@@ -323,7 +323,7 @@ class _FlatMap:
         given = stream_of(graph, node.input)
         self._fields = [one.name for one in stream_of(graph, node.name).fields]
         self._others = [one.name for one in given.fields if one.name != node.field]
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
         # a record without elements is told from one with an element by what is behind the #
         self._id = (
             f"SELECT {id_sql(graph, given, 'r')} || '#' || coalesce({_INDEX}::VARCHAR, '') AS {ID} FROM records r"
@@ -436,7 +436,7 @@ class _Route:
         self._side = None if side is None else _Side(side.names, place)
         records = input_schema(graph, node) if side is None else side_schema(side)
         self._decoder = None if given is None else KeyedDecoder(view, given, records)
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
         self._waiting: list[pa.Table] = []
 
     def add(self, records: pa.Table) -> tuple[pa.Table, list[str]]:
@@ -520,7 +520,7 @@ class ResultDeadLetters:
 
     def __init__(self, graph: Graph, node: KeyedNode) -> None:
         stream = stream_of(graph, node.name)
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
         values = ", ".join(f"{duckdb_sql.literal(one.name)}: {_json_value(one)}" for one in stream.fields)
         added = f"WHERE {DIFF} > 0" if stream.is_changelog else ""
         self._sql = f"""

@@ -38,7 +38,7 @@ class SettledOperator:
     def __init__(self, view: View, operator: Operator) -> None:
         self._view = view
         self._operator = operator
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""

@@ -51,7 +51,7 @@ class TableOperator:
 
     def __init__(self, graph: Graph, node: TableNode, view: RecordStream) -> None:
         self._view = view
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
         self._no_changes = schema.changes(view).empty_table()
         given = stream_of(graph, versions_of(node.name))
         self._stored = stream_schema(given, record_schema(view))
@@ -146,7 +146,7 @@ class LookupOperator:
     def __init__(self, graph: Graph, node: LookupNode, view: RecordStream) -> None:
         self._node = node
         self._view = view
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
         self._graph = graph
         self._no_changes = schema.changes(view).empty_table()
         left, right = join_sides(graph, node)

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,7 +39,7 @@ _COMPUTED = re.compile(r"__e\d+")
 class StoredColumns:
     """Columns of stored tables, converted to those of a pipeline; a new aggregate starts as one of no records."""
 
-    def __init__(self, pipeline: Pipeline, plan: StateChange, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, pipeline: Pipeline, plan: StateChange, connection: duckdb_sql.Connection) -> None:
         self._pipeline = pipeline
         self._plan = plan
         accumulators = [one for fold in compile_aggregates(pipeline) for one in fold.accumulators]
@@ -147,7 +146,7 @@ class RowsByKeyGroup:
     In a broadcast lookup, records are in the key group of their place, and the versions of a table's rows in all.
     """
 
-    def __init__(self, pipeline: View, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, pipeline: View, connection: duckdb_sql.Connection) -> None:
         self._duck = connection
         self._are_ids = isinstance(pipeline, RecordStream)
         self._is_broadcast = isinstance(pipeline, RecordStream) and pipeline.is_broadcast

@@ -85,7 +85,7 @@ def _stored(graph: Graph, node: KeyedNode | SinkNode, kind: str) -> pa.Schema:
                 records = records.append_column(name, pa.array([], pa.int64()))
             # the accumulators of a session are those of any window
             begin = window_sql(replace(view, window=Tumbling(1))).begin
-            panes = duckdb_sql.query(duckdb_sql.connect(), begin, records=records).schema
+            panes = duckdb_sql.query(duckdb_sql.Connection(), begin, records=records).schema
             more = FRAGMENT_FIELDS if isinstance(node.window, Session) else ()
             return pa.schema(
                 [*(one for one in panes if one.name != WINDOW), *(pa.field(name, pa.int64()) for name in more)]

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction
 
-from windrow.core.duckdb_sql import connect, literal, query
+from windrow.core.duckdb_sql import Connection, literal, query
 from windrow.errors import SinkError
 from windrow.sinks.delta.folder import DeltaFolder, Write, commit_files
 from windrow.sinks.files import write_parquet
@@ -76,7 +76,7 @@ def _last_places(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     keys = _placed(changes.select([*key, "op"]))
     by = quote_all(list(key))
     sql = f"SELECT max(__place) AS __place FROM keys WHERE op <> 'update_before' GROUP BY {by}"
-    return query(connect(), sql, keys=keys)
+    return query(Connection(), sql, keys=keys)
 
 
 def _placed(changes: pa.Table) -> pa.Table:
@@ -96,7 +96,7 @@ def _merged(
             f" UNION ALL SELECT {columns} FROM read_parquet([{paths}]) ANTI JOIN "
             f"(FROM changes SEMI JOIN places USING (__place)) USING ({quote_all(list(table.key))})"
         )
-    connection = connect()
+    connection = Connection().cursor
     try:
         connection.register("changes", _placed(changes))
         connection.register("places", places)

@@ -159,7 +159,7 @@ class ParquetRows:
                     skip -= there
                 else:
                     groups.append(number)
-            sql, duck = _json_query(file.schema_arrow), duckdb_sql.connect()
+            sql, duck = _json_query(file.schema_arrow), duckdb_sql.Connection()
             for read in file.iter_batches(BATCH_ROWS, row_groups=groups, use_threads=False):
                 batch = read.slice(skip, rows)
                 skip, rows = max(0, skip - read.num_rows), rows - batch.num_rows

@@ -154,9 +154,10 @@ def test_what_the_end_fired_is_the_same_in_every_key_group(groups: int) -> None:
 
 def test_a_key_that_is_a_time_has_one_group_in_every_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     script = (
-        "import pyarrow as pa; from windrow.core.duckdb_sql import connect; from windrow.core.keys import key_groups;"
+        "import pyarrow as pa; from windrow.core.duckdb_sql import Connection;"
+        "from windrow.core.keys import key_groups;"
         "t = pa.table({'t': pa.array([0, 10**15], pa.timestamp('us', tz='UTC'))});"
-        "print(key_groups(connect(), t, 1000).tolist())"
+        "print(key_groups(Connection(), t, 1000).tolist())"
     )
     found = set()
     for zone in ("America/New_York", "Asia/Kolkata"):

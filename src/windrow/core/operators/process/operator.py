@@ -110,7 +110,7 @@ class ProcessOperator:
         self._labels = labels
         self._records = record_schema(pipeline) if records is None else records
         self._in_event_time = pipeline.process.order == "event_time"
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
         self._memories = KeyStateCodec(pipeline)
         self._calls = FunctionCalls(pipeline, EmissionTrace(name) if is_traced else None)
 

@@ -201,7 +201,7 @@ class RulesOperator:
     def __init__(self, pipeline: RulesPipeline) -> None:
         rules = self._rules = pipeline.rules
         self._pipeline = pipeline
-        self._duck = duckdb_sql.connect()
+        self._duck = duckdb_sql.Connection()
         versions = self._versions = Versions(pipeline)
         self._ahead = versions.within if versions.sees_next else 0
         """How much older than F a record can be and still be judged again."""

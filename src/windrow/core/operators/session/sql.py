@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -101,7 +100,7 @@ class SessionValues:
     def __init__(
         self,
         pipeline: Pipeline,
-        connection: duckdb.DuckDBPyConnection,
+        connection: duckdb_sql.Connection,
         no_records: pa.Table,
         *,
         is_traced: bool = False,

@@ -11,7 +11,6 @@ import json
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,7 +52,7 @@ class EarlyPanes:
     """Early panes, the on-time pane, and the revisions of late records."""
 
     def __init__(
-        self, pipeline: Pipeline, trigger: Trigger, connection: duckdb.DuckDBPyConnection, no_records: pa.Table
+        self, pipeline: Pipeline, trigger: Trigger, connection: duckdb_sql.Connection, no_records: pa.Table
     ) -> None:
         if isinstance(pipeline.window, Session):
             msg = "sessions have an operator of their own"

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,7 +38,7 @@ class LateGroups:
     What is left waits in the state for more records, until its window goes.
     """
 
-    def __init__(self, pipeline: Pipeline, number: int, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, pipeline: Pipeline, number: int, connection: duckdb_sql.Connection) -> None:
         self._number = number
         self._duck = connection
         by = _window_and_key(pipeline)
@@ -86,9 +85,7 @@ _CHUNK: Final = "__chunk"
 class LateChunks:
     """Cuts late records, so that the revisions of a chunk fit into memory with a state each."""
 
-    def __init__(
-        self, pipeline: Pipeline, connection: duckdb.DuckDBPyConnection, place: Sequence[str] = PLACE[1:]
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, connection: duckdb_sql.Connection, place: Sequence[str] = PLACE[1:]) -> None:
         self._duck = connection
         self._keys = pipeline.key
         accumulators = (accumulator for one in compile_aggregates(pipeline) for accumulator in one.accumulators)

@@ -12,7 +12,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -66,7 +65,7 @@ class WatermarkPanes:
     def __init__(
         self,
         pipeline: Pipeline,
-        connection: duckdb.DuckDBPyConnection,
+        connection: duckdb_sql.Connection,
         no_records: pa.Table,
         *,
         is_traced: bool = False,

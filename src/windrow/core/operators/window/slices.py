@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -34,7 +33,7 @@ class SliceTree:
     """The slices (level 0) and nodes (the levels above) of windows that overlap, known by level and start."""
 
     def __init__(
-        self, window: Sliced, connection: duckdb.DuckDBPyConnection, statements: WindowSql, no_panes: pa.Table
+        self, window: Sliced, connection: duckdb_sql.Connection, statements: WindowSql, no_panes: pa.Table
     ) -> None:
         self._window = window
         self._duck = connection

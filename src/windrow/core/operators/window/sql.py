@@ -38,7 +38,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-import duckdb
 import pyarrow as pa
 
 from windrow.core import duckdb_sql
@@ -126,7 +125,7 @@ class WindowSql:
     revised: str
 
     def added(
-        self, connection: duckdb.DuckDBPyConnection, records: pa.Table, parts: pa.Table, stored: pa.Table
+        self, connection: duckdb_sql.Connection, records: pa.Table, parts: pa.Table, stored: pa.Table
     ) -> pa.Table:
         """Return the stored panes, one a window and key, with records and parts of panes in them."""
         held = pa.concat_tables([stored, parts]) if parts.num_rows else stored
