@@ -29,15 +29,17 @@ SPARK = frozenset({"spark", "make_job", "cluster"})
 SERVICES = SPARK | {"kafka", "postgres", "secure_postgres"}
 """The fixtures that are a service."""
 TESTS = Path(__file__).parent
-BESIDE_SPARK = {TESTS / "core", TESTS / "properties"}
+BESIDE_SPARK = {TESTS / "contracts", TESTS / "core", TESTS / "properties"}
 """Folders whose tests are in the first half of `make test`, with Spark's, so that the halves take the same time."""
 
 EXIT_SECONDS = 120
 """How long the tests may take to end after the last one."""
 
 # no deadline: how long an example takes says nothing on a busy machine
-hypothesis.settings.register_profile("same", deadline=None, derandomize=True, database=None, print_blob=True)
-hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("same"), max_examples=20)
+hypothesis.settings.register_profile(
+    "same", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=50
+)
+hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("same"), max_examples=10)
 hypothesis.settings.register_profile("random", deadline=None, derandomize=False, print_blob=True)
 hypothesis.settings.load_profile("same")
 

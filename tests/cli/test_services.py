@@ -55,6 +55,7 @@ def is_closed(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
+@pytest.mark.long
 @pytest.mark.service
 def test_they_keep_their_ports_and_data_in_a_folder(folder: Path) -> None:
     keep = folder / "kept"

@@ -152,6 +152,7 @@ def crash(
     crashes.leave_nothing()
 
 
+@pytest.mark.long
 def test_all_processes_killed_at_once(make_job: MakeJob, chance: Random, injected: Injected) -> None:
     crash(make_job, "Kafka to PostgreSQL", chance, injected, [Fault(chance.choice(IN_DRIVER), "all", 2)], workers=1)
 

@@ -19,10 +19,10 @@ def assert_quiet(process: WindrowProcess) -> None:
     assert not NOISE.search(process.output), process.output
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
-    ("kind", "number"),
-    [pytest.param("log to SQLite", signal.SIGINT, marks=pytest.mark.long), ("Kafka to PostgreSQL", signal.SIGTERM)],
+    ("kind", "number"), [("log to SQLite", signal.SIGINT), ("Kafka to PostgreSQL", signal.SIGTERM)]
 )
 def test_a_live_run_stops_as_asked_and_goes_on(kind: str, number: signal.Signals, make_job: MakeJob) -> None:
     job, log = make_job(kind)

@@ -131,6 +131,7 @@ def _last(said: list[Alert]) -> dict[str, str]:
     return {one.name: one.state for one in said}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_each_alert_of_a_live_run(kafka: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
     log = Topic(kafka, topic(3))

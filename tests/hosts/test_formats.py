@@ -144,6 +144,7 @@ def test_each_format_gives_the_same_tables(
     assert all(one == found["json"] for one in found.values())
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.service
 def test_a_run_on_spark_waits_for_the_registry_and_makes_no_dead_letters_of_that(

@@ -182,6 +182,7 @@ def test_another_pipeline_does_not_take_the_state(kafka: Kafka, topic: Callable[
         open_jobs(pipeline)
 
 
+@pytest.mark.long
 def test_what_was_read_is_judged_by_the_rules_and_lists_of_then(
     kafka: Kafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -214,7 +215,7 @@ def test_a_list_changes_while_it_runs(kafka: Kafka, topic: Callable[..., str], t
     pipeline = rules_pipeline(kafka.servers, source, name, lists=lists)
     before: dict[str, Written] = {}
     writer = Producer({"bootstrap.servers": kafka.servers})
-    for number in range(3):
+    for number in range(2):
         running = turns(open_jobs(pipeline, f"run {number}"), 1)
         for part in range(4):
             feed(kafka, source, 600 * number + 150 * part, 150, partitions=2)
@@ -223,7 +224,7 @@ def test_a_list_changes_while_it_runs(kafka: Kafka, topic: Callable[..., str], t
             card = json.dumps({"card": f"card {part % 2} {part + number}"})
             writer.produce(blocked, None if part == 3 else b"{}", card.encode())
             assert writer.flush(10) == 0
-        feed(kafka, source, 600 * number + 600, 0 if number < 2 else 50, partitions=2)
+        feed(kafka, source, 600 * number + 600, 0 if number < 1 else 50, partitions=2)
         left = turns(open_jobs(pipeline, f"lost {number}"), 2)
         # a move that was not committed did not happen
         writer.produce(blocked, b"{}", json.dumps({"card": f"card 0 {10 + number}"}).encode())

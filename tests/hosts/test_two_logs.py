@@ -170,6 +170,7 @@ def test_a_stream_that_grows_and_is_stopped_before_it_notes_a_step(
     assert sum(runner.reports[-1].offsets.values()) == sum(map(len, case.values))
 
 
+@pytest.mark.long
 @mostly(JOINED)
 @pytest.mark.usefixtures("spark")
 def test_a_savepoint_has_the_positions_and_the_state(

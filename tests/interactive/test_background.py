@@ -125,6 +125,7 @@ spend().preview()
         assert changes == [row for row in whole if row["epoch"] <= changes[-1]["epoch"]]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_a_live_run_that_ends_with_its_process_resumes(folder: Path) -> None:
     said = ended_process("""

@@ -97,7 +97,8 @@ def test_a_topic_that_nobody_made_is_not_there(kafka: Kafka) -> None:
     assert error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-@pytest.mark.parametrize("end", [pytest.param(Kafka.stop, marks=pytest.mark.long), Kafka.kill])
+@pytest.mark.long
+@pytest.mark.parametrize("end", [Kafka.stop, Kafka.kill])
 def test_kafka_comes_back_with_its_data(kafka: Kafka, topic: Callable[..., str], end: Callable[[Kafka], None]) -> None:
     name, servers = topic(1), kafka.servers
     kafka.produce(name, 0, [b"before"])
