@@ -270,8 +270,8 @@ def test_a_difference_is_found_and_shown() -> None:
     )
     changed = wr.diff(here, spend(database="third.db").run("memory"))
     assert not changed.same
-    assert "total 3 and 4" in repr(changed)
-    assert "total 3 and 4" in changed._repr_html_()
+    assert "total 3.00 and 4.00" in repr(changed)
+    assert "total 3.00 and 4.00" in changed._repr_html_()
     assert changed.plain()["different"] == 1
     assert (
         wr.diff(here, "third.yaml" if Path("third.yaml").exists() else spend(database="third.db"), limit=0).same

@@ -299,9 +299,7 @@ def _shown(rows: pa.Table) -> Iterable[dict[str, Any]]:
         if pa.types.is_timestamp(values.type):
             values = utc_text(values)
         elif pa.types.is_decimal(values.type):
-            values = pa.array(
-                [None if value is None else f"{value.normalize():f}" for value in values.to_pylist()], pa.string()
-            )
+            values = pa.array([None if value is None else f"{value:f}" for value in values.to_pylist()], pa.string())
         columns.append(values)
     listed: list[dict[str, Any]] = pa.table(columns, names=rows.column_names).to_pylist()
     return listed
