@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -31,6 +32,9 @@ SERVICES = SPARK | {"kafka", "postgres", "secure_postgres"}
 TESTS = Path(__file__).parent
 BESIDE_SPARK = {TESTS / "contracts", TESTS / "core", TESTS / "properties"}
 """Folders whose tests are in the first half of `make test`, with Spark's, so that the halves take the same time."""
+
+# what commands print is compared with what they print where nobody asks for colours
+os.environ.pop("FORCE_COLOR", None)
 
 EXIT_SECONDS = 120
 """How long the tests may take to end after the last one."""
