@@ -17,6 +17,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain, count
@@ -128,8 +129,9 @@ def _lines(file: str | Path) -> list[str]:
     return Path(file).read_text().splitlines() if Path(file).exists() else []
 
 
-def write_page(parts: Sequence[Results]) -> None:
+def write_page(given: Sequence[Results]) -> None:
     """Write the pictures, and the part of the page between its marks."""
+    parts = apart(given)
     results, first = Results.of(parts), parts[0]
     others = [
         one for one in parts if (one.date, one.machine, one.versions) != (first.date, first.machine, first.versions)
@@ -140,6 +142,15 @@ def write_page(parts: Sequence[Results]) -> None:
     for name, drawn in PICTURES.items():
         if f"images/{name}.svg" in PAGE.read_text(encoding="utf-8"):
             (ROOT / "docs" / "images" / f"{name}.svg").write_text(drawn(results), encoding="utf-8")
+
+
+def apart(parts: Sequence[Results]) -> list[Results]:
+    """Leave out runs of an engine into a sink that an earlier part has: rounds of several days are not one figure."""
+    kept: list[Results] = []
+    for part in parts:
+        earlier = {(run.engine, run.sink) for one in kept for run in one.runs}
+        kept.append(replace(part, runs=[run for run in part.runs if (run.engine, run.sink) not in earlier]))
+    return kept
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bench.compare import apart
 from bench.peers.engines import ENGINES, engine
 from bench.peers.job import DONE, READY, Job, command, told
 from bench.peers.report import (
@@ -137,6 +138,12 @@ def test_alerts_and_crashes_have_a_page() -> None:
     assert "| Spark, real-time mode | 2 | 1,000 | 7 | 1.5 | 2.0 | 3.0 | 4.0 | 5.0 | 0.1, 0.2 |" in text
     assert "within 3 s: met, 1.0 s" in text
     assert "within 15 s: NOT MET, 16.0 s" in " ".join(text.split())
+
+
+def test_an_engine_that_was_measured_on_several_days_has_the_rounds_of_the_first_file() -> None:
+    new = results(Run(1, "stream", "none", MILLION, 1.0), Run(1, "flink", "none", MILLION, 2.0))
+    old = results(Run(1, "flink", "none", MILLION, 9.0), Run(1, "flink", "postgres", MILLION, 9.0))
+    assert [one.runs for one in apart([new, old])] == [new.runs, [Run(1, "flink", "postgres", MILLION, 9.0)]]
 
 
 def test_a_page_says_what_was_measured_elsewhere() -> None:
