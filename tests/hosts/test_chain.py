@@ -188,6 +188,7 @@ def test_state_and_hot_keys_are_reported_by_node(files: Files, runner: Runner, t
         assert next(iter(reports[0].hot_keys["minutes"].shares)) == "hot"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_a_savepoint_has_the_state_of_all_levels(
     runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]

@@ -212,7 +212,9 @@ def test_tables_are_the_rows_of_the_database_in_any_cut(seed: int, count: int, s
     assert [(customer, float(total), orders) for customer, total, orders in spent] == database.spent
 
 
-@pytest.mark.parametrize("host", ["memory", pytest.param("stream", marks=[pytest.mark.spark, pytest.mark.service])])
+@pytest.mark.parametrize(
+    "host", ["memory", pytest.param("stream", marks=[pytest.mark.long, pytest.mark.spark, pytest.mark.service])]
+)
 def test_a_topic_of_changes(kafka: Kafka, topic: Callable[..., str], tmp_path: Path, host: HostName) -> None:
     database = Database(Random(7))
     name = topic(2)

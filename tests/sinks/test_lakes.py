@@ -85,6 +85,7 @@ def contents(store: AnyStore, model: Pipeline) -> list[list[dict[str, Any]]]:
     return [store.result(model), store.changes(model), *(store.read(table) for table in tables.own[2:])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [DeltaStore, ParquetStore])
 def test_a_step_is_whole_wherever_it_is_killed(kind: Callable[[Path], Any], tmp_path: Path) -> None:
     whole = kind(tmp_path / "whole")
