@@ -52,6 +52,14 @@ def test_a_query_that_is_planned_once_is_planned_anew_for_other_types() -> None:
         assert found.equals(numbers(2, type_=type_))
 
 
+def test_a_query_that_is_planned_once_is_planned_anew_for_a_type_that_metadata_make() -> None:
+    duck, sql = Connection(), "SELECT typeof(j) AS type FROM a"
+    for is_json in (False, False, True, True, False):
+        metadata = {"ARROW:extension:name": "arrow.json"} if is_json else None
+        table = pa.table({"j": ["1"]}, schema=pa.schema([pa.field("j", pa.string(), metadata=metadata)]))
+        assert query(duck, sql, a=table).to_pylist() == [{"type": "JSON" if is_json else "VARCHAR"}]
+
+
 def test_a_query_that_is_planned_once_goes_on_after_an_error() -> None:
     duck, sql = Connection(), "SELECT CASE WHEN n > 2 THEN error('above 2') ELSE n END AS n FROM a"
     for value in (1, 2, 3, 2, 3, 1):

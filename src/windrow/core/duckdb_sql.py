@@ -26,6 +26,9 @@ warnings.filterwarnings("ignore", "Arrow output on a DB-API result makes an extr
 
 T = TypeVar("T")
 
+_FEW_ROWS = 10_000
+"""Up to so many rows a query is planned once for all tables of its schemas: planning it takes longer than it does."""
+
 
 class Connection:
     """A connection to this process's DuckDB, with a namespace of its own; `query` keeps plans in it."""
@@ -102,7 +105,10 @@ class _Plan:
 
     def is_for(self, tables: Mapping[str, pa.Table]) -> bool:
         """Return whether the tables have the schemas that it is planned for."""
-        return all(stream.schema == tables[name].schema for name, stream in self._streams.items())
+        # metadata of a field can make its type another one
+        return all(
+            stream.schema.equals(tables[name].schema, check_metadata=True) for name, stream in self._streams.items()
+        )
 
     def run(self, tables: Mapping[str, pa.Table], fetch: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         """Run the query, and fetch its result; raise DuckDB's error if it fails."""
@@ -135,9 +141,6 @@ class _Streams:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return (self.schema.empty_table() if self.table is None else self.table).__arrow_c_stream__(requested_schema)
-
-
-_FEW_ROWS = 10_000
 
 
 def _run(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> pa.Table:
