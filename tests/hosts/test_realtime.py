@@ -224,7 +224,7 @@ def test_a_list_changes_while_it_runs(kafka: Kafka, topic: Callable[..., str], t
             card = json.dumps({"card": f"card {part % 2} {part + number}"})
             writer.produce(blocked, None if part == 3 else b"{}", card.encode())
             assert writer.flush(10) == 0
-        feed(kafka, source, 600 * number + 600, 0 if number < 1 else 50, partitions=2)
+        feed(kafka, source, 600 * number + 600, 50 * number, partitions=2)
         left = turns(open_jobs(pipeline, f"lost {number}"), 2)
         # a move that was not committed did not happen
         writer.produce(blocked, b"{}", json.dumps({"card": f"card 0 {10 + number}"}).encode())

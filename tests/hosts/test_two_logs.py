@@ -171,7 +171,6 @@ def test_a_stream_that_grows_and_is_stopped_before_it_notes_a_step(
 
 
 @pytest.mark.long
-@mostly(JOINED)
 @pytest.mark.usefixtures("spark")
 def test_a_savepoint_has_the_positions_and_the_state(
     case: Case, logs: Logs, runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]

@@ -28,6 +28,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from windrow.core.duckdb_sql import Connection, literal, query
 from windrow.errors import SinkError
+from windrow.expressions.engine import database
 from windrow.sinks.delta.folder import DeltaFolder, Write, commit_files
 from windrow.sinks.files import write_parquet
 from windrow.sinks.tables import EPOCH, Table, quote_all
@@ -96,7 +97,7 @@ def _merged(
             f" UNION ALL SELECT {columns} FROM read_parquet([{paths}]) ANTI JOIN "
             f"(FROM changes SEMI JOIN places USING (__place)) USING ({quote_all(list(table.key))})"
         )
-    connection = Connection().cursor
+    connection = database().cursor()
     try:
         connection.register("changes", _placed(changes))
         connection.register("places", places)
