@@ -194,7 +194,7 @@ def test_how_an_answer_came_about_counts_only_if_asked(store: TableStore) -> Non
     committed(store, other, step(other, [change("insert", 0, "a", Decimal(1), 1, pane="late", revision=2)]), run=AGAIN)
     assert compared(model, other).is_same
     told = compared(model, other, panes=True)
-    assert told.found.first[0].here == {"total": "1", "events": 1, "pane": "on_time", "revision": 0}
+    assert told.found.first[0].here == {"total": "1.00", "events": 1, "pane": "on_time", "revision": 0}
     assert told.found.different == 1
 
 
