@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import math
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windrow.api.load import open_pipeline
 from windrow.core.schema import MICROS
-from windrow.sinks.diff import RowDifference, compare
+from windrow.hosts.launch import Options, launch
+from windrow.model import AnyPipeline, SqliteSink
+from windrow.sinks import diff
+from windrow.sinks.diff import RowDifference, compare, differences
+from windrow.testing.generator import LogSpec, write_log
 
 KEY = ("window_start", "user")
 MINUTE = 60_000_000
@@ -98,3 +109,50 @@ def test_sums_are_exact_beyond_64_bits() -> None:
     found = compare(iter([rows]), iter(()), ["k"], 0)
     assert found.here.sums == {"n": 3 * 2**62, "d": Decimal(3 * 10**36)}
     assert (found.only_here, found.there.rows, found.first) == (3, 0, [])
+
+
+MEANS = """\
+name: means
+source: {{log: {{path: "{log}"}}}}
+decode: {{user_id: string, event_time: timestamp_millis, amount: double}}
+time: {{field: event_time, delay: 10m, future: 1h}}
+key: [user_id]
+window: {{tumbling: 5m}}
+aggregate: {{mean: avg(amount), events: count()}}
+emit: {{lateness: 1h, late: each, mode: retract}}
+sink: {{sqlite: {{path: "{folder}/one.db", table: means}}}}
+"""
+
+
+def two_files(folder: Path) -> tuple[AnyPipeline, Path, Path]:
+    """A pipeline, and its tables in two files, of steps of other sizes."""
+    write_log(LogSpec(events=3000), folder / "log")
+    (folder / "means.yaml").write_text(MEANS.format(log=folder / "log", folder=folder), encoding="utf-8")
+    pipeline = open_pipeline(str(folder / "means.yaml")).valid()
+    files = folder / "one.db", folder / "other.db"
+    for file, step in zip(files, (1000, 170), strict=True):
+        written = replace(pipeline, sink=SqliteSink(str(file), "means"))
+        options = Options(checkpoint=folder / file.stem, host="memory", until_end=True, max_records=step)
+        launch(written, options, lambda _: None, lambda _: None)
+    return pipeline, *files
+
+
+@pytest.mark.parametrize("longest", [1 << 28, 1000])
+def test_two_files_are_compared_to_the_last_digit(
+    longest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diff, "_LONGEST_TEXT", longest)
+    pipeline, one, other = two_files(tmp_path)
+    assert differences(pipeline, one, other) == []
+    with closing(sqlite3.connect(other)) as db, db:
+        *first, mean = db.execute("SELECT epoch, seq, mean FROM means_changes ORDER BY epoch, seq LIMIT 1").fetchone()
+        up = math.nextafter(mean, math.inf)
+        db.execute("UPDATE means_changes SET mean = ? WHERE (epoch, seq) = (?, ?)", (up, *first))
+        key = db.execute("SELECT window_start, user_id FROM means ORDER BY 1 DESC, 2 DESC LIMIT 1").fetchone()
+        db.execute("DELETE FROM means WHERE (window_start, user_id) = (?, ?)", key)
+    result, changes = differences(pipeline, one, other)
+    assert result.startswith(f"means: ('{key[0]}', ")
+    assert result.endswith(" in one.db, None in other.db")
+    assert changes.startswith("means_changes: ('insert', 'on_time', 0, ")
+    assert f", {mean}, 1) in one.db" in changes
+    assert f", {up}, 1) in other.db" in changes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -305,30 +306,59 @@ def _shown(rows: pa.Table) -> Iterable[dict[str, Any]]:
     return listed
 
 
+_LONGEST_TEXT = 256 << 20
+"""Bytes of a table up to which it is compared as one text."""
+
+
 def differences(pipeline: AnyPipeline, one: Path, other: Path) -> list[str]:
     """Return a line for each table of the pipeline that is not the same in both files, with its first difference.
 
     How the log was cut into steps is left aside: epochs, and with them the order of rows of different keys.
     """
-    return list(_differences(pipeline, one, other))
-
-
-def _differences(pipeline: AnyPipeline, one: Path, other: Path) -> Iterator[str]:
     tables = layout(pipeline, pipeline.sink)
     key = ("window_start", "window_end", *pipeline.key)
-    for table, order in (
-        (tables.result, quote_all(tables.result.key)),
-        (tables.changes, quote_all((*key, "epoch", "seq"))),
-        (tables.late, quote_all(tables.late.order)),
-        (tables.dead, quote_all(tables.dead.order)),
-    ):
-        columns = [column for column in table.columns if column not in {"epoch", "seq"}]
-        sql = f"SELECT {quote_all(columns)} FROM {quote(table.name)} ORDER BY {order}"
-        with closing(_open(one)) as left, closing(_open(other)) as right:
-            for a, b in zip_longest(left.execute(sql), right.execute(sql)):
-                if a != b:
-                    yield f"{table.name}: {a} in {one.name}, {b} in {other.name}"
-                    break
+    orders = (
+        (tables.result, tables.result.key),
+        (tables.changes, (*key, "epoch", "seq")),
+        (tables.late, tables.late.order),
+        (tables.dead, tables.dead.order),
+    )
+    with ThreadPoolExecutor(2) as pool:
+        return [line for table, order in orders if (line := _difference(table, order, one, other, pool)) is not None]
+
+
+def _difference(table: Table, order: tuple[str, ...], one: Path, other: Path, pool: Executor) -> str | None:
+    columns = [column for column in table.columns if column not in {"epoch", "seq"}]
+    ordered = f"SELECT {{}} FROM {quote(table.name)} ORDER BY {quote_all(order)}"
+    # SQLite writes JSON without Python, so of both files at once; its JSON has 15 digits of a number, its quote() all
+    values = ", ".join(
+        quote(name) if _is_plain(table.schema.field(name).type) else f"quote({quote(name)})" for name in columns
+    )
+    as_text = f"SELECT group_concat(row) FROM ({ordered.format(f'json_array({values}) AS row')})"
+    texts = [*pool.map(lambda file: _text(file, as_text), (one, other))]
+    if texts[0] == texts[1] is not None:
+        return None
+    rows = ordered.format(quote_all(columns))
+    with closing(_open(one)) as left, closing(_open(other)) as right:
+        for a, b in zip_longest(left.execute(rows), right.execute(rows)):
+            if a != b:
+                return f"{table.name}: {a} in {one.name}, {b} in {other.name}"
+    return None
+
+
+def _is_plain(type_: pa.DataType) -> bool:
+    return any(is_(type_) for is_ in (pa.types.is_string, pa.types.is_integer, pa.types.is_timestamp))
+
+
+def _text(file: Path, sql: str) -> str | None:
+    """Return the one text that a query gives; None if there is none, or if it is too long."""
+    with closing(_open(file)) as db:
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_TEXT)
+        try:
+            (text,) = db.execute(sql).fetchone()
+        except sqlite3.DataError:
+            return None
+    return str(text) if text is not None else None
 
 
 def _open(path: Path) -> sqlite3.Connection:
