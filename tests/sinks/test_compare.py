@@ -114,9 +114,9 @@ def test_sums_are_exact_beyond_64_bits() -> None:
 MEANS = """\
 name: means
 source: {{log: {{path: "{log}"}}}}
-decode: {{user_id: string, event_time: timestamp_millis, amount: double}}
+decode: {{line: {{type: string, path: user_id}}, event_time: timestamp_millis, amount: double}}
 time: {{field: event_time, delay: 10m, future: 1h}}
-key: [user_id]
+key: [line]
 window: {{tumbling: 5m}}
 aggregate: {{mean: avg(amount), events: count()}}
 emit: {{lateness: 1h, late: each, mode: retract}}
@@ -148,8 +148,8 @@ def test_two_files_are_compared_to_the_last_digit(
         *first, mean = db.execute("SELECT epoch, seq, mean FROM means_changes ORDER BY epoch, seq LIMIT 1").fetchone()
         up = math.nextafter(mean, math.inf)
         db.execute("UPDATE means_changes SET mean = ? WHERE (epoch, seq) = (?, ?)", (up, *first))
-        key = db.execute("SELECT window_start, user_id FROM means ORDER BY 1 DESC, 2 DESC LIMIT 1").fetchone()
-        db.execute("DELETE FROM means WHERE (window_start, user_id) = (?, ?)", key)
+        key = db.execute("SELECT window_start, line FROM means ORDER BY 1 DESC, 2 DESC LIMIT 1").fetchone()
+        db.execute("DELETE FROM means WHERE (window_start, line) = (?, ?)", key)
     result, changes = differences(pipeline, one, other)
     assert result.startswith(f"means: ('{key[0]}', ")
     assert result.endswith(" in one.db, None in other.db")

@@ -307,7 +307,7 @@ def _shown(rows: pa.Table) -> Iterable[dict[str, Any]]:
 
 
 _LONGEST_TEXT = 256 << 20
-"""Bytes of a table up to which it is compared as one text."""
+"""Bytes of a table as a text, up to which it is compared as one, and beyond which row by row."""
 
 
 def differences(pipeline: AnyPipeline, one: Path, other: Path) -> list[str]:
@@ -329,16 +329,18 @@ def differences(pipeline: AnyPipeline, one: Path, other: Path) -> list[str]:
 
 def _difference(table: Table, order: tuple[str, ...], one: Path, other: Path, pool: Executor) -> str | None:
     columns = [column for column in table.columns if column not in {"epoch", "seq"}]
-    ordered = f"SELECT {{}} FROM {quote(table.name)} ORDER BY {quote_all(order)}"
-    # SQLite writes JSON without Python, so of both files at once; its JSON has 15 digits of a number, its quote() all
+    # a name of a column alone would mean `line` below, if that is its name
+    ordered = f"FROM {quote(table.name)} ORDER BY {', '.join(f'{quote(table.name)}.{quote(name)}' for name in order)}"
+    rows = f"SELECT {quote_all(columns)} {ordered}"
+    # SQLite writes a text without Python's lock, so of both files at once; json_array rounds a number to 15 digits and
+    # takes no blob, quote() keeps both
     values = ", ".join(
-        quote(name) if _is_plain(table.schema.field(name).type) else f"quote({quote(name)})" for name in columns
+        quote(name) if _is_exact_in_json(table.schema.field(name).type) else f"quote({quote(name)})" for name in columns
     )
-    as_text = f"SELECT group_concat(row) FROM ({ordered.format(f'json_array({values}) AS row')})"
-    texts = [*pool.map(lambda file: _text(file, as_text), (one, other))]
-    if texts[0] == texts[1] is not None:
+    as_text = f"SELECT group_concat(line) FROM (SELECT json_array({values}) AS line {ordered})"
+    left_text, right_text = pool.map(lambda file: _text(file, as_text), (one, other))
+    if left_text is not None and left_text == right_text:
         return None
-    rows = ordered.format(quote_all(columns))
     with closing(_open(one)) as left, closing(_open(other)) as right:
         for a, b in zip_longest(left.execute(rows), right.execute(rows)):
             if a != b:
@@ -346,19 +348,20 @@ def _difference(table: Table, order: tuple[str, ...], one: Path, other: Path, po
     return None
 
 
-def _is_plain(type_: pa.DataType) -> bool:
+def _is_exact_in_json(type_: pa.DataType) -> bool:
     return any(is_(type_) for is_ in (pa.types.is_string, pa.types.is_integer, pa.types.is_timestamp))
 
 
-def _text(file: Path, sql: str) -> str | None:
+def _text(file: Path, sql: str) -> bytes | None:
     """Return the one text that a query gives; None if there is none, or if it is too long."""
     with closing(_open(file)) as db:
+        db.text_factory = bytes
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_TEXT)
         try:
-            (text,) = db.execute(sql).fetchone()
+            text: bytes | None = db.execute(sql).fetchone()[0]
         except sqlite3.DataError:
             return None
-    return str(text) if text is not None else None
+    return text
 
 
 def _open(path: Path) -> sqlite3.Connection:
