@@ -25,7 +25,7 @@ from bench.processes import Sampler, flatness
 from windrow.api.pipeline_file import parse_pipeline
 from windrow.core.changelog import StepOutput
 from windrow.hosts.reports import StepReport
-from windrow.hosts.stream.run import StreamRun, StreamSettings
+from windrow.hosts.stream.run import LIVE_MAX_RECORDS, StreamRun, StreamSettings
 from windrow.model import KafkaSource, LogSource, PostgresSink, Source
 from windrow.sinks import open_sink
 from windrow.sinks.base import Sink
@@ -36,8 +36,8 @@ from windrow.testing.servers.postgres import Postgres
 
 TOPIC = "spend"
 HOUR = 3_600_000_000
-MAX_RECORDS, STEP_TIME = 500_000, 10_000_000
-"""As ``windrow run`` has them."""
+STEP_TIME = 10_000_000
+"""As ``windrow run`` has it."""
 
 
 class ThrottledSink(DiscardSink):
@@ -62,7 +62,7 @@ def run(case: str, address: str, url: str, rate: float, folder: Path) -> None:
     if case.endswith("postgres"):
         pipeline = replace(pipeline, sink=PostgresSink(url, "user_spend_5m"))
     sink: Sink = open_sink(pipeline) if case.endswith("postgres") else ThrottledSink(rate)
-    settings = StreamSettings(folder / "checkpoint", max_records=MAX_RECORDS, step_time=STEP_TIME)
+    settings = StreamSettings(folder / "checkpoint", max_records=LIVE_MAX_RECORDS, step_time=STEP_TIME)
     running = StreamRun(pipeline, sink, settings)
 
     def on_step(report: StepReport) -> None:

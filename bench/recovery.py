@@ -22,6 +22,7 @@ from bench.pipelines import from_log, into_sqlite, main_job
 from bench.processes import cpu
 from tests.faults.windrow_process import WindrowProcess
 
+from windrow.hosts.stream.run import LIVE_MAX_RECORDS
 from windrow.testing.generator import LogSpec, write_log
 
 PIPELINE = main_job(
@@ -101,8 +102,8 @@ def measure(keys: int, rounds: int, rate: int, folder: Path) -> list[float]:
     process = WindrowProcess(command, folder)
     try:
         began = time.time()
-        # two steps of the default size, one for what is left, and ten live ones, so that there are changelogs
-        steps = -(-keys // 500_000)
+        # two live steps of the default size, one for what is left, and ten live ones, so that there are changelogs
+        steps = -(-keys // LIVE_MAX_RECORDS)
         wait_for(process, folder, steps - 1)
         print(f"state of {keys:,} windows and keys built in {time.time() - began:.0f} s", flush=True)
         trickle.start()

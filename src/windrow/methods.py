@@ -112,7 +112,7 @@ class PipelineMethods:
             host: ``"stream"`` or ``"realtime"`` (by default that of the pipeline's mode), or ``"batch"``, which are on
                 Spark, or ``"memory"``: in this process, from the beginning of the log.
             until_end: read up to the current end of the input, fire open windows, and stop.
-            max_records: the number of records in a step; left out, 500,000.
+            max_records: the number of records in a step; left out, 1,000,000 (500,000 if it is live or in memory).
             fresh: delete the checkpoint and the tables first.
             checkpoint: the folder from which the run resumes; left out, ``.windrow/NAME``.
             every: the time between the starts of two steps of a live run; left out, ``"1s"``.
@@ -200,7 +200,7 @@ class PipelineMethods:
             to_end: read to the end of the log; left out, as far as the table is, if its run has a checkpoint.
             fresh: delete the tables of an earlier replay first.
             checkpoint: that of the run that writes the table; left out, ``.windrow/NAME``.
-            max_records: about how many records are in a step; left out, 500,000.
+            max_records: about how many records are in a step; left out, 1,000,000.
             on_step: called with the report of each committed step.
             progress: whether a line of progress is drawn, on a terminal or in a notebook.
 

@@ -1,4 +1,4 @@
-"""Several pipelines in one run: they stop together, by a signal or as one of them fails."""
+"""A launch gives a host its settings; several pipelines in one run stop together, by a signal or as one fails."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from tests.hosts.spend import Files, events, spend
 from tests.waiting import wait_until
 
 from windrow.errors import SourceError
-from windrow.hosts.launch import Ended, Job, OnStart, Options, launch_all
+from windrow.hosts.batch.plan import BatchSettings
+from windrow.hosts.launch import Ended, HostName, Job, OnStart, Options, launch, launch_all
 from windrow.hosts.reports import OnStep, StepReport
+from windrow.hosts.stream.run import StreamSettings
 from windrow.model import LogSource, Runnable, SqliteSink
 
 
@@ -121,3 +123,36 @@ def test_two_live_pipelines_run_in_one_spark(tmp_path: Path) -> None:
         made.append(Job(pipeline, Options(tmp_path / name, max_records=100_000), on_step))
     assert launch_all(made, stop.append, _nothing) == ["asked", "asked"]
     assert steps["a"] == steps["b"] > 0
+
+
+@pytest.mark.parametrize(
+    ("host", "until_end", "given", "taken"),
+    [
+        ("stream", False, None, 500_000),
+        ("stream", True, None, 1_000_000),
+        ("batch", True, None, 1_000_000),
+        ("stream", True, 30, 30),
+        ("batch", True, 30, 30),
+    ],
+)
+def test_a_step_has_the_records_that_are_given_or_those_of_the_host(
+    host: HostName, given: int | None, taken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, until_end: bool
+) -> None:
+    found: list[int | None] = []
+
+    class Run:
+        def __init__(self, _: Runnable, __: object, settings: StreamSettings | BatchSettings) -> None:
+            found.append(settings.max_records)
+
+        def stop(self) -> None:
+            pass
+
+        def run(self, _: OnStep) -> Ended:
+            return "end"
+
+    monkeypatch.setattr("windrow.hosts.stream.run.StreamRun", Run)
+    monkeypatch.setattr("windrow.hosts.batch.run.BatchRun", Run)
+    pipeline = spend(LogSource(str(tmp_path)), SqliteSink(str(tmp_path / "s.db"), "t"))
+    options = Options(tmp_path / "checkpoint", host=host, until_end=until_end, max_records=given)
+    assert launch(pipeline, options, lambda _: None, lambda _: None) == "end"
+    assert found == [taken]

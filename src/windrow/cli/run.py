@@ -35,7 +35,7 @@ from windrow.hosts.status import STALLED_AFTER
 from windrow.interactive.interrupts import stopping
 from windrow.interactive.progress import ProgressLine
 from windrow.interactive.result import summary
-from windrow.interactive.run import MAX_RECORDS, UNUSED, host_of, on_host, refuse_together, warnings_of
+from windrow.interactive.run import UNUSED, host_of, on_host, refuse_together, warnings_of
 from windrow.model import Runnable
 from windrow.sources.base import OnDataLoss
 
@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 _HELP = {
     "until_end": "Read up to the current end of the input, fire open windows (unless at_end is hold), and stop.",
     "checkpoint": "Checkpoint directory, or s3a://BUCKET/PATH; a run resumes from it.  [default: .windrow/NAME]",
-    "max_records": "Maximum number of records in a step.",
+    "max_records": (
+        "Maximum number of records in a step.  [default: 500000, of a run on Spark to the end of its input 1000000]"
+    ),
     "host": (
         "Where to run: on Spark as a stream, in real time or as one batch job, or in this process (the last two need "
         "--until-end, start at the beginning and have no checkpoint).  [default: realtime or stream, by the "
@@ -75,9 +77,7 @@ _HELP = {
 @pipeline_argument
 @click.option("--until-end", is_flag=True, help=_HELP["until_end"])
 @click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
-@click.option(
-    "--max-records", type=click.IntRange(min=1), default=MAX_RECORDS, show_default=True, help=_HELP["max_records"]
-)
+@click.option("--max-records", type=click.IntRange(min=1), help=_HELP["max_records"])
 @click.option("--host", type=click.Choice(["stream", "realtime", "batch", "memory"]), help=_HELP["host"])
 @click.option("--every", type=DURATION, default="1s", show_default=True, help=_HELP["every"])
 @click.option("--step-time", type=DURATION, default="10s", show_default=True, help=_HELP["step_time"])
@@ -102,7 +102,7 @@ def command(
     *,
     pipeline: str,
     checkpoint: Folder | None,
-    max_records: int,
+    max_records: int | None,
     host: HostName | None,
     every: int,
     step_time: int,

@@ -36,17 +36,18 @@ OnStart = Callable[[Callable[[], None]], None]
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a run. A step takes at most `max_records`; live steps begin every `every` microseconds.
+    """Options of a run.
 
-    With `step_time`, live steps that would take longer than so many microseconds read fewer records.
-    `fresh` first removes the checkpoint and the tables. A new checkpoint starts from `savepoint` if that is given, or
-    with `backfill` from a batch run over all records in the log. `on_trouble` is called with each fault that is
-    retried, and with lost records if `on_data_loss` is "continue"; `on_warning` with what the run goes on in spite
-    of, such as a file that is followed and cannot be read; `on_ready` when a stream begins to take steps, also after
-    a fault; `on_resume` when its checkpoint is known to be its own; `on_lag` every second or so with how far a stream
-    is behind; `on_alert` with each alert of a live run that is raised or resolved. A stream gives up after `retry`
-    seconds of faults without a step (None: a minute, on a cluster ten). `commands` are those that alerts advise. Of a
-    run that `has_company`, others run beside it in this process.
+    A step takes at most `max_records` (None: the default of the host); live steps begin every `every` microseconds.
+    With `step_time`, live steps that would take longer than so many microseconds read fewer records. `fresh` first
+    removes the checkpoint and the tables. A new checkpoint starts from `savepoint` if that is given, or with `backfill`
+    from a batch run over all records in the log. `on_trouble` is called with each fault that is retried, and with lost
+    records if `on_data_loss` is "continue"; `on_warning` with what the run goes on in spite of, such as a file that is
+    followed and cannot be read; `on_ready` when a stream begins to take steps, also after a fault; `on_resume` when its
+    checkpoint is known to be its own; `on_lag` every second or so with how far a stream is behind; `on_alert` with each
+    alert of a live run that is raised or resolved. A stream gives up after `retry` seconds of faults without a step
+    (None: a minute, on a cluster ten). `commands` are those that alerts advise. Of a run that `has_company`, others run
+    beside it in this process.
     """
 
     checkpoint: Folder
@@ -310,8 +311,9 @@ def _realtime(pipeline: Runnable, options: Options, on_step: OnStep, on_start: O
 
 
 def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
-    from windrow.hosts.stream.checkpoint import Checkpoint, locked  # noqa: PLC0415 - Spark only where it runs
-    from windrow.hosts.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
+    from windrow.hosts.batch.plan import MAX_RECORDS  # noqa: PLC0415 - Spark only where it runs
+    from windrow.hosts.stream.checkpoint import Checkpoint, locked  # noqa: PLC0415
+    from windrow.hosts.stream.run import LIVE_MAX_RECORDS, StreamRun, StreamSettings  # noqa: PLC0415
 
     if options.fresh:
         Checkpoint.refuse_foreign(options.checkpoint)
@@ -330,7 +332,7 @@ def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnS
     settings = StreamSettings(
         checkpoint=options.checkpoint,
         until_end=options.until_end,
-        max_records=options.max_records,
+        max_records=options.max_records or (MAX_RECORDS if options.until_end else LIVE_MAX_RECORDS),
         every=options.every,
         step_time=options.step_time,
         savepoint=savepoint,

@@ -31,7 +31,7 @@ from windrow.model import Graph, ListChange, Runnable, as_graph
 from windrow.sinks.base import Run, Sink, SinkGroup
 from windrow.sources import Source, open_sources
 
-_STEP = 250_000
+_STEP = 500_000
 """Records in a step, if nothing else is said."""
 
 

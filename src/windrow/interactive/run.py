@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("windrow")
 
-MAX_RECORDS = 500_000
-"""Records in a step, if nothing else is said."""
 EVERY = 1_000_000
 STEP_TIME = 10_000_000
 """Microseconds between the starts of two steps of a live run, and that a step should take."""
@@ -246,7 +244,7 @@ def _prepare(
         host=host,
         # a realtime run has no end
         until_end=until_end and host != "realtime",
-        max_records=max_records or MAX_RECORDS,
+        max_records=max_records,
         every=EVERY if every is None else _micros("every", every),
         step_time=STEP_TIME,
         fresh=fresh,
@@ -277,6 +275,7 @@ def replay(
     progress: bool,
 ) -> Result:
     """Do what `windrow.methods.PipelineMethods.replay` says."""
+    from windrow.hosts.batch.plan import MAX_RECORDS  # noqa: PLC0415 - as in `run`
     from windrow.hosts.replay import ReplayOptions, plan_replay, run_replay  # noqa: PLC0415 - as in `run`
     from windrow.interactive.result import Result  # noqa: PLC0415
 

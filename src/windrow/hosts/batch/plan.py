@@ -168,6 +168,7 @@ def _steps(start: Cut, end: Cut, max_records: int) -> Iterator[Cut]:
 
 
 MAX_RECORDS = 1_000_000
+"""Records in a step of a run that ends with its log, if nothing else is said: a step has a cost of its own."""
 
 
 @dataclass(frozen=True)

@@ -62,13 +62,17 @@ _LEAVE = 1.0
 """Seconds that it is given when the run is stopped at once: what it writes then is not committed."""
 
 
+LIVE_MAX_RECORDS = 500_000
+"""Records in a step of a live run, if nothing else is said."""
+
+
 @dataclass(frozen=True)
 class StreamSettings:
     """Settings of a run on the stream host.
 
-    A step reads at most `max_records`. Live, a step starts every `every` microseconds if there is input, earlier if
-    there is much (`windrow.hosts.stream.trigger`), and reads less if it would otherwise last longer than `step_time`
-    microseconds. A new checkpoint starts where the run of `savepoint` ended, if one is given.
+    A step reads at most `max_records`, if that is given. Live, a step starts every `every` microseconds if there is
+    input, earlier if there is much (`windrow.hosts.stream.trigger`), and reads less if it would otherwise last longer
+    than `step_time` microseconds. A new checkpoint starts where the run of `savepoint` ended, if one is given.
 
     `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can hold processing times.
     `bounds` are watermarks from the clock journal of another run, which this one repeats. `on_trouble` is called with
