@@ -163,7 +163,12 @@ def main() -> int:
     parser.add_argument("--slow-events", type=int, default=2_000_000, help="of the engines in Python")
     parser.add_argument("--sinks", nargs="+", choices=get_args(Sink), default=["none", "postgres"])
     parser.add_argument("--hours", type=float, default=240, help="how much event time the events span")
-    parser.add_argument("--step", type=int, default=1_000_000, help="records a micro-batch of Spark, at the most")
+    parser.add_argument(
+        "--step",
+        type=int,
+        default=2_000_000,
+        help="records a step of windrow and a micro-batch of PySpark, at the most",
+    )
     parser.add_argument("--limit", type=float, default=1800, help="seconds that a run may take")
     parser.add_argument("--no-check", action="store_true", help="do not compare the answers first")
     parser.add_argument("--out", type=Path, default=_new_file(), help="(default: %(default)s)")
