@@ -102,7 +102,7 @@ def measure(keys: int, rounds: int, rate: int, folder: Path) -> list[float]:
     process = WindrowProcess(command, folder)
     try:
         began = time.time()
-        # two live steps of the default size, one for what is left, and ten live ones, so that there are changelogs
+        # two steps of the default size, one for what is left, and ten live ones, so that there are changelogs
         steps = -(-keys // LIVE_MAX_RECORDS)
         wait_for(process, folder, steps - 1)
         print(f"state of {keys:,} windows and keys built in {time.time() - began:.0f} s", flush=True)

@@ -1,4 +1,4 @@
-"""Two answers are compared as two dictionaries would be, however they come in pieces."""
+"""Two answers are compared as two dictionaries would be, however they come in pieces; two files, to the last digit."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.api.load import open_pipeline
+from windrow.api.pipeline_file import parse_pipeline
 from windrow.core.schema import MICROS
 from windrow.hosts.launch import Options, launch
-from windrow.model import AnyPipeline, SqliteSink
+from windrow.model import Pipeline, SqliteSink
 from windrow.sinks import diff
 from windrow.sinks.diff import RowDifference, compare, differences
 from windrow.testing.generator import LogSpec, write_log
@@ -124,11 +124,10 @@ sink: {{sqlite: {{path: "{folder}/one.db", table: means}}}}
 """
 
 
-def two_files(folder: Path) -> tuple[AnyPipeline, Path, Path]:
+def two_files(folder: Path) -> tuple[Pipeline, Path, Path]:
     """A pipeline, and its tables in two files, of steps of other sizes."""
     write_log(LogSpec(events=3000), folder / "log")
-    (folder / "means.yaml").write_text(MEANS.format(log=folder / "log", folder=folder), encoding="utf-8")
-    pipeline = open_pipeline(str(folder / "means.yaml")).valid()
+    pipeline = parse_pipeline(MEANS.format(log=folder / "log", folder=folder))
     files = folder / "one.db", folder / "other.db"
     for file, step in zip(files, (1000, 170), strict=True):
         written = replace(pipeline, sink=SqliteSink(str(file), "means"))
