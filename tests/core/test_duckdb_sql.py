@@ -71,7 +71,7 @@ def test_a_query_that_is_planned_once_goes_on_after_an_error() -> None:
 
 
 def test_queries_that_are_planned_once_do_not_see_the_tables_of_others() -> None:
-    duck, projection = Connection(), Projection(["n + 1"], ["n"])
+    duck, projection = Connection(), Projection.of(["n + 1"], ["n"])
     for value in (1, 2, 3):
         assert query(duck, "SELECT n FROM a", a=numbers(value)).equals(numbers(value))
         assert query(duck, "SELECT n * 2 AS n FROM a", a=numbers(value + 10)).equals(numbers(2 * value + 20))

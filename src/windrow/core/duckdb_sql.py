@@ -1,11 +1,15 @@
 """Queries of DuckDB over Arrow tables, and quoting of names and texts in them.
 
-DuckDB is used as a library of vectorised operators: each step's tables are its input, and nothing is kept in it.
+DuckDB is used as a library of vectorised operators: each step's tables are its input, and nothing is kept in it. There
+are two databases a process: one for windrow's own queries, and that of `expressions.engine` for users' expressions,
+which a `Projection` evaluates and which has no access to files, settings or the variables of Python.
 """
 
 from __future__ import annotations
 
+import atexit
 import builtins
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -18,8 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.errors import RunError
-from windrow.expressions import duckdb_message
-from windrow.expressions.engine import database
+from windrow.expressions import duckdb_message, engine
 
 # the alternative, a relation, binds each query twice, which costs more than a copy of a step's usual results
 warnings.filterwarnings("ignore", "Arrow output on a DB-API result makes an extra copy", UserWarning)
@@ -28,6 +31,26 @@ T = TypeVar("T")
 
 _FEW_ROWS = 10_000
 """Up to so many rows a query is planned once for all tables of its schemas: planning it takes longer than it does."""
+
+
+def database() -> duckdb.DuckDBPyConnection:
+    """Open DuckDB in memory for windrow's own queries, with one thread: Spark's tasks are the parallelism."""
+    with _OPENING:  # of several threads one opens it: functions are registered in one, and found by all
+        return _opened()
+
+
+_OPENING = threading.Lock()
+
+
+@lru_cache(maxsize=1)
+def _opened() -> duckdb.DuckDBPyConnection:
+    opened = duckdb.connect(
+        config={"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
+    )
+    opened.execute("SET GLOBAL TimeZone = 'UTC'")
+    # Python functions are unregistered while the interpreter still exists
+    atexit.register(opened.close)
+    return opened
 
 
 class Connection:
@@ -48,7 +71,7 @@ def query(connection: Connection, sql: str, **tables: pa.Table) -> pa.Table:
     if sum(table.num_rows for table in tables.values()) <= _FEW_ROWS:
         plan = connection.plans.get(sql)
         if plan is None or not plan.is_for(tables):
-            connection.plans[sql], plan = _Plan(sql, tables), None
+            connection.plans[sql], plan = _Plan(sql, tables, database()), None
     try:
         if plan is not None:
             return plan.run(tables, duckdb.DuckDBPyConnection.to_arrow_table)
@@ -59,36 +82,109 @@ def query(connection: Connection, sql: str, **tables: pa.Table) -> pa.Table:
         raise _failure(exc) from exc
 
 
-class Projection:
-    """Expressions over the rows of a table, planned once for all tables of one schema: columns `c0`, `c1` ...
+class EvaluationError(RunError):
+    """An expression fails for at least one of the rows that it was given."""
 
-    Of the tables it reads `columns`, as each costs. Raise RunError if an expression fails.
+
+class Projection:
+    """Users' expressions over the rows of a table, as a query over `rows` that gives a row for each.
+
+    It is planned once for all tables of one schema, of which it reads `columns`, as each costs. Raise EvaluationError
+    if an expression fails, and RunError if the machine does.
     """
 
-    def __init__(self, expressions: Iterable[str], columns: Iterable[str]) -> None:
+    def __init__(self, sql: str, columns: Iterable[str]) -> None:
         self._columns = list(dict.fromkeys(columns))
-        self._sql = f"SELECT {', '.join(f'{sql} AS c{number}' for number, sql in enumerate(expressions))} FROM rows"
+        self._sql = sql
         self._plan: _Plan | None = None
+
+    @staticmethod
+    def of(expressions: Iterable[str], columns: Iterable[str]) -> Projection:
+        """Return the projection of some expressions: columns `c0`, `c1` ..."""
+        made = (f"{sql} AS c{number}" for number, sql in enumerate(expressions))
+        return Projection(f"SELECT {', '.join(made)} FROM rows", columns)
 
     def table(self, rows: pa.Table) -> pa.Table:
         """Return the values for each row."""
-        return self._run(rows, duckdb.DuckDBPyConnection.to_arrow_table)
+        found: pa.Table = self._run(rows, duckdb.DuckDBPyConnection.to_arrow_table)
+        _check_rows(found.num_rows, rows)
+        return found
 
     def masks(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
         """Return the values of conditions, which are never null, by row and number."""
         found = self._run(rows, duckdb.DuckDBPyConnection.fetchnumpy)
-        return np.column_stack([np.asarray(column, dtype=np.bool_) for column in found.values()])
+        masks = np.column_stack([np.asarray(column, dtype=np.bool_) for column in found.values()])
+        _check_rows(len(masks), rows)
+        return masks
 
     def _run(self, rows: pa.Table, fetch: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         # for the number of rows there is always a column
         tables = {"rows": rows.select(self._columns or rows.column_names[:1])}
-        if self._plan is None:
-            # a projection is as quick without the optimizer, and planned in a third less time
-            self._plan = _Plan(self._sql, tables, "PRAGMA disable_optimizer")
+        try:
+            return self._attempt(tables, fetch)
+        except _INVALIDATED:
+            # perhaps by another projection; what fails in a new database fails by itself
+            self._discard()
+        try:
+            return self._attempt(tables, fetch)
+        except _INVALIDATED as exc:
+            self._discard()
+            raise EvaluationError(duckdb_message(exc)) from exc
+
+    def _attempt(self, tables: Mapping[str, pa.Table], fetch: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+        if self._plan is None or not self._plan.is_for(tables):
+            self._plan = _Plan(self._sql, tables, engine.database())
         try:
             return self._plan.run(tables, fetch)
-        except duckdb.Error as exc:
+        except _INVALIDATED:
+            raise
+        except _MACHINE as exc:
             raise _failure(exc) from exc
+        except (duckdb.Error, UnicodeDecodeError) as exc:
+            raise EvaluationError(duckdb_message(exc)) from exc
+
+    def _discard(self) -> None:
+        if self._plan is not None:
+            engine.discard(self._plan.database)
+        self._plan = None
+
+
+_INVALIDATED = (duckdb.FatalException, duckdb.InternalException)
+"""Errors after which a database is of no use any more."""
+_MACHINE = (
+    duckdb.OutOfMemoryException,
+    duckdb.IOException,
+    duckdb.InterruptException,
+    duckdb.ConnectionException,
+)
+"""Errors that say nothing of the rows."""
+
+
+def _check_rows(found: int, rows: pa.Table) -> None:
+    if found != rows.num_rows:
+        msg = f"an expression gave {found} values for {rows.num_rows} records; this is a defect of windrow"
+        raise RunError(msg)
+
+
+def evaluate_in_halves(evaluate: Callable[[pa.Table], T], rows: pa.Table) -> tuple[list[T], dict[int, str]]:
+    """Return what comes of the rows for which an evaluation does not fail, in parts, and why it fails by row.
+
+    What fails is tried by halves, so whether a row fails does not depend on the others.
+    """
+    parts: list[T] = []
+    failed: dict[int, str] = {}
+    stack = [(0, rows)]
+    while stack:
+        first, some = stack.pop()
+        try:
+            parts.append(evaluate(some))
+        except EvaluationError as exc:
+            if some.num_rows == 1:
+                failed[first] = str(exc)
+            else:
+                half = some.num_rows // 2
+                stack += [(first + half, some.slice(half)), (first, some.slice(0, half))]
+    return parts, failed
 
 
 class _Plan:
@@ -98,8 +194,8 @@ class _Plan:
     in a namespace of their own.
     """
 
-    def __init__(self, sql: str, tables: Mapping[str, pa.Table], setting: str | None = None) -> None:
-        self._sql, self._setting = sql, setting
+    def __init__(self, sql: str, tables: Mapping[str, pa.Table], opened: duckdb.DuckDBPyConnection) -> None:
+        self._sql, self.database = sql, opened
         self._streams = {name: _Streams(table.schema) for name, table in tables.items()}
         self._cursor: duckdb.DuckDBPyConnection | None = None
 
@@ -123,9 +219,7 @@ class _Plan:
                 stream.table = None
 
     def _prepared(self) -> duckdb.DuckDBPyConnection:
-        cursor = database().cursor()
-        if self._setting is not None:
-            cursor.execute(self._setting)
+        cursor = self.database.cursor()
         for name, stream in self._streams.items():
             cursor.register(name, stream)
         cursor.execute(f"PREPARE planned AS {self._sql}")

@@ -13,7 +13,9 @@ from functools import lru_cache
 from typing import Any
 
 from windrow.errors import PipelineError
+from windrow.expressions.bound import refuse_impure_plan
 from windrow.expressions.engine import database, remedy, sql_type, type_of_sql
+from windrow.expressions.macros import LIMIT
 from windrow.expressions.syntax import columns, parse, refuse_impure
 from windrow.model import ArrayType, DataType, DecimalType, Field, StringType, TimestampType
 
@@ -116,7 +118,7 @@ def _failure(sql: str, fields: tuple[Field, ...], number: int) -> str | None:
     of = f"FROM (SELECT {columns_})" if fields else ""
     try:
         database().cursor().execute(f"SELECT {sql} {of}").fetchall()
-    except duckdb.Error as exc:
+    except (duckdb.Error, UnicodeDecodeError) as exc:
         return duckdb_message(exc)
     return None
 
@@ -138,26 +140,38 @@ def _no_field(name: str, names: list[str]) -> str:
 
 
 def _describe(text: str, fields: tuple[Field, ...]) -> str:
-    """Return the DuckDB type of an expression over the fields."""
+    """Return the DuckDB type of an expression; raise PipelineError if it is not a function of its record alone."""
     import duckdb  # noqa: PLC0415 - it is heavy, and a pipeline without expressions is checked without it
 
     columns_ = ", ".join(
         f'NULL::{sql_type(field.type)} AS "{field.name.replace(chr(34), chr(34) * 2)}"' for field in fields
     )
-    of = f"FROM (SELECT {columns_})" if fields else ""
+    query = f"SELECT ({text}\n) {f'FROM (SELECT {columns_})' if fields else ''}"
     try:
-        described = database().cursor().execute(f"DESCRIBE SELECT ({text}\n) {of}").fetchall()
-    except duckdb.Error as exc:
+        described = database().cursor().execute(f"DESCRIBE {query}").fetchall()
+    except (duckdb.Error, UnicodeDecodeError) as exc:
         msg = f"{text!r}: {duckdb_message(exc)}"
+        raise PipelineError(msg) from exc
+    try:
+        refuse_impure_plan(query)
+    except PipelineError as exc:
+        msg = f"{text!r} {exc.message}"
         raise PipelineError(msg) from exc
     return str(described[0][1])
 
 
 def duckdb_message(error: Exception) -> str:
     """Return what DuckDB says of an error, in a line."""
-    first = str(error).strip().splitlines()[0]
+    # a message can have some bytes of a character only
+    text = error.object.decode("utf-8", "replace") if isinstance(error, UnicodeDecodeError) else str(error)
+    first = next(iter(text.strip().splitlines()), type(error).__name__)
     kind, colon, rest = first.partition(": ")
-    return rest if colon and kind.endswith("Error") else first
+    message = rest if colon and kind.endswith("Error") else first
+    limited = _LIMITED.search(message)
+    return limited[1] if limited else message
+
+
+_LIMITED = re.compile(rf"'{LIMIT}([^']*)'")
 
 
 Node = dict[str, Any]

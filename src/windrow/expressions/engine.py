@@ -1,14 +1,14 @@
-"""DuckDB as the engine of expressions: one connection a process, its functions, and its names of the field types."""
+"""DuckDB as the engine of expressions: one database a process, its functions, and its names of the field types."""
 
 from __future__ import annotations
 
 import atexit
 import re
 import threading
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, assert_never
 
+from windrow.expressions.macros import MACROS
 from windrow.model import (
     ArrayType,
     BooleanType,
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 
 def database() -> duckdb.DuckDBPyConnection:
-    """Open DuckDB in memory with one thread: Spark's tasks are the parallelism, and one thread keeps the order.
+    """Open DuckDB in memory for expressions, with one thread: Spark's tasks are the parallelism, and order is kept.
 
-    Its time zone is UTC and not the machine's, as a time's text must be the same everywhere.
+    Its time zone is UTC and not the machine's, as a time's text must be the same everywhere. It has no file system, no
+    network and no extensions, its settings are locked, and it finds no variables of Python as tables. Equal parts of
+    expressions are computed where they stand: DuckDB would move them out of TRY.
     """
-    with _OPENING:  # of several threads one opens it: functions are registered in one, and found by all
+    with _OPENING:  # of several threads one opens it
         return _opened()
 
 
@@ -44,58 +46,35 @@ def _opened() -> duckdb.DuckDBPyConnection:
     opened = duckdb.connect(
         config={"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
     )
-    opened.execute("SET GLOBAL TimeZone = 'UTC'")
-    for macro in _MACROS:
-        opened.execute(macro)
-    atexit.register(_close_database)
+    for statement in (*MACROS, *_SETTINGS):
+        opened.execute(statement)
+    atexit.register(opened.close)
     return opened
 
 
-# the haversine formula on a sphere of 6,371 km; for opposite places the sum may be above 1 by its last digits
-_SUM = """
-    sin(radians(lat1 - lat2) / 2) ** 2 + cos(radians(lat1)) * cos(radians(lat2)) * sin(radians(lon1 - lon2) / 2) ** 2
-"""
-_KM = f"12742 * asin(sqrt(({_SUM}) * 0.999999999999998::DOUBLE))"
-_MACROS = (
-    f"CREATE MACRO km(lat1, lon1, lat2, lon2) AS {_KM}",
-    "CREATE MACRO hours(since, until) AS (epoch_us(until) - epoch_us(since)) / 3600000000",
+_SETTINGS = (
+    "SET GLOBAL TimeZone = 'UTC'",
+    "SET GLOBAL Calendar = 'gregorian'",
+    "SET GLOBAL disabled_optimizers = 'common_subexpressions'",
+    "SET GLOBAL allow_community_extensions = false",
+    "SET GLOBAL enable_external_access = false",
+    "SET GLOBAL lock_configuration = true",
 )
-"""Functions of windrow's own: the distance of two places in kilometres, and the hours from one time to another."""
 
 
-def _close_database() -> None:
-    """Unregister the Python functions while the interpreter still exists."""
-    database().close()
-    _opened.cache_clear()
-
-
-@dataclass(frozen=True)
-class SqlFunction:
-    """All that goes by a function's name: kinds (scalar, macro ...), stabilities, and the definitions of macros."""
-
-    kinds: frozenset[str]
-    stabilities: frozenset[str]
-    definitions: tuple[str, ...]
+def discard(used: duckdb.DuckDBPyConnection) -> None:
+    """Open another database next time, as DuckDB has invalidated `used` after an error of its own."""
+    with _OPENING:
+        if _opened.cache_info().currsize and _opened() is used:
+            _opened.cache_clear()
 
 
 @lru_cache(maxsize=1)
-def sql_functions() -> dict[str, SqlFunction]:
-    """Return every function by its name in lower case."""
-    rows = (
-        database()
-        .cursor()
-        .execute("""
-        SELECT lower(function_name), list(DISTINCT function_type), coalesce(list(DISTINCT stability), []),
-            coalesce(list(DISTINCT macro_definition ORDER BY macro_definition), [])
-        FROM duckdb_functions() GROUP BY ALL
-    """)
-    )
-    return {
-        name: SqlFunction(
-            frozenset(kinds), frozenset(stabilities) - {None}, tuple(text for text in definitions if text)
-        )
-        for name, kinds, stabilities, definitions in rows.fetchall()
-    }
+def release() -> str:
+    """Return the release of DuckDB that runs."""
+    import duckdb  # noqa: PLC0415 - as above
+
+    return duckdb.__version__
 
 
 WIDEST = 28

@@ -1,7 +1,8 @@
 """Syntax of SQL expressions: calls divided into their parts, syntax trees, and what an expression must not contain.
 
 DuckDB parses the text. A tree is its JSON, as `json_serialize_sql` returns it. An expression is a function of its
-record alone: it has no subquery, aggregate, window function or clock.
+record alone: it has no subquery, aggregate, window function or clock, which `bound.py` looks for again where types are
+known and macros are expanded.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from itertools import pairwise
 from typing import Any
 
 from windrow.errors import PipelineError
-from windrow.expressions.engine import database, sql_functions
+from windrow.expressions.engine import database
+from windrow.expressions.functions import WHY, refuse_call
+from windrow.expressions.macros import FORMATS, MOST_IN_LAMBDA, SIZES
 
 _PLAIN_CALL = re.compile(r"\s*(\w+)\s*\(([\w\s.,]*)\)\s*")
 _WORD = re.compile(r"\w+")
@@ -113,16 +116,6 @@ _REFUSED_CLASSES = {
     "STAR": "has a *; name the fields",
 }
 _CLOCKS = {"current_timestamp", "current_date", "current_time", "localtimestamp", "localtime"}
-_ENVIRONMENT = {
-    "version",
-    "current_localtime",
-    "current_localtimestamp",
-    "current_role",
-    "current_user",
-    "session_user",
-    "user",
-}
-"""Functions that DuckDB declares consistent although they depend on its version, the clock or the session."""
 _SELECT_OF_ONE = {"type", "cte_map", "select_list", "from_table", "aggregate_handling"}
 
 
@@ -220,7 +213,7 @@ def function_calls(node: Any) -> Iterator[Node]:  # noqa: ANN401 - plain JSON
 
 
 def refuse_impure(tree: Node, fields: frozenset[str]) -> None:
-    """Raise PipelineError if a tree is not a function of its record alone."""
+    """Raise PipelineError if a tree is not a function of its record alone, as far as that is known without types."""
     for node in _descendants(tree):
         kind = node.get("class")
         if kind in _REFUSED_CLASSES:
@@ -228,46 +221,79 @@ def refuse_impure(tree: Node, fields: frozenset[str]) -> None:
         if kind is not None and kind not in _NODE_CLASSES | _INNER_CLASSES:
             msg = f"has a {kind.lower().replace('_', ' ')}, which an expression over a record cannot have"
             raise PipelineError(msg)
-        if kind == "COLUMN_REF" and node["column_names"][0] in _CLOCKS - fields:
-            raise PipelineError(_not_repeatable(node["column_names"][0]))
+        if kind == "COLUMN_REF" and node["column_names"][0].lower() in _CLOCKS - fields:
+            msg = f"has {node['column_names'][0]}, {WHY['clock']}"
+            raise PipelineError(msg)
     for call in function_calls(tree):
-        _refuse_impure_call(call["function_name"].lower(), len(call.get("arguments", ())))
+        _refuse_call(call)
+    _refuse_sizes(tree, depth=0)
 
 
-def _refuse_impure_call(name: str, arguments: int) -> None:
-    known = sql_functions().get(name)
-    if known is None:
-        return  # the binder says so, with the names that are close
-    if known.kinds & {"aggregate", "window"}:
-        msg = f"calls {name}(), an aggregate function; an expression can only use the fields of its own record"
+def _refuse_call(call: Node) -> None:
+    name, arguments = call["function_name"].lower(), _arguments_of(call)
+    if len(call.get("qualified_name", {}).get("path", ())) > 1:
+        msg = f"names a schema of {name}(), or calls it as a method; write {name}(...)"
         raise PipelineError(msg)
-    if not known.kinds & {"scalar", "macro"}:
-        msg = f"calls {name}(), which returns rows, not a value"
-        raise PipelineError(msg)
-    if name == "age" and arguments == 1:
-        msg = "calls age() with one argument, which depends on the current date; give it two"
-        raise PipelineError(msg)
-    if (
-        name in _ENVIRONMENT
-        or known.stabilities - {"CONSISTENT"}
-        or any(_is_volatile(text) for text in known.definitions)
+    second = _constant(arguments[1]) if len(arguments) > 1 else None
+    refuse_call(name, len(arguments), second if isinstance(second, str) else None)
+    if name in FORMATS and arguments:
+        _refuse_format(name, _constant(arguments[0]))
+
+
+def _refuse_format(name: str, text: str | float | None) -> None:
+    """Raise PipelineError for a format whose width is not known, or more than `MOST_IN_LAMBDA`."""
+    if not isinstance(text, str):
+        msg = f"calls {name}() with a format that is not a constant text; write it out"
+    elif _OPEN_WIDTH[name].search(text.replace("{{", "")) or any(
+        int(width) > MOST_IN_LAMBDA for width in _DIGITS.findall(text)
     ):
-        raise PipelineError(_not_repeatable(f"{name}()"))
+        msg = f"calls {name}() with {text!r}; a width is a number of at most {MOST_IN_LAMBDA:,}"
+    else:
+        return
+    raise PipelineError(msg)
 
 
-@lru_cache(maxsize=256)
-def _is_volatile(definition: str) -> bool:
-    """Return whether a macro calls something that gives another value each time."""
-    said = _serialize(f"SELECT {definition}\n")
-    if said["error"]:
-        return True
-    calls = {call["function_name"].lower() for call in function_calls(said["statements"][0]["node"])}
-    known = [sql_functions()[call] for call in calls if call in sql_functions()]
-    return bool(calls & _ENVIRONMENT) or any(one.stabilities - {"CONSISTENT"} for one in known)
+_OPEN_WIDTH = {"format": re.compile(r"\{[^{}]*\{"), "printf": re.compile(r"%[^a-zA-Z%]*\*")}
+_DIGITS = re.compile(r"\d+")
 
 
-def _not_repeatable(what: str) -> str:
-    return f"has {what}, which can differ between runs; results must depend on the log alone"
+def _refuse_sizes(node: Any, depth: int) -> None:  # noqa: ANN401 - plain JSON
+    """Raise PipelineError for a call within a lambda that makes a value of any size, once for each item of a list."""
+    if isinstance(node, list):
+        for part in node:
+            _refuse_sizes(part, depth)
+    elif isinstance(node, dict):
+        name = node.get("function_name", "").lower() if node.get("class") == "FUNCTION" else ""
+        if depth and name in SIZES:
+            given = _arguments_of(node)
+            sizes = [_constant(given[place]) for place in SIZES[name] if place < len(given)]
+            if depth > 1 or any(not isinstance(size, float) or abs(size) > MOST_IN_LAMBDA for size in sizes):
+                msg = (
+                    f"calls {name}() within a lambda, for each item of a list; there its size must be a constant of at "
+                    f"most {MOST_IN_LAMBDA:,}, in one lambda"
+                )
+                raise PipelineError(msg)
+        for part in node.values():
+            _refuse_sizes(part, depth + (node.get("class") == "LAMBDA"))
+
+
+def _arguments_of(call: Node) -> list[Node]:
+    return [one["expression"] for one in call.get("arguments", ())]
+
+
+def _constant(node: Node) -> str | float | None:
+    """Return the text or the number that a node is, or None."""
+    literal = node.get("literal") if node.get("class") == "CONSTANT" else None
+    match literal:
+        case {"kind": "STRING", "text": str(text)}:
+            return text
+        case {"kind": _, "text": str(text)} if _NUMBER.fullmatch(text):
+            return float(text)
+        case _:
+            return None
+
+
+_NUMBER = re.compile(r"-?[\d.]+")
 
 
 def _descendants(node: Any) -> Iterator[Node]:  # noqa: ANN401 - plain JSON

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -12,8 +13,10 @@ from tests.core.pipelines import MAIN
 
 from windrow.core.decode import DecodedBatch, Decoder
 from windrow.core.decode.decoder import SMALL_BATCH
+from windrow.core.duckdb_sql import _Plan
 from windrow.core.keys import MAX_KEY_BYTES
 from windrow.core.schema import RAW
+from windrow.errors import RunError
 from windrow.model import (
     Aggregate,
     AnyPipeline,
@@ -210,3 +213,53 @@ def test_a_record_with_a_long_key_and_a_mark_is_dead_altogether() -> None:
     of = pipeline(time=EventTime("t", Punctuated("w")))
     decoded = decode(of, {"url": LONG + "c", "w": 5})
     assert (decoded.marks.num_rows, dead(decoded)) == (0, [(0, "long key: url: 2049 bytes of text; the limit is 2048")])
+
+
+@pytest.mark.parametrize("count", [3, SMALL_BATCH + 40])
+@pytest.mark.parametrize(
+    ("sql", "odd", "why"),
+    [
+        # DuckDB would compute equal parts once, before TRY
+        ("CASE WHEN CAST(text AS BIGINT) BETWEEN 1 AND 9 THEN 1 ELSE 0 END", "zz", "Could not convert string 'zz'"),
+        ("CAST(text AS BIGINT) * CAST(text AS BIGINT)", "zz", "Could not convert string 'zz'"),
+        # TRY does not catch it
+        ("hour(t AT TIME ZONE if(text = '1', 'UTC', text))", "Mars/Olympus", "Unknown TimeZone 'Mars/Olympus'!"),
+        # the message has half of a character
+        ("length(CAST(text AS BIT))", "é", "Invalid character encountered in string -> bit conversion: '\ufffd'"),
+        ("length(repeat(text, n * 1000000 * (length(text) - 1)))", "zz", "repeat() makes at most 1,000,000 bytes"),
+    ],
+)
+def test_no_failure_of_a_record_ends_the_run(sql: str, odd: str, why: str, count: int) -> None:
+    records = [{"text": odd if number % 3 == 1 else "1"} for number in range(count)]
+    decoded = decode(pipeline(Derive("made", sql)), *records)
+    assert decoded.good.num_rows == count - len(range(1, count, 3))
+    assert decoded.good.column("made").null_count == 0
+    assert [offset for offset, _ in dead(decoded)] == list(range(1, count, 3))
+    assert all(reason.startswith(f"expression: made: {why}") for _, reason in dead(decoded))
+
+
+def test_records_fail_by_themselves_where_duckdb_invalidates_its_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, opened = _Plan.run, set()
+
+    def fails(plan: Any, tables: Any, fetch: Any) -> Any:  # noqa: ANN401
+        opened.add(id(plan.database))
+        if "zz" in tables["rows"].column("text").to_pylist():
+            msg = "INTERNAL Error: the database has been invalidated"
+            raise duckdb.FatalException(msg)
+        return run(plan, tables, fetch)
+
+    monkeypatch.setattr(_Plan, "run", fails)
+    decoded = decode(pipeline(Derive("number", "CAST(text AS BIGINT)")), {}, {"text": "zz"}, {"text": "3"})
+    assert decoded.good.column("number").to_pylist() == [1, 3]
+    assert dead(decoded) == [(1, "expression: number: the database has been invalidated")]
+    assert len(opened) > 1
+
+
+def test_lack_of_memory_is_no_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        msg = "Out of Memory Error: failed to allocate data of size 8.0 GiB"
+        raise duckdb.OutOfMemoryException(msg)
+
+    monkeypatch.setattr(_Plan, "run", fails)
+    with pytest.raises(RunError, match="failed to allocate"):
+        decode(pipeline(Derive("number", "CAST(text AS BIGINT)")), {})

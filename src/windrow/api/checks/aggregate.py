@@ -22,7 +22,7 @@ from windrow.api.checks.base import (
 from windrow.api.python_code import why_not_callable
 from windrow.errors import PipelineError
 from windrow.expressions import aggregated_texts, analyse, results, split_call
-from windrow.expressions.engine import sql_functions
+from windrow.expressions.functions import catalogue
 from windrow.model import (
     ApproxQuantile,
     Avg,
@@ -266,7 +266,7 @@ def _unknown_call(text: str) -> str | None:
     call = _CALL.match(text)
     if call is None or call[1] in NAMES:
         return None
-    known = sql_functions().get(call[1].lower())
+    known = catalogue().get(call[1].lower())
     return _not_an_aggregate(text, call[1]) if known is None or "aggregate" in known.kinds else None
 
 

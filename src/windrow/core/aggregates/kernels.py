@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from windrow.expressions.engine import database
+from windrow.core.duckdb_sql import database
 
 Longs = npt.NDArray[np.int64]
 

@@ -6,17 +6,17 @@ fails as a whole, so only then are its columns computed one by one and the faili
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.core import duckdb_sql, schema
+from windrow.core import schema
+from windrow.core.columns import whole
 from windrow.core.decode.exact import (
     LOG_TIME_TYPE,
     DeadRows,
@@ -28,10 +28,9 @@ from windrow.core.decode.exact import (
 )
 from windrow.core.decode.field_columns import holds_mask
 from windrow.core.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP, convert
-from windrow.core.duckdb_sql import identifier, literal
+from windrow.core.duckdb_sql import EvaluationError, Projection, evaluate_in_halves, identifier
 from windrow.core.schema import arrow_type
-from windrow.errors import RunError
-from windrow.expressions import Computed, Expression, computed, duckdb_message
+from windrow.expressions import Computed, Expression, computed
 from windrow.model import (
     LOG_TIME,
     AnyPipeline,
@@ -48,7 +47,6 @@ from windrow.model import (
 )
 
 _FEW = 8
-_SQL_TYPES = {pa.string(): "VARCHAR", pa.bool_(): "BOOLEAN", pa.int64(): "BIGINT", pa.float64(): "DOUBLE"}
 
 
 @dataclass(frozen=True)
@@ -114,24 +112,24 @@ def dead_rows(exact: ExactDecoder, raw: pa.RecordBatch, rows: Rows, reasons: Seq
 
 Mask = npt.NDArray[np.bool_]
 
-_ROW, _ONE = "__row", "__one"
-
 
 class Evaluator:
     """Computes columns from tables of fields, in order; a column may use those before it."""
 
     def __init__(self, columns: tuple[Computed, ...]) -> None:
         self._columns = columns
-        self._duck = duckdb_sql.Connection()
-        self._all = _nested([(one.name, one.expression.sql) for one in columns])
+        made = [one.name for one in columns]
+        used = [name for one in columns for name in one.expression.columns if name not in made]
+        self._all = Projection(_nested([(one.name, one.expression.sql) for one in columns]), used)
+        self._each = [_Each(one.expression) for one in columns]
 
     def compute(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
         """Return the columns, and by row why it failed; the values of failed rows have no meaning."""
         failed: dict[int, str] = {}
         try:
-            found = duckdb_sql.query(self._duck, self._all, fields=fields)
-            columns = [_whole(found.column(one.name)) for one in self._columns]
-        except RunError:
+            found = self._all.table(fields)
+            columns = [whole(found.column(one.name)) for one in self._columns]
+        except EvaluationError:
             columns = self._one_by_one(fields, failed)
         for place, one in enumerate(self._columns):
             columns[place], bad = _fit(columns[place], one.expression.type)
@@ -145,73 +143,90 @@ class Evaluator:
     def _one_by_one(self, fields: pa.Table, failed: dict[int, str]) -> list[pa.Array]:
         """Compute each column by itself, and record in `failed` for which rows it fails."""
         columns = []
-        for one in self._columns:
-            sql = f"SELECT TRY({one.expression.sql}) AS value FROM fields"
-            values = _whole(duckdb_sql.query(self._duck, sql, fields=fields).column("value"))
-            nulls = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
-            for row, why in self._blame(one.expression, fields, nulls):
-                failed.setdefault(row, f"expression: {one.label}: {why}")
+        for one, each in zip(self._columns, self._each, strict=True):
+            values, why = each.compute(fields)
+            for row, reason in why.items():
+                failed.setdefault(row, f"expression: {one.label}: {reason}")
             columns.append(values)
             fields = fields.append_column(one.name, values)
         return columns
 
-    def _blame(self, expression: Expression, fields: pa.Table, rows: Rows) -> Iterator[tuple[int, str]]:
-        """Yield the rows for which an expression fails, with DuckDB's reason; it is null for all given rows.
 
-        Equal inputs fail alike, so distinct ones are tried. If null may be the expression's right result, inputs are
-        halved until few are left, of which at least one fails.
+class _Each:
+    """One expression, over inputs for some of which it fails."""
+
+    def __init__(self, expression: Expression) -> None:
+        self._expression = expression
+        self._plain = Projection.of([expression.sql], expression.columns)
+        self._tried = Projection.of([f"TRY({expression.sql})"], expression.columns)
+
+    def compute(self, fields: pa.Table) -> tuple[pa.Array, dict[int, str]]:
+        """Return the values, null where it fails, and by row why it does. Equal inputs fail alike."""
+        failed: dict[int, str] = {}
+        try:
+            values = whole(self._tried.table(fields).column(0))
+        except EvaluationError:
+            # TRY catches most errors, but not all
+            inputs = _distinct(self._expression, fields, np.arange(fields.num_rows))
+            parts, why = evaluate_in_halves(self._tried.table, inputs)
+            values = self._spread(parts, inputs, why)
+            failed = _by_row(inputs, why)
+        nulls = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
+        return values, failed | self._blame(fields, nulls[~np.isin(nulls, list(failed))])
+
+    def _spread(self, parts: list[pa.Table], inputs: pa.Table, failed: Collection[int]) -> pa.Array:
+        """Return the values of all rows from those of the inputs that did not fail, null for the others."""
+        made = [whole(part.column(0)) for part in parts] or [pa.nulls(0, arrow_type(self._expression.type))]
+        is_made = np.ones(inputs.num_rows, dtype=np.bool_)
+        is_made[list(failed)] = False
+        place_of_input = np.where(is_made, np.cumsum(is_made) - 1, -1)
+        rows = whole(inputs.column(_ROWS))
+        places = np.empty(len(rows.flatten()), dtype=np.int64)
+        places[rows.flatten().to_numpy()] = np.repeat(place_of_input, rows.value_lengths().to_numpy())
+        return pa.concat_arrays(made).take(pa.array(places, mask=places < 0))
+
+    def _blame(self, fields: pa.Table, rows: Rows) -> dict[int, str]:
+        """Return by row why an expression fails; TRY has given null for these rows.
+
+        If null may be the expression's right result, inputs are halved until few are left, of which one or more fail.
         """
-        # group by a constant, too: the expression may have no columns
-        among = pa.table({_ROW: rows, _ONE: np.zeros(len(rows), dtype=np.int8)})
-        for name in expression.columns:
-            among = among.append_column(name, fields.column(name).take(pa.array(rows)))
-        inputs = among.group_by([_ONE, *expression.columns], use_threads=False).aggregate([(_ROW, "list")])
-        stack = [inputs]
+        failed: dict[int, str] = {}
+        stack = [_distinct(self._expression, fields, rows)]
         while stack:
             some = stack.pop()
-            if not expression.nullable or some.num_rows <= _FEW:
-                yield from self._alone(expression, some)
-            elif self._fails(expression, some):
+            if not self._expression.nullable or some.num_rows <= _FEW:
+                for place in range(some.num_rows):
+                    _, why = evaluate_in_halves(self._plain.table, some.slice(place, 1))
+                    failed |= _by_row(some.slice(place, 1), why)
+            elif self._fails(some):
                 half = some.num_rows // 2
                 stack += [some.slice(0, half), some.slice(half)]
+        return failed
 
-    def _fails(self, expression: Expression, inputs: pa.Table) -> bool:
+    def _fails(self, inputs: pa.Table) -> bool:
         try:
-            duckdb_sql.query(self._duck, f"SELECT {expression.sql} AS value FROM fields", fields=inputs)
-        except RunError:
+            self._plain.table(inputs)
+        except EvaluationError:
             return True
         return False
 
-    def _alone(self, expression: Expression, inputs: pa.Table) -> Iterator[tuple[int, str]]:
-        """Try inputs one by one, with a query that is planned once."""
-        columns = [inputs.column(name) for name in expression.columns]
-        given = [
-            _from_text(f"${number}", column.type) + f" AS {identifier(name)}"
-            for number, (name, column) in enumerate(zip(expression.columns, columns, strict=True), start=1)
-        ]
-        of = f"FROM (SELECT {', '.join(given)})" if given else ""
-        cursor = self._duck.cursor
-        cursor.execute(f"PREPARE alone AS SELECT {expression.sql} {of}")
-        for rows, *values in zip(inputs.column(f"{_ROW}_list"), *map(_texts, columns), strict=True):
-            try:
-                cursor.execute(f"EXECUTE alone({', '.join(values)})" if values else "EXECUTE alone").fetchall()
-            except duckdb.Error as exc:
-                why = duckdb_message(exc)
-                yield from ((row, why) for row in rows.as_py())
-        cursor.execute("DEALLOCATE alone")
+
+_ROWS, _ONE = "__row_list", "__one"
 
 
-def _texts(column: pa.ChunkedArray) -> list[str]:
-    """Return values as SQL text literals, which `_from_text` reads."""
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
-    return ["NULL" if value is None else literal(str(value)) for value in column.to_pylist()]
+def _distinct(expression: Expression, fields: pa.Table, rows: Rows) -> pa.Table:
+    """Return the distinct inputs of an expression among some rows, each with the list of its rows."""
+    # group by a constant, too: the expression may have no columns
+    among = pa.table({"__row": rows, _ONE: np.zeros(len(rows), dtype=np.int8)})
+    for name in expression.columns:
+        among = among.append_column(name, fields.column(name).take(pa.array(rows)))
+    return among.group_by([_ONE, *expression.columns], use_threads=False).aggregate([("__row", "list")])
 
 
-def _from_text(text: str, type_: pa.DataType) -> str:
-    if pa.types.is_timestamp(type_):
-        return f"make_timestamptz({text}::VARCHAR::BIGINT)"
-    return f"{text}::VARCHAR::{_SQL_TYPES.get(type_) or f'DECIMAL({type_.precision},{type_.scale})'}"
+def _by_row(inputs: pa.Table, failed: Mapping[int, str]) -> dict[int, str]:
+    """Return the reasons by row of what is given by the place of an input."""
+    rows = inputs.column(_ROWS)
+    return {row: why for place, why in failed.items() for row in rows[place].as_py()}
 
 
 def _fit(values: pa.Array, type_: DataType) -> tuple[pa.Array, Mask]:
@@ -252,13 +267,9 @@ def _unfit(type_: DataType) -> str:
             return "the result holds U+0000"
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks()
-
-
 def _nested(columns: list[tuple[str, str]]) -> str:
     """Return the query that computes columns in order, each in a subquery that has those before it."""
-    query = "fields"
+    query = "rows"
     for name, sql in columns:
         query = f"(SELECT *, {sql} AS {identifier(name)} FROM {query})"
     return f"SELECT {', '.join(identifier(name) for name, _ in columns)} FROM {query}"

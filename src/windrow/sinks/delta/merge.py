@@ -26,9 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction
 
-from windrow.core.duckdb_sql import Connection, literal, query
+from windrow.core.duckdb_sql import Connection, database, literal, query
 from windrow.errors import SinkError
-from windrow.expressions.engine import database
 from windrow.sinks.delta.folder import DeltaFolder, Write, commit_files
 from windrow.sinks.files import write_parquet
 from windrow.sinks.tables import EPOCH, Table, quote_all

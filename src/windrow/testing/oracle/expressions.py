@@ -76,7 +76,7 @@ def evaluate(sql: str, row: tuple[Named, ...]) -> Value:
     ]
     try:
         found = _engine().execute(f"SELECT {shown} FROM (SELECT {columns})", values).fetchone()
-    except duckdb.Error as exc:
+    except (duckdb.Error, UnicodeDecodeError) as exc:
         raise FailedError(str(exc)) from exc
     value: Value = None if found is None else found[0]
     if isinstance(value, float) and not math.isfinite(value):

@@ -16,11 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.columns import to_micros, whole
-from windrow.core.duckdb_sql import Projection, identifier
+from windrow.core.duckdb_sql import Projection, evaluate_in_halves, identifier
 from windrow.core.operators.rules.histories import Histories, Mask, Places
 from windrow.core.schema import OFFSET, PARTITION, TIME
-from windrow.errors import RunError
-from windrow.expressions import Expression, duckdb_message
+from windrow.expressions import Expression
 from windrow.expressions.rules import (
     InList,
     Neighbour,
@@ -75,7 +74,7 @@ class Judge:
         self.fields = (
             self._struct if None in others else tuple(name for name in self._struct if name in used or name in others)
         )
-        self._conditions = Projection(
+        self._conditions = Projection.of(
             [f"coalesce({rule.when.sql}, false)" for rule in self._rules],
             [name for rule in self._rules for name in rule.when.columns],
         )
@@ -113,9 +112,8 @@ class Judge:
         of = column.of
         if of.columns and of.text in {of.columns[0], identifier(of.columns[0])}:
             return columns[of.columns[0]]
-        why: dict[int, str] = {}
         table = pa.table(columns)
-        parts = self._evaluated(self._listed[column.name].table, table, why, "rules")
+        parts, why = _evaluated(self._listed[column.name].table, table, "rules")
         if not parts:
             failed |= why
             return pa.nulls(table.num_rows, pa.string())
@@ -129,8 +127,7 @@ class Judge:
 
     def _holding(self, table: pa.Table, failed: dict[int, str]) -> Mask:
         """Return for each row which rules hold: none where a condition fails."""
-        why: dict[int, str] = {}
-        made = self._evaluated(self._conditions.masks, table, why, "rules")
+        made, why = _evaluated(self._conditions.masks, table, "rules")
         holds = np.zeros((table.num_rows, len(self._rules)), dtype=np.bool_)
         if made:
             holds[np.delete(np.arange(table.num_rows), list(why)) if why else slice(None)] = np.concatenate(made)
@@ -142,10 +139,9 @@ class Judge:
         self, rule: RuleExpressions, shown: Projection, table: pa.Table
     ) -> tuple[list[Finding], dict[int, str]]:
         """Return a finding for each row; evidence and values are null where they fail, and why they do."""
-        failed: dict[int, str] = {}
         if not rule.evidence and not rule.values:
-            return [Finding(_text(rule.text, {}), "{}")] * table.num_rows, failed
-        made = self._evaluated(shown.table, table, failed, f"rules.{rule.rule.name}")
+            return [Finding(_text(rule.text, {}), "{}")] * table.num_rows, {}
+        made, failed = _evaluated(shown.table, table, f"rules.{rule.rule.name}")
         values = (row for part in made for row in zip(*(column.to_pylist() for column in part.columns), strict=True))
         nothing = (None,) * (len(rule.evidence) + len(rule.values))
         found = []
@@ -155,24 +151,6 @@ class Judge:
             shown_values = dict(zip((name for name, _ in rule.values), given[len(evidence) :], strict=True))
             found.append(Finding(_text(rule.text, shown_values), evidence_text(evidence)))
         return found, failed
-
-    def _evaluated(
-        self, evaluate: Callable[[pa.Table], T], table: pa.Table, failed: dict[int, str], where: str
-    ) -> list[T]:
-        """Return what comes of the rows for which it does not fail, in parts, and record the others by number."""
-        parts, stack = [], [(0, table)]
-        while stack:
-            first, some = stack.pop()
-            try:
-                parts.append(evaluate(some))
-            except RunError as exc:
-                if some.num_rows == 1:
-                    why = duckdb_message(exc.__cause__) if isinstance(exc.__cause__, Exception) else str(exc)
-                    failed[first] = f"expression: {where}: {why}"
-                else:
-                    half = some.num_rows // 2
-                    stack += [(first + half, some.slice(half)), (first, some.slice(0, half))]
-        return parts
 
 
 class _Sight:
@@ -303,5 +281,11 @@ def formatted(value: Any, spec: str) -> str:  # noqa: ANN401 - a value of any fi
     return format(value, spec) if spec else str(_plain(value))
 
 
+def _evaluated(evaluate: Callable[[pa.Table], T], table: pa.Table, where: str) -> tuple[list[T], dict[int, str]]:
+    """Return what comes of the rows for which it does not fail, in parts, and the reasons of the others by number."""
+    parts, failed = evaluate_in_halves(evaluate, table)
+    return parts, {row: f"expression: {where}: {why}" for row, why in failed.items()}
+
+
 def _projection(expressions: Sequence[Expression]) -> Projection:
-    return Projection([one.sql for one in expressions], [column for one in expressions for column in one.columns])
+    return Projection.of([one.sql for one in expressions], [column for one in expressions for column in one.columns])

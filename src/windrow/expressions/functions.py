@@ -1,0 +1,201 @@
+"""Functions that an expression may call: windrow's own table, held against the catalogue of the DuckDB that runs.
+
+`functions.tsv` has a line for each name, kind (scalar, macro or aggregate) and dependence, with the overloads of that
+dependence: ``(TYPES) -> TYPE`` of a function, ``(NAMES) AS SQL`` of a macro. It is written by ``scripts/functions.py``
+from the catalogues of the DuckDB releases that `pyproject.toml` allows; what a function depends on is for a reviewer to
+say. What DuckDB itself declares is not used: releases differ in it, and macros have no such declaration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from typing import Final
+
+from windrow.errors import PipelineError
+from windrow.expressions.engine import database, release
+from windrow.expressions.macros import OWN_FUNCTIONS
+
+TABLE: Final = "functions.tsv"
+
+PURE: Final = frozenset({"record", "zone"})
+"""Dependences of functions that an expression may call: on its record alone, and on the time zone, which is UTC."""
+
+WHY: Final = {
+    "clock": "which can differ between runs; results must depend on the log alone",
+    "random": "which can differ between runs; results must depend on the log alone",
+    "session": "which can differ between runs; results must depend on the log alone",
+    "settings": "which can differ between runs; results must depend on the log alone",
+    "release": "which can differ between runs, by the release of DuckDB; results must depend on the log alone",
+    "files": "which can read files; an expression can only use the fields of its own record",
+    "rows": "which is of several rows; an expression can only use the fields of its own record",
+    "effects": "which does more than return a value; an expression can only use the fields of its own record",
+    "internal": "which is internal to DuckDB",
+    "unreviewed": "which no reviewer of windrow has looked at",
+}
+"""By a dependence that is none of `PURE`: why an expression must not have it."""
+
+_REMEDY: Final = {
+    "age": "; give it two arguments",
+    "hash": "; use md5_number_lower() of a text instead",
+}
+
+_LIST_AGGREGATES: Final = frozenset({"list_aggr", "list_aggregate", "array_aggr", "array_aggregate", "aggregate"})
+"""Functions whose second argument is the name of an aggregate."""
+
+
+@dataclass(frozen=True)
+class Overload:
+    """A function with its parameters, the last of which may repeat, or a macro with its definition."""
+
+    kind: str
+    text: str
+    depends: str
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The types of the parameters (of a macro: their names)."""
+        inner = self.text[1 : self.text.index(") ")]
+        return tuple(inner.split(", ")) if inner else ()
+
+    def takes(self, given: tuple[str, ...]) -> bool:
+        """Return whether arguments of these types can be those of the overload, as the binder leaves them."""
+        wanted = self.parameters
+        if wanted and wanted[-1].endswith("..."):
+            last = wanted[-1].removesuffix("...")
+            wanted = (*wanted[:-1], *[last] * (len(given) - len(wanted) + 1))
+        return len(wanted) == len(given) and all(map(_fits, wanted, given))
+
+
+def _fits(wanted: str, given: str) -> bool:
+    if given in {wanted, "ANY"} or wanted in _ANY:
+        return True
+    return (wanted.endswith("]") and given in {"LIST", "ARRAY"}) or wanted.partition("(")[0] == given
+
+
+_ANY: Final = frozenset({"ANY", "T", "K", "V", "NULL", "TABLE", "LAMBDA", "STRUCT", "MAP", "UNION", "VARIANT"})
+
+
+@dataclass
+class CatalogueEntry:
+    """All that goes by a function's name in DuckDB: its kinds (scalar, macro, table ...), and overloads as texts."""
+
+    kinds: set[str] = field(default_factory=set)
+    scalars: set[str] = field(default_factory=set)
+    macros: set[str] = field(default_factory=set)
+
+
+@lru_cache(maxsize=1)
+def catalogue() -> dict[str, CatalogueEntry]:
+    """Return every function of the DuckDB that runs, by its name in lower case."""
+    rows = (
+        database()
+        .cursor()
+        .execute("""
+        SELECT lower(function_name), function_type, parameters, parameter_types, varargs, return_type, macro_definition
+        FROM duckdb_functions() WHERE database_name = 'system'
+    """)
+    )
+    found: dict[str, CatalogueEntry] = {}
+    for name, kind, names, types, varargs, returns, definition in rows.fetchall():
+        entry = found.setdefault(name, CatalogueEntry())
+        entry.kinds.add(kind)
+        if kind == "scalar":
+            entry.scalars.add(f"({', '.join([*types, *([f'{varargs}...'] if varargs else [])])}) -> {returns}")
+        elif kind == "macro":
+            entry.macros.add(f"({', '.join(names)}) AS {' '.join((definition or '').split())}")
+    return found
+
+
+@lru_cache(maxsize=1)
+def table() -> dict[str, tuple[Overload, ...]]:
+    """Return windrow's table: the overloads by name."""
+    return parse_table(files("windrow.expressions").joinpath(TABLE).read_text("utf-8"))
+
+
+def parse_table(text: str) -> dict[str, tuple[Overload, ...]]:
+    """Return the overloads by name that the text of a table has."""
+    found: dict[str, list[Overload]] = {}
+    for line in text.splitlines():
+        name, kind, depends, overloads = line.split("\t")
+        found.setdefault(name, []).extend(Overload(kind, one, depends) for one in overloads.split(" | "))
+    return {name: tuple(overloads) for name, overloads in found.items()}
+
+
+def refuse_call(name: str, arguments: int, aggregate: str | None) -> None:
+    """Raise PipelineError if a call cannot be a function of its record, whatever the types of its arguments.
+
+    `aggregate` is the second argument, if it is a text.
+    """
+    if name in OWN_FUNCTIONS:
+        return
+    known = tuple(one for one in table().get(name, ()) if one.kind != "aggregate")
+    found = catalogue().get(name)
+    if found is None:
+        return  # the binder says so, with the names that are close
+    if not known:
+        raise PipelineError(_unknown(name, found))
+    fitting = [one for one in known if one.kind == "macro" or _takes_number(one, arguments)]
+    refused = [one for one in fitting if one.depends not in PURE]
+    if refused and len(refused) == len(fitting):
+        raise PipelineError(_refusal(name, refused[0]))
+    macros = {one.text for one in known if one.kind == "macro"}
+    if changed := [text for text in sorted(found.macros) if text not in macros]:
+        raise PipelineError(_other(name, f"defines it as {changed[0].partition(' AS ')[2]}"))
+    if name in _LIST_AGGREGATES and aggregate is not None:
+        _refuse_aggregate(name, aggregate.lower())
+
+
+def _refuse_aggregate(name: str, aggregate: str) -> None:
+    known = [one for one in table().get(aggregate, ()) if one.kind == "aggregate"]
+    if not known and aggregate not in catalogue():
+        return  # the binder says so
+    if not known or known[0].depends not in PURE:
+        why = WHY[known[0].depends if known else "unreviewed"]
+        msg = f"calls {name}() with {aggregate!r}, {why}"
+        raise PipelineError(msg)
+
+
+def _takes_number(one: Overload, arguments: int) -> bool:
+    wanted = one.parameters
+    repeats = bool(wanted) and wanted[-1].endswith("...")
+    return arguments == len(wanted) or (repeats and arguments >= len(wanted) - 1)
+
+
+def refuse_bound(name: str, given: tuple[str, ...]) -> None:
+    """Raise PipelineError if a call with arguments of these types is no function of its record.
+
+    The types are those of a bound expression, in which macros are expanded and casts and comparisons are calls.
+    """
+    known = [one for one in table().get(name, ()) if one.kind == "scalar"]
+    found = catalogue().get(name)
+    fitting = [one for one in known if one.takes(given)] or known
+    refused = [one for one in fitting if one.depends not in PURE]
+    if refused and len(refused) == len(fitting):
+        raise PipelineError(_refusal(name, refused[0]))
+    texts = {one.text for one in known}
+    if any(one.takes(given) for one in known):
+        return
+    unknown = [text for text in (sorted(found.scalars) if found else ()) if text not in texts]
+    if not known or any(Overload("scalar", text, "unreviewed").takes(given) for text in unknown):
+        raise PipelineError(_other(name, f"has it with ({', '.join(given)})"))
+
+
+def _refusal(name: str, one: Overload) -> str:
+    return f"has {name}(), {WHY[one.depends]}{_REMEDY.get(name, '')}"
+
+
+def _unknown(name: str, found: CatalogueEntry) -> str:
+    if found.kinds & {"aggregate", "window"}:
+        return f"calls {name}(), an aggregate function; an expression can only use the fields of its own record"
+    if not found.kinds & {"scalar", "macro"}:
+        return f"calls {name}(), which returns rows, not a value"
+    return _other(name, "has it")
+
+
+def _other(name: str, how: str) -> str:
+    return (
+        f"calls {name}(): DuckDB {release()} {how}, which this version of windrow does not know; "
+        "write the expression without it, or install a release of DuckDB that windrow knows"
+    )

@@ -1,0 +1,231 @@
+"""Functions that an expression may call, what macros hide, the sizes of values, and the sandbox."""
+
+import socket
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from windrow.errors import PipelineError
+from windrow.expressions import analyse, functions
+from windrow.expressions.engine import database
+from windrow.expressions.functions import PURE, WHY, CatalogueEntry, Overload, catalogue, refuse_bound, table
+from windrow.expressions.macros import OWN_FUNCTIONS
+from windrow.model import DoubleType, Field, LongType, StringType, TimestampType
+
+FIELDS = (
+    Field("s", StringType()),
+    Field("n", LongType()),
+    Field("a", LongType()),
+    Field("x", DoubleType()),
+    Field("t", TimestampType("micros")),
+)
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(PipelineError) as refused:
+        analyse(text, FIELDS)
+    assert "\n" not in refused.value.message
+    return refused.value.message
+
+
+def test_the_table_has_each_function_of_this_duckdb_and_all_are_reviewed() -> None:
+    lacking = [
+        (name, text)
+        for name, entry in catalogue().items()
+        for text in entry.scalars | entry.macros
+        if text not in {one.text for one in table().get(name, ())}
+    ]
+    assert lacking == []
+    assert {one.depends for overloads in table().values() for one in overloads} <= {*PURE, *WHY} - {"unreviewed"}
+
+
+REFUSED = [(name, one) for name, overloads in table().items() for one in overloads if one.depends not in PURE]
+
+
+def test_no_function_that_depends_on_more_than_its_record_is_accepted() -> None:
+    accepted = []
+    for name, one in REFUSED:
+        if one.kind == "aggregate" or name not in catalogue():
+            continue
+        arguments = ", ".join(["NULL"] * len(one.parameters))
+        message = refusal(f'"{name}"({arguments})')
+        if not any(why in message for why in WHY.values()):
+            accepted.append((name, message))
+    assert accepted == []
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("ago(INTERVAL 1 DAY)", "has ago(), which can differ between runs"),
+        ("pg_conf_load_time()", "has pg_conf_load_time(), which can differ between runs"),
+        ("pg_postmaster_start_time()", "can differ between runs"),
+        ("get_current_timestamp()", "can differ between runs"),
+        ("coalesce(t, transaction_timestamp())", "can differ between runs"),
+        ("age(t AT TIME ZONE 'UTC')", "give it two arguments"),
+        ("uuidv7()::VARCHAR", "can differ between runs"),
+        ("generate_subscripts([n], 1)", "has generate_subscripts(), which is of several rows"),
+        ("regexp_split_to_table(s, ',')", "has regexp_split_to_table(), which is of several rows"),
+        ("geomean(x)", "has geomean(), which is of several rows"),
+        ("weighted_avg(x, x)", "is of several rows"),
+        ("json_group_array(s)::VARCHAR", "is of several rows"),
+        ("array_agg(n)", "calls array_agg(), an aggregate function"),
+        ("SUM(n)", "calls sum(), an aggregate function"),
+        ("list_aggr([x], 'reservoir_quantile', 0.5)", "calls list_aggr() with 'reservoir_quantile', which can differ"),
+        ("json_serialize_plan(s)::VARCHAR", "has json_serialize_plan(), which can read files"),
+        ("stats(s)", "has stats(), which is of several rows"),
+        ("hash(s)::VARCHAR", "by the release of DuckDB; results must depend on the log alone; use md5_number_lower()"),
+        ("getvariable('a')", "can differ between runs"),
+        ("error(s)", "has error(), which does more than return a value"),
+        ("sleep_ms(n)", "has sleep_ms(), which does more than return a value"),
+        ("system.main.now()", "names a schema of now()"),
+        ("s.repeat(n)", "names a schema of repeat(), or calls it as a method"),
+    ],
+)
+def test_what_hides_more_than_the_record_is_refused_by_name(text: str, why: str) -> None:
+    assert why in refusal(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "age(t, t)::VARCHAR",
+        "hour(t)",
+        "strftime(t, '%Y')",
+        "date_trunc('day', t)",
+        "t + INTERVAL 1 DAY",
+        "n + 1",
+        "t - t > INTERVAL 1 HOUR",
+        "list_sum([n, a])::BIGINT",
+        "list_aggr([x], 'stddev_samp')",
+        "array_to_string([s, s], ',')",
+        "split_part(s, ',', 1)",
+        "list_max(list_transform([n], lambda y: y + a))",
+        "km(x, x, x, x)",
+        "hours(t, t)",
+        "md5_number_lower(s)::DECIMAL(20, 0)",
+    ],
+)
+def test_what_is_a_function_of_the_record_is_accepted_also_through_a_macro(text: str) -> None:
+    assert analyse(text, FIELDS).text == text
+
+
+def test_what_this_duckdb_has_beside_the_table_is_refused_on_use_with_its_release(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = dict(table())
+    del known["upper"]
+    known["hour"] = tuple(one for one in known["hour"] if "TIMESTAMP WITH" not in one.text)
+    known["fdiv"] = (Overload("macro", "(x, y) AS x", "record"),)
+    monkeypatch.setattr(functions, "table", lambda: known)
+    analyse.cache_clear()
+    release = duckdb.__version__
+    assert f"calls upper(): DuckDB {release} has it, which this version of windrow does not know" in refusal("upper(s)")
+    assert f"calls hour(): DuckDB {release} has it with (TIMESTAMP WITH TIME ZONE)" in refusal("hour(t)")
+    assert f"calls fdiv(): DuckDB {release} defines it as floor((x / y))" in refusal("fdiv(n, a)")
+    assert analyse("hour(t AT TIME ZONE 'UTC')", FIELDS).columns == ("t",)
+    analyse.cache_clear()
+
+
+def test_a_function_of_another_release_is_unknown_where_it_has_other_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = CatalogueEntry({"scalar"}, {"(BIGINT) -> BIGINT", "(VARCHAR) -> BIGINT"}, set())
+    monkeypatch.setattr(functions, "catalogue", lambda: {"abs": entry})
+    monkeypatch.setattr(functions, "table", lambda: {"abs": (Overload("scalar", "(BIGINT) -> BIGINT", "record"),)})
+    refuse_bound("abs", ("BIGINT",))
+    with pytest.raises(PipelineError, match=r"has it with \(VARCHAR\)"):
+        refuse_bound("abs", ("VARCHAR",))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [
+        ("repeat(s, n)", True),
+        ("repeat([s], n)[1]", True),
+        ("lpad(s, n::INTEGER, ' ')", True),
+        ("rpad(s, n::INTEGER, ' ')", True),
+        ("len(range(n))", True),
+        ("len(range(a, n))", True),
+        ("len(range(a, n, 1))", True),
+        ("len(generate_series(n))", True),
+        ("len(range(t, t + to_seconds(n), INTERVAL 1 MILLISECOND))", True),
+        ("len(range(t AT TIME ZONE 'UTC', (t + to_seconds(n)) AT TIME ZONE 'UTC', INTERVAL 1 MILLISECOND))", True),
+        ("len(list_resize([s], n))", True),
+        ("len(array_resize([s], n, s))", True),
+        ("bar(x, 0, 1, n)", True),
+        ("bitstring('1', n::INTEGER)::VARCHAR", True),
+        ("len(equi_width_bins(0, 10, n, false))", True),
+        ("levenshtein(repeat(s, 4000), repeat(s, (n // 1000)::BIGINT))", True),
+        ("len(range(n, a))", False),
+    ],
+)
+def test_a_record_cannot_ask_for_more_than_a_fixed_size(text: str, *, is_refused: bool) -> None:
+    """The largest of them would be 40 MB: with a bound by memory, none would fail."""
+    expression = analyse(text, FIELDS, frozenset("s"))
+    row = "'a' AS s, 5000000::BIGINT AS n, 1::BIGINT AS a, 0.5::DOUBLE AS x, TIMESTAMPTZ '2026-01-01 00:00Z' AS t"
+    of = f"(SELECT {row})"
+    query = f"SELECT TRY({expression.sql}) IS NULL FROM {of}"
+    assert database().cursor().execute(query).fetchall() == [(is_refused,)]
+    small = of.replace("5000000", "20")
+    assert database().cursor().execute(f"SELECT {expression.sql} IS NULL FROM {small}").fetchall() == [(False,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("list_transform([n], lambda y: repeat(s, y))[1]", "calls repeat() within a lambda"),
+        ("list_transform([n], lambda y: lpad(s, 5000, ' '))[1]", "a constant of at most 1,000"),
+        ("list_transform([[n]], lambda y: list_transform(y, lambda z: lpad(s, 5, ' '))[1])[1]", "in one lambda"),
+        ("format(s, n)", "a format that is not a constant text"),
+        ("format('{:>{}}', s, n)", "a width is a number of at most 1,000"),
+        ("format('{:>1000000000}', s)", "a width is a number of at most 1,000"),
+        ("printf('%*d', n, n)", "a width is a number of at most 1,000"),
+        ("printf('%1000000000d', n)", "a width is a number of at most 1,000"),
+    ],
+)
+def test_a_size_that_cannot_be_bounded_by_the_record_is_refused(text: str, why: str) -> None:
+    assert why in refusal(text)
+
+
+def test_sizes_that_are_constants_are_accepted_in_a_lambda_and_in_a_format() -> None:
+    for text in (
+        "list_transform([n], lambda y: lpad(y::VARCHAR, 10, '0'))[1]",
+        "format('{:>20} {:.2f} {{}}', s, x)",
+        "printf('%05d', n)",
+    ):
+        assert analyse(text, FIELDS).text == text
+
+
+def test_the_connections_of_expressions_have_no_files_network_settings_extensions_or_variables(tmp_path: Path) -> None:
+    file, here = tmp_path / "a.parquet", pa.table({"n": [1]})
+    pq.write_table(here, file)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/a.parquet"
+        for statement in (
+            f"SELECT * FROM read_parquet('{file}')",
+            f"SELECT * FROM '{file}'",
+            f"SELECT * FROM read_text('{file}')",
+            f"SELECT * FROM glob('{tmp_path}/*')",
+            f"SELECT * FROM read_parquet('{url}')",
+            f"COPY (SELECT 1) TO '{tmp_path}/b.csv'",
+            f"ATTACH '{tmp_path}/c.db'",
+            "INSTALL httpfs",
+            "SET TimeZone = 'Asia/Tokyo'",
+            "SET GLOBAL threads = 4",
+            "SET enable_external_access = true",
+            "SET lock_configuration = false",
+            "PRAGMA disable_optimizer",
+            "SELECT * FROM here",
+        ):
+            with pytest.raises(duckdb.Error):
+                database().cursor().execute(statement).fetchall()
+        server.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+
+
+def test_functions_of_its_own_are_not_duckdbs() -> None:
+    assert not {*OWN_FUNCTIONS} & {*catalogue()}
