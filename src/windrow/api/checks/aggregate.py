@@ -285,12 +285,14 @@ def _by_another_name(text: str) -> str | None:
     if name in NAMES:
         written = counting(call.arguments) if name == "count" else None
         meant = written or f"{name}({', '.join(call.arguments)})"
+        why = "is written in lower case"
     elif name in _ELSEWHERE:
         meant = _ELSEWHERE[name].format(*call.arguments[:1] or ("amount",))
+        why = "has another name here"
     else:
         return None
     condition = f" where {call.where}" if call.where else ""
-    return f"{call.name}() is not an aggregate function; did you mean {meant}{condition}?"
+    return f"the aggregate function {call.name}() {why}; write {meant}{condition}"
 
 
 def _example(texts: dict[str, str]) -> str:
