@@ -9,7 +9,7 @@ say. What DuckDB itself declares is not used: releases differ in it, and macros 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from typing import Final
 
@@ -53,11 +53,19 @@ class Overload:
     text: str
     depends: str
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[str, ...]:
         """The types of the parameters (of a macro: their names)."""
-        inner = self.text[1 : self.text.index(") ")]
-        return tuple(inner.split(", ")) if inner else ()
+        depth, parts = 0, [""]
+        for character in self.text[1:]:
+            depth += (character in "([") - (character in ")]")
+            if depth < 0:
+                break
+            if character == "," and not depth:
+                parts.append("")
+            else:
+                parts[-1] += character
+        return tuple(part.strip() for part in parts) if parts != [""] else ()
 
     def takes(self, given: tuple[str, ...]) -> bool:
         """Return whether arguments of these types can be those of the overload, as the binder leaves them."""
