@@ -2,14 +2,18 @@
 
 import subprocess
 import sys
+from fractions import Fraction
 
+import duckdb
 import pyarrow as pa
 import pytest
 from tests.core.outputs import play
 from tests.core.pipelines import MAIN, main
 
-from windrow.core.duckdb_sql import Connection, Projection, query
+from windrow.core.aggregates.kernels import count, rank
+from windrow.core.duckdb_sql import QUERIES, Connection, EvaluationError, Projection, query
 from windrow.errors import RunError
+from windrow.expressions.engine import EXPRESSIONS, Engine
 from windrow.model import DecimalType, Decode, Field
 
 
@@ -76,3 +80,41 @@ def test_queries_that_are_planned_once_do_not_see_the_tables_of_others() -> None
         assert query(duck, "SELECT n FROM a", a=numbers(value)).equals(numbers(value))
         assert query(duck, "SELECT n * 2 AS n FROM a", a=numbers(value + 10)).equals(numbers(2 * value + 20))
         assert projection.table(numbers(value)).equals(pa.table({"c0": [value + 1]}))
+
+
+BEYOND = pa.table({"n": pa.array([2**60], pa.timestamp("s"))})
+"""A time that DuckDB has no text of, which is an internal error of DuckDB."""
+
+
+def test_an_internal_error_leaves_a_database_that_all_can_use() -> None:
+    ranked = rank("BIGINT", Fraction(1, 2))
+    before, projection = Connection(), Projection.of(["n + 1"], ["n"])
+    for _ in range(3):  # the second time a query is planned for what follows
+        assert query(before, "SELECT n FROM a", a=numbers(1)) == numbers(1)
+        assert projection.table(numbers(1)).to_pylist() == [{"c0": 2}]
+    with pytest.raises(RunError, match="a step cannot be computed"):
+        query(Connection(), "SELECT n::VARCHAR FROM a", a=BEYOND)
+    with pytest.raises(EvaluationError):
+        Projection.of(["n::VARCHAR"], ["n"]).table(BEYOND)
+    for duck in (before, Connection()):
+        assert query(duck, "SELECT n FROM a", a=numbers(1)) == numbers(1)
+    assert projection.table(numbers(1)).to_pylist() == [{"c0": 2}]
+    counted = query(before, f"SELECT {ranked}({count('BIGINT')}(list(n))) AS n FROM a", a=numbers(3, 1, 2))
+    assert counted.to_pylist() == [{"n": 2}]
+
+
+@pytest.mark.parametrize("engine", [QUERIES, EXPRESSIONS])
+def test_an_error_of_another_query_does_not_end_one(engine: Engine) -> None:
+    duck, projection = Connection(), Projection.of(["km(n, 2, n, 2)"], ["n"])
+    for _ in range(2):
+        query(duck, "SELECT n FROM a", a=numbers(1))
+        projection.table(numbers(1))
+    with pytest.raises(duckdb.InternalException):
+        engine.database().cursor().register("a", BEYOND).execute("SELECT n::VARCHAR FROM a").fetchall()
+    assert query(duck, "SELECT n FROM a", a=numbers(1)) == numbers(1)
+    assert projection.table(numbers(1)).to_pylist() == [{"c0": 0}]
+
+
+def test_values_that_are_not_as_many_as_their_records_are_a_defect() -> None:
+    with pytest.raises(RunError, match="an expression gave 3 values for 2 records; this is a defect of windrow"):
+        Projection.of(["unnest(range(n))"], ["n"]).table(numbers(1, 2))

@@ -103,7 +103,7 @@ _MORE = {
 def records() -> Iterator[str]:
     """Yield records as JSON: each text with each number, and the other values in turn."""
     for number, (text, whole) in enumerate(product(TEXTS, NUMBERS)):
-        odd = {"s": text, "n": whole}
+        odd: dict[str, object] = {"s": text, "n": whole}
         for name, values in (("x", DOUBLES), ("d", DECIMALS), ("b", BOOLEANS), ("t", TIMES)):
             odd[name] = values[number % len(values)]
         yield json.dumps({"id": number, "at": 1_767_225_600_000_000 + number} | odd)

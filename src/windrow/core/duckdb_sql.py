@@ -7,14 +7,12 @@ which a `Projection` evaluates and which has no access to files, settings or the
 
 from __future__ import annotations
 
-import atexit
 import builtins
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from types import FunctionType
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import duckdb
 import numpy as np
@@ -22,7 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.errors import RunError
-from windrow.expressions import duckdb_message, engine
+from windrow.expressions import duckdb_message
+from windrow.expressions.engine import EXPRESSIONS, Engine
 
 # the alternative, a relation, binds each query twice, which costs more than a copy of a step's usual results
 warnings.filterwarnings("ignore", "Arrow output on a DB-API result makes an extra copy", UserWarning)
@@ -33,32 +32,25 @@ _FEW_ROWS = 10_000
 """Up to so many rows a query is planned once for all tables of its schemas: planning it takes longer than it does."""
 
 
-def database() -> duckdb.DuckDBPyConnection:
-    """Open DuckDB in memory for windrow's own queries, with one thread: Spark's tasks are the parallelism."""
-    with _OPENING:  # of several threads one opens it: functions are registered in one, and found by all
-        return _opened()
-
-
-_OPENING = threading.Lock()
-
-
-@lru_cache(maxsize=1)
-def _opened() -> duckdb.DuckDBPyConnection:
-    opened = duckdb.connect(
-        config={"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
-    )
-    opened.execute("SET GLOBAL TimeZone = 'UTC'")
-    # Python functions are unregistered while the interpreter still exists
-    atexit.register(opened.close)
-    return opened
+QUERIES: Final = Engine("SET GLOBAL TimeZone = 'UTC'")
+"""The engine of windrow's own queries."""
 
 
 class Connection:
     """A connection to this process's DuckDB, with a namespace of its own; `query` keeps plans in it."""
 
     def __init__(self) -> None:
-        self.cursor = database().cursor()
+        self._database: duckdb.DuckDBPyConnection | None = None
+        self._cursor: duckdb.DuckDBPyConnection
         self.plans: dict[str, _Plan] = {}
+
+    @property
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """The connection, which is to another database once an internal error has invalidated the first."""
+        if not QUERIES.is_current(self._database):
+            self._database = QUERIES.database()
+            self._cursor = self._database.cursor()
+        return self._cursor
 
 
 def query(connection: Connection, sql: str, **tables: pa.Table) -> pa.Table:
@@ -71,15 +63,24 @@ def query(connection: Connection, sql: str, **tables: pa.Table) -> pa.Table:
     if sum(table.num_rows for table in tables.values()) <= _FEW_ROWS:
         plan = connection.plans.get(sql)
         if plan is None or not plan.is_for(tables):
-            connection.plans[sql], plan = _Plan(sql, tables, database()), None
+            connection.plans[sql], plan = _Plan(QUERIES, sql, tables), None
     try:
         if plan is not None:
-            return plan.run(tables, duckdb.DuckDBPyConnection.to_arrow_table)
+            return _on_valid(QUERIES, lambda: plan.run(tables, duckdb.DuckDBPyConnection.to_arrow_table))
         # DuckDB looks tables up in the globals of its caller; registering a view of each costs as much as a small query
         called = FunctionType(_run.__code__, {"__builtins__": builtins, **tables})
-        return called(connection.cursor, _parsed(sql))
+        return _on_valid(QUERIES, lambda: called(connection.cursor, _parsed(sql)))
     except duckdb.Error as exc:
         raise _failure(exc) from exc
+
+
+def _on_valid(engine: Engine, run: Callable[[], T]) -> T:
+    """Run a query, once more if DuckDB has invalidated the database, perhaps by an internal error of another query."""
+    try:
+        return run()
+    except (duckdb.FatalException, duckdb.InternalException):
+        engine.database()
+    return run()
 
 
 class EvaluationError(RunError):
@@ -120,37 +121,17 @@ class Projection:
     def _run(self, rows: pa.Table, fetch: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         # for the number of rows there is always a column
         tables = {"rows": rows.select(self._columns or rows.column_names[:1])}
-        try:
-            return self._attempt(tables, fetch)
-        except _INVALIDATED:
-            # perhaps by another projection; what fails in a new database fails by itself
-            self._discard()
-        try:
-            return self._attempt(tables, fetch)
-        except _INVALIDATED as exc:
-            self._discard()
-            raise EvaluationError(duckdb_message(exc)) from exc
-
-    def _attempt(self, tables: Mapping[str, pa.Table], fetch: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         if self._plan is None or not self._plan.is_for(tables):
-            self._plan = _Plan(self._sql, tables, engine.database())
+            self._plan = _Plan(EXPRESSIONS, self._sql, tables)
+        plan = self._plan
         try:
-            return self._plan.run(tables, fetch)
-        except _INVALIDATED:
-            raise
+            return _on_valid(EXPRESSIONS, lambda: plan.run(tables, fetch))
         except _MACHINE as exc:
             raise _failure(exc) from exc
         except (duckdb.Error, UnicodeDecodeError) as exc:
             raise EvaluationError(duckdb_message(exc)) from exc
 
-    def _discard(self) -> None:
-        if self._plan is not None:
-            engine.discard(self._plan.database)
-        self._plan = None
 
-
-_INVALIDATED = (duckdb.FatalException, duckdb.InternalException)
-"""Errors after which a database is of no use any more."""
 _MACHINE = (
     duckdb.OutOfMemoryException,
     duckdb.IOException,
@@ -194,10 +175,11 @@ class _Plan:
     in a namespace of their own.
     """
 
-    def __init__(self, sql: str, tables: Mapping[str, pa.Table], opened: duckdb.DuckDBPyConnection) -> None:
-        self._sql, self.database = sql, opened
+    def __init__(self, engine: Engine, sql: str, tables: Mapping[str, pa.Table]) -> None:
+        self._engine, self._sql = engine, sql
         self._streams = {name: _Streams(table.schema) for name, table in tables.items()}
-        self._cursor: duckdb.DuckDBPyConnection | None = None
+        self._database: duckdb.DuckDBPyConnection | None = None
+        self._cursor: duckdb.DuckDBPyConnection
 
     def is_for(self, tables: Mapping[str, pa.Table]) -> bool:
         """Return whether the tables have the schemas that it is planned for."""
@@ -211,15 +193,16 @@ class _Plan:
         for name, stream in self._streams.items():
             stream.table = tables[name]
         try:
-            if self._cursor is None:
-                self._cursor = self._prepared()
+            if not self._engine.is_current(self._database):
+                self._database = self._engine.database()
+                self._cursor = self._prepared(self._database)
             return fetch(self._cursor.execute(_parsed("EXECUTE planned")))
         finally:
             for stream in self._streams.values():
                 stream.table = None
 
-    def _prepared(self) -> duckdb.DuckDBPyConnection:
-        cursor = self.database.cursor()
+    def _prepared(self, opened: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+        cursor = opened.cursor()
         for name, stream in self._streams.items():
             cursor.register(name, stream)
         cursor.execute(f"PREPARE planned AS {self._sql}")
@@ -243,7 +226,7 @@ def _run(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> 
 
 @lru_cache(maxsize=256)
 def _parsed(sql: str) -> duckdb.Statement:
-    (statement,) = database().extract_statements(sql)
+    (statement,) = QUERIES.database().extract_statements(sql)
     return statement
 
 

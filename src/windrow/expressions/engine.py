@@ -1,12 +1,13 @@
-"""DuckDB as the engine of expressions: one database a process, its functions, and its names of the field types."""
+"""DuckDB as the engine of expressions: a database in memory, and its names of the field types."""
 
 from __future__ import annotations
 
 import atexit
 import re
 import threading
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from windrow.expressions.macros import MACROS
 from windrow.model import (
@@ -25,34 +26,64 @@ if TYPE_CHECKING:
     import duckdb
 
 
-def database() -> duckdb.DuckDBPyConnection:
-    """Open DuckDB in memory for expressions, with one thread: Spark's tasks are the parallelism, and order is kept.
+class Engine:
+    """A DuckDB in memory, which is opened when it is first used, with one thread: Spark's tasks are the parallelism.
 
-    Its time zone is UTC and not the machine's, as a time's text must be the same everywhere. It has no file system, no
-    network and no extensions, its settings are locked, and it finds no variables of Python as tables. Equal parts of
-    expressions are computed where they stand: DuckDB would move them out of TRY.
+    An internal error of DuckDB invalidates a database: it refuses every query that follows. Another is opened then.
     """
-    with _OPENING:  # of several threads one opens it
-        return _opened()
+
+    def __init__(self, *statements: str) -> None:
+        """`statements` are run in each database that is opened."""
+        self._statements = statements
+        self._opened: duckdb.DuckDBPyConnection | None = None
+        self._opening = threading.Lock()
+        self._set_up: list[Callable[[duckdb.DuckDBPyConnection], object]] = []
+
+    def database(self) -> duckdb.DuckDBPyConnection:
+        """Return the database, a valid one; the connection is shared, so take a cursor of it."""
+        with self._opening:  # of several threads one opens it: functions are registered in one, and found by all
+            if self._opened is None or not _is_valid(self._opened):
+                self._opened = self._open()
+            return self._opened
+
+    def is_current(self, opened: duckdb.DuckDBPyConnection | None) -> bool:
+        """Return whether a database is the one that was opened last."""
+        return opened is not None and opened is self._opened
+
+    def set_up(self, function: Callable[[duckdb.DuckDBPyConnection], object]) -> None:
+        """Call a function with the database, and with each that is opened after it."""
+        opened = self.database()
+        with self._opening:
+            function(opened)
+            self._set_up.append(function)
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        import duckdb  # noqa: PLC0415 - it is heavy, and a pipeline without expressions is checked without it
+
+        opened = duckdb.connect(
+            config={"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
+        )
+        for statement in self._statements:
+            opened.execute(statement)
+        for function in self._set_up:
+            function(opened)
+        # Python functions are unregistered while the interpreter still exists
+        atexit.register(opened.close)
+        return opened
 
 
-_OPENING = threading.Lock()
+def _is_valid(opened: duckdb.DuckDBPyConnection) -> bool:
+    import duckdb  # noqa: PLC0415 - it is open already
+
+    try:
+        opened.cursor().execute("SELECT 1").fetchall()
+    except duckdb.FatalException:
+        return False
+    return True
 
 
-@lru_cache(maxsize=1)
-def _opened() -> duckdb.DuckDBPyConnection:
-    import duckdb  # noqa: PLC0415 - it is heavy, and a pipeline without expressions is checked without it
-
-    opened = duckdb.connect(
-        config={"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
-    )
-    for statement in (*MACROS, *_SETTINGS):
-        opened.execute(statement)
-    atexit.register(opened.close)
-    return opened
-
-
-_SETTINGS = (
+EXPRESSIONS: Final = Engine(
+    *MACROS,
     "SET GLOBAL TimeZone = 'UTC'",
     "SET GLOBAL Calendar = 'gregorian'",
     "SET GLOBAL disabled_optimizers = 'common_subexpressions'",
@@ -60,13 +91,17 @@ _SETTINGS = (
     "SET GLOBAL enable_external_access = false",
     "SET GLOBAL lock_configuration = true",
 )
+"""The engine of users' expressions.
+
+Its time zone is UTC and not the machine's, as a time's text must be the same everywhere. It has no file system, no
+network and no extensions, its settings are locked, and it finds no variables of Python as tables. Equal parts of
+expressions are computed where they stand: DuckDB would move them out of TRY.
+"""
 
 
-def discard(used: duckdb.DuckDBPyConnection) -> None:
-    """Open another database next time, as DuckDB has invalidated `used` after an error of its own."""
-    with _OPENING:
-        if _opened.cache_info().currsize and _opened() is used:
-            _opened.cache_clear()
+def database() -> duckdb.DuckDBPyConnection:
+    """Return the database of expressions."""
+    return EXPRESSIONS.database()
 
 
 @lru_cache(maxsize=1)

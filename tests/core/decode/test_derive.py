@@ -239,10 +239,9 @@ def test_no_failure_of_a_record_ends_the_run(sql: str, odd: str, why: str, count
 
 
 def test_records_fail_by_themselves_where_duckdb_invalidates_its_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, opened = _Plan.run, set()
+    run = _Plan.run
 
     def fails(plan: Any, tables: Any, fetch: Any) -> Any:  # noqa: ANN401
-        opened.add(id(plan.database))
         if "zz" in tables["rows"].column("text").to_pylist():
             msg = "INTERNAL Error: the database has been invalidated"
             raise duckdb.FatalException(msg)
@@ -252,7 +251,6 @@ def test_records_fail_by_themselves_where_duckdb_invalidates_its_database(monkey
     decoded = decode(pipeline(Derive("number", "CAST(text AS BIGINT)")), {}, {"text": "zz"}, {"text": "3"})
     assert decoded.good.column("number").to_pylist() == [1, 3]
     assert dead(decoded) == [(1, "expression: number: the database has been invalidated")]
-    assert len(opened) > 1
 
 
 def test_lack_of_memory_is_no_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from windrow.core.duckdb_sql import database
+from windrow.core.duckdb_sql import QUERIES
 
 Longs = npt.NDArray[np.int64]
 
@@ -30,13 +30,15 @@ _SHIFT = 52 - BITS
 
 def register(name: str, function: Callable[..., pa.Array], given: list[str], gives: str) -> str:
     """Register a function over columns and return its name; it receives nulls, too."""
-    database().create_function(
-        name,
-        function,
-        [duckdb.sqltype(type_) for type_ in given],
-        duckdb.sqltype(gives),
-        type=PythonUDFType.ARROW,
-        null_handling=FunctionNullHandling.SPECIAL,
+    QUERIES.set_up(
+        lambda opened: opened.create_function(
+            name,
+            function,
+            [duckdb.sqltype(type_) for type_ in given],
+            duckdb.sqltype(gives),
+            type=PythonUDFType.ARROW,
+            null_handling=FunctionNullHandling.SPECIAL,
+        )
     )
     return name
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction
 
-from windrow.core.duckdb_sql import Connection, database, literal, query
+from windrow.core.duckdb_sql import QUERIES, Connection, literal, query
 from windrow.errors import SinkError
 from windrow.sinks.delta.folder import DeltaFolder, Write, commit_files
 from windrow.sinks.files import write_parquet
@@ -96,7 +96,7 @@ def _merged(
             f" UNION ALL SELECT {columns} FROM read_parquet([{paths}]) ANTI JOIN "
             f"(FROM changes SEMI JOIN places USING (__place)) USING ({quote_all(list(table.key))})"
         )
-    connection = database().cursor()
+    connection = QUERIES.database().cursor()
     try:
         connection.register("changes", _placed(changes))
         connection.register("places", places)
