@@ -14,7 +14,7 @@ from tests.docs.pages import ROOT, blocks
 
 from windrow.api.checks import validate
 from windrow.api.pipeline_file import read_document
-from windrow.core.decode.derived import Evaluator
+from windrow.core.decode.evaluation import Evaluator
 from windrow.expressions import Computed, analyse
 from windrow.hosts.launch import Options, launch
 from windrow.model import Field, LongType

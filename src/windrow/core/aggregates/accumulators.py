@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from windrow.core import duckdb_sql, schema
+from windrow.core import schema
 from windrow.core.columns import cast_table, rescale
+from windrow.core.decode.evaluation import Evaluator
 from windrow.core.duckdb_sql import identifier
-from windrow.expressions import Expression, formulas, results
+from windrow.expressions import Computed, formulas, results
 from windrow.model import DoubleType, Pipeline
 
 
@@ -72,19 +74,21 @@ class Results:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._schema = schema.changes(pipeline)
-        self._duck = duckdb_sql.Connection()
-        made = [f"{_value(sql)} AS {identifier(name)}" for name, sql in formulas(pipeline, results(pipeline)).items()]
-        self._query = f"SELECT * REPLACE ({', '.join(made)}) FROM rows" if made else None
+        made = formulas(pipeline, results(pipeline))
+        self._formulas = [Computed(name, name, formula) for name, formula in made.items()]
+        self._evaluator = Evaluator(tuple(self._formulas)) if made else None
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """Return rows in `schema.changes`, given the same columns in the same order with decimals unscaled."""
+        """Return rows in `schema.changes`, given the same columns in the same order with decimals unscaled.
+
+        A formula is null where it fails or is no finite number.
+        """
         scaled = rescale(rows, self._schema)
-        if self._query is None:
+        if self._evaluator is None:
             return scaled
-        return cast_table(duckdb_sql.query(self._duck, self._query, rows=scaled), self._schema)
-
-
-def _value(formula: Expression) -> str:
-    """Return the SQL of a formula: null where it fails or is no finite number."""
-    value = f"TRY({formula.sql})"
-    return f"CASE WHEN isfinite({value}) THEN {value} END" if isinstance(formula.type, DoubleType) else value
+        columns, _ = self._evaluator.compute(scaled)
+        for one, values in zip(self._formulas, columns, strict=True):
+            is_double = isinstance(one.expression.type, DoubleType)
+            made = pc.if_else(pc.is_finite(values), values, None) if is_double else values
+            scaled = scaled.set_column(scaled.schema.get_field_index(one.name), one.name, made)
+        return cast_table(scaled, self._schema)

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from windrow.core import schema
 from windrow.core.columns import to_micros
-from windrow.core.decode.derived import Deriver, Evaluator, dead_rows
+from windrow.core.decode.derived import Deriver, dead_rows
+from windrow.core.decode.evaluation import Evaluator
 from windrow.core.decode.exact import (
     DeadRows,
     ExactDecoder,

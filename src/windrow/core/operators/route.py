@@ -17,7 +17,7 @@ from windrow.core import duckdb_sql, schema
 from windrow.core.changelog import json_value, source_places
 from windrow.core.columns import pack, to_micros
 from windrow.core.decode.decoder import KeyedDecoder
-from windrow.core.decode.derived import Evaluator
+from windrow.core.decode.evaluation import Evaluator
 from windrow.core.duckdb_sql import identifier
 from windrow.core.keys import key_groups, place_groups
 from windrow.core.messages import DeadLetters, Packet, Records

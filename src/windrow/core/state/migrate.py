@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from windrow.core import duckdb_sql, schema
 from windrow.core.aggregates.catalogue import compile_aggregates
 from windrow.core.columns import pack, rescale, unscale
-from windrow.core.decode.derived import Evaluator
+from windrow.core.decode.evaluation import Evaluator
 from windrow.core.duckdb_sql import identifier
 from windrow.core.keys import KeyGroups, key_groups, place_groups
 from windrow.core.schema import DELETED, arrow_type, record_schema

@@ -19,7 +19,7 @@ from tests.properties.aggregates import CONDITIONS
 
 import windrow as wr
 from windrow.core.columns import unpack
-from windrow.core.decode.derived import Evaluator
+from windrow.core.decode.evaluation import Evaluator
 from windrow.core.operators.base import Operator, OperatorOutput, OperatorStep
 from windrow.core.operators.window.late import MAX_REVISIONS
 from windrow.core.operators.window.running import RunningAggregateOperator, RunningRowsOperator, open_running
