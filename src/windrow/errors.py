@@ -31,6 +31,7 @@ Each message says what is wrong, where, and what to do.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,6 +50,21 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" + ("" if self.column is None else f":{self.column}")
+
+
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """Return the end of a message that names the name that was likely meant; empty if none is near."""
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(str(given).lower(), by_lower, n=1)
+    return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+
+
+def not_one_of(given: object, options: Sequence[object]) -> str:
+    """Return what is said of a value that is none of those it can be."""
+    *first, last = (repr(option) for option in options)
+    texts = [option for option in options if isinstance(option, str)]
+    either = f"{', '.join(first)} or {last}" if first else last
+    return f"must be {either}, not {given!r}{did_you_mean(given, texts)}"
 
 
 class WindrowError(Exception):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.hosts.spend import Files, events, spend
 
-from windrow.hosts.launch import HostName, Options, launch
-from windrow.hosts.replay import ReplayHost, ReplayOptions, plan_replay, run_replay
+from windrow.hosts.launch import HostName, Options, ReplayHost, launch
+from windrow.hosts.replay import ReplayOptions, plan_replay, run_replay
 from windrow.model import LogSource, Pipeline, SqliteSink
 from windrow.sources.log import EmbeddedLog, LogFolder, retention
 

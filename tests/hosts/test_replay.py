@@ -14,8 +14,8 @@ from tests.hosts.spend import HOUR, Files, event, spend
 
 from windrow.core.changelog import StepOutput
 from windrow.errors import SinkError
-from windrow.hosts.launch import Options, launch
-from windrow.hosts.replay import Replay, ReplayHost, ReplayOptions, plan_replay, run_replay
+from windrow.hosts.launch import Options, ReplayHost, launch
+from windrow.hosts.replay import Replay, ReplayOptions, plan_replay, run_replay
 from windrow.hosts.reports import StepReport
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.model import Pipeline, SqliteSink

@@ -24,8 +24,8 @@ from tests.servers.receiver import Receiver
 from windrow.core.part_times import PartTime, join_part_times
 from windrow.errors import RunError
 from windrow.hosts.exporting import LEAVE
-from windrow.hosts.launch import Options, launch
-from windrow.hosts.replay import ReplayHost, ReplayOptions, plan_replay, run_replay
+from windrow.hosts.launch import Options, ReplayHost, launch
+from windrow.hosts.replay import ReplayOptions, plan_replay, run_replay
 from windrow.hosts.reports import Fault
 from windrow.hosts.traces import trace_exporters, tracing
 from windrow.model import KafkaSource, PostgresSink, SqliteSink, as_graph

@@ -71,7 +71,7 @@ def test_a_failure_is_raised_where_the_run_is_waited_for(caplog: pytest.LogCaptu
     with pytest.raises(KeyError), spend().start("memory") as run:
         raise KeyError
     assert run.state == "failed"
-    with pytest.raises(InputError, match="until-end"):
+    with pytest.raises(InputError, match="leave out until_end=False"):
         spend().start("memory", until_end=False)
     with pytest.raises(TypeError, match="untl_end"):
         spend().start("memory", untl_end=False)  # type: ignore[call-arg]

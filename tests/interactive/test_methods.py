@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -208,12 +209,43 @@ def test_options_that_a_host_does_not_use_are_refused() -> None:
         spend().run("memory", checkpoint="there", master="local[1]")
     with pytest.raises(InputError, match="backfill works on the stream host only"):
         spend().run("batch", backfill=True)
-    with pytest.raises(InputError, match="until-end"):
-        spend().run("memory", until_end=False)
+    for begin in (spend().run, spend().start):
+        with pytest.raises(InputError, match="reads to the end of the input: leave out until_end=False, or run on the"):
+            begin("memory", until_end=False)
     with pytest.raises(PipelineError, match="'soon' is not a duration"):
         spend().run("stream", every="soon")
     with pytest.raises(PipelineError, match="key_groups"):
         replace(spend(), key_groups=0).run("memory")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda given: spend().run(given), "host must be 'stream', 'realtime', 'batch' or 'memory', not 'mem'"),
+        (lambda given: spend().start(given), "host must be 'stream', 'realtime', 'batch' or 'memory', not 'mem'"),
+        (lambda given: spend().replay(given), "host must be 'batch' or 'memory', not 'mem'; did you mean 'memory'"),
+        (
+            lambda _: spend().run("", fresh=True),  # type: ignore[arg-type]
+            "host must be 'stream', 'realtime', 'batch' or 'memory', not ''",
+        ),
+        (lambda given: spend().run(on_data_loss=given), "on_data_loss must be 'stop' or 'continue', not 'mem'"),
+        (lambda _: wr.read_table(spend(), "chnges"), "the pipeline writes no table 'chnges'.*mean 'spend_changes'"),
+    ],
+)
+def test_a_name_out_of_a_set_is_told_the_set_and_one_that_is_near(call: Callable[[Any], object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call("mem")
+
+
+def test_a_column_that_is_near_is_named() -> None:
+    spend().run("memory")
+    with pytest.raises(InputError, match=r"no column 'userid'.*did you mean 'user_id'"):
+        wr.read_table(spend(), order="userid")
+
+
+def test_an_option_that_start_does_not_have_is_named() -> None:
+    with pytest.raises(TypeError, match=r"start\(\) got an unexpected .* 'frsh'; did you mean 'fresh'"):
+        spend().start("memory", frsh=True)  # type: ignore[call-arg]
 
 
 def test_a_client_of_spark_connect_takes_results_and_is_told_where_to_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,8 @@ from windrow.errors import InputError
 from windrow.hosts.backtest import back_test, read_labels
 from windrow.hosts.batch.plan import MAX_RECORDS
 from windrow.hosts.folders import Folder, default_checkpoint
-from windrow.hosts.replay import Replay, ReplayHost, ReplayOptions, plan_replay, run_replay
+from windrow.hosts.launch import ReplayHost
+from windrow.hosts.replay import Replay, ReplayOptions, plan_replay, run_replay
 from windrow.hosts.reports import counted
 from windrow.hosts.settings import SparkOptions
 from windrow.interactive.interrupts import stopping

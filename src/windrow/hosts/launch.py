@@ -27,6 +27,7 @@ from windrow.sources import followers, open_sources, with_lists
 from windrow.sources.base import OnDataLoss
 
 HostName = Literal["stream", "realtime", "batch", "memory"]
+ReplayHost = Literal["batch", "memory"]
 Ended = Literal["end", "asked"]
 """Why a run ended: at the end of the input, or because it was asked to stop."""
 
@@ -285,10 +286,10 @@ def _begin_bounded(sinks: SinkGroup, options: Options) -> None:
         sinks.clear()
 
 
-def require_end(options: Options) -> None:
-    """Raise InputError if the host needs a run with an end, and this one has none."""
+def require_end(options: Options, remedy: str = "add --until-end") -> None:
+    """Raise InputError, which names a remedy, if the host needs a run with an end, and this one has none."""
     if options.host in {"batch", "memory"} and not options.until_end:
-        msg = f"the {options.host} host reads to the end of the input: add --until-end, or run on the stream host"
+        msg = f"the {options.host} host reads to the end of the input: {remedy}, or run on the stream host"
         raise InputError(msg)
 
 

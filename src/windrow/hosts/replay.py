@@ -16,7 +16,7 @@ from windrow.core.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.batch.plan import MAX_RECORDS, BatchSettings, starts_at_latest
 from windrow.hosts.folders import Folder, remove, write_whole
-from windrow.hosts.launch import Ended
+from windrow.hosts.launch import Ended, ReplayHost
 from windrow.hosts.reports import Observer, OnStep, PartitionName, counted, naming_partitions
 from windrow.hosts.savepoint import FILE, fingerprint, require_new_folder
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
@@ -41,7 +41,6 @@ from windrow.sinks.base import Run
 from windrow.sinks.database import Replayed
 from windrow.sources import Cut, open_sources, with_lists
 
-ReplayHost = Literal["batch", "memory"]
 SHADOW = "_shadow"
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 
 from windrow.api.checks import require_valid
-from windrow.errors import InputError, WindrowError
+from windrow.errors import InputError, WindrowError, did_you_mean, not_one_of
 from windrow.hosts.folders import default_checkpoint, folder_of
-from windrow.hosts.launch import Ended, HostName, OnStart, Options, launch, require_end
+from windrow.hosts.launch import Ended, HostName, OnStart, Options, ReplayHost, launch, require_end
 from windrow.hosts.reports import OnStep, StepReport, Totals
 from windrow.hosts.settings import SparkOptions
 from windrow.interactive.interrupts import stopping
@@ -56,6 +56,18 @@ _MODES: Mapping[HostName, RunMode] = {"stream": "micro-batch", "realtime": "real
 def host_of(pipeline: Runnable) -> HostName:
     """Return the host of a pipeline's mode."""
     return "realtime" if pipeline.mode == "realtime" else "stream"
+
+
+def require_host(host: HostName) -> HostName:
+    """Return a host; raise InputError for another text."""
+    _require_one_of("host", host, get_args(HostName))
+    return host
+
+
+def _require_one_of(name: str, given: str, options: Sequence[str]) -> None:
+    if given not in options:
+        msg = f"{name} {not_one_of(given, options)}"
+        raise InputError(msg)
 
 
 def on_host(pipeline: Runnable, host: HostName) -> Runnable:
@@ -187,6 +199,12 @@ def start(pipeline: Runnable, host: HostName | None, **options: Unpack[RunOption
     """Do what `windrow.methods.PipelineMethods.start` says."""
     from windrow.interactive.background import BackgroundRun  # noqa: PLC0415 - as in `_Prepared.run`
 
+    unknown = next((name for name in options if name not in RunOptions.__annotations__), None)
+    if unknown is not None:
+        msg = (
+            f"start() got an unexpected keyword argument {unknown!r}{did_you_mean(unknown, RunOptions.__annotations__)}"
+        )
+        raise TypeError(msg)
     given = options.pop("on_step", None)
     prepared = _prepare(pipeline, host, in_background=True, **options)
 
@@ -220,7 +238,9 @@ def _prepare(
     progress: bool = True,
 ) -> _Prepared:
     """Return a run with options that fit its host, and a valid pipeline; raise an InputError if they are wrong."""
-    host = host or host_of(pipeline)
+    host = host_of(pipeline) if host is None else require_host(host)
+    if on_data_loss is not None:
+        _require_one_of("on_data_loss", on_data_loss, get_args(OnDataLoss))
     given = {
         "max_records": max_records,
         "fresh": fresh or None,
@@ -257,13 +277,13 @@ def _prepare(
         on_data_loss=on_data_loss or "stop",
         has_company=in_background,
     )
-    require_end(options)
+    require_end(options, "leave out until_end=False")
     return _Prepared(valid, options, watch)
 
 
 def replay(
     pipeline: Runnable,
-    host: Literal["batch", "memory"],
+    host: ReplayHost,
     *,
     into: str | None,
     journal: bool,
@@ -279,6 +299,7 @@ def replay(
     from windrow.hosts.replay import ReplayOptions, plan_replay, run_replay  # noqa: PLC0415 - as in `run`
     from windrow.interactive.result import Result  # noqa: PLC0415
 
+    _require_one_of("host", host, get_args(ReplayHost))
     folder = _folder(checkpoint)
     watch = _Watch(pipeline.name, on_step, progress=progress)
     options = ReplayOptions(

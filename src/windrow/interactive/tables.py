@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from windrow.api.load import open_pipeline
 from windrow.core.schema import DEAD, LATE
-from windrow.errors import InputError, SetupError
+from windrow.errors import InputError, SetupError, did_you_mean
 from windrow.expressions import View, sink_views
 from windrow.hosts.reports import counted
 from windrow.interactive.display import aligned, html_lines, html_table
@@ -237,7 +237,8 @@ def find_table(pipeline: Runnable, name: str | None = None) -> tuple[str, View, 
     if name in spellings[0]:
         msg = f"several databases have a table {name!r}: name one of the sinks {', '.join(views)} instead"
     else:
-        msg = f"the pipeline writes no table {name!r}: name one of {', '.join(dict.fromkeys(spellings[0]))}"
+        known = list(dict.fromkeys(spellings[0]))
+        msg = f"the pipeline writes no table {name!r}: name one of {', '.join(known)}{did_you_mean(name, known)}"
     raise InputError(msg)
 
 
@@ -420,6 +421,7 @@ def _sorting(table: Table, text: str, options: str) -> tuple[str, bool]:
 def _known(table: Table, column: str, option: str) -> str:
     """Return the name of a column; raise InputError if the table has none of that name."""
     if column not in table.columns:
-        msg = f"{option}: table {table.name!r} has no column {column!r}; it has {', '.join(table.columns)}"
+        known, near = ", ".join(table.columns), did_you_mean(column, table.columns)
+        msg = f"{option}: table {table.name!r} has no column {column!r}; it has {known}{near}"
         raise InputError(msg)
     return column

@@ -204,7 +204,7 @@ def test_changelog_that_does_not_fit_is_a_difference(change: Change) -> None:
 def test_hosts_are_loaded_by_name(tmp_path: Path) -> None:
     assert load_play("memory") is memory.play
     assert set(HOSTS) == {"memory", "stream", "batch"}
-    with pytest.raises(InputError, match="'paper' is not a host for stories; use memory or stream or batch"):
+    with pytest.raises(InputError, match="the host of a story must be 'memory', 'stream' or 'batch', not 'paper'"):
         load_play("paper")
     path = tmp_path / "a.yaml"
     path.write_text(STORY)

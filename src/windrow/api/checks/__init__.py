@@ -19,6 +19,7 @@ from windrow.api.checks.aggregate import (
 )
 from windrow.api.checks.alerts import alert_limits
 from windrow.api.checks.base import Finding
+from windrow.api.checks.choices import choices
 from windrow.api.checks.connectors import file_fields, sink_address, sink_key, sink_table, source_address, sqlite_digits
 from windrow.api.checks.emit import discard_panes, late_panes, no_lateness, session_panes, triggers
 from windrow.api.checks.fields import (
@@ -172,6 +173,8 @@ P = TypeVar("P", bound=Runnable)
 
 def validate(pipeline: Runnable) -> list[Finding]:
     """Return what the rules find, in their order."""
+    if found := list(choices(pipeline)):
+        return found  # the other rules need values that can be
     if isinstance(pipeline, Graph):
         found = graph_findings(pipeline, _parts)
         # what a graph means is only known if its names and edges are right

@@ -11,7 +11,7 @@ from windrow.model import DoubleType, MapState, ProcessPipeline
 
 
 def process_code(pipeline: ProcessPipeline) -> Iterator[Finding]:
-    """Functions can be called and do all in the call, there are columns to emit, and the order is a known one."""
+    """Functions can be called and do all in the call, and there are columns to emit."""
     process = pipeline.process
     functions = {
         "function": process.function,
@@ -27,10 +27,6 @@ def process_code(pipeline: ProcessPipeline) -> Iterator[Finding]:
             yield error(f"process.{name}", f"{why}; a row is written by ctx.emit(...)")
     if not process.returns:
         yield error("process.returns", "is empty; name the columns that the function emits, such as {'visits': 'long'}")
-    if process.order not in ("log", "event_time"):
-        yield error("process.order", f"must be 'log' or 'event_time', not {process.order!r}")
-    if pipeline.at_end not in ("fire", "hold"):
-        yield error("at_end", f"must be 'fire' or 'hold', not {pipeline.at_end!r}")
 
 
 def process_state(pipeline: ProcessPipeline) -> Iterator[Finding]:

@@ -33,7 +33,6 @@ from windrow.model import (
 
 _MOST_RECENT: Final = 10_000
 ALERT_COLUMNS: Final = ("alert_id", "rule", "severity", "rule_hash", "subject", "event_time", "text", "evidence")
-_SEVERITIES: Final = ("low", "medium", "high", "critical")
 
 
 def alert_columns(pipeline: RulesPipeline) -> Iterator[Finding]:
@@ -133,8 +132,6 @@ def rule_names(pipeline: RulesPipeline) -> Iterator[Finding]:
             yield error(where, f"{rule.name!r} must be printable, without spaces around it")
         elif counts[rule.name] > 1 and rule.name in {one.name for one in pipeline.rules.rules[:index]}:
             yield error(where, f"{rule.name!r} is the name of another rule; alerts are known by it, so give it another")
-        if rule.severity not in _SEVERITIES:
-            yield error(f"rules.{index}.severity", f"must be one of {', '.join(_SEVERITIES)}, not {rule.severity!r}")
 
 
 def rule_expressions(pipeline: RulesPipeline) -> Iterator[Finding]:

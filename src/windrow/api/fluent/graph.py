@@ -11,7 +11,7 @@ from windrow.api.checks import require_valid
 from windrow.api.fluent.process import Processed
 from windrow.api.fluent.streams import Aggregated, Emitted, Given, Keyed, Timed, Windowed
 from windrow.api.fluent.windows import Duration, duration_micros
-from windrow.errors import PipelineError
+from windrow.errors import PipelineError, did_you_mean
 from windrow.model import (
     DEFAULT_ALERTS,
     DEFAULT_KEY_GROUPS,
@@ -94,8 +94,9 @@ class Named:
         """Return an output: of a split by its name, of a deduplication `duplicates`."""
         name = f"{self.name}.{output}"
         if name not in self.outputs:
-            known = ", ".join(one.removeprefix(f"{self.name}.") for one in self.outputs if one != self.name) or "none"
-            msg = f"{self.name!r} has no output {output!r}; it has {known}"
+            known = [one.removeprefix(f"{self.name}.") for one in self.outputs if one != self.name]
+            has, near = ", ".join(known) or "none", did_you_mean(output, known)
+            msg = f"{self.name!r} has no output {output!r}; it has {has}{near}"
             raise PipelineError(msg)
         return Named(name, (name,))
 

@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from windrow.errors import InputError
+from windrow.errors import InputError, not_one_of
 from windrow.model import Runnable
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Play(Protocol):
 def load_play(host: str) -> Play:
     """Return a host's `play`; raise InputError if there is no such host."""
     if host not in HOSTS:
-        msg = f"{host!r} is not a host for stories; use {' or '.join(HOSTS)}"
+        msg = f"the host of a story {not_one_of(host, list(HOSTS))}"
         raise InputError(msg)
     play: Play = importlib.import_module(HOSTS[host]).play
     return play
