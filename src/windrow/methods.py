@@ -111,7 +111,8 @@ class PipelineMethods:
         Args:
             host: ``"stream"`` or ``"realtime"`` (by default that of the pipeline's mode), or ``"batch"``, which are on
                 Spark, or ``"memory"``: in this process, from the beginning of the log.
-            until_end: read up to the current end of the input, fire open windows, and stop.
+            until_end: read up to the current end of the input, fire open windows, and stop; the hosts ``"stream"`` and
+                ``"realtime"`` can do without, and then run live.
             max_records: the number of records in a step; left out, 1,000,000 (500,000 if it is live or in memory).
             fresh: delete the checkpoint and the tables first.
             checkpoint: the folder from which the run resumes; left out, ``.windrow/NAME``.
@@ -156,9 +157,10 @@ class PipelineMethods:
         >>> run.state, run.is_active, run.exception()
         ('ended', False, None)
 
-        With ``until_end=False`` it is live, and goes on until `stop` is called or the interpreter ends; either finishes
-        the current step. `run.totals` has what was counted up to the last step, and `run.result` the tables of now.
-        Results, and where the run resumes, are the same as in the foreground.
+        With ``until_end=False`` it is live (on the hosts ``"stream"`` and ``"realtime"``), and goes on until `stop` is
+        called or the interpreter ends; either finishes the current step. `run.totals` has what was counted up to the
+        last step, and `run.result` the tables of now. Results, and where the run resumes, are the same as in the
+        foreground.
 
         Args:
             host: as for `run`.
