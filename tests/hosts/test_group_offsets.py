@@ -124,7 +124,7 @@ def test_a_run_in_real_time_commits_to_the_group_what_its_own_group_has(
     jobs = open_jobs(pipeline)
     serve(jobs, until_read(jobs, ends_of(pipeline)))
     with GroupOffsets(as_graph(pipeline), pytest.fail) as groups:
-        Progress(pipeline, [0, 1], pytest.fail).report(groups.committing(lambda _: None))
+        Progress(pipeline, "run", [0, 1], pytest.fail).report(groups.committing(lambda _: None))
     assert committed(kafka, group, name) == {0: 100, 1: 100}
 
 

@@ -118,7 +118,7 @@ def test_a_topic_that_was_made_anew_is_told(kafka: Kafka, pipeline: ProcessPipel
     """Also if it has more records than the old one, where the committed offset would fit."""
     read(kafka, pipeline, 0)
     source = source_of(pipeline)
-    watch = Progress(pipeline, [0], on_trouble=pytest.fail)
+    watch = Progress(pipeline, "run", [0], on_trouble=pytest.fail)
     watch.report(lambda _: None)
     delete(kafka, source)
     kafka.create_topic(source, 1)
@@ -144,7 +144,7 @@ def test_a_topic_that_the_broker_does_not_create_is_refused(pipeline: ProcessPip
 
 
 def test_a_partition_that_is_added_ends_the_run(kafka: Kafka, pipeline: ProcessPipeline) -> None:
-    watch = Progress(pipeline, [0], on_trouble=pytest.fail)
+    watch = Progress(pipeline, "run", [0], on_trouble=pytest.fail)
     watch.report(lambda _: None)
     kafka.add_partitions(source_of(pipeline), 2)
     with pytest.raises(RunError, match="has 2 partitions, and had 1 when the run began: keys have moved"):

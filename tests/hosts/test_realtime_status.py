@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from unittest.mock import Mock
@@ -19,9 +20,11 @@ from windrow.api.printing import to_yaml
 from windrow.cli import main
 from windrow.errors import RunError, SourceUnavailableError
 from windrow.hosts.realtime.key_sample import KeyWatch, sample_keys
-from windrow.hosts.realtime.progress import Positions
-from windrow.hosts.realtime.stopping import StopRequests, stop_run
+from windrow.hosts.realtime.progress import Positions, Progress
+from windrow.hosts.realtime.stopping import Announced, StopRequests, announce, announced, stop_run
 from windrow.hosts.realtime.supervise import serve
+from windrow.hosts.realtime.topics import prepare_topics
+from windrow.hosts.reports import StepReport
 from windrow.model import Pipeline
 from windrow.sources.kafka.read import CommittedOffsets
 from windrow.testing.servers.kafka import Kafka
@@ -58,6 +61,53 @@ def test_status_says_how_far_it_is(kafka: Kafka, pipeline: Pipeline, tmp_path: P
     assert after[1].startswith("  partition 0: offset 100 of 107, 7 behind; ended, begun 20")
     assert after[3].startswith(f"{pipeline.name}.alerts: ")
     assert any(line.startswith("read to decided") for line in after)
+
+
+def test_what_a_run_has_read_counts_from_its_first_offset_on(kafka: Kafka, pipeline: Pipeline) -> None:
+    """Also what was read before the first report; not what an earlier run has read."""
+    feed(kafka, topic_of(pipeline), 0, 100, partitions=2)
+    reports: list[StepReport] = []
+    for run, records in (("first", 200), ("second", 40)):
+        watch = Progress(pipeline, run, [0, 1], on_trouble=pytest.fail)
+        if run == "second":
+            watch.report(reports.append)
+            feed(kafka, topic_of(pipeline), 100, 20, partitions=2)
+        jobs = open_jobs(pipeline, run)
+        serve(jobs, until_read(jobs, ends_of(pipeline)))
+        watch.report(reports.append)
+        assert reports[-1].records == records
+    assert [one.records for one in reports] == [200, 0, 40]
+    Progress(pipeline, "second", [0, 1], on_trouble=pytest.fail).report(reports.append)
+    assert reports[-1].records == 40
+
+
+def test_a_run_that_is_starting_is_shown_and_can_be_stopped(kafka: Kafka, pipeline: Pipeline, tmp_path: Path) -> None:
+    prepare_topics(pipeline)
+    run = Announced("first", 1_760_000_000.0)
+    announce(pipeline, run)
+    lines = invoke("status", pipeline, tmp_path).output.splitlines()
+    assert lines[1].endswith("0 behind; starting, begun 2025-10-09 08:53:20")
+    assert json.loads(invoke("status", pipeline, tmp_path, "--json").output)["starting"] == {
+        "run": "first",
+        "begun": 1_760_000_000.0,
+    }
+    with pytest.raises(RunError, match="has not ended after 0 s, as it is starting"):
+        stop_run(pipeline, 0)
+    with StopRequests(pipeline, "first") as requests:
+        wait_until(requests.is_asked, "the request to stop")
+    announce(pipeline, replace(run, ended=True))
+    assert invoke("status", pipeline, tmp_path).output.splitlines()[1].endswith("it never ran")
+    with pytest.raises(RunError, match="is going on: it never ran"):
+        stop_run(pipeline, 0)
+    # one that has committed is not starting
+    feed(kafka, topic_of(pipeline), 0, 100, partitions=2)
+    announce(pipeline, Announced("second", 1_760_000_000.0))
+    jobs = open_jobs(pipeline, "second")
+    serve(jobs, until_read(jobs, ends_of(pipeline)))
+    assert announced(pipeline) == Announced("second", 1_760_000_000.0)
+    assert invoke("status", pipeline, tmp_path).output.splitlines()[1].split("; ")[1].startswith("ended, begun ")
+    with pytest.raises(RunError, match="each has ended"):
+        stop_run(pipeline, 0)
 
 
 def test_stop_ends_a_run_with_its_transactions_finished(kafka: Kafka, pipeline: Pipeline, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from windrow.model import KafkaSource, Runnable, as_graph
 if TYPE_CHECKING:
     from windrow.hosts.realtime.key_sample import KeySample
     from windrow.hosts.realtime.progress import Position
+    from windrow.hosts.realtime.stopping import Announced
 
 _MICROS = 1_000_000
 _WATCH_SECONDS = 1.0
@@ -62,7 +63,8 @@ def command(*, pipeline: str | None, host: str | None, checkpoint: Folder | None
     is 1 if a run has failed, is stalled (records have waited for 2 minutes without a commit), or its process is gone.
 
     Of a realtime run the brokers are asked, from anywhere: of each partition the committed offset of the consumer group
-    windrow-NAME, how many offsets are behind it, and when the task began that committed it, or that it has ended. Of
+    windrow-NAME, how many offsets are behind it, and when the task began that committed it, or that it has ended; and
+    that a run is starting, which has committed nothing yet. Of
     each list in a topic: how many entries it has, and keys that cannot be entries. Of each topic that is written: the
     latencies of its last 10,000 changes, as `windrow latency` prints them. Its alerts are shown where it runs.
     """
@@ -302,10 +304,12 @@ def _realtime(valid: Runnable) -> tuple[Any, list[str], int]:
     """Return how far a realtime run is by its brokers, as plain JSON and as lines."""
     from windrow.hosts.realtime.key_sample import sample_keys  # noqa: PLC0415 - a stream needs no Kafka and no Arrow
     from windrow.hosts.realtime.progress import Positions  # noqa: PLC0415 - the same
+    from windrow.hosts.realtime.stopping import announced  # noqa: PLC0415 - the same
     from windrow.hosts.realtime.topics import sinks_of, source_of, topic_lists  # noqa: PLC0415 - the same
     from windrow.sources.kafka.lists import read_list  # noqa: PLC0415 - the same
 
-    positions = Positions(valid).ask()
+    positions, last = Positions(valid).ask(), announced(valid)
+    starting = [one.partition for one in positions if last is not None and last.is_starting(one)]
     keys = sample_keys(valid)
     lists = {one.name: read_list(one, source_of(valid)) for one in topic_lists(valid)}
     options = source_of(valid).options
@@ -317,6 +321,7 @@ def _realtime(valid: Runnable) -> tuple[Any, list[str], int]:
     plain: dict[str, Any] = {
         "pipeline": valid.name,
         "behind": sum(one.lag for one in positions),
+        "starting": None if last is None or not starting else {"run": last.run, "begun": last.begun},
         "partitions": [_plain(one) for one in positions],
         "keys": {"sampled": keys.keys, "in_two_partitions": keys.met},
         "lists": {name: {"entries": len(one.entries), "wrong": list(one.wrong)} for name, one in lists.items()},
@@ -324,7 +329,7 @@ def _realtime(valid: Runnable) -> tuple[Any, list[str], int]:
     }
     alerts = last_alerts(history_of(default_checkpoint(valid.name)))
     plain["alerts"] = [one.plain() for one in alerts]
-    lines = [*_lines(valid, positions, keys), *_alert_lines(alerts)]
+    lines = [*_lines(valid, positions, last, keys), *_alert_lines(alerts)]
     for name, one in lists.items():
         entries = len(one.entries)
         lines.append(f"list {name}: {entries:,} {'entry' if entries == 1 else 'entries'}")
@@ -349,18 +354,20 @@ def _plain(position: Position) -> dict[str, Any]:
     }
 
 
-def _lines(pipeline: Runnable, positions: Sequence[Position], keys: KeySample) -> list[str]:
+def _lines(pipeline: Runnable, positions: Sequence[Position], last: Announced | None, keys: KeySample) -> list[str]:
     behind = sum(one.lag for one in positions)
     lines = [f"{pipeline.name}: {counted(behind, 'offset')} behind in {counted(len(positions), 'partition')}"]
     for one in positions:
         at = "nothing committed" if one.committed is None else f"offset {one.committed:,}"
-        lines.append(f"  partition {one.partition}: {at} of {one.end:,}, {one.lag:,} behind; {_owner(one)}")
+        lines.append(f"  partition {one.partition}: {at} of {one.end:,}, {one.lag:,} behind; {_owner(one, last)}")
     if keys.met:
         lines.append(f"{pipeline.name}: warning: {keys.text}")
     return lines
 
 
-def _owner(position: Position) -> str:
+def _owner(position: Position, last: Announced | None) -> str:
+    if last is not None and last.is_starting(position):
+        return f"starting, begun {format_time(int(last.begun * _MICROS))}"
     owner = position.owner
     if owner is None:
         return "it never ran"

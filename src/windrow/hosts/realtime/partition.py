@@ -80,7 +80,7 @@ class Owner:
     """The task that runs a partition, committed with each offset: its run, and the number of its attempt.
 
     It began at the time `begun`, in seconds since the epoch, after as many attempts had died at the offset, each within
-    a minute, and has `ended` if it was asked to.
+    a minute, and has `ended` if it was asked to. The run has read the partition from the offset `first` on.
     """
 
     run: str
@@ -88,6 +88,7 @@ class Owner:
     begun: float = 0.0
     deaths: int = 0
     ended: bool = False
+    first: int | None = None
 
     @staticmethod
     def of(committed: TopicPartition | None) -> Owner | None:
@@ -217,6 +218,7 @@ class PartitionRun:
 
     def _begin_state(self) -> None:
         """Commit the first state with the first offset, so that each offset has a state to go with."""
+        self._owner = replace(self._owner, first=self.done)
         self._checkpoints.begin(MemoryState(), self.done, self._meaning)
         self._write_journal()
         self._checkpoint(self._checkpointed)
@@ -426,7 +428,7 @@ class PartitionRun:
         last, own = Owner.of(committed), self._job.owner
         now = time.time()
         if committed is None or last is None or last.run != own.run:
-            return replace(own, begun=now)
+            return replace(own, begun=now, first=None if committed is None else committed.offset)
         if last.is_task_of(own):
             return replace(last, ended=False)  # it is opened again in the same worker
         deaths = last.deaths + 1 if now - last.begun < REPEATED else 1
@@ -436,7 +438,7 @@ class PartitionRun:
                 f"times in a row behind offset {committed.offset}; its messages are in the log of Spark"
             )
             raise RunError(msg)
-        return replace(own, begun=now, deaths=deaths)
+        return replace(own, begun=now, deaths=deaths, first=last.first)
 
     def _partitions_of(self, topic: str) -> int:
         if topic not in self._partitions:

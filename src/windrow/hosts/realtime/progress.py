@@ -62,15 +62,17 @@ class Positions:
 
 
 class Progress:
-    """Reports what a run has committed, and sees that its topic stays what it was."""
+    """Reports what the run with the id `run` has committed, and sees that its topic stays what it was."""
 
     def __init__(
         self,
         pipeline: Runnable,
+        run: str,
         partitions: Sequence[int],
         on_trouble: OnTrouble,
         on_lag: OnLag = lambda _: None,
     ) -> None:
+        self._run = run
         self._on_lag = on_lag
         self._source = source_of(pipeline)
         self._positions = Positions(pipeline, REPORT_SECONDS)
@@ -108,7 +110,9 @@ class Progress:
         if offsets == self._last and any(behind.values()):
             return  # a report is of what was committed
         self._epoch += 1
-        read: dict[PartitionName, int] = {number: at - self._last.get(number, at) for number, at in offsets.items()}
+        read: dict[PartitionName, int] = {
+            one.partition: self._read(one) for one in positions if one.committed is not None
+        }
         self._last = offsets
         seconds = self._watch.lap()
         on_step(
@@ -133,3 +137,9 @@ class Progress:
                 only_offsets=True,
             )
         )
+
+    def _read(self, at: Position) -> int:
+        """Return how many offsets the run has read of a partition since the last report, or since it began."""
+        if at.committed is None or at.owner is None or at.owner.first is None or at.owner.run != self._run:
+            return 0
+        return at.committed - max(at.owner.first, self._last.get(at.partition, 0))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -18,11 +19,11 @@ from typing import Literal
 from pyspark import Accumulator, AccumulatorParam, InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 
-from windrow.errors import InputError, RunError, SourceUnavailableError, WindrowError
+from windrow.errors import InputError, RunError, SourceError, SourceUnavailableError, WindrowError
 from windrow.hosts.realtime.key_sample import KeyWatch
 from windrow.hosts.realtime.partition import Owner, Partition
 from windrow.hosts.realtime.progress import REPORT_SECONDS, Progress
-from windrow.hosts.realtime.stopping import StopRequests, request_stop
+from windrow.hosts.realtime.stopping import Announced, StopRequests, announce, request_stop
 from windrow.hosts.realtime.supervise import serve
 from windrow.hosts.realtime.topics import prepare_topics, source_of, topic_lists
 from windrow.hosts.reports import OnLag, OnStep, OnTrouble
@@ -102,10 +103,22 @@ class RealtimeRun:
 
     def run(self, on_step: OnStep) -> Literal["asked"]:
         """Run; report once a second. Raise a WindrowError if a partition cannot be run; what was committed stays."""
+        partitions = prepare_topics(self._pipeline)
+        run = Announced(uuid.uuid4().hex, time.time())
+        try:
+            announce(self._pipeline, run)
+        except SourceError as exc:
+            self._settings.on_warning(f"windrow status and stop do not see that the run is starting: {exc}")
+        try:
+            return self._run(run.run, partitions, on_step)
+        finally:
+            with suppress(SourceError):  # its tasks have committed that they ended, or the run is seen to be starting
+                announce(self._pipeline, replace(run, ended=True))
+
+    def _run(self, run: str, partitions: Sequence[int], on_step: OnStep) -> Literal["asked"]:
         from windrow.hosts.cluster import preflight as preflight_executors  # noqa: PLC0415 - after the topics are there
         from windrow.hosts.spark import spark_session  # noqa: PLC0415 - the same
 
-        partitions = prepare_topics(self._pipeline)
         options = task_options(self._settings.spark)
         spark = spark_session(options, log=self._settings.log)
         preflight_executors(spark, self._pipeline, None)
@@ -114,9 +127,9 @@ class RealtimeRun:
         errors: list[Exception] = []
         slots = min(len(partitions), int(spark.sparkContext.defaultParallelism))
         groups = [partitions[slot::slots] for slot in range(slots)]
-        task = _Task(self._pipeline, uuid.uuid4().hex, self._settings.retry, failures)
+        task = _Task(self._pipeline, run, self._settings.retry, failures)
         job = InheritableThread(target=_run_job, args=(spark, groups, task, errors), name=_JOBS, daemon=True)
-        watch = Progress(self._pipeline, partitions, self._settings.on_trouble, self._settings.on_lag)
+        watch = Progress(self._pipeline, run, partitions, self._settings.on_trouble, self._settings.on_lag)
         keys = KeyWatch(self._pipeline, self._settings.on_warning)
         job.start()
         self._settings.on_ready()
