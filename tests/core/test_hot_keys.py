@@ -6,6 +6,7 @@ import json
 from collections import Counter
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,3 +55,20 @@ def test_nothing_is_said_of_few_records_or_without_a_key() -> None:
     assert HotKeys.of(table(["a"] * (LEAST - 1)), ["user"]) == HotKeys(LEAST - 1)
     assert HotKeys.of(table(["a"] * LEAST), []) == HotKeys()
     assert HotKeys.of(table(["a"] * LEAST), ["user", "amount"]).counts.keys() >= {"a, 0"}
+
+
+@pytest.mark.parametrize(
+    ("counts", "hot"),
+    [
+        ({str(number): 125 for number in range(8)}, []),
+        ({"a": 600, "b": 400}, []),
+        ({"a": 700, "b": 300}, ["a"]),
+        ({"a": 300, "b": 300, **{str(number): 5 for number in range(18)}}, ["a", "b"]),
+        ({str(number): 12 for number in range(KEPT)}, []),
+        ({"a": 1_000}, ["a"]),
+        ({"a": 400}, ["a"]),
+        ({}, []),
+    ],
+)
+def test_a_key_is_hot_by_its_share_against_the_others(counts: dict[str, int], hot: list[str]) -> None:
+    assert list(HotKeys(1_000, counts).hot) == hot

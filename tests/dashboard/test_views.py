@@ -313,3 +313,26 @@ def test_a_graph_is_in_layers_and_its_secrets_are_masked() -> None:
     for edge in made["edges"]:
         assert nodes[edge["from"]]["layer"] < nodes[edge["to"]]["layer"]
     assert {one["layer"] for one in made["nodes"] if one["kind"] == "source"} == {0}
+
+
+def test_shares_of_time_sum_to_a_whole() -> None:
+    """Several operators have one share together: each had it, so that two nodes had 79 % each."""
+    pipeline = read_document(Path("examples/shop.yaml").read_text(), "shop.yaml").pipeline
+    spent = {"tasks": {"read": 1.0, "decode": 1.0, "operate": 5.0}, "parts": {"commit": 1.0}}
+    made = graph(seen(steps(spent), run=WatchedRun("shop", Path("c"), pipeline)), {})
+    assert sum(one["share"] or 0 for one in made["nodes"]) <= 1
+    assert {one["name"]: one["share"] for one in made["work"]} == {
+        "read and decode": 0.25,
+        "operate": 0.625,
+        "commit": 0.125,
+    }
+    assert sum(one["nodes"] for one in made["work"]) == len(made["nodes"])
+
+
+def test_the_time_to_clear_is_the_same_everywhere() -> None:
+    """What waits between two steps is read soon, whatever the trend from one look to the next says."""
+    found = seen(steps({"lag": {0: 1}}, {"lag": {0: 0}}, {"records": 600, "lag": {0: 9}}))
+    made = overview(found, {})
+    late = next(one for one in made["answers"] if one["question"] == "Is it up to date?")
+    assert made["seconds_until_clear"] == pytest.approx(0.9, rel=0.01)
+    assert late["reasons"] == ["As many are read in 897ms."]

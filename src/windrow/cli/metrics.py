@@ -247,7 +247,9 @@ def _standing(report: StepReport, pipeline: str) -> dict[str, _Values]:
         "windrow_node_state_rows": {(node,): rows for node, (rows, _) in report.state_by_node.items()},
         "windrow_node_state_bytes": {(node,): size for node, (_, size) in report.state_by_node.items()},
         "windrow_hot_key_share_ratio": {
-            (node or pipeline,): max(keys.shares.values(), default=None) for node, keys in report.hot_keys.items()
+            (node or pipeline,): max(keys.hot.values(), default=0.0)
+            for node, keys in report.hot_keys.items()
+            if keys.counts
         },
     }
 

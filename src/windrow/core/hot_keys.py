@@ -25,6 +25,8 @@ LEAST: Final = 32
 """A key group that has fewer records in a step counts them, and looks at none: they are no load."""
 KEPT: Final = 20
 """Keys that are kept."""
+TIMES: Final = 2.0
+"""A key is hot if it has so many times the records that the other keys that are kept have on average."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,16 @@ class HotKeys:
     def shares(self) -> dict[str, float]:
         """The share of all records that each key has."""
         return {key: min(1.0, count / self.records) for key, count in self.counts.items()}
+
+    @property
+    def hot(self) -> dict[str, float]:
+        """The share of all records that each hot key has: few keys that have equal shares are not hot."""
+        total, others = sum(self.counts.values()), max(1, len(self.counts) - 1)
+        return {
+            key: share
+            for key, share in self.shares.items()
+            if self.counts[key] >= TIMES * (total - self.counts[key]) / others
+        }
 
 
 _NONE: Final = HotKeys()

@@ -6,6 +6,7 @@ and a table lists is here: the page computes nothing but how it looks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from heapq import nsmallest
@@ -47,8 +48,6 @@ _STILL: Final = 300.0
 """Seconds without a move of the low watermark, while records come, after which it is said to stand still."""
 _LONG: Final = 300.0
 """Seconds of a growing lag after which a run is far behind."""
-_SHORT: Final = 5.0
-"""Seconds in which a lag is read that is no more than what comes between two steps."""
 _MISSING: Final = 0.001
 """The share of records in no result that is worth a warning."""
 _SPANS: Final = {"10m": 600.0, "1h": 3_600.0, "all": None}
@@ -140,8 +139,8 @@ def _behind(status: RunStatus, lag: Lag) -> tuple[str, str, str]:
     trend = status.lag_trend
     if status.state in OVER or status.state == "stalled":
         return "done" if status.state == "ended" else "bad", "Nothing reads them now.", "behind"
-    if lag.behind < _SHORT * status.per_second:
-        return "good", f"As many are read in {short_duration(lag.behind / status.per_second)}.", "up to date"
+    if status.is_up_to_date and status.until_clear is not None:
+        return "good", f"As many are read in {short_duration(status.until_clear)}.", "up to date"
     if trend is not None and trend >= 1:
         level = "bad" if lag.longest is not None and lag.longest > _LONG else "warn"
         return level, f"The lag grows by {trend:,.0f} records/s: the results come later.", "falling behind"
@@ -486,7 +485,12 @@ def graph(seen: Seen, query: Query) -> dict[str, Any]:
     del query
     known = seen.run.graph
     if known is None:
-        return {"nodes": [], "edges": [], "why_not": "name the pipeline's file on the command line to see its graph"}
+        return {
+            "nodes": [],
+            "edges": [],
+            "work": [],
+            "why_not": "name the pipeline's file on the command line to see its graph",
+        }
     shown = mask_graph(known)
     # in a short form the keyed node and the sink have no name
     layers: list[int] = []
@@ -499,6 +503,7 @@ def graph(seen: Seen, query: Query) -> dict[str, Any]:
             output = name.removeprefix(f"{maker.name}.") if name != maker.name else ""
             edges.append({"from": place, "to": number, "output": output})
     shares = _shares(seen.status.recent or seen.status.last)
+    of_work = Counter(map(_work, shown.nodes))
     nodes = [
         {
             "id": number,
@@ -506,12 +511,14 @@ def graph(seen: Seen, query: Query) -> dict[str, Any]:
             "kind": _kind(node),
             "text": node_text(shown, node),
             "layer": layers[number],
-            "share": shares.get(_work(node)),
+            # of several nodes with the same work only what they spend together is known
+            "share": shares.get(_work(node)) if of_work[_work(node)] == 1 else None,
             "facts": _facts(seen, shown, node),
         }
         for number, node in enumerate(shown.nodes)
     ]
-    return {"nodes": nodes, "edges": edges, "why_not": None}
+    work = [{"name": name, "nodes": of_work[name], "share": share} for name, share in shares.items()]
+    return {"nodes": nodes, "edges": edges, "work": work, "why_not": None}
 
 
 def _kind(node: Node) -> str:

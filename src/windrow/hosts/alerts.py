@@ -497,7 +497,7 @@ class AlertEvaluator:
             (share, key, node)
             for node, keys in total.hot_keys.items()
             if keys.records >= _LEAST
-            for key, share in keys.shares.items()
+            for key, share in keys.hot.items()
         ]
         share, key, node = max(shares, default=(0.0, "", ""))
         if share <= limit.share * self._slack("hot-key"):

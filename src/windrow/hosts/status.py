@@ -25,6 +25,8 @@ State = Literal["running", "retrying", "stalled", "ended", "failed", "killed", "
 
 OVER: Final[frozenset[State]] = frozenset({"ended", "failed", "killed", "lost"})
 """States of a run that does not go on, as far as is known."""
+SHORT: Final = 5.0
+"""Seconds in which records that wait are read, so that they are what comes between two steps."""
 RECENT: Final = 60_000_000
 """Microseconds over which rates and trends are."""
 STALLED_AFTER: Final = 120_000_000
@@ -77,9 +79,18 @@ class RunStatus:
     alerts: tuple[Alert, ...] = ()
 
     @property
+    def is_up_to_date(self) -> bool:
+        """Whether what waits is read in a few seconds: how it changes from one look to the next says nothing then."""
+        return self.lag is not None and self.lag.behind < SHORT * self.per_second
+
+    @property
     def until_clear(self) -> float | None:
-        """Seconds until nothing is left to read if the lag goes on to shrink as it does; None if it does not."""
-        if not self.lag or not self.lag.behind or self.lag_trend is None or self.lag_trend >= 0:
+        """Seconds until what waits is read, or nothing waits if the lag goes on to shrink; None if it does not."""
+        if self.state in OVER or not self.lag or not self.lag.behind:
+            return None
+        if self.is_up_to_date:
+            return self.lag.behind / self.per_second
+        if self.lag_trend is None or self.lag_trend >= 0:
             return None
         return self.lag.behind / -self.lag_trend
 
@@ -92,8 +103,8 @@ class RunStatus:
 
     @property
     def hot_keys(self) -> dict[str, dict[str, float]]:
-        """The keys with most records in the last minute by node, with their share of its records."""
-        return {} if self.recent is None else {node: keys.shares for node, keys in self.recent.hot_keys.items()}
+        """The hot keys of the last minute by node, with their share of the node's records."""
+        return {} if self.recent is None else {node: keys.hot for node, keys in self.recent.hot_keys.items()}
 
     @property
     def windows(self) -> dict[str, WindowCounts] | None:

@@ -172,7 +172,7 @@ export const HISTORY_VIEWS = {
             ? [
                 card(
                   "Hot keys",
-                  "keys with at least 1 % of the records of the last minute",
+                  "keys with far more records than others: their share of all that their node had in the last minute",
                   el(
                     "p",
                     {},

@@ -407,7 +407,7 @@ export const SVG_VIEWS = {
   graph: {
     title: "Graph",
     intro:
-      "The pipeline from source to sink, with what passes each node. The bar is the share of the time that reading and decoding, operators, and the sink have had in the last minute.",
+      "The pipeline from source to sink, with what passes each node. Above it is how the time of the last minute is shared by reading and decoding, operators, and the sink; a bar is the share of a node that does one of these alone.",
     build(root) {
       const drawing = el("div", {
         class: "scroll tall",
@@ -427,11 +427,18 @@ export const SVG_VIEWS = {
         "sort",
         { tall: true },
       );
-      root.append(el("section", { class: "card" }, el("h2", {}, "Pipeline"), drawing), card("Nodes", null, table.root));
+      const spent = el("p", { class: "soft", id: "work" });
+      root.append(
+        el("section", { class: "card" }, el("h2", {}, "Pipeline"), spent, drawing),
+        card("Nodes", null, table.root),
+      );
       const fact = (one) =>
         `${one.name} ${one.unit === "time" ? time(one.value) : one.unit === "bytes" ? bytes(one.value) : short(one.value)}`;
       return (data) => {
         table.set(data.nodes);
+        spent.textContent = (data.work || [])
+          .map((one) => `${one.name}${one.nodes > 1 ? ` (${one.nodes} nodes together)` : ""} ${percent(one.share)}`)
+          .join(", ");
         if (!data.nodes.length) {
           drawing.replaceChildren(el("p", { class: "empty" }, data.why_not));
           return;

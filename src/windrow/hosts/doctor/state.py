@@ -216,7 +216,7 @@ def place(x: Examined) -> Iterator[Finding]:
 def hot_keys(x: Examined) -> Iterator[Finding]:
     """Hot keys: the share of the key with most records.
 
-    Advice: a key with a quarter of the records and more, where a step is busy.
+    Advice: a key with a quarter of the records and more, and far more than others, where a step is busy.
     """
     total = x.total
     if isinstance(total, Unknown) or not any(keys.shares for keys in total.hot_keys.values()):
@@ -230,7 +230,7 @@ def hot_keys(x: Examined) -> Iterator[Finding]:
             continue
         key, share = max(keys.shares.items(), key=lambda pair: pair[1])
         found = f"{', '.join(node.key)} {key} has {percent(share)} of the records of {name}, by samples"
-        if share < _HOT:
+        if share < _HOT or key not in keys.hot:
             yield fine(found)
             continue
         busy = _busy(x)
