@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -32,32 +33,61 @@ class Run(NamedTuple):
 
 
 _CACHED_BYTES: Final = 256 << 20
+"""Bytes of tables that a process keeps, as they are in memory."""
+_UNSEEN: Final = 1 << 14
+"""A list of runs is forgotten that is not seen while so many lists are: its key group has gone to other processes."""
 
 
-class _Cache:
-    """The tables of runs that this process has used last, by digest: what a state store holds is slow to read."""
+class _Cache(threading.local):
+    """The tables of runs that this thread has used last, by digest: what a state store holds is slow to read.
+
+    The steps of a key group are taken by several processes, so runs that one of them keeps are dropped by others. It
+    knows that by the list of runs in the state: what was in a list with some of the same runs, and is not any more, is
+    not needed. As a digest is that of the content, no result depends on what is kept.
+    """
 
     def __init__(self) -> None:
-        self._tables: OrderedDict[str, tuple[pa.Table, int]] = OrderedDict()
+        self._tables: OrderedDict[str, pa.Table] = OrderedDict()
         self._bytes = 0
+        self._lists: dict[int, frozenset[str]] = {}
+        """The lists that are known by the number of the time when they were seen last, the first seen first."""
+        self._list_of: dict[str, int] = {}
+        self._seen = 0
 
     def get(self, digest: str) -> pa.Table | None:
-        found = self._tables.get(digest)
-        if found is None:
-            return None
-        self._tables.move_to_end(digest)
-        return found[0]
+        table = self._tables.get(digest)
+        if table is not None:
+            self._tables.move_to_end(digest)
+        return table
 
-    def put(self, digest: str, table: pa.Table, size: int) -> None:
+    def put(self, digest: str, table: pa.Table) -> None:
         if digest not in self._tables:
-            self._tables[digest] = table, size
-            self._bytes += size
+            self._tables[digest] = table
+            self._bytes += table.nbytes
         while self._bytes > _CACHED_BYTES and len(self._tables) > 1:
             self.drop(next(iter(self._tables)))
 
     def drop(self, digest: str) -> None:
-        _, size = self._tables.pop(digest, (None, 0))
-        self._bytes -= size
+        table = self._tables.pop(digest, None)
+        self._bytes -= 0 if table is None else table.nbytes
+
+    def keep(self, digests: Collection[str], before: Collection[str] = ()) -> None:
+        """Note a list of runs as it is now, and was `before`; drop the tables of runs that are not in it any more."""
+        self._seen += 1
+        for number in {self._list_of[digest] for digest in (*digests, *before) if digest in self._list_of}:
+            self._forget(number, but=digests)
+        if digests:
+            self._lists[self._seen] = frozenset(digests)
+            self._list_of.update(dict.fromkeys(digests, self._seen))
+        while self._lists and self._seen - (oldest := next(iter(self._lists))) > _UNSEEN:
+            self._forget(oldest, but=())
+
+    def _forget(self, number: int, but: Collection[str]) -> None:
+        for digest in self._lists.pop(number):
+            if self._list_of.get(digest) == number:
+                del self._list_of[digest]
+            if digest not in but:
+                self.drop(digest)
 
 
 _cache = _Cache()
@@ -90,6 +120,7 @@ class Runs:
 
         Of runs that are merged, those rows are kept that `compact` returns; it is told whether there are no others.
         """
+        before = self._digests
         for number, run in list(self.runs.items()):
             if run.greatest <= after:
                 self._drop(number, state)
@@ -117,9 +148,10 @@ class Runs:
             blob = pack(made)
             digest = hashlib.blake2b(blob, digest_size=16).hexdigest()
             state.set(self.kind, self.next, blob)
-            _cache.put(digest, made, len(blob))
+            _cache.put(digest, made)
             self.runs[self.next] = Run(int(times.min()), int(times.max()), made.num_rows, digest)
             self.next += 1
+        _cache.keep(self._digests, before)
 
     def encode(self) -> dict[str, Any]:
         """Return plain JSON."""
@@ -130,7 +162,13 @@ class Runs:
         """Read what `encode` returned."""
         if fields is None:
             return Runs(kind)
-        return Runs(kind, {number: Run(*run) for number, *run in fields["runs"]}, fields["next"])
+        found = Runs(kind, {number: Run(*run) for number, *run in fields["runs"]}, fields["next"])
+        _cache.keep(found._digests)
+        return found
+
+    @property
+    def _digests(self) -> list[str]:
+        return [run.digest for run in self.runs.values()]
 
     def _table(self, number: int, state: BlobStore) -> pa.Table:
         digest = self.runs[number].digest
@@ -142,7 +180,7 @@ class Runs:
             msg = f"run {number} of {self.kind!r} is not in the state"
             raise LookupError(msg)
         table = unpack(blob)
-        _cache.put(digest, table, len(blob))
+        _cache.put(digest, table)
         return table
 
     def _drop(self, number: int, state: BlobStore) -> None:
