@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
@@ -127,8 +128,11 @@ TYPE_NAMES = tuple(_SIMPLE)
 _DECIMAL = re.compile(r"decimal\s*\(\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*\)")
 
 
-def parse_type(text: str) -> SimpleType:
-    """Read a type of a single value as its `str` writes it; raise PipelineError for anything else."""
+def parse_type(text: str, others: Sequence[str] = ()) -> SimpleType:
+    """Read a type of a single value as its `str` writes it; raise PipelineError for anything else.
+
+    Its message lists these types, and the `others` that can stand in the same place.
+    """
     if text in _SIMPLE:
         return _SIMPLE[text]
     decimal = _DECIMAL.fullmatch(text)
@@ -146,7 +150,12 @@ def parse_type(text: str) -> SimpleType:
         meant = f"decimal({digits}" if digits and meant.startswith("decimal") else meant
         msg = f"{text!r} is not a type; did you mean {meant}?"
         raise PipelineError(msg)
-    msg = f"{text!r} is not a type; expected one of {', '.join(_SIMPLE)}, decimal(PRECISION,SCALE)"
+    word = text.partition("[")[0].strip().lower()
+    if _ARRAY in others and (word in {"array", "list"} or text.rstrip().endswith("[]")):
+        element = word if word in _SIMPLE else "string"
+        msg = f"{text!r} is not a type; did you mean array<{element}>?"
+        raise PipelineError(msg)
+    msg = f"{text!r} is not a type; expected one of {', '.join((*_SIMPLE, 'decimal(PRECISION,SCALE)', *others))}"
     raise PipelineError(msg)
 
 
@@ -209,9 +218,12 @@ def parse_field_type(text: str) -> tuple[DataType, bool]:
     """
     if _NESTED.match(text):
         return _NestedType(text).read()
-    return parse_type(text.removesuffix(_OPTIONAL)), text.endswith(_OPTIONAL)
+    return parse_type(text.removesuffix(_OPTIONAL), (_ARRAY, _STRUCTS)), text.endswith(_OPTIONAL)
 
 
+_ARRAY = "array<TYPE>"
+_STRUCT = "struct<NAME TYPE, ...>"
+_STRUCTS = f"array<{_STRUCT}>"
 _NESTED = re.compile(r"\s*(?:array|struct|list|record|row)\s*<")
 _WORD = re.compile(r"\w+")
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|\w+(?:\s*\([^()<>]*\))?|\S|$)")
@@ -230,20 +242,20 @@ class _NestedType:
         self._at = 0
 
     def read(self) -> tuple[DataType, bool]:
-        type_, optional = self._type(), self._takes(_OPTIONAL)
+        type_, optional = self._type(_ARRAY, _STRUCTS), self._takes(_OPTIONAL)
         if isinstance(type_, StructType):
             self._refuse("a struct is the element of an array; a field in an object has a path, {type: T, path: a.b}")
         if self._tokens[self._at]:
             self._refuse(f"{self._tokens[self._at]!r} is too much")
         return type_, optional
 
-    def _type(self) -> DataType | StructType:
+    def _type(self, *others: str) -> DataType | StructType:
         word = self._next()
         if not self._takes("<"):
-            return parse_type(word)
+            return parse_type(word, others)
         match word:
             case "array":
-                element = self._type()
+                element = self._type(_STRUCT)
                 if isinstance(element, ArrayType):
                     self._refuse("an array has no arrays as elements, only structs with arrays")
                 made: ArrayType | StructType = ArrayType(element, self._takes(_OPTIONAL))
@@ -267,7 +279,7 @@ class _NestedType:
             self._refuse(f"{word!r} is not the name of a field; put it in `backquotes`")
         if self._takes(":"):
             self._refuse(f"there is no colon between a field and its type: {name} TYPE")
-        type_ = self._type()
+        type_ = self._type(_ARRAY, _STRUCTS)
         if isinstance(type_, StructType):
             self._refuse(f"{name!r} is a struct in a struct; only arrays of structs can be in one")
         return Field(name, type_, self._takes(_OPTIONAL))
