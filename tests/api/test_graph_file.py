@@ -835,6 +835,55 @@ def test_a_broadcast_that_spreads_nothing_is_said(changes: list[tuple[str, str]]
 
 
 @pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        (
+            "dear: {from: rate, where: rate > 1}",
+            (
+                "'dear' is a selection of the table 'rate', and a lookup needs the table itself: look rows up in "
+                "'rate', and put what the selection does behind the lookup; or make a table of the same records whose rows go "
+                "where the condition is not true: "
+                '{from: rates, table: {key: [code], deleted: "(gone) OR (rate > 1) IS NOT TRUE"}}'
+            ),
+        ),
+        (
+            "dear: {from: rate, derive: {twice: rate * 2}}",
+            (
+                "'dear' is a selection of the table 'rate', and a lookup needs the table itself: look rows up in "
+                "'rate', and put what the selection does behind the lookup"
+            ),
+        ),
+        (
+            "dear_ones: {from: rate, where: rate > 1}\n  dear: {from: dear_ones, where: rate > 2}",
+            "'dear' is a selection of the table 'rate', and a lookup needs the table itself",
+        ),
+        ("dear: {from: hours, where: n > 1}", "'dear' is the result of an aggregate, which cannot be looked up"),
+        ("dear: {from: rates, where: rate > 1}", "'dear' is not a table: name a stream with `table`"),
+        ("dear: {from: dear, where: rate > 1}", "'dear' is not a table: name a stream with `table`"),
+    ],
+)
+def test_a_selection_of_a_table_is_no_table_and_the_remedy_is_named(selection: str, expected: str) -> None:
+    changes = [
+        ("  priced:\n", f"  {selection}\n  priced:\n"),
+        ("table: rate, by: {currency", "table: dear, by: {currency"),
+    ]
+    found = problems_of(replaced(TABLES, changes))
+    assert any(f"streams.priced.lookup.table: {expected}" in one for one in found), found
+
+
+def test_the_table_behind_a_selection_is_the_one_to_look_up() -> None:
+    changes = [("  priced:\n", "  dear: {from: rate, where: rate > 1}\n  priced:\n")]
+    joined = [
+        (
+            "lookup: {table: rate, by: {currency: code}, revise: 2h, how: left}",
+            "join: {with: dear, by: {currency: code}}",
+        )
+    ]
+    found = problems_of(replaced(TABLES, changes + joined))
+    assert any("look rows up in 'rate': lookup: {table: rate, by: ...}" in one for one in found), found
+
+
+@pytest.mark.parametrize(
     ("change", "expected"),
     [
         (

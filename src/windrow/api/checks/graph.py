@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +21,7 @@ from windrow.api.checks.fields import (
     tombstones,
 )
 from windrow.api.checks.key import ALL_MEET
-from windrow.api.checks.streams import at, named_streams, part_of, stream_findings
+from windrow.api.checks.streams import at, named_streams, part_of, selected_from, stream_findings
 from windrow.api.checks.time import (
     adaptive_delay,
     all_idle,
@@ -195,7 +196,7 @@ def _inputs(graph: Graph) -> Iterator[Finding]:
     known = [name for node in graph.nodes for name in made_by(node)]
     unknown = False
     for node in graph.nodes:
-        for name in named_streams(node):
+        for name in dict.fromkeys(named_streams(node)):
             if name not in known:
                 unknown = True
                 close = difflib.get_close_matches(name, known, n=1)
@@ -210,7 +211,10 @@ def _inputs(graph: Graph) -> Iterator[Finding]:
 
 def _no_table(graph: Graph, name: str) -> str:
     """Return why a stream cannot be the table of a lookup, and what to do."""
-    match graph.producer(name):
+    table = selected_from(graph, name)
+    match graph.producer(table):
+        case TableNode() as node if table != name:
+            return _selected(name, graph.producer(name), node)
         case TableJoinNode():
             result = "a join of tables"
         case WindowNode():
@@ -221,6 +225,24 @@ def _no_table(graph: Graph, name: str) -> str:
         f"{name!r} is the result of {result}, which cannot be looked up: a lookup needs the records that make a table. "
         f"Look rows up in a stream with `table`, before {result}; or, if {name!r} has no window of event time, make a "
         f"table of the records and join the two: join: {{with: {name}, by: ...}}"
+    )
+
+
+def _selected(name: str, selection: Node, table: TableNode) -> str:
+    """Return why a selection of a table cannot be looked up, and what to do."""
+    condition = selection.where if isinstance(selection, SelectNode) else None
+    is_whole = isinstance(selection, SelectNode) and selection.where is None and selection.inputs == (table.name,)
+    message = (
+        f"{name!r} is a selection of the table {table.name!r}, and a lookup needs the table itself: look rows up in "
+        f"{table.name!r}, and put what the selection does behind the lookup"
+    )
+    if is_whole:
+        return message
+    gone = f"({condition or 'CONDITION'}) IS NOT TRUE"
+    gone = gone if table.deleted is None else f"({table.deleted}) OR {gone}"
+    return (
+        f"{message}; or make a table of the same records whose rows go where the condition is not true: "
+        f"{{from: {table.input}, table: {{key: [{', '.join(table.key)}], deleted: {json.dumps(gone)}}}}}"
     )
 
 

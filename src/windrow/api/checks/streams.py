@@ -48,6 +48,7 @@ from windrow.model import (
     TableJoinNode,
     TableNode,
     WindowNode,
+    outputs_of,
 )
 
 
@@ -72,6 +73,20 @@ def part_of(node: Node, stream: str) -> str:
     if not isinstance(node, AnyJoinNode) or stream == node.left:
         return "from"
     return "lookup.table" if isinstance(node, LookupNode) else "join.with"
+
+
+def selected_from(graph: Graph, stream: str) -> str:
+    """Return the stream that a selection, or a part of a split, takes all its rows from; of another stream, itself."""
+    by_name = {name: node for node in graph.nodes for name in outputs_of(node)}
+    seen: set[str] = set()
+    while stream not in seen:
+        seen.add(stream)
+        match by_name.get(stream):
+            case SelectNode(inputs=(name,)) | SplitNode(input=name) if name in by_name:
+                stream = name
+            case _:
+                break
+    return stream
 
 
 def named_streams(node: Node) -> tuple[str, ...]:
@@ -307,11 +322,16 @@ def _join(graph: Graph, node: AnyJoinNode) -> Iterator[Finding]:
                 at(node, part), "a table has no event time of its own: join it with a table, without before and after"
             )
     if isinstance(node, TableJoinNode) and not all(are_tables):
-        look_up = f"; or look rows up in {node.right!r}: lookup: {{table: {node.right}, by: ...}}"
+        table = selected_from(graph, node.right)
+        look_up = f"; or look rows up in {table!r}: lookup: {{table: {table}, by: ...}}"
         yield error(
             at(node, "join"),
             "every pair would be kept for ever: say how far apart in event time partners can be, such as after: 15m"
-            + (look_up if are_tables[1] and not are_tables[0] else ", or join two tables"),
+            + (
+                look_up
+                if isinstance(graph.producer(table), TableNode) and not are_tables[0]
+                else ", or join two tables"
+            ),
         )
     yield from _keys(graph, node, "join")
     if isinstance(node, JoinNode):
