@@ -51,6 +51,7 @@ from windrow.model import (
     as_graph,
 )
 from windrow.sinks.base import Follows, Run
+from windrow.sources.base import Loss
 
 SECOND, MINUTE, HOUR, DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
 NOW = T0 + DAY
@@ -227,7 +228,7 @@ CASES: list[tuple[str, Mapping[str, Any], str, str]] = [
     ("dead-letters", {"run": Unknown("no run")}, "unknown", "no run"),
     ("dead-letters", {"run": Unknown("no run")} | table(dead=7), "advice", "7 dead letters in spend_dead, 0 redriven"),
     ("dead-letters", step(dead=100) | table(redriven=100), "fine", "100 redriven"),
-    ("lost-records", {"lost": "partition 1: offsets 4 to 9 are gone"}, "serious", "offsets 4 to 9"),
+    ("lost-records", {"lost": (Loss(1, 4, 10, "offsets 4 to 9 are gone"),)}, "serious", "offsets 4 to 9"),
     ("lost-records", {"lost": Unknown("no broker")}, "unknown", "no broker"),
     ("lost-records", table(lost=2), "advice", "2 times"),
     ("window-state", of(replace(PIPELINE, window=Hopping(DAY, SECOND))), "advice", "87,060 windows at once"),

@@ -22,15 +22,17 @@ import pytest
 from click.testing import CliRunner
 from tests.docs.pages import ROOT
 from tests.interactive.purchases import spend, write_purchases
+from tests.interactive.test_progress import REPORT
 
 import windrow as wr
 from windrow.api.printing import to_text
 from windrow.cli import main
 from windrow.errors import InputError, PipelineError, SetupError, SinkError
-from windrow.hosts.reports import StepReport
+from windrow.hosts.reports import StepReport, Totals
 from windrow.interactive.result import Result
+from windrow.interactive.run import warnings_of
 from windrow.interactive.tables import Rows
-from windrow.model import Context, Graph
+from windrow.model import Context, Graph, Sink
 
 TEN = dt.datetime(2026, 1, 1, 10, tzinfo=dt.UTC)
 
@@ -235,6 +237,21 @@ def test_options_that_a_host_does_not_use_are_refused() -> None:
 def test_a_name_out_of_a_set_is_told_the_set_and_one_that_is_near(call: Callable[[Any], object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         call("mem")
+
+
+@pytest.mark.parametrize(
+    ("sink", "where"),
+    [
+        (wr.sqlite("a.db", table="t"), "the column `reason` of the table t_dead"),
+        (wr.kafka_sink("t", servers="h:9092"), "the field `reason` in the topic t.dead"),
+        (wr.parquet("out", table="t"), r"the column `reason` of the files out/t/\*/dead.parquet"),
+    ],
+)
+def test_where_the_reasons_of_dead_letters_are(sink: Sink, where: str) -> None:
+    totals = Totals()
+    totals.add(replace(REPORT, records=0, dead=7))
+    (warning,) = warnings_of(replace(spend(), sink=sink), "asked", totals)
+    assert re.fullmatch(rf"all records \(7\) are dead letters; {where} says why", warning)
 
 
 def test_a_column_that_is_near_is_named() -> None:

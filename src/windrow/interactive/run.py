@@ -17,7 +17,16 @@ from windrow.hosts.reports import OnStep, StepReport, Totals
 from windrow.hosts.settings import SparkOptions
 from windrow.interactive.interrupts import stopping
 from windrow.interactive.progress import ProgressLine, alert_line
-from windrow.model import MAX_DURATION, RunMode, Runnable, as_graph, companion, parse_duration
+from windrow.model import (
+    MAX_DURATION,
+    KafkaSink,
+    ParquetSink,
+    RunMode,
+    Runnable,
+    as_graph,
+    companion,
+    parse_duration,
+)
 from windrow.sources import open_sources
 from windrow.sources.base import OnDataLoss
 
@@ -103,8 +112,16 @@ def _all_dead(pipeline: Runnable, totals: Totals) -> list[str]:
     """Return a warning if a run has read records, and none of them was good."""
     if not totals.dead or totals.dead < totals.events:
         return []
-    table = companion(as_graph(pipeline).sinks[0].sink, "dead")
-    return [f"all records ({totals.dead:,}) are dead letters; the column `reason` of the table {table} says why"]
+    sink = as_graph(pipeline).sinks[0].sink
+    name = companion(sink, "dead")
+    match sink:
+        case KafkaSink():
+            where = f"the field `reason` in the topic {name}"
+        case ParquetSink():
+            where = f"the column `reason` of the files {sink.path}/{name}"
+        case _:
+            where = f"the column `reason` of the table {name}"
+    return [f"all records ({totals.dead:,}) are dead letters; {where} says why"]
 
 
 def _incomplete(pipeline: Runnable) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
@@ -184,7 +184,8 @@ OnDataLoss = Literal["stop", "continue"]
 class Loss:
     """A loss in a partition that was read up to the offset `stood`; `goes_on` is the next offset that exists.
 
-    `what` describes the loss; `name` is the partition's if that is not its number.
+    `what` describes the loss; `name` is the partition's if that is not its number. `restore` is what the user can do to
+    have the records again, empty if they are gone for good.
     """
 
     partition: int
@@ -192,6 +193,7 @@ class Loss:
     goes_on: int
     what: str
     name: str = ""
+    restore: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"partition {self.name or self.partition}: {self.what}; the next record is at offset {self.goes_on}"
@@ -218,6 +220,11 @@ def numbered_batches(source: int, batches: Iterable[pa.RecordBatch]) -> Iterator
 def another_log(name: str) -> str:
     """Return the message for a log that was replaced while a run read it."""
     return f"the log {name} lost records: it is another one of the same name now"
+
+
+def restoring(losses: Iterable[Loss]) -> list[str]:
+    """Return what the user can do to have lost records again."""
+    return list(dict.fromkeys(loss.restore for loss in losses if loss.restore))
 
 
 def listed(losses: Iterable[Loss]) -> str:

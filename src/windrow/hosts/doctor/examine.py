@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from windrow.hosts.disorder import Disorder
     from windrow.hosts.stream.checkpoint import Checkpoint
     from windrow.model import SourceNode
+    from windrow.sources.base import Loss
 
 _STEPS: Final = 20_000
 """Steps, or sums of steps, that are looked back at."""
@@ -382,8 +383,8 @@ def _lost(
     known: Checkpoint | None,
     facts: CheckpointFacts | Unknown,
     logs: Mapping[str, LogFacts | Unknown],
-) -> str | Unknown:
-    """Return which records the run would read next that the log does not have, in words; empty if it has all."""
+) -> tuple[Loss, ...] | Unknown:
+    """Return which records the run would read next the log does not have."""
     why = next((one.why for one in (*logs.values(), facts) if isinstance(one, Unknown)), None)
     if as_graph(pipeline).mode == "realtime":
         why = "a realtime run looks for losses by itself, as it opens a partition and each second"
@@ -393,13 +394,12 @@ def _lost(
         return Unknown(why or "there is no checkpoint, which says where the run stands")
     from windrow.hosts.stream.offsets import OffsetLog  # noqa: PLC0415 - as above
     from windrow.sources import open_sources  # noqa: PLC0415 - the same
-    from windrow.sources.base import listed  # noqa: PLC0415 - the same
 
     try:
         note = OffsetLog(known).read()
         if note is None:
-            return ""
-        return listed(open_sources(pipeline).find_losses(note.at, known.identity).losses)
+            return ()
+        return open_sources(pipeline).find_losses(note.at, known.identity).losses
     except WindrowError as exc:
         return Unknown(str(exc))
 

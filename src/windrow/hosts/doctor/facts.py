@@ -15,6 +15,7 @@ from windrow.model import Graph, Runnable
 if TYPE_CHECKING:
     from windrow.hosts.disorder import Disorder
     from windrow.sinks.base import Follows, Run
+    from windrow.sources.base import Loss
 
 Severity = Literal["serious", "advice", "fine", "unknown"]
 """`unknown`: it could not be looked at, so it has neither passed nor failed."""
@@ -220,7 +221,7 @@ class Examined:
     savepoints: Mapping[str, Restored | Damaged] = field(default_factory=dict)
     logs: Mapping[str, LogFacts | Unknown] = field(default_factory=dict)
     tables: Mapping[str, TableFacts | Unknown] = field(default_factory=dict)
-    lost: str | Unknown = ""
+    lost: tuple[Loss, ...] | Unknown = ()
     warnings: tuple[tuple[str, str], ...] = ()
     leaks: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()

@@ -37,6 +37,7 @@ from windrow.model import (
     format_duration,
     needs_ticks,
 )
+from windrow.sources.base import listed, restoring
 
 _ENOUGH: Final = 1_000
 """Records from which on shares of them are judged."""
@@ -310,9 +311,9 @@ def lost_records(x: Examined) -> Iterator[Finding]:
         yield unknown(x.lost.why)
     elif x.lost:
         yield serious(
-            f"the log does not have what the run reads next: {x.lost}",
+            f"the log does not have what the run reads next: {listed(x.lost)}",
             "the next run stops with an error, rather than leave records out in silence",
-            "bring the file back, if it is one",
+            *restoring(x.lost),
             x.command("run --on-data-loss continue {c}") + "    # the journal then says what is missing",
         )
     past = sum(one.lost for one in x.tables.values() if isinstance(one, TableFacts))

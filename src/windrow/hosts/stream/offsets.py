@@ -16,7 +16,7 @@ from windrow.hosts.stream.integrity import RESTORE, checksum, is_whole, refuse_d
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import Runnable
 from windrow.sinks.base import Follows
-from windrow.sources.base import FoundLosses, Loss, Offset, OnDataLoss, Source, another_log, listed
+from windrow.sources.base import FoundLosses, Loss, Offset, OnDataLoss, Source, another_log, listed, restoring
 
 
 @dataclass(frozen=True)
@@ -240,11 +240,12 @@ class LossGuard:
             return False
         lost = f"the log {self.source.name} lost records: {listed(found.losses)}"
         if self.policy == "stop":
-            msg = (
-                f"{lost}. What was committed stays. Choose: bring the file back, if it is one; resume from what is "
-                "there, and have the loss in the clock journal, with --on-data-loss continue; or start over with what "
-                "is there, with --fresh"
+            choices = (
+                *restoring(found.losses),
+                "resume from what is there, and have the loss in the clock journal, with --on-data-loss continue",
+                "or start over with what is there, with --fresh",
             )
+            msg = f"{lost}. What was committed stays. Choose: {'; '.join(choices)}"
             raise SourceError(msg)
         done = self.checkpoint.committed
         if written > (self.checkpoint.first_epoch - 1 if done is None else done):

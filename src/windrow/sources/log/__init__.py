@@ -126,6 +126,9 @@ class EmbeddedLog:
         return find_losses(self._folder, offset)
 
 
+_RESTORE = "bring the file back"
+
+
 def find_losses(folder: LogFolder, offset: Mapping[str, Mapping[str, int]]) -> FoundLosses:
     """Compare each file with the marks of what was read from it, which are in the offsets of `windrow_log`.
 
@@ -138,7 +141,8 @@ def find_losses(folder: LogFolder, offset: Mapping[str, Mapping[str, int]]) -> F
     for name, at in offset.items():
         partition, stood = int(name), Position(at["line"], at["byte"])
         if partition not in there:
-            losses.append(Loss(partition, stood.line, 0, f"{folder.file(partition)} is gone, read up to {_at(stood)}"))
+            gone = f"{folder.file(partition)} is gone, read up to {_at(stood)}"
+            losses.append(Loss(partition, stood.line, 0, gone, restore=_RESTORE))
             del moved[name]
             continue
         if (first := folder.first(partition)).line > stood.line:
@@ -158,7 +162,7 @@ def find_losses(folder: LogFolder, offset: Mapping[str, Mapping[str, int]]) -> F
                 goes_on, what = Position(), "is another file now"
                 del moved[name]
             what_lost = f"{folder.file(partition)} {what}, read up to {_at(stood)}"
-            losses.append(Loss(partition, stood.line, goes_on.line, what_lost))
+            losses.append(Loss(partition, stood.line, goes_on.line, what_lost, restore=_RESTORE))
     for partition in sorted(there - set(map(int, offset))):
         if (first := folder.first(partition)).line:
             losses.append(Loss(partition, 0, first.line, trimmed(0, first.line)))
