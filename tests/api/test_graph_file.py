@@ -841,8 +841,8 @@ def test_a_broadcast_that_spreads_nothing_is_said(changes: list[tuple[str, str]]
             "dear: {from: rate, where: rate > 1}",
             (
                 "'dear' is a selection of the table 'rate', and a lookup needs the table itself: look rows up in "
-                "'rate', and put what the selection does behind the lookup; or make a table of the same records whose rows go "
-                "where the condition is not true: "
+                "'rate', and put what the selection does behind the lookup; or make a table of the same records whose "
+                "rows go where the condition is not true: "
                 '{from: rates, table: {key: [code], deleted: "(gone) OR (rate > 1) IS NOT TRUE"}}'
             ),
         ),
