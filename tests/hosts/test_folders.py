@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -20,12 +22,14 @@ from windrow.hosts.folders import (
     fetched,
     folder_of,
     hadoop_settings,
+    make_private,
     matching,
     new_folder,
     on_this_machine,
     remove,
     write_whole,
 )
+from windrow.hosts.history import HistoryWriter, RunRecord, history_of
 from windrow.hosts.savepoint import FILE, Savepoint, fingerprint, require_new_folder
 from windrow.hosts.stream.checkpoint import Checkpoint, last_noted, locked
 from windrow.hosts.stream.integrity import refuse_damaged
@@ -54,6 +58,32 @@ def test_urls_of_object_stores(s3: str) -> None:
     for wrong in ("s3a://bucket", "s3a://bucket/", "ftp://host/path", "abfss://box@account/path", "://x"):
         with pytest.raises(InputError, match="is not a folder: give a path, s3a://BUCKET/PATH or gs://BUCKET/PATH"):
             folder_of(wrong)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_what_is_created_is_private_and_what_is_there_stays(umask: int, tmp_path: Path) -> None:
+    """It holds records: of checkpoints, histories, savepoints and Spark's log, in the folders that they make."""
+    (tmp_path / "mine").mkdir(mode=0o755)
+    (tmp_path / "mine").chmod(0o755)
+    before = os.umask(umask)
+    try:
+        with locked(tmp_path / "a" / "checkpoint"), locked(tmp_path / "mine"):
+            pass
+        with new_folder(tmp_path / "savepoint", "last") as made:
+            (made / "last").touch()
+        write_history(history_of(tmp_path / "realtime"))
+        make_private(tmp_path / "log")
+        make_private(tmp_path / "mine")
+    finally:
+        os.umask(before)
+    for name in ("a/checkpoint", "savepoint", "realtime", "log"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o700, name
+    assert stat.S_IMODE((tmp_path / "mine").stat().st_mode) == 0o755
+
+
+def write_history(path: Path) -> None:
+    with HistoryWriter(path, RunRecord.here("spend", "realtime"), pytest.fail) as history:
+        history.begin()
 
 
 def test_files_are_seen_whole_and_go_together(folder: Folder) -> None:

@@ -78,6 +78,14 @@ def on_this_machine(folder: Folder) -> Path:
     return folder if isinstance(folder, Path) else Path(".windrow") / re.sub(r"[^\w.-]+", "-", str(folder))
 
 
+def make_private(folder: Path) -> None:
+    """Create a folder that is missing so that nobody but its owner can look into it: it holds records.
+
+    One that exists stays as it is, and folders above it are made as the umask says.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 def matching(folder: Folder, pattern: str) -> list[Folder]:
     """Return what a folder has that matches a glob pattern, in order."""
     return sorted(folder.glob(pattern), key=str)
@@ -129,10 +137,13 @@ def fetched(path: Folder) -> Path:
 
 @contextmanager
 def new_folder(folder: Folder, last: str) -> Iterator[Path]:
-    """Yield an empty folder on a disk whose files are those of `folder` in the end; `last` is the last to be seen."""
+    """Yield an empty folder on a disk whose files are those of `folder` in the end; `last` is the last to be seen.
+
+    A folder on a disk is private.
+    """
     if isinstance(folder, Path):
         draft = folder.with_name(f".{folder.name}.draft-{uuid.uuid4().hex[:8]}")
-        draft.mkdir(parents=True)
+        make_private(draft)
         try:
             yield draft
             draft.replace(folder)

@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from windrow.errors import InputError
-from windrow.hosts.folders import Folder, on_this_machine
+from windrow.hosts.folders import Folder, make_private, on_this_machine
 from windrow.hosts.reports import Alert, Fault, Lag, Observer, StepReport, Totals, now_micros
 
 FILES: Final = ("progress.sqlite", "progress.sqlite-wal", "progress.sqlite-shm")
@@ -230,7 +230,7 @@ class HistoryWriter:
         if not reports and not self._has_begun.is_set():
             return
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self._path.parent)
             with closing(_opened(self._path)) as connection:
                 held, totals = _Held(connection, *self._limits), Totals()
                 while True:

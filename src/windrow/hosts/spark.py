@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession, is_remote
 from windrow.errors import EngineError, SetupError
 from windrow.hosts import fork_server
 from windrow.hosts.cluster import executors_python
+from windrow.hosts.folders import make_private
 from windrow.hosts.jars import java
 from windrow.hosts.settings import AS_GIVEN, MEANING, SparkOptions, is_local, runs_in_driver, settings_of
 from windrow.hosts.spark_home import SparkHome, spark_home
@@ -215,7 +216,7 @@ def stderr_to(log: Path) -> Iterator[None]:
     What this process itself writes goes on to its own stderr: a line of progress is not to stand still. The file
     stays small however long they live: what is said in every step is left out, and a file that is full makes room.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
+    make_private(log.parent)
     # unbuffered, so that what a full disk refuses is forgotten
     file = log.open("ab", buffering=0)
     readable, writable = os.pipe()

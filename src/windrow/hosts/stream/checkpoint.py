@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from windrow.core.lists import with_entries
 from windrow.errors import CheckpointError
-from windrow.hosts.folders import Folder, draft_of, on_this_machine, remove, write_whole
+from windrow.hosts.folders import Folder, draft_of, make_private, on_this_machine, remove, write_whole
 from windrow.hosts.history import FILES as HISTORY
 from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
 from windrow.hosts.stream.step_offsets import StepOffsets
@@ -437,7 +437,7 @@ def locked(checkpoint: Folder) -> Iterator[None]:
     path = folder / LOCK
     is_new = not path.exists()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         file = path.open("ab")
     except OSError as exc:
         msg = f"the checkpoint {folder} cannot be written: {exc.strerror}"
