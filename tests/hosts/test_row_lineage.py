@@ -364,3 +364,64 @@ def test_a_record_is_late_for_the_windows_behind_the_row_alone(tmp_path: Path) -
             found = explain_row(pipeline, f"to_{table}", where, checkpoint=tmp_path / "none")
             assert found.counts == counts
             assert {one.window_end is None for one in found.records} == {table == "big"}
+
+
+PAID = """\
+name: paid
+sources:
+  orders:
+    source: {log: {path: LOGS/orders}}
+    decode: {order: string, t: timestamp}
+    time: {field: t, delay: 1m}
+    lateness: 1h
+  payments:
+    source: {log: {path: LOGS/payments}}
+    decode: {order: string, t: timestamp}
+    time: {field: t, delay: 1m}
+    lateness: 1h
+streams:
+  paid: {from: orders, join: {with: payments, by: order, before: 5m, after: 15m, how: full}}
+sinks:
+  to: {from: paid, sink: {sqlite: {path: LOGS/paid.db, table: paid}}}
+"""
+
+
+def paid(folder: Path, orders: list[str], payments: list[str]) -> Graph:
+    """A run of a join of orders with payments at times of a day, one of each of the same order."""
+    for name, times in (("orders", orders), ("payments", payments)):
+        (folder / name).mkdir()
+        lines = [
+            json.dumps({"_log_time": 1_767_225_600_000 + row, "order": "o", "t": f"2026-01-01T{time}Z"})
+            for row, time in enumerate(times)
+        ]
+        (folder / name / "partition-0.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    pipeline = read_document(PAID.replace("LOGS", str(folder)), "paid.yaml").pipeline
+    assert isinstance(pipeline, Graph)
+    ran(pipeline)
+    return pipeline
+
+
+@pytest.mark.parametrize(
+    ("orders", "payments", "row", "expected"),
+    [
+        (["10:00:00"], ["10:19:46"], "orders/0/0+", [("payments/0", 0, 1186, 286)]),
+        (["10:00:00"], ["09:54:00"], "orders/0/0+", [("payments/0", 0, -360, 60)]),
+        (["10:00:00"], ["10:19:46"], "+payments/0/0", [("orders/0", 0, -1186, 286)]),
+        (["10:00:00"], ["10:16:00", "09:54:30", "10:40:00", "10:30:00"], "orders/0/0+", [
+            ("payments/0", 0, 960, 60), ("payments/0", 1, -330, 30), ("payments/0", 3, 1800, 900),
+        ]),
+        (["10:00:00"], ["10:15:00", "10:16:00"], "orders/0/0+payments/0/0", []),
+    ],
+)  # fmt: skip
+def test_records_too_far_away_to_be_partners_are_listed(
+    orders: list[str], payments: list[str], row: str, expected: list[tuple[str, int, int, int]], tmp_path: Path
+) -> None:
+    pipeline = paid(tmp_path, orders, payments)
+    found = explained(pipeline, next(one for one in rows(pipeline) if one["row"] == row), tmp_path)
+    outside = [one for one in found.records if one.verdict == "outside"]
+    spans = [((one.apart or 0) // 1_000_000, (one.beyond or 0) // 1_000_000) for one in outside]
+    assert [(one.partition, one.offset, *span) for one, span in zip(outside, spans, strict=True)] == expected
+    assert found.counted == len(found.records) - len(outside)
+    assert not found.differences
+    # of each record, also of those that an operator was given in a later step
+    assert all(one.log_time == (1_767_225_600_000 + one.offset) * 1_000 for one in found.records)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -306,6 +307,20 @@ def test_late_expired_and_dead_are_there(tmp_path: Path) -> None:
     assert plain["records"][1]["clock"] == "1970-01-01T00:09:00Z"
     one = explain_row(pipeline, "", [USER, START], checkpoint=tmp_path / "none", most=1)
     assert ([record.offset for record in one.records], one.counts) == ([0, 2], found.counts)
+
+
+@pytest.mark.parametrize("kept", [0, 100])
+def test_the_log_time_within_a_record_is_its_own(kept: int, tmp_path: Path) -> None:
+    """Also of records that come after more than are kept for later steps."""
+    texts = [line("ann", 1), line("ann", 2), line("bob", 9), line("ann", 2)]
+    pipeline = pipeline_of(tmp_path, *(f'{{"_log_time": {7 + row}, {text[1:]}' for row, text in enumerate(texts)))
+    ran(pipeline)
+    with (
+        mock.patch("windrow.hosts.row_replay._LOG_TIMES", kept),
+        mock.patch("windrow.hosts.row_replay._LOG_TIMES_PER_RECORD", 0),
+    ):
+        found = ask(pipeline, tmp_path, USER, START)
+    assert [(one.offset, one.log_time) for one in found.records] == [(0, 7_000), (1, 8_000), (3, 10_000)]
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:

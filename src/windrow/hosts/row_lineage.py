@@ -30,7 +30,6 @@ from windrow.core.schema import END, ID, OFFSET, PARTITION, REVISION, SIDE, TIME
 from windrow.expressions import RecordStream, join_sides, stream_of
 from windrow.hosts.batch.plan import BatchSettings, batch_plan
 from windrow.hosts.row_replay import (
-    LOG_TIME,
     STEP,
     RowHost,
     RowTarget,
@@ -41,7 +40,6 @@ from windrow.hosts.row_replay import (
 from windrow.hosts.row_trace import Stage, Trace
 from windrow.model import (
     AnyJoinNode,
-    DeduplicateNode,
     FlatMapNode,
     Global,
     Graph,
@@ -69,16 +67,20 @@ class LineageHost(RowHost):
         # tables that are only looked up in have no operator, and the row's sink has one if it takes records
         self._needed = {*self._trace.stages, self._target.sink.name}
         self._names = {
-            name: [*self._names_of(stage.node)] if stage.has_records else []
+            name: [*self._names_of(stage.node)] if stage.has_records or stage.has_near else []
             for name, stage in self._trace.stages.items()
         }
 
     def _kept(self, message: Records, to: str, records: pa.Table) -> Records | None:
         """Return records for an operator: those of its keys that matter."""
         values = self._filters.get(to)
+        own = records.filter(pa.array(has_values(records, values))) if values else records
+        stage = self._trace.stages.get(to)
+        if stage is not None and stage.has_records:
+            # as they are read: an operator may be given them in a later step
+            self._trace.keep_log_times(own, self._log_times_of(own))
         if not values:
             return message
-        own = records.filter(pa.array(has_values(records, values)))
         return replace(message, blob=pack(own)) if own.num_rows else None
 
     def _see(self, seen: Observed) -> None:
@@ -101,21 +103,17 @@ class LineageHost(RowHost):
                 self._trace.keep_made(stage, number, self._made(stage, made), values)
 
     def _own(self, stage: Stage, rows: pa.Table) -> pa.Table:
-        """Return the rows of a stage's input to keep, with identities and log timestamps."""
+        """Return the rows of a stage's input to keep, with identities."""
         if not rows.num_rows:
             return rows
         rows = self._trace.with_ids(rows)
-        if stage.has_records:
-            rows = rows.append_column(LOG_TIME, self._log_times_of(rows))
         return self._of_row(rows) if stage.node is self._target.operator else rows
 
     def _made(self, stage: Stage, rows: pa.Table) -> pa.Table:
-        """Return rows of a stage's stream to keep, with identities, and of duplicates the log timestamps."""
+        """Return rows of a stage's stream to keep, with identities."""
         if REVISION in rows.column_names and isinstance(stage.node, KeyedNode):
             return with_window_ids(stage.node.name, stage.node.key, rows)
-        rows = self._trace.with_ids(rows)
-        is_record = isinstance(stage.node, DeduplicateNode) and stage.has_records
-        return rows.append_column(LOG_TIME, self._log_times_of(rows)) if is_record else rows
+        return self._trace.with_ids(rows)
 
     def run(self, source: Source) -> None:
         """Read the log, and find the records behind the row; raise StoppedError if it is stopped."""

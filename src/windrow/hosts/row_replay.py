@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from windrow.core import schema
 from windrow.core.changelog import source_numbers
 from windrow.core.columns import MIN_TIME, pack, to_micros, unpack
+from windrow.core.decode.derived import log_times_inside
 from windrow.core.level import Observed
 from windrow.core.messages import DeadLetters, EndOfInput, Message, Packet, PartialPanes, PartitionIdle, Records
 from windrow.core.operators.base import GroupOutput, GroupStats, Judged, Mask
@@ -42,6 +43,7 @@ from windrow.model import (
     Global,
     Graph,
     Hopping,
+    KafkaSource,
     KeyedNode,
     Node,
     Pipeline,
@@ -70,9 +72,13 @@ STEP: Final = 100_000
 """Records of a step of the replay, which is stopped between packets and operators."""
 LOG_TIME: Final = "__log_time"
 """The log timestamp of a record (microseconds), or null."""
+APART, BEYOND = "__apart", "__beyond"
+"""How far a record is from the one that a join has, and how far that is beyond its interval (microseconds)."""
+_LOG_TIMES: Final = 100_000
 _LOG_TIMES_PER_RECORD: Final = 4
+"""Log timestamps that are kept for records that are judged in a later step: at least so many, and by those listed."""
 _IN_TIME: Final = ("on_time", "taken")
-VERDICTS: Final = ("on_time", "taken", "late", "expired", "duplicate")
+VERDICTS: Final = ("on_time", "taken", "late", "expired", "duplicate", "outside")
 """The verdicts on records, as `Explanation.counts` has them."""
 
 
@@ -84,6 +90,8 @@ class ExplainedRecord:
     event time before it, None if the watermark was not made of that: a partition that joins late, or was idle, has its
     watermark raised to the low watermark. `window_end` is the end of the row's window, None if it was not that which
     judged the record, as behind other windows. A `duplicate` was left out by a deduplication; a table judges no record.
+    One `outside` is of the key of a join that found no partner, and was too far away to be one: it is `apart` in event
+    time from the record on the other side (below 0 if before it), and `beyond` the interval of the join by so much.
     """
 
     partition: PartitionName
@@ -93,8 +101,10 @@ class ExplainedRecord:
     watermark: int | None
     clock: int | None
     window_end: int | None
-    verdict: Verdict | Literal["duplicate", "taken"]
+    verdict: Verdict | Literal["duplicate", "taken", "outside"]
     values: Mapping[str, Any]
+    apart: int | None = None
+    beyond: int | None = None
 
 
 @dataclass(frozen=True)
@@ -320,6 +330,12 @@ class RowHost(MemoryHost):
         self._needed = {target.node.name, target.sink.name, *target.above}
         self._raw = RAW.empty_table()
         self._log_times: dict[tuple[int, int], int | None] = {}
+        self._texts_of = [
+            partition
+            for partition in plan.partitions
+            if not isinstance(self._graph.sources[self._graph.source_number(partition)].source.records, KafkaSource)
+        ]
+        """The partitions whose records can have their log timestamp in themselves."""
         self._changes: list[pa.Table] = []
         self._stats: GroupStats | None = None
         self._texts = [str(value) for value in row.plain_key.values()]
@@ -441,7 +457,7 @@ class RowHost(MemoryHost):
 
     def _note_log_times(self, records: pa.Table) -> None:
         """Note the log timestamps of records that were just read, as they may be judged in a later step."""
-        room = _LOG_TIMES_PER_RECORD * self._most - len(self._log_times)
+        room = max(_LOG_TIMES, _LOG_TIMES_PER_RECORD * self._most) - len(self._log_times)
         if not records.num_rows or room <= 0:
             return
         records = records.slice(0, room)
@@ -461,8 +477,12 @@ class RowHost(MemoryHost):
             is_there = places < len(there)
             is_there[is_there] = read[1][there][places[is_there]] == own[1][wanted][is_there]
             rows[wanted[is_there]] = there[places[is_there]]
-        log_times = self._raw.column("log_time").cast(pa.int64()).combine_chunks()
-        return log_times.take(pa.array(rows, mask=rows < 0))
+        places, is_text = pa.array(rows, mask=rows < 0), np.isin(own[0], self._texts_of)
+        log_times = self._raw.column("log_time").cast(pa.int64()).combine_chunks().take(places)
+        if not is_text.any():
+            return log_times
+        values = self._raw.column("value").combine_chunks().take(places)
+        return log_times_inside(pc.if_else(pa.array(is_text), values, pa.scalar(None, values.type)), log_times)
 
     def _look_at(self, dead: pa.Table) -> None:
         """Note dead letters that may be of the key."""
@@ -555,7 +575,14 @@ class RowHost(MemoryHost):
         log_times: list[int | None] = (
             records.column(LOG_TIME).to_pylist()
             if LOG_TIME in records.column_names
-            else [self._log_times.get(place) for place in zip(*places[:2], strict=True)]
+            else [
+                self._log_times.get((partition, offset), now)
+                for partition, offset, now in zip(*places[:2], self._log_times_of(records).to_pylist(), strict=True)
+            ]
+        )
+        nothing = [None] * records.num_rows
+        apart, beyond = (
+            records.column(name).to_pylist() if name in records.column_names else nothing for name in (APART, BEYOND)
         )
         columns = {name: column for name, column in named.items() if column in records.column_names}
         values = list(
@@ -573,6 +600,8 @@ class RowHost(MemoryHost):
                     window_end,
                     verdicts[chosen[row]],
                     dict(zip(columns, values[row], strict=True)) if columns else {},
+                    apart[row],
+                    beyond[row],
                 )
             )
 

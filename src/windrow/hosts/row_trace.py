@@ -33,7 +33,7 @@ from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.schema import DIFF, END, ID, OFFSET, PARTITION, SIDE, TIME, WATERMARK
 from windrow.errors import RunError, StoppedError
 from windrow.expressions import duckdb_message
-from windrow.hosts.row_replay import LOG_TIME
+from windrow.hosts.row_replay import APART, BEYOND, LOG_TIME
 from windrow.model import (
     MAX_PARTITIONS,
     DeduplicateNode,
@@ -56,6 +56,8 @@ MEMORY: Final = "256MB"
 """The memory that the rows of a trace take at most; DuckDB spills the rest to a temporary folder."""
 _LOOK: Final = 0.2
 """Seconds between two looks whether the trace is stopped."""
+_NEAR: Final = 3
+"""Records that were too far away to be partners that are listed of a join."""
 _ROW: Final = "__row"
 _VERDICT: Final = "__verdict"
 _WINDOW: Final = ("window_start", "window_end")
@@ -84,6 +86,11 @@ class Stage:
     node: KeyedNode | SinkNode
     above: tuple[tuple[KeyedNode, int, frozenset[_Way]], ...]
     has_records: bool
+
+    @property
+    def has_near(self) -> bool:
+        """Whether it is a join of records, which may be too far away to be partners."""
+        return isinstance(self.node, JoinNode) and all(isinstance(one, DeduplicateNode) for one, _, _ in self.above)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -141,6 +148,7 @@ class Trace:
         self._run("SET TimeZone = 'UTC'")
         found = f"part INTEGER, {_ROW} BIGINT, {PARTITION} INTEGER, {OFFSET} BIGINT, {_VERDICT} VARCHAR"
         self._run(f"CREATE TABLE found ({found})")
+        self._run(f"CREATE TABLE near ({_ROW} BIGINT, {APART} BIGINT, {BEYOND} BIGINT)")
 
     def close(self) -> None:
         """Forget all rows."""
@@ -157,14 +165,21 @@ class Trace:
 
     def keep_given(self, stage: Stage, rows: pa.Table, values: Sequence[str]) -> None:
         """Keep rows that an operator is given, with the columns `values` of records, all with an identity."""
-        self._keep(f"given_{stage.number}", rows, [*stage.key, DIFF, SIDE, LOG_TIME, *values])
+        self._keep(f"given_{stage.number}", rows, [*stage.key, DIFF, SIDE, *values])
+
+    def keep_log_times(self, records: pa.Table, log_times: pa.Array) -> None:
+        """Keep the log timestamps of records, as far as they have some."""
+        known = log_times.is_valid()
+        if known.true_count:
+            rows = records.select([PARTITION, OFFSET]).append_column(LOG_TIME, log_times).filter(known)
+            self._add("log_times", rows.column_names, "new", new=rows)
 
     def keep_judged(
         self, stage: Stage, rows: pa.Table, verdict: Literal["on_time", "late", "expired"], values: Sequence[str]
     ) -> None:
         """Keep verdicts of an operator; what did not expire is in its input, too, with its values."""
         rows = rows.append_column(_VERDICT, pa.repeat(pa.scalar(verdict), rows.num_rows))
-        own = [LOG_TIME, *values] if verdict == "expired" else []
+        own = values if verdict == "expired" else []
         self._keep(f"judged_{stage.number}", rows, [*stage.key, END, SIDE, _VERDICT, *own])
 
     def keep_made(self, stage: Stage, number: int, rows: pa.Table, values: Sequence[str]) -> None:
@@ -212,10 +227,14 @@ class Trace:
         kind = f"{self._source}, {_VERDICT} IN ('on_time', 'taken')"
         ranks = f"row_number() OVER (PARTITION BY {kind} ORDER BY part, {_ROW})"
         self._table("listed", f"SELECT part, {_ROW}, {_VERDICT} FROM found QUALIFY {ranks} <= {most}")
+        if "log_times" not in self._columns:
+            self._add("log_times", [], f"(SELECT 0 AS {PARTITION}, 0 AS {OFFSET}, NULL::BIGINT AS {LOG_TIME} LIMIT 0)")
+        times = f"(SELECT {_PLACE}, any_value({LOG_TIME}) AS {LOG_TIME} FROM log_times GROUP BY ALL)"
         for number, part in enumerate(self._parts):
             sql = (
-                f"SELECT r.* EXCLUDE ({_VERDICT}), l.{_VERDICT} FROM {self._source_of(part)} r "
-                f"JOIN listed l USING ({_ROW}) WHERE l.part = {number} ORDER BY {_ROW}"
+                f"SELECT r.* EXCLUDE ({_VERDICT}), l.{_VERDICT}, {LOG_TIME}, {APART}, {BEYOND} "
+                f"FROM {self._source_of(part)} r JOIN listed l USING ({_ROW}) LEFT JOIN {times} USING ({_PLACE}) "
+                f"LEFT JOIN near USING ({_ROW}) WHERE l.part = {number} ORDER BY {_ROW}"
             )
             rows = self._run(sql)
             if rows.num_rows:
@@ -244,6 +263,8 @@ class Trace:
         self._table("given", f"FROM given ANTI JOIN expired USING ({ID})")
         if DIFF in self._columns.get(f"given_{n}", ()):
             self._table("given", _NET)
+        if stage.has_near:
+            self._find_near(stage)
         for above, number, ways in stage.above:
             self._link(self.stages[above.name], number, ways)
         if not stage.has_records:
@@ -259,6 +280,27 @@ class Trace:
             self._table("copies", _copies(stage.node, f"made_{n}_1"))
             self._find(f"made_{n}_1", stage, "copies", "'duplicate'", is_of_row=False)
         self._find(f"judged_{n}", stage, "expired", "'expired'", is_of_row=is_first)
+
+    def _find_near(self, stage: Stage) -> None:
+        """Find the records that were too far away to be partners, if the rows of a join have none: the nearest."""
+        node, n = stage.node, stage.number
+        sides = self._run(f"SELECT DISTINCT {SIDE} FROM given").column(0).to_pylist() if stage.key else []
+        if not isinstance(node, JoinNode) or len(sides) != 1 or SIDE not in self._columns.get(f"given_{n}", ()):
+            return
+        left, right = ("g", "o") if sides[0] == 1 else ("o", "g")
+        same = " AND ".join(f"g.{identifier(name)} = o.{identifier(name)}" for name in stage.key)
+        apart = f"{right}.{TIME} - {left}.{TIME}"
+        beyond = f"greatest({apart} - {node.after}, -{node.before} - ({apart}))"
+        far = f"g.{TIME} - o.{TIME}"
+        self._table(
+            "nearest",
+            f"SELECT g.{_ROW}, any_value(g.{PARTITION}) AS {PARTITION}, any_value(g.{OFFSET}) AS {OFFSET}, "
+            f"any_value(g.{ID}) AS {ID}, arg_min({far}, {beyond}) AS {APART}, min({beyond}) AS {BEYOND} "
+            f"FROM given_{n} g JOIN given o ON {same} WHERE g.{SIDE} <> o.{SIDE} AND {beyond} > 0 "
+            f"GROUP BY g.{_ROW} ORDER BY {BEYOND}, {_ROW} LIMIT {_NEAR}",
+        )
+        self._run(f"INSERT INTO near SELECT {_ROW}, {APART}, {BEYOND} FROM nearest")
+        self._find(f"given_{n}", stage, "nearest", "'outside'", is_of_row=False)
 
     def _select(self, kind: Literal["given", "judged"], stage: Stage) -> None:
         """Make the table `kind` of the rows of an operator that those that are wanted were made of, without values."""

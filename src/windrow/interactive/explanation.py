@@ -18,7 +18,14 @@ from windrow.interactive.tables import Query, condition, find_table
 from windrow.model import Runnable
 from windrow.sinks.database import Condition
 
-_VERDICTS = {"on_time": "on time", "late": "late", "expired": "expired", "duplicate": "duplicate", "taken": "taken"}
+_VERDICTS = {
+    "on_time": "on time",
+    "late": "late",
+    "expired": "expired",
+    "duplicate": "duplicate",
+    "taken": "taken",
+    "outside": "outside",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,8 +163,15 @@ def _time(micros: int | None) -> str:
 
 
 def _judged(one: ExplainedRecord) -> str:
-    """Return the verdict on a record, and how far the watermark was past the window's end, if that is the row's."""
+    """Return the verdict on a record, and how far the watermark was past the window's end, if that is the row's.
+
+    Of a record outside a join's interval, how far it is outside.
+    """
     verdict = _VERDICTS[one.verdict]
+    if one.apart is not None and one.beyond is not None:
+        span = short_duration(abs(one.apart) / 1_000_000)
+        way = "after" if one.apart > 0 else "before"
+        return f"{verdict} by {short_duration(one.beyond / 1_000_000)}, {span} {way} the other record"
     if one.verdict not in {"late", "expired"} or one.watermark is None or one.window_end is None:
         return verdict
     # a session may have become longer after it

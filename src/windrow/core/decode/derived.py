@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.core import schema
 from windrow.core.decode.evaluation import Evaluator
@@ -22,6 +23,7 @@ from windrow.core.decode.exact import (
     Rows,
     parse_object,
 )
+from windrow.core.decode.field_columns import holds_mask
 from windrow.core.decode.values import convert
 from windrow.expressions import Computed, computed
 from windrow.model import (
@@ -84,9 +86,16 @@ def dead_rows(exact: ExactDecoder, raw: pa.RecordBatch, rows: Rows, reasons: Seq
     """Return dead letters of records that are good JSON, or tombstones, with their log timestamps."""
     log_times = raw.column("log_time").take(pa.array(rows))
     if exact.log_time_inside and len(rows):
-        found = []
-        for value, log_time in zip(raw.column("value").take(pa.array(rows)), log_times.cast(pa.int64()), strict=True):
-            inside = parse_object(value.as_py()).get(LOG_TIME) if value.is_valid else None
-            found.append(log_time.as_py() if inside is None else convert(LOG_TIME, LOG_TIME_TYPE, inside))
-        log_times = pa.array(found, pa.int64()).cast(schema.MICROS)
+        values = raw.column("value").take(pa.array(rows))
+        log_times = log_times_inside(values, log_times.cast(pa.int64())).cast(schema.MICROS)
     return DeadRows(rows, log_times, pa.array(reasons, pa.string()))
+
+
+def log_times_inside(values: pa.Array, log_times: pa.Array) -> pa.Array:
+    """Return the log timestamps of good records (microseconds): that in the JSON, or the given one if it has none."""
+    found = log_times.to_pylist()
+    for row in np.flatnonzero(holds_mask(pc.match_substring(values, LOG_TIME))):
+        inside = parse_object(values[row].as_py()).get(LOG_TIME)
+        if inside is not None:
+            found[row] = convert(LOG_TIME, LOG_TIME_TYPE, inside)
+    return pa.array(found, pa.int64())
