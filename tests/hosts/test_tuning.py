@@ -14,7 +14,7 @@ from windrow.api.pipeline_file import read_document
 from windrow.core.histogram import Histogram
 from windrow.core.schema import RAW
 from windrow.errors import InputError
-from windrow.hosts.disorder import Counts, Disorder, first_operators, measure, read_recorded
+from windrow.hosts.disorder import Counts, Disorder, fed_operators, measure, read_recorded
 from windrow.hosts.memory import MemoryHost
 from windrow.hosts.reports import StepReport
 from windrow.hosts.tuning import Goals, Tuning, percent, tune, with_settings
@@ -103,7 +103,7 @@ def test_a_run_counts_what_was_predicted(text: str, delay: str, lateness: str) -
 
 
 def latenesses(given: Runnable) -> Mapping[str, int]:
-    return {one.path: one.lateness for one in first_operators(as_graph(given)) if one.path}
+    return {one.path: one.lateness for one in fed_operators(as_graph(given)) if one.path}
 
 
 @pytest.mark.parametrize("delay", ["0s", "2m", "30m"])
@@ -138,6 +138,62 @@ def test_the_operators_of_a_graph_that_take_records_of_a_source_have_latenesses(
 def choose(text: str, **goals: float) -> Tuning:
     given = pipeline(text)
     return tune(given, measure(given, log().to_batches()), Goals(**goals))  # type: ignore[arg-type]
+
+
+BEHIND = {
+    "deduplicate": "{from: purchases, deduplicate: {by: [user_id, event_time], within: 1h}}",
+    "part": "{from: once, where: amount > 0}\n  once: {from: purchases, deduplicate: {by: [event_time], within: 1h}}",
+    "lookup": "{from: purchases, lookup: {table: last, by: user_id, as_of: order, how: left}}",
+    "as of": "{from: purchases, lookup: {table: last, by: user_id, how: left}}",
+    "inner": "{from: purchases, join: {with: others, by: user_id, after: 5m}}",
+    "left": "{from: purchases, join: {with: others, by: user_id, after: 5m, how: left}}",
+    "windows": "{from: purchases, key: user_id, window: {tumbling: 1m}, aggregate: {amount: sum(amount)}}",
+    "sessions": "{from: purchases, key: user_id, window: {session: 1m}, aggregate: {amount: sum(amount)}}",
+}
+
+
+def behind(operator: str) -> str:
+    """Return a graph with windows of five minutes behind an operator."""
+    own = f"{SOURCE}\n    {TIME}\n    lateness: 1h"
+    return f"""
+name: behind
+sources:
+  purchases:
+    {own}
+  others:
+    {own.replace("path: spend", "path: others")}
+streams:
+  made: {operator}
+  last: {{from: others, table: {{key: user_id}}}}
+  minutes: {{from: made, key: user_id, window: {{tumbling: 5m}}, aggregate: {{n: count()}}, emit: {{lateness: 1h}}}}
+sinks:
+  minutes: {{from: minutes, {SINK}}}
+  last: {{from: last, sink: {{sqlite: {{path: spend.db, table: last}}}}}}
+"""
+
+
+@pytest.mark.parametrize("how", BEHIND)
+def test_records_behind_an_operator_are_counted(how: str) -> None:
+    given, direct = pipeline(behind(BEHIND[how])), pipeline(behind("{from: purchases, where: true}"))
+    disorder = measure(given, log().to_batches())
+    assert not disorder.is_exact
+    assert not disorder.is_log_exact
+    found, plain = (tune(one, measure(one, log().to_batches()), Goals(late=0.05)) for one in (given, direct))
+    chosen, others = found.delays[0].chosen, plain.delays[0].chosen
+    assert chosen is not None
+    assert others is not None
+    assert chosen >= others > 0
+    if how not in {"left", "windows", "sessions"}:
+        assert chosen == others
+    missed = disorder.missed(0, None, {})
+    # the operator may drop each of them; a window judges them itself
+    assert missed.late.least < missed.late.most
+    assert (missed.late.least == 0) is (how not in {"windows", "sessions"})
+    report = run(with_settings(given, {"sources.purchases.time.delay": 0}), log())
+    assert report.late <= missed.late.most
+    named = {as_graph(given).partition_name(int(number)): one for number, one in report.lateness.items()}
+    recorded = read_recorded(as_graph(given), [replace(report, lateness=named)])
+    assert recorded.missed(0, None, {}).late.most >= report.late
 
 
 def test_the_least_value_that_meets_the_goals_is_chosen() -> None:

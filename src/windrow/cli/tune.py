@@ -91,9 +91,10 @@ def command(
 
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The lateness of records is that in
     the history of a run, which is exact up to the size of a window and of a bucket, or with --log that of the whole
-    log, which is exact. Prints what other delays and latenesses would have done to the same records, the disorder of
-    each partition, and the change of the file as a diff. Values that meet the goals are chosen from those that people
-    write (10s, 1m, 5m, 1h), by records late and records with a window counted in pairs.
+    log, which is exact unless operators stand before a window: then it is a range. Prints what other delays and
+    latenesses would have done to the same records, the disorder of each partition, and the change of the file as a
+    diff. Values that meet the goals are chosen from those that people write (10s, 1m, 5m, 1h), by records late and
+    records with a window counted in pairs.
 
     The exit code is 1 if a goal cannot be met, or if there are too few records to tell.
     """
@@ -213,7 +214,12 @@ def _show(pipeline: Runnable, found: Tuning, origin: str, diff: str, effects: Se
 
 
 def _head(pipeline: Runnable, found: Tuning, origin: str) -> Iterator[str]:
-    how = "exact" if found.is_exact else "a range where windows or buckets leave it open; --log is exact"
+    log = "is exact" if found.is_log_exact else "knows more"
+    how = f"a range where windows or buckets leave it open; --log {log}"
+    if found.is_exact:
+        how = "exact"
+    elif found.is_of_log:
+        how = "a range where an operator before a window may drop, join or add up records"
     yield f"{pipeline.name}: by {origin} ({how})"
     yield from (f"skipped: {reason}" for reason in found.skipped)
 

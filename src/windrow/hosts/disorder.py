@@ -5,9 +5,15 @@ windows, the record is late for that window under a delay d exactly if C - b >= 
 C - b >= d + L. C does not depend on d, so the counts by C - b answer for every d and L. Only a partition that joined
 late or was idle is otherwise: its watermark is raised to the low watermark, which depends on the delays.
 
-`read_log` computes C - b of every record and window, so its answers are exact. A run records C - t for the event time
-t of each record, in the buckets of `windrow.core.histogram`. As b - t is at most the size of the window,
-`read_recorded` bounds C - b from both sides.
+`read_log` computes C - b of every record and window, so its answers are exact where nothing stands between the source
+and the window. A run records C - t for the event time t of each record, in the buckets of `windrow.core.histogram`. As
+b - t is at most the size of the window, `read_recorded` bounds C - b from both sides.
+
+Behind an operator (a deduplication, a lookup, a join, a window ...) the rows that are judged are made of records, and a
+row may be late only if a record of it is: its watermark is that of a record, and its event time is that of the record
+or later. So the records are counted as if they came to the window themselves, which is how many are late at most; the
+operator may drop each of them, so at least none is. Where a row can be earlier than its record (an outer join, which
+waits for that; a process function) the record is late at most if it is behind the clock by more than the delay.
 """
 
 from __future__ import annotations
@@ -28,15 +34,17 @@ from windrow.core.operators.ingest import Ingest
 from windrow.core.operators.window.assigner import in_windows
 from windrow.core.schema import END, PARTITION, TIME, WATERMARK
 from windrow.errors import InputError
-from windrow.expressions import GAP
+from windrow.expressions import GAP, stream_of
 from windrow.hosts.reports import StepReport
 from windrow.model import (
+    MAX_DURATION,
     Calendar,
     Cumulate,
     Delay,
     Global,
     Graph,
     Hopping,
+    JoinNode,
     KeyedNode,
     Node,
     ProcessNode,
@@ -63,12 +71,13 @@ _HELD: Final = 1 << 20
 
 
 @dataclass(frozen=True)
-class FirstOperator:
-    """An operator that takes records of a source; its records can be late or expired by its `lateness`.
+class FedOperator:
+    """An operator that is fed by sources; its records can be late, or expired by its `lateness`.
 
     `path` is where that stands in a pipeline file, None if it is none of its settings. Of each record, the end of its
     windows is at least `nearest` and at most `farthest` microseconds after the event time; both are None where nothing
-    is late. A key holds as many windows at once as `step` fits into the time that they are held.
+    is late. A key holds as many windows at once as `step` fits into the time that they are held. With `is_behind` it
+    takes rows of another operator (too).
     """
 
     node: KeyedNode | SinkNode
@@ -77,17 +86,53 @@ class FirstOperator:
     nearest: int | None
     farthest: int | None
     step: int
+    is_behind: bool = False
+
+    @property
+    def judges(self) -> bool:
+        """Whether its records can be late."""
+        return self.nearest is not None
 
     def held(self, delay: int, lateness: int) -> float:
         """Return how many windows a key holds at once (without windows: microseconds of event time)."""
         return (delay + lateness + (self.farthest or 0)) / self.step
 
 
-def first_operators(graph: Graph) -> tuple[FirstOperator, ...]:
-    """Return the operators that take records of a source which have passed no other operator, in the graph's order."""
-    return tuple(
-        _first_operator(node) for node in graph.computed if any(_is_of_source(graph, name) for name in node.inputs)
-    )
+def fed_operators(graph: Graph) -> tuple[FedOperator, ...]:
+    """Return the operators that take records of a source, and those behind them that judge time.
+
+    The former come first: their records have passed no other operator.
+    """
+    behind = {name for one in graph.computed if _is_first(graph, one) for name in _judges_behind(graph, one)}
+    firsts = [one for one in graph.computed if _is_first(graph, one)]
+    others = [one for one in graph.computed if one.name in behind - _names(firsts)]
+    return tuple(replace(_fed_operator(graph, one), is_behind=one.name in behind) for one in [*firsts, *others])
+
+
+def _names(nodes: Iterable[Node]) -> set[str]:
+    return {node.name for node in nodes}
+
+
+def _is_first(graph: Graph, node: KeyedNode | SinkNode) -> bool:
+    return any(_is_of_source(graph, name) for name in node.inputs)
+
+
+def _judges_behind(graph: Graph, node: Node) -> dict[str, bool]:
+    """Return the operators behind one that judge time, and whether their rows can be earlier than their records."""
+    found: dict[str, bool] = {}
+    stack = [(node, False)]
+    seen = set[tuple[str, bool]]()
+    while stack:
+        at, is_earlier = stack.pop()
+        is_earlier |= isinstance(at, ProcessNode) or (isinstance(at, JoinNode) and at.how != "inner")
+        for below in graph.readers(at):
+            if (below.name, is_earlier) in seen:
+                continue
+            seen.add((below.name, is_earlier))
+            if isinstance(below, KeyedNode) and _fed_operator(graph, below).judges:
+                found[below.name] = found.get(below.name, False) or is_earlier
+            stack.append((below, is_earlier))
+    return found
 
 
 def _is_of_source(graph: Graph, stream: str) -> bool:
@@ -98,20 +143,25 @@ def _is_of_source(graph: Graph, stream: str) -> bool:
     return isinstance(node, SourceNode) or any(_is_of_source(graph, name) for name in node.inputs)
 
 
-def _first_operator(node: KeyedNode | SinkNode) -> FirstOperator:
+def _fed_operator(graph: Graph, node: KeyedNode | SinkNode) -> FedOperator:
     path = f"streams.{node.name}.emit.lateness" if node.name else "emit.lateness"
     match node:
         case WindowNode(window=Global()):
-            return FirstOperator(node, None, 0, None, None, 1)
+            return FedOperator(node, None, 0, None, None, 1)
         case WindowNode(window=window, emit=emit):
             size, step = _lengths(window)
-            return FirstOperator(node, path, emit.lateness, 1, size, step)
+            given = stream_of(graph, node.input)
+            if given.is_changelog:
+                # nothing expires within a graph: rows that change are in time as long as their records are
+                bound = MAX_DURATION if given.bound is None else given.bound
+                return FedOperator(node, None, bound, 1, size, step)
+            return FedOperator(node, path, emit.lateness, 1, size, step)
         case RulesNode(rules=rules):
-            return FirstOperator(node, path, rules.lateness, 0, 0, 1)
+            return FedOperator(node, path, rules.lateness, 0, 0, 1)
         case ProcessNode(process=process) if process.order == "event_time":
-            return FirstOperator(node, None, 0, 1, 1, 1)
+            return FedOperator(node, None, 0, 1, 1, 1)
         case _:
-            return FirstOperator(node, None, 0, None, None, 1)
+            return FedOperator(node, None, 0, None, None, 1)
 
 
 def _lengths(window: Window) -> tuple[int, int]:
@@ -205,16 +255,25 @@ class Missed:
 
 @dataclass(frozen=True)
 class Disorder:
-    """How far records are behind: counts from below (`low`) and from above (`high`), the same if a log was read."""
+    """How far records are behind: counts from below (`low`) and from above (`high`), the same object if they are exact.
 
-    operators: tuple[FirstOperator, ...]
+    Counts of a log are `by_operator`, those that a run has recorded are of all operators together.
+    """
+
+    operators: tuple[FedOperator, ...]
     low: Counts
     high: Counts
+    by_operator: bool
 
     @property
     def is_exact(self) -> bool:
         """Whether both are the same."""
         return self.low is self.high
+
+    @property
+    def is_log_exact(self) -> bool:
+        """Whether counts of the log are exact."""
+        return not any(one.is_behind for one in self.operators)
 
     @property
     def partitions(self) -> list[int]:
@@ -232,22 +291,23 @@ class Disorder:
 
         def part(counts: Counts) -> Counts:
             mask = np.isin(counts.partition, list(partitions))
-            if path is not None and self.is_exact:
+            if path is not None and self.by_operator:
                 own = [number for number, one in enumerate(self.operators) if one.path == path]
                 mask &= np.isin(counts.operator, own)
             return counts.where(mask)
 
         low = part(self.low)
-        if self.is_exact:
-            return replace(self, low=low, high=low)
+        high = low if self.is_exact else part(self.high)
+        if self.by_operator:
+            return replace(self, low=low, high=high)
         # what is recorded is of all operators together, and bounds the records of each
         own = tuple(one for one in self.operators if path in {None, one.path})
-        return Disorder(own, low, part(self.high))
+        return replace(self, operators=own, low=low, high=high)
 
     def missed(self, delay: int, source_lateness: int | None, changed: Lateness) -> Missed:
         """Count under a delay, a lateness of the source, and other latenesses of operators."""
         own = np.array([changed.get(one.path or "", one.lateness) for one in self.operators], dtype=np.int64)
-        shortest, longest = (own, own) if self.is_exact else (own.min(keepdims=True), own.max(keepdims=True))
+        shortest, longest = (own, own) if self.by_operator else (own.min(keepdims=True), own.max(keepdims=True))
         late_low, expired_low = self.low.missed(delay, longest, source_lateness)
         late_high, expired_high = self.high.missed(delay, shortest, source_lateness)
         pairs = int(self.high.pairs.sum())
@@ -263,16 +323,27 @@ def measure(pipeline: Runnable, batches: Iterable[pa.RecordBatch]) -> Disorder:
     """Measure raw records (`windrow.core.schema.RAW`) of a whole log, each partition's in the order of its offsets."""
     plain = _without_delays(pipeline)
     graph = as_graph(plain)
-    known = first_operators(graph)
+    known = fed_operators(graph)
     numbers = {one.node.name: number for number, one in enumerate(known)}
-    total = _Total()
+    behind = {one.node.name: _judges_behind(graph, one.node) for one in known}
+    exact, least, most = _Total(), _Total(), _Total()
     for packet in Ingest(plain).run(batches):
         message = packet.message
         if isinstance(message, Records):
-            number = numbers[message.to]
-            total.add(_measured(known[number], number, unpack(message.blob)))
-    counts = total.counts()
-    return Disorder(known, counts, counts)
+            number, judges, records = numbers[message.to], behind[message.to], unpack(message.blob)
+            if known[number].judges or not judges:
+                exact.add(_measured(known[number], number, records))
+            else:
+                exact.add([_read(records, number, pairs=0)])
+            for name, is_earlier in judges.items():
+                pairs = _pairs(known[numbers[name]], numbers[name], records, is_earlier=is_earlier)
+                most.add([pairs])
+                least.add([_never_late(pairs)])
+    if not any(one.is_behind for one in known):
+        counts = exact.counts()
+        return Disorder(known, counts, counts, by_operator=True)
+    low, high = (_Total.of(exact, one).counts() for one in (least, most))
+    return Disorder(known, low, high, by_operator=True)
 
 
 def _without_delays(pipeline: Runnable) -> Runnable:
@@ -290,25 +361,46 @@ def _without_delays(pipeline: Runnable) -> Runnable:
     return replace(pipeline, nodes=tuple(map(plain, pipeline.nodes)), key_groups=1)
 
 
-def _measured(operator: FirstOperator, number: int, records: pa.Table) -> Iterator[pa.Table]:
+def _measured(operator: FedOperator, number: int, records: pa.Table) -> Iterator[pa.Table]:
     """Count the records of an operator, and their windows."""
-    behind = _since(records, to_micros(records.column(TIME)))
-    never = np.full_like(behind, _NEVER)
-    if operator.nearest is None or not isinstance(operator.node, WindowNode):
-        over = never if operator.nearest is None else np.maximum(behind - operator.nearest, _NEVER)
-        yield _rows(records, number, behind, over, pairs=1, records=1)
+    if not operator.judges:
+        yield _read(records, number, pairs=1)
         return
-    yield _rows(records, number, behind, never, pairs=0, records=1)
-    match operator.node.window:
+    yield _read(records, number, pairs=0)
+    yield _pairs(operator, number, records, is_earlier=False)
+
+
+def _read(records: pa.Table, number: int, *, pairs: int) -> pa.Table:
+    """Count records of an operator that judges none of them."""
+    behind = _since(records, to_micros(records.column(TIME)))
+    return _rows(records, number, behind, np.full_like(behind, _NEVER), pairs=pairs, records=1)
+
+
+def _pairs(operator: FedOperator, number: int, records: pa.Table, *, is_earlier: bool) -> pa.Table:
+    """Count pairs of a record and a window of an operator that judges them; of one without windows, records.
+
+    With `is_earlier`, the rows that are judged can be earlier than the records, by as much as the operator waits.
+    """
+    pairs, times = records, to_micros(records.column(TIME))
+    ends = times + (operator.nearest or 0)
+    window = operator.node.window if isinstance(operator.node, WindowNode) and not is_earlier else None
+    match window:
+        case None | Global():
+            pass
         case Session(gap, by):
-            gaps = np.full_like(behind, gap) if by is None else to_micros(records.column(GAP))
-            pairs, ends = records, to_micros(records.column(TIME)) + gaps
-        case Global():
-            return
-        case window:
+            is_known = by is None or GAP in records.column_names
+            gaps = np.full_like(times, gap) if by is None else to_micros(records.column(GAP)) if is_known else 1
+            ends = times + gaps
+        case _:
             pairs = in_windows(window, records)
-            ends = to_micros(pairs.column(END))
-    yield _rows(pairs, number, _since(pairs, to_micros(pairs.column(TIME))), _since(pairs, ends), pairs=1, records=0)
+            times, ends = to_micros(pairs.column(TIME)), to_micros(pairs.column(END))
+    return _rows(pairs, number, _since(pairs, times), _since(pairs, ends), pairs=1, records=0)
+
+
+def _never_late(pairs: pa.Table) -> pa.Table:
+    """Return counts of pairs as if each was dropped before it was judged."""
+    place = _COLUMNS.index("over")
+    return pairs.set_column(place, "over", pa.array(np.full(pairs.num_rows, _NEVER)))
 
 
 def _since(records: pa.Table, times: Micros) -> Micros:
@@ -340,6 +432,14 @@ class _Total:
         self._rows = 0
         self._limit = _HELD
 
+    @staticmethod
+    def of(*totals: _Total) -> _Total:
+        """Return several totals as one."""
+        made = _Total()
+        for total in totals:
+            made.add(total._tables)  # noqa: SLF001 - its own
+        return made
+
     def add(self, tables: Iterable[pa.Table]) -> None:
         """Add tables of counts."""
         for table in tables:
@@ -363,7 +463,7 @@ class _Total:
 
 def read_recorded(graph: Graph, reports: Iterable[StepReport]) -> Disorder:
     """Bound what a run has recorded; raise InputError if its partitions are not those of the graph, or it has none."""
-    known = first_operators(graph)
+    known = fed_operators(graph)
     counted: dict[int, Histogram] = {}
     for report in reports:
         for name, histogram in report.lateness.items():
@@ -372,10 +472,11 @@ def read_recorded(graph: Graph, reports: Iterable[StepReport]) -> Disorder:
     if not counted:
         msg = "the history of the run has no lateness of records: give --log, which reads the log itself"
         raise InputError(msg)
-    judging = [one for one in known if one.nearest is not None]
+    judging = [one for one in known if one.judges]
     nearest = min((one.nearest or 0 for one in judging), default=None)
     # where another operator has taken records too, none of those counted need be of one that judges them
-    farthest = max(one.farthest or 0 for one in judging) if judging and len(judging) == len(known) else None
+    is_direct = all(one.judges and not one.is_behind for one in known)
+    farthest = max(one.farthest or 0 for one in judging) if judging and is_direct else None
     upper = (*BOUNDS, MAX_TIME)
     lower = (_NEVER, *(bound + 1 for bound in BOUNDS))
 
@@ -387,4 +488,4 @@ def read_recorded(graph: Graph, reports: Iterable[StepReport]) -> Disorder:
                 total.add([_table([number], [0], [value], [over], [found], [found])])
         return total.counts()
 
-    return Disorder(known, counts(lower, farthest), counts(upper, nearest))
+    return Disorder(known, counts(lower, farthest), counts(upper, nearest), by_operator=False)

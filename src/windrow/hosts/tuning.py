@@ -25,6 +25,7 @@ from windrow.model import (
     Node,
     Pipeline,
     ProcessPipeline,
+    RulesNode,
     RulesPipeline,
     Runnable,
     SourceNode,
@@ -125,12 +126,17 @@ class LatenessChoice:
 
 @dataclass(frozen=True)
 class Tuning:
-    """All choices for a pipeline; `skipped` says why a source has none."""
+    """All choices for a pipeline; `skipped` says why a source has none.
+
+    They are by counts that are exact or not, of a log or of what a run has recorded; those of the log may be exact.
+    """
 
     delays: tuple[DelayChoice, ...]
     latenesses: tuple[LatenessChoice, ...]
     skipped: tuple[str, ...]
     is_exact: bool
+    is_of_log: bool
+    is_log_exact: bool
 
     @property
     def changes(self) -> dict[str, int]:
@@ -165,7 +171,7 @@ def tune(pipeline: Runnable, disorder: Disorder, goals: Goals) -> Tuning:
     then = now | {one.setting.path: one.chosen for one in delays if one.chosen is not None}
     # what takes records of a source that is skipped has verdicts that are not known
     latenesses = () if skipped else tuple(_choose_latenesses(graph, disorder, settings, then, goals))
-    return Tuning(delays, latenesses, skipped, disorder.is_exact)
+    return Tuning(delays, latenesses, skipped, disorder.is_exact, disorder.by_operator, disorder.is_log_exact)
 
 
 def what_if(pipeline: Runnable, disorder: Disorder, delay: int | None = None, lateness: int | None = None) -> WhatIf:
@@ -350,9 +356,7 @@ def _nice_quantiles(own: Disorder) -> Iterator[int]:
 
 
 def _held(own: Disorder, delay: int, changed: Mapping[str, int]) -> float:
-    return sum(
-        one.held(delay, changed.get(one.path or "", one.lateness)) for one in own.operators if one.nearest is not None
-    )
+    return sum(one.held(delay, changed.get(one.path or "", one.lateness)) for one in own.operators if one.judges)
 
 
 def _ratio(then: float, now: float) -> float:
@@ -401,6 +405,9 @@ def _changed_node(node: Node, changes: Mapping[str, int]) -> Node:
         case WindowNode(name=name, emit=emit):
             lateness = changes.get(f"streams.{name}.emit.lateness", emit.lateness)
             return replace(node, emit=replace(emit, lateness=lateness))
+        case RulesNode(name=name, rules=rules):
+            lateness = changes.get(f"streams.{name}.emit.lateness", rules.lateness)
+            return replace(node, rules=replace(rules, lateness=lateness))
         case _:
             return node
 

@@ -91,7 +91,7 @@ def _delay(graph: Graph, name: str) -> int:
 
 
 def _windows(x: Examined, longest: int) -> Iterator[Finding]:
-    from windrow.hosts.disorder import first_operators  # noqa: PLC0415 - it loads Arrow
+    from windrow.hosts.disorder import fed_operators  # noqa: PLC0415 - it loads Arrow
 
     for node in x.graph.keyed:
         what = f"{node.name}: " if node.name else ""
@@ -99,7 +99,7 @@ def _windows(x: Examined, longest: int) -> Iterator[Finding]:
             yield fine(f"{what}the state of a key is kept for ever, as the process has no ttl")
         if isinstance(node, WindowNode) and isinstance(node.window, Global):
             yield fine(f"{what}a key is kept for ever, as its window is global")
-    for one in first_operators(x.graph):
+    for one in fed_operators(x.graph):
         if not isinstance(one.node, WindowNode) or one.farthest is None or isinstance(one.node.window, Session):
             continue
         held = math.ceil(one.held(longest, one.lateness))
