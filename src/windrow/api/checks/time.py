@@ -12,6 +12,7 @@ from windrow.model import (
     MAX_DURATION,
     MAX_PARTITIONS,
     Adaptive,
+    CsvFormat,
     Delay,
     DelayByPartition,
     FileSource,
@@ -134,20 +135,25 @@ def all_idle(pipeline: View) -> Iterator[Finding]:
 
 
 def no_future_guard(pipeline: View) -> Iterator[Finding]:
-    """Event times are, or are held to, log timestamps, or one wrong clock makes other records late or expired."""
-    if pipeline.time.future is not None or pipeline.time.field == LOG_TIME:
+    """Event times are, or are held to, log timestamps, or one wrong clock makes other records late or expired.
+
+    Records of a log or of files have a log timestamp only if they have the field for it, so without that nothing helps.
+    """
+    names = {field.name: field.paths for field in pipeline.decode.fields}
+    if pipeline.time.future is not None or names.get(pipeline.time.field) == ((LOG_TIME,),):
         return
     match pipeline.source:
-        case KafkaSource():
-            hint = "give 1h or so"
-        case FileSource() | PostgresCdcSource():
-            hint = "give 1h or so"
+        case KafkaSource() | FileSource() | PostgresCdcSource():
+            has_log_time = True
         case LogSource() | FilesSource():
-            hint = "give 1h or so, and records their log timestamp in `_log_time` (epoch milliseconds)"
+            has_log_time = ((LOG_TIME,) in (path for paths in names.values() for path in paths)) or (
+                isinstance(pipeline.source.format, CsvFormat) and LOG_TIME in pipeline.source.format.columns
+            )
         case _:
             assert_never(pipeline.source)
-    message = (
-        "has no `future`: one record of a clock that runs ahead makes the records after it in its partition late or "
-        f"expired; {hint}"
-    )
-    yield warning("time", message)
+    if has_log_time:
+        message = (
+            "has no `future`: one record of a clock that runs ahead makes the records after it in its partition late "
+            "or expired; give 1h or so"
+        )
+        yield warning("time", message)
