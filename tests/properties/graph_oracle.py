@@ -21,6 +21,7 @@ from windrow.model import (
     Count,
     Cumulate,
     DeduplicateNode,
+    Delay,
     FlatMapNode,
     Global,
     Graph,
@@ -42,7 +43,7 @@ from windrow.model import (
     is_behind_process,
     is_by_branch,
 )
-from windrow.testing.oracle.clock import Clock
+from windrow.testing.oracle.clock import Clock, ReadingsClock
 
 FOREVER = 10**18
 BEGINNING = -(10**18)
@@ -91,17 +92,24 @@ class GraphOracle:
         self._graph = graph
         self._expressions = expressions
         self._known: dict[tuple[str, int], list[Record]] = {}
+        self._files = {partition for partition in log if graph.source_of(partition).is_by_reading}
         self._records: list[Record] = []
         for partition, records in log.items():
-            how = graph.source_of(partition).time.watermark
+            how, is_file = graph.source_of(partition).time.watermark, partition in self._files
             clock = Clock(how, (floors or {}).get(partition, ()), partition % MAX_PARTITIONS)
+            if is_file and isinstance(how, Delay):
+                clock = ReadingsClock(how.micros, (floors or {}).get(partition, ()))
             for offset, (time, values) in enumerate(records):
                 label = graph.source_of(partition).source.label
                 place = f"{label}/{partition % MAX_PARTITIONS}/{offset}"
                 part = 0 if parts is None else parts[partition][offset]
-                watermark = max(BEGINNING, clock.at(offset))
+                if is_file:
+                    clock.data(offset, time)
+                # what a file had when it was first read is before all else
+                watermark = max(BEGINNING - is_file, clock.at(offset))
                 self._records.append(Record(time, watermark, partition, offset, values, place, part))
-                clock.data(offset, time)
+                if not is_file:
+                    clock.data(offset, time)
                 if isinstance(how, Punctuated) and values[how.field] is not None:
                     clock.mark(values[how.field])
 
@@ -362,8 +370,9 @@ class GraphOracle:
                 place = in_merged_order(one)[:3]
                 before = [other for other in versions if in_merged_order(other)[:3] < place]
                 late = [other for other in versions if other.watermark < one.time + self._revise(node)]
-                known = [other for other in [*before, *late] if other.time <= one.time]
-                held = max(known, key=lambda other: (other.time, in_merged_order(other)), default=None)
+                since = self._since(table, versions)
+                known = [other for other in [*before, *late] if since[other.places] <= one.time]
+                held = max(known, key=lambda other: (since[other.places], in_merged_order(other)), default=None)
             if held is not None and not self._removes(table, held):
                 names = dict(zip(node.right_key, node.key, strict=True))
                 values = {names.get(name, name): value for name, value in held.values.items()}
@@ -372,6 +381,14 @@ class GraphOracle:
             elif node.how == "left":
                 found.append(replace(one, values=defaultdict(none, one.values), places=f"{one.places}+"))
         return found
+
+    def _since(self, table: TableNode, versions: Sequence[Record]) -> dict[str, int]:
+        """Return from when on each of the versions of a key holds: of a file, the first one always has."""
+        since = {one.places: one.time for one in versions}
+        first = min(versions, key=in_merged_order, default=None)
+        if first is not None and first.partition in self._files and not self._removes(table, first):
+            since[first.places] = BEGINNING
+        return since
 
     def _tables_joined(self, node: TableJoinNode, until: int) -> list[Record]:
         left, right = self.rows(node.left, until), self.rows(node.right, until)

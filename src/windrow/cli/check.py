@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from windrow.api.load import OpenedPipeline
-from windrow.api.printing.text import realtime_words
+from windrow.api.printing.text import file_words, realtime_words
 from windrow.cli.common import (
     DIFFERENT,
     OK,
@@ -103,6 +103,7 @@ def command(
     if as_json:
         checked = [
             {"pipeline": file, "ok": not _count(lines, "error"), "findings": [line.plain() for line in lines]}
+            | ({"notes": notes} if (notes := _notes(opened[file], lines)) else {})
             | ({"connections": [_plain(one) for one in tried.get(file, ())]} if connect else {})
             for file, lines in found.items()
         ]
@@ -125,9 +126,15 @@ def _lines(
         # what to expect of a pipeline that runs in real time
         realtime = [one.pipeline for one in opened if one.pipeline.mode == "realtime"]
         yield from (f"{name}: {words}" for one in realtime for words in realtime_words(one).splitlines())
+        yield from (f"{name}: {words}" for words in _notes(opened, lines))
     for one in tried:
         yield f"  {_WORDS[one.severity]:<9} {one.title}: {one.found}"
         yield from (f"            do: {text}" for text in one.to_do)
+
+
+def _notes(opened: Sequence[OpenedPipeline], lines: list[_FileFinding]) -> list[str]:
+    """Return what is said of pipelines that are right."""
+    return [] if _count(lines, "error") else [words for one in opened for words in file_words(one.pipeline)]
 
 
 def _check(spec: str) -> tuple[list[OpenedPipeline], list[_FileFinding]]:

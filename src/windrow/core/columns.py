@@ -22,6 +22,9 @@ MIN_TIME: Final = -(2**63)
 MAX_TIME: Final = 2**63 - 1
 """Plus infinity: the watermark at the end of the input."""
 
+FIRST_TIME: Final = MIN_TIME + 2
+"""A time before all others that is above minus infinity, for which both `MIN_TIME` and `-MAX_TIME` stand."""
+
 
 def to_micros(column: pa.ChunkedArray | pa.Array) -> Micros:
     """View a column of int64 or timestamp[us] without nulls as a numpy array."""

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from windrow.core import schema
 from windrow.core.changelog import source_numbers
-from windrow.core.columns import MIN_TIME, pack, to_micros, unpack
+from windrow.core.columns import FIRST_TIME, MIN_TIME, pack, to_micros, unpack
 from windrow.core.decode.derived import log_times_inside
 from windrow.core.level import Observed
 from windrow.core.messages import DeadLetters, EndOfInput, Message, Packet, PartialPanes, PartitionIdle, Records
@@ -47,6 +47,7 @@ from windrow.model import (
     KeyedNode,
     Node,
     Pipeline,
+    Readings,
     ResultNode,
     RulesNode,
     Runnable,
@@ -595,7 +596,7 @@ class RowHost(MemoryHost):
                     offset,
                     time,
                     log_times[row],
-                    None if watermark == MIN_TIME else watermark,
+                    None if watermark <= FIRST_TIME else watermark,
                     self._clock(partition, offset, watermark),
                     window_end,
                     verdicts[chosen[row]],
@@ -609,4 +610,5 @@ class RowHost(MemoryHost):
         """Return the clock behind a watermark, None if it was raised, or is of no fixed delay."""
         known = self._graph.watermark_of(partition)
         is_raised = int(self._settings.bounds.at(partition, np.array([offset]))[0]) == watermark
-        return watermark + known.micros if isinstance(known, Delay) and not is_raised else None
+        is_known = watermark > FIRST_TIME and not is_raised
+        return watermark + known.micros if isinstance(known, Delay | Readings) and is_known else None

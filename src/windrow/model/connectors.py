@@ -200,8 +200,9 @@ Source = LogSource | FilesSource | KafkaSource | FollowedSource
 """A kind has the name of its `section` in YAML, a `place` where people find it, and a log with its `records`."""
 OWN_GROUPS = "windrow-"
 """What the names of consumer groups begin with that windrow itself uses, and reads from."""
-LOG_TIME, DELETED = "_log_time", "_deleted"
-"""The fields of an embedded log's record that hold its log timestamp, and whether the row of a file was deleted."""
+LOG_TIME, DELETED, MORE = "_log_time", "_deleted", "_more"
+"""The fields of an embedded log's record that hold its log timestamp, and of the row of a file, whether it was deleted,
+and whether more records of the same reading follow."""
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from windrow.errors import InputError
 from windrow.methods import PipelineMethods
 from windrow.model.aggregates import Aggregate
 from windrow.model.alerts import DEFAULT_ALERTS, Alerts
-from windrow.model.connectors import Sink, Source
+from windrow.model.connectors import LOG_TIME, FileSource, Sink, Source
 from windrow.model.pipeline import DEFAULT_KEY_GROUPS, AnyPipeline, Pipeline, ProcessPipeline, RulesPipeline, RunMode
 from windrow.model.process import Process
 from windrow.model.rules import RuleSet
-from windrow.model.time import DelayByPartition, EventTime, PartitionWatermark
+from windrow.model.time import Delay, DelayByPartition, EventTime, PartitionWatermark, Readings
 from windrow.model.triggers import Emit, counts_records
 from windrow.model.types import Decode, Derive
 from windrow.model.windows import Session, Window
@@ -48,6 +48,15 @@ class SourceNode:
     def inputs(self) -> tuple[str, ...]:
         """No nodes."""
         return ()
+
+    @property
+    def is_by_reading(self) -> bool:
+        """Whether event times are those at which a file was read: its rows have no time of their own."""
+        time = self.time
+        if not isinstance(self.source, FileSource) or not isinstance(time.watermark, Delay | DelayByPartition):
+            return False
+        paths = [one.paths for one in self.decode.fields if one.name == time.field]
+        return paths == [((LOG_TIME,),)] and time.sent is None
 
 
 @dataclass(frozen=True)
@@ -321,8 +330,11 @@ class Graph(PipelineMethods):
 
     def watermark_of(self, partition: int) -> PartitionWatermark:
         """Return how the watermark of a partition is made."""
-        watermark = self.source_of(partition).time.watermark
-        return watermark.of(partition % MAX_PARTITIONS) if isinstance(watermark, DelayByPartition) else watermark
+        source = self.source_of(partition)
+        found = source.time.watermark
+        if isinstance(found, DelayByPartition):
+            found = found.of(partition % MAX_PARTITIONS)
+        return Readings(found.micros) if isinstance(found, Delay) and source.is_by_reading else found
 
     def source_of(self, partition: int) -> SourceNode:
         """Return the source that a partition of the graph is in."""

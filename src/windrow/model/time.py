@@ -60,10 +60,17 @@ class Punctuated:
     field: str
 
 
-PartitionWatermark = Delay | Adaptive | Punctuated
+@dataclass(frozen=True)
+class Readings:
+    """The watermark at a record is the clock of before its reading less `micros`; a reading has one event time."""
+
+    micros: int
+
+
+PartitionWatermark = Delay | Adaptive | Punctuated | Readings
 """How the watermark of one partition is made."""
 
-Watermark = PartitionWatermark | DelayByPartition
+Watermark = Delay | DelayByPartition | Adaptive | Punctuated
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,16 @@
 What was read, and when, is in the log, and everything else reads the log alone, so that results are functions of it.
 The log is compared with the file by key: rows that are new or that have changed are appended, and rows that are not in
 the file any more are appended once more, as deleted. A record of the log is a row with two fields before its own, the
-time of reading and whether the row was deleted:
+time of reading and whether the row was deleted, and between them and its own whether more of the reading follow
+(`windrow.core.watermarks.readings`):
 
-    {"_log_time": 1767225600000, "_deleted": false, "currency": "EUR", "rate": "1.17"}
+    {"_log_time": 1767225600000, "_deleted": false, "_more": false, "currency": "EUR", "rate": "1.17"}
 
 Records of one reading are appended by one write. A crash within it leaves some of them, and perhaps a part of a line,
 which no reader takes for a record. The next reading removes the part, and appends what the log still lacks, as it
-compares the file with what is there. A lock on the log's file lets one process at a time compare and append.
+compares the file with what is there: these records are of the same reading. If it lacks none, the last record comes
+once more, as the end of the reading; so it does in a log that was written before there were ends. A lock on the log's
+file lets one process at a time compare and append.
 """
 
 from __future__ import annotations
@@ -19,23 +22,23 @@ import fcntl
 import io
 import json
 import os
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
+from typing import NamedTuple
 
 from windrow.core.decode.exact import KEY, VALUE, parse_object
 from windrow.core.decode.values import BadValueError, MalformedError, Value, convert
+from windrow.core.watermarks.readings import RECORD, reading_record
 from windrow.errors import InputError, Place, SourceError, WindrowError
-from windrow.model import DELETED, LOG_TIME, BooleanType, Decode, FileSource
+from windrow.model import DELETED, LOG_TIME, MORE, BooleanType, Decode, FileSource
 from windrow.sources.log.append import write_lines
 from windrow.sources.log.folder import LogFolder
 from windrow.sources.log.kept import START
 
-_RECORD = re.compile(rf'\{{"{LOG_TIME}": ([0-9]+), "{DELETED}": (true|false), (.+)\}}')
-_RESERVED = {LOG_TIME, DELETED, KEY, VALUE}
+_RESERVED = {LOG_TIME, DELETED, MORE, KEY, VALUE}
 _BOOLEANS: dict[str, object] = {"true": True, "false": False}
 
 _POLL_SECONDS = 1.0
@@ -43,6 +46,15 @@ _POLL_SECONDS = 1.0
 _Key = tuple[Value, ...]
 _Signature = tuple[int, int, int] | None
 """What tells that a file has changed: its number, size and time of modification; None if it is not there."""
+
+
+class _Last(NamedTuple):
+    """The last record of a log: time, row, whether it was deleted, and whether more follow (None: it is not said)."""
+
+    time: int
+    row: str
+    deleted: bool
+    more: bool | None
 
 
 class FollowedFile:
@@ -57,7 +69,7 @@ class FollowedFile:
         self._folder = LogFolder(source.log)
         self._clock = clock
         self._at = START
-        self._last = 0
+        self._last: _Last | None = None
         self._rows: dict[_Key, str] = {}
         self._seen: _Signature = None
         self._read: _Signature = None
@@ -78,12 +90,23 @@ class FollowedFile:
             self._read_log()
             gone = [(body, True) for key, body in self._rows.items() if key not in rows]
             changed = [(body, False) for key, body in rows.items() if self._rows.get(key) != body]
-            now = max(self._last, self._clock())  # it never goes back, whatever the clock does
             if os.fstat(log).st_size > self._at.byte:
                 os.ftruncate(log, self._at.byte)  # what a crash has left of a line
-            if gone or changed:
-                lines = "".join(_record(now, body, deleted=deleted) for body, deleted in [*gone, *changed])
-                write_lines(self._folder.file(0), log, self._at.byte, lines.encode())
+            last, rows_to_write = self._last, [*gone, *changed]
+            if last is None:
+                now = self._clock()
+            elif last.more or (last.more is None and not rows_to_write):
+                now = last.time
+                rows_to_write = rows_to_write or [(last.row, last.deleted)]
+            else:
+                now = max(last.time + 1, self._clock())  # each reading is later, whatever the clock does
+            if rows_to_write:
+                end = len(rows_to_write) - 1
+                lines = [
+                    reading_record(now, row, deleted=deleted, more=number < end)
+                    for number, (row, deleted) in enumerate(rows_to_write)
+                ]
+                write_lines(self._folder.file(0), log, self._at.byte, "".join(lines).encode())
                 self._read_log()
 
     @property
@@ -220,8 +243,8 @@ class FollowedFile:
             offsets, values = batch.column("offset").to_pylist(), batch.column("value").to_pylist()
             for offset, value in zip(offsets, values, strict=True):
                 try:
-                    match = _RECORD.fullmatch(value.decode("utf-8"))
-                    body = "" if match is None else match[3]
+                    match = RECORD.fullmatch(value.decode("utf-8"))
+                    body = "" if match is None else match[4]
                     key = self._key_of(parse_object(f"{{{body}}}".encode()))
                 except (UnicodeDecodeError, MalformedError, BadValueError):
                     match = None
@@ -231,13 +254,10 @@ class FollowedFile:
                         "give the file a log of its own"
                     )
                     raise SourceError(msg)
-                self._last = int(match[1])
-                if match[2] == "true":
+                deleted = match[2] == "true"
+                self._last = _Last(int(match[1]), body, deleted, None if match[3] is None else match[3] == "true")
+                if deleted:
                     self._rows.pop(key, None)
                 else:
                     self._rows[key] = body
         self._at = end
-
-
-def _record(now: int, body: str, *, deleted: bool) -> str:
-    return f'{{"{LOG_TIME}": {now}, "{DELETED}": {json.dumps(deleted)}, {body}}}\n'

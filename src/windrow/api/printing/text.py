@@ -35,6 +35,7 @@ from windrow.model import (
     EventTime,
     Field,
     FileList,
+    FileSource,
     FlatMapNode,
     Global,
     Graph,
@@ -97,6 +98,20 @@ def realtime_words(pipeline: Runnable) -> str:
     ]
     views = (result_pipelines(graph)[node.name] for node in graph.keyed if isinstance(node, RulesNode))
     return "\n".join([*lines, *(_history_size(view) for view in views if isinstance(view, RulesPipeline))])
+
+
+def file_words(pipeline: Runnable) -> list[str]:
+    """Return from when on the rows of each file hold that is a source."""
+    found = []
+    for node in as_graph(pipeline).sources:
+        if isinstance(node.source, FileSource):
+            since = (
+                "have no time of their own: the first of a key holds from the beginning, others from their reading"
+                if node.is_by_reading
+                else f"hold from their own time, {node.time.field}"
+            )
+            found.append(f"the rows of {node.source.path} {since}")
+    return found
 
 
 _WIDTHS: dict[type[DataType], int] = {BooleanType: 1, StringType: 16, DecimalType: 16}

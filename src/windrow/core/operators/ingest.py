@@ -35,7 +35,7 @@ from windrow.core.samples import RecordSample, least, limit, places_below
 from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK, record_schema
 from windrow.core.watermarks.clocks import StepWatermark
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.model import Adaptive, Graph, Runnable, SourceNode, as_graph
+from windrow.model import Adaptive, Graph, Readings, Runnable, SourceNode, as_graph
 
 NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
 
@@ -149,8 +149,8 @@ class Ingest:
         watermarks = np.empty(good.num_rows, dtype=np.int64)
         for number in distinct(numbers):
             read = offsets[numbers == number]
-            watermark = StepWatermark(self._graph.watermark_of(number))
-            partition = partitions.setdefault(number, _Partition(watermark, int(read[0]), 0))
+            mark = self._graph.watermark_of(number)
+            partition = partitions.setdefault(number, _Partition(StepWatermark(mark), int(read[0]), 0))
             partition.next = int(read[-1]) + 1
             its_own = good_numbers == number
             records = good if its_own.all() else good.filter(pa.array(its_own))
@@ -162,6 +162,8 @@ class Ingest:
                 ),
                 self._floors.at(number, to_micros(records.column(OFFSET))),
             )
+            if isinstance(mark, Readings):
+                partition.watermark.close(batch.column("value").filter(pa.array(numbers == number)))
         return with_schema(good.append_column(WATERMARK, pa.array(watermarks)), source.schema)
 
     def _times(self, records: pa.Table) -> Iterator[Packet]:

@@ -5,6 +5,10 @@ record can still look up: with its event time as the time that is asked for, tha
 that can come, and all after it (Snodgrass, "Developing Time-Oriented Database Applications in SQL", 1999, ch. 5, calls
 such a table a valid-time state table).
 
+The rows of a file without a time of their own have that of its reading, which says when a row was seen and not from
+when on it held. So the first version of a key in a table of such a file holds from the beginning, `FIRST_TIME`, unless
+it removes the row. Whether it is the first is a matter of the versions that are stored: of each key at least one is.
+
 A run that resumes after the end of its input has taken records before their turn, and what it reads then can be before
 them. A version is judged by its place all the same: one that is before the last of its key changes no table, and which
 versions hold as of event time does not depend on where the input ended. So what can be before or behind what may still
@@ -15,27 +19,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.columns import MAX_TIME, Micros, are_before, concat, to_micros
+from windrow.core.changelog import source_numbers
+from windrow.core.columns import FIRST_TIME, MAX_TIME, Micros, are_before, concat, to_micros
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.keys import key_numbers
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema, with_ids
 from windrow.core.operators.settled import ID_ORDER, in_merged_order, is_later_sql, runs_of_equals
-from windrow.core.schema import DELETED, DIFF, ID, OFFSET, PLACE, SIDE, TIME, WATERMARK, record_schema
+from windrow.core.schema import DELETED, DIFF, ID, OFFSET, PARTITION, PLACE, SIDE, TIME, WATERMARK, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Compaction, Runs, migrate_runs
 from windrow.core.state.store import OperatorState
 from windrow.core.state.time_buffer import Mask
 from windrow.core.state.widening import StateChange
 from windrow.expressions import RecordStream, join_sides, revise_of, stream_of
-from windrow.model import Graph, LookupNode, TableNode, versions_of
+from windrow.model import (
+    DeduplicateNode,
+    FlatMapNode,
+    Graph,
+    JoinNode,
+    LookupNode,
+    ProcessNode,
+    RulesNode,
+    SelectNode,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    TableJoinNode,
+    TableNode,
+    WindowNode,
+    versions_of,
+)
 
 _VERSIONS: Final = "versions"
 _LEFT: Final = "left"
@@ -154,7 +175,8 @@ class LookupOperator:
         self._stored = [pa.schema([one for one in side_schema(side) if one.name != SIDE]) for side in (left, right)]
         self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
         # how far behind the watermark a record can be, and a version; None is without an end
-        self._bounds = left.stream.bound, right.stream.bound
+        self._files = sorted(_files_of(graph, node.table))
+        self._bounds = left.stream.bound, None if self._files else right.stream.bound
         self._revise = revise_of(graph, node)
         self._is_revised = node.as_of == "event_time"
         self._sql = _LookupSql(graph, node, self._made)
@@ -172,6 +194,8 @@ class LookupOperator:
         made = [self._made.empty_table()]
         if lefts.num_rows or versions.num_rows:
             stored = _before(self._stored[1], runs, state)
+            if self._files and versions.num_rows:
+                versions = self._from_the_beginning(versions, stored)
             before = lefts.slice(0, 0)
             if versions.num_rows and self._is_revised:
                 least = int(to_micros(versions.column(TIME)).min())
@@ -188,6 +212,16 @@ class LookupOperator:
             kept.add(lefts.drop_columns(_NUMBER), max(-MAX_TIME, after), state)
             state.summary |= {_LEFT: kept.encode(), _READ: read}
         return OperatorOutput(changes=self._no_changes, records=(pa.concat_tables(made),))
+
+    def _from_the_beginning(self, versions: pa.Table, stored: pa.Table) -> pa.Table:
+        """Return the versions of a step, the first one of each key of a file with the first of all times."""
+        known = {"versions": versions.select([*self._node.key, _NUMBER]), "stored": stored.select(self._node.key)}
+        firsts = duckdb_sql.query(self._duck, self._sql.first, **known).column(_NUMBER)
+        is_first = np.isin(to_micros(versions.column(_NUMBER)), to_micros(firsts))
+        is_first &= np.isin(source_numbers(self._graph, versions.column(PARTITION)), self._files)
+        is_first &= ~versions.column(DELETED).to_numpy()
+        times = np.where(is_first, FIRST_TIME, to_micros(versions.column(TIME)))
+        return versions.set_column(versions.column_names.index(TIME), versions.schema.field(TIME), pa.array(times))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the versions, and the records whose row can be replaced."""
@@ -338,7 +372,8 @@ class _LookupSql:
 
     `near`: records, and all versions -> the versions with their keys, which are given row numbers in order. `rows`:
     these, and records with the row number of the version that each has, and the place and difference of the change,
-    both with ids -> the changes. `touched`: records before the step -> those that one of its versions concerns.
+    both with ids -> the changes. `first`: versions, and the keys of those before the step -> the numbers of the first
+    version of each key. `touched`: records before the step -> those that one of its versions concerns.
     `needed`: versions -> those that can be looked up, given `limits`: of the versions up to the event time `__horizon`
     whose watermark is below `__low`, so that they are before all records to come, only the last of each key can be. If
     that removes the row, it can go if it is not after `__gone`.
@@ -357,6 +392,7 @@ class _LookupSql:
             columns[ID] += f" || '+' || CASE WHEN NOT v.{DELETED} THEN v.{ID} ELSE '' END"
         columns |= {name: f"l.__at{name}" for name in PLACE} | {DIFF: f"l.{DIFF}"}
         is_there = f"NOT v.{DELETED}" if node.how == "inner" else "true"
+        self.first = f"SELECT min({_NUMBER}) AS {_NUMBER} FROM versions ANTI JOIN stored USING ({keys}) GROUP BY {keys}"
         self.near = f"SELECT * FROM (FROM stored UNION ALL FROM versions) SEMI JOIN records USING ({keys})"
         self.rows = f"SELECT {_columns(made, columns)} FROM lefts l LEFT JOIN near v USING ({_ROW}) WHERE {is_there}"
         counts = f"(v.{WATERMARK} < l.{TIME} + {revise} OR {is_later_sql('l', 'v')})"
@@ -370,6 +406,22 @@ class _LookupSql:
                 OR (row_number() OVER (PARTITION BY {keys}, {is_past} ORDER BY {order}) = 1
                     AND NOT (__is_all AND {DELETED} AND {is_gone}))
         """
+
+
+def _files_of(graph: Graph, stream: str) -> set[int]:
+    """Return the numbers of the sources of a stream that are files by reading, and whose records it has as they are."""
+    node = graph.producer(stream)
+    match node:
+        case SourceNode():
+            return {number for number, one in enumerate(graph.sources) if one == node and one.is_by_reading}
+        case JoinNode() | TableJoinNode() | ProcessNode() | WindowNode() | RulesNode() | SinkNode():
+            return set()
+        case LookupNode():
+            return _files_of(graph, node.left)
+        case SelectNode() | SplitNode() | FlatMapNode() | DeduplicateNode() | TableNode():
+            return set().union(*(_files_of(graph, name) for name in node.inputs))
+        case _:
+            assert_never(node)
 
 
 def _later_versions(given: str, last: str, by: str) -> str:

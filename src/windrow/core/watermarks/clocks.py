@@ -18,8 +18,9 @@ from windrow.core.columns import MIN_TIME, Blob, Micros, to_micros
 from windrow.core.messages import EventTimes, PartitionIdle, PartitionProgress, RecordsLost
 from windrow.core.schema import LAST_PARTITION, OFFSET, TIME, WATERMARK
 from windrow.core.watermarks.adaptive import AdaptiveProgress, Lateness, PartitionSlice, advance_adaptive
+from windrow.core.watermarks.readings import ends_reading, reading_watermarks
 from windrow.core.watermarks.sources import SourceTimes
-from windrow.model import Adaptive, Delay, PartitionWatermark, Punctuated
+from windrow.model import Adaptive, Delay, PartitionWatermark, Punctuated, Readings
 
 RaiseReason = Literal["joined", "active"]
 
@@ -88,7 +89,7 @@ class PartitionClocks:
         """Return the clock behind a partition's watermark; a punctuated watermark is its own clock."""
         value, watermark = self.watermarks[partition], sources.watermark(partition)
         match watermark:
-            case Delay(micros):
+            case Delay(micros) | Readings(micros):
                 return MIN_TIME if value == MIN_TIME else value + micros
             case Adaptive():
                 return self.lateness[partition].clock if partition in self.lateness else MIN_TIME
@@ -178,12 +179,20 @@ class PartitionClocks:
             self.watermarks[partition] = reached.watermark
         return found
 
+    def reading_ended(self, sources: SourceTimes, partition: int, time: int) -> int:
+        """Return the watermark of the readings of a file that had begun before the step, if `time` is after them."""
+        watermark, reached = sources.watermark(partition), self.reached.get(sources.source(partition), MIN_TIME)
+        if not isinstance(watermark, Readings) or not MIN_TIME < reached < time:
+            return MIN_TIME
+        return reached - watermark.micros
+
     def advance(self, sources: SourceTimes, progress: Iterable[PartitionProgress]) -> None:
         """Advance the partitions to the end of the step."""
         for step in progress:
-            self.watermarks[step.partition] = max(self.watermarks[step.partition], step.watermark)
-            self.next[step.partition] = step.next
             source = sources.source(step.partition)
+            known = self.reading_ended(sources, step.partition, step.reached)
+            self.watermarks[step.partition] = max(self.watermarks[step.partition], step.watermark, known)
+            self.next[step.partition] = step.next
             self.reached[source] = max(self.reached.get(source, MIN_TIME), step.reached)
             if self.now is not None:
                 self.active[step.partition] = self.now
@@ -282,11 +291,13 @@ class StepWatermark:
     """The running watermark of one partition in one step.
 
     The watermark before the step is in the state of the key groups, and the watermark at a record is the greater of the
-    two. An adaptive delay is computed there as well, since it depends on all earlier records.
+    two. An adaptive delay is computed there as well, since it depends on all earlier records, and so is the end of a
+    reading that began in an earlier step.
     """
 
     def __init__(self, watermark: PartitionWatermark) -> None:
         self._watermark = watermark
+        self._reached: int = MIN_TIME
         self.value: int = MIN_TIME
 
     def advance(self, good: pa.Table, marks: pa.Table) -> Micros:
@@ -303,8 +314,19 @@ class StepWatermark:
                 before = np.searchsorted(to_micros(marks.column(OFFSET)), to_micros(good.column(OFFSET)))
             case Adaptive():
                 return np.full(good.num_rows, MIN_TIME, dtype=np.int64)
+            case Readings(micros):
+                times = to_micros(good.column(TIME))
+                found = reading_watermarks(times, micros, self._reached, self.value)
+                self.value = int(found.max(initial=self.value))
+                self._reached = int(times.max(initial=self._reached))
+                return found
             case _:
                 assert_never(self._watermark)
         reached = np.maximum.accumulate(np.concatenate(([self.value], moves)))
         self.value = int(reached[-1])
         return reached[before]
+
+    def close(self, values: pa.Array) -> None:
+        """Advance past the end of a reading, if the last of the records that were read, good or not, is one."""
+        if isinstance(self._watermark, Readings) and self._reached != MIN_TIME and ends_reading(values[-1].as_py()):
+            self.value = max(self.value, self._reached - self._watermark.micros)

@@ -15,13 +15,15 @@ class SourceTimes:
 
     `connected` are the groups of sources that feed a common operator, directly or by way of a third one. `above` is how
     much above the low watermark of a source its partitions join or come back (microseconds): one where an operator
-    takes the records in the order of watermarks, as it may have taken those at the low watermark.
+    takes the records in the order of watermarks, as it may have taken those at the low watermark. `by_reading` are the
+    sources that are a file whose rows have the time of reading.
     """
 
     graph: Graph
     times: tuple[EventTime, ...]
     connected: tuple[tuple[int, ...], ...]
     above: tuple[int, ...]
+    by_reading: frozenset[int]
 
     @staticmethod
     @lru_cache(maxsize=32)
@@ -40,6 +42,7 @@ class SourceTimes:
             tuple(source.time for source in graph.sources),
             tuple(tuple(sorted(group)) for group in sorted(connected, key=min)),
             tuple(int(number in in_order) for number in range(len(graph.sources))),
+            frozenset(number for number, source in enumerate(graph.sources) if source.is_by_reading),
         )
 
     def source(self, partition: int) -> int:

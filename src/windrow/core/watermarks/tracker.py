@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import schema
-from windrow.core.columns import MIN_TIME, Micros, to_micros
+from windrow.core.columns import FIRST_TIME, MAX_TIME, MIN_TIME, Micros, to_micros
 from windrow.core.histogram import Histogram, count_by_row
 from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK
 from windrow.core.watermarks.adaptive import AdaptiveProgress
 from windrow.core.watermarks.clocks import LostRecords, PartitionClocks, RaisedPartition
 from windrow.core.watermarks.journal import LOST
 from windrow.core.watermarks.sources import SourceTimes
-from windrow.model import Adaptive, Delay
+from windrow.model import Adaptive, Delay, Readings
 
 if TYPE_CHECKING:
     from windrow.core.operators.base import StepInput
@@ -53,7 +53,8 @@ class ClockAdvance:
 
     `clocks` are as after the step, and `before` has the low watermarks and the ends before it. `journal` holds the
     moves that the records do not explain. `known` are the watermarks of the partitions before the step, `adaptive` the
-    progress of those with an adaptive delay in it.
+    progress of those with an adaptive delay in it. `readings` has by partition the time of the last reading of a file
+    before the step, and the watermark of records after it.
     """
 
     sources: SourceTimes
@@ -64,6 +65,7 @@ class ClockAdvance:
     journal: pa.Table
     known: dict[int, int]
     adaptive: dict[int, AdaptiveProgress]
+    readings: dict[int, tuple[int, int]]
 
     def time(self, sources: Collection[int]) -> StepTime:
         """Return the time of an operator that takes records of some sources."""
@@ -96,6 +98,13 @@ class ClockAdvance:
             offsets = to_micros(records.column(OFFSET))[its_own]
             at = progress.watermarks[np.searchsorted(progress.offsets, offsets)]
             watermarks[its_own] = np.maximum(watermarks[its_own], at)
+        for partition, (reached, at_next) in self.readings.items():
+            is_after = (numbers == partition) & (to_micros(records.column(TIME)) > reached)
+            watermarks[is_after] = np.maximum(watermarks[is_after], at_next)
+        if self.sources.by_reading:
+            # the first reading of a file is before all records of other sources
+            files = [one for one in self.known if self.sources.source(one) in self.sources.by_reading]
+            watermarks[(watermarks == MIN_TIME) & ~np.isin(numbers, files)] = FIRST_TIME
         return watermarks
 
     def lateness(self, records: pa.Table) -> dict[int, Histogram]:
@@ -108,7 +117,7 @@ class ClockAdvance:
         watermarks = to_micros(records.column(WATERMARK))
         partitions, delays = self._delays
         rows = np.searchsorted(partitions, numbers)
-        clocks = np.where(watermarks == MIN_TIME, MIN_TIME, watermarks + delays[rows])
+        clocks = np.where(watermarks <= FIRST_TIME, MIN_TIME, watermarks + delays[rows])
         for partition, progress in self.adaptive.items():
             its_own = numbers == partition
             offsets = to_micros(records.column(OFFSET))[its_own]
@@ -124,7 +133,7 @@ class ClockAdvance:
         """The known partitions, and the fixed delay of each; a punctuated watermark is its own clock."""
         partitions = sorted(self.known)
         watermarks = (self.sources.watermark(partition) for partition in partitions)
-        delays = [one.micros if isinstance(one, Delay) else 0 for one in watermarks]
+        delays = [one.micros if isinstance(one, Delay | Readings) else 0 for one in watermarks]
         return np.array(partitions, dtype=np.int64), np.array(delays, dtype=np.int64)
 
 
@@ -139,6 +148,11 @@ def advance_clocks(sources: SourceTimes, clocks: PartitionClocks, given: StepInp
         if isinstance(watermark, Adaptive):
             progress = [one for one in given.progress if sources.watermark(one.partition) == watermark]
             adaptive |= clocks.adapt(watermark, progress, given.times)
+    readings = {
+        one.partition: (clocks.reached[sources.source(one.partition)], at_next)
+        for one in given.progress
+        if (at_next := clocks.reading_ended(sources, one.partition, MAX_TIME)) != MIN_TIME
+    }
     now = None if given.tick is None else clocks.tick(given.tick)
     clocks.advance(sources, given.progress)
     clocks.leave_out(sources, given.idle)
@@ -146,7 +160,7 @@ def advance_clocks(sources: SourceTimes, clocks: PartitionClocks, given: StepInp
     if given.end:
         clocks.end(sources)
     journal = journal_rows(sources, clocks, lost, raised, fallen, end=given.end)
-    return ClockAdvance(sources, clocks, before, now, given.end, journal, known, adaptive)
+    return ClockAdvance(sources, clocks, before, now, given.end, journal, known, adaptive, readings)
 
 
 @dataclass(frozen=True)

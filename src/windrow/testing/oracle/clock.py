@@ -72,6 +72,20 @@ class Clock:
         return self._delays[renewed]
 
 
+class ReadingsClock(Clock):
+    """The clock of a file whose rows have the time of reading: a reading counts for the records of the next ones."""
+
+    def __init__(self, delay: int, floors: Sequence[tuple[int, int]]) -> None:
+        super().__init__(Delay(delay), floors, 0)
+        self._reading: float = BEFORE_ALL
+
+    def data(self, offset: int, time: int) -> None:
+        """Add the reading of a record, which comes before the record is judged."""
+        if self._reading != BEFORE_ALL and time > self._reading:
+            super().data(offset, int(self._reading))
+        self._reading = max(self._reading, time)
+
+
 def _delay_of(adaptive: Adaptive, bounds: list[int]) -> int:
     """Return the least bound that enough latenesses do not exceed; `bounds` are theirs, in order."""
     if not bounds:
