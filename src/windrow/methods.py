@@ -96,6 +96,7 @@ class PipelineMethods:
         conf: Mapping[str, str] | None = None,
         on_step: Callable[[StepReport], None] | None = None,
         progress: bool = True,
+        warn_above: float = 0.01,
     ) -> Result:
         """Run the pipeline into its sink, and return its result when the run has ended.
 
@@ -124,6 +125,7 @@ class PipelineMethods:
             conf: settings of Spark, if Spark is started.
             on_step: called with the report of each committed step.
             progress: whether a line of progress is drawn, on a terminal or in a notebook.
+            warn_above: the share of its records that may expire, or be dead letters, without a warning in the result.
 
         Raises:
             InputError: the pipeline is invalid, or an option does not fit the host.
@@ -146,6 +148,7 @@ class PipelineMethods:
             conf=conf,
             on_step=on_step,
             progress=progress,
+            warn_above=warn_above,
         )
 
     def start(self, host: HostName | None = None, **options: Unpack[RunOptions]) -> BackgroundRun:

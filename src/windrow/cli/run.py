@@ -35,7 +35,7 @@ from windrow.hosts.status import STALLED_AFTER
 from windrow.interactive.interrupts import stopping
 from windrow.interactive.progress import ProgressLine
 from windrow.interactive.result import summary
-from windrow.interactive.run import UNUSED, host_of, on_host, refuse_together, warnings_of
+from windrow.interactive.run import UNUSED, WARN_ABOVE, host_of, on_host, refuse_together, warnings_of
 from windrow.model import Runnable
 from windrow.sources.base import OnDataLoss
 
@@ -66,6 +66,7 @@ _HELP = {
     "from_savepoint": "Let a new checkpoint resume from a savepoint.",
     "fail_if_dead": "End with 3 if more than this share of the run's records are dead letters, such as 1%.",
     "fail_if_expired": "End with 3 if more than this share of the run's good records have expired, such as 0.1%.",
+    "warn_above": "Warn at the end if more than this share of the run's records have expired, or are dead letters.",
     "on_data_loss": (
         "What to do when unread records are lost (retention, a topic or file that was recreated): stop, or continue "
         "with what is left and record the loss in the clock journal."
@@ -96,6 +97,9 @@ _HELP = {
 @click.option("--listen", type=ADDRESS, metavar="HOST:PORT", help=_HELP["listen"])
 @click.option("--fail-if-dead", type=SHARE, metavar="SHARE", help=_HELP["fail_if_dead"])
 @click.option("--fail-if-expired", type=SHARE, metavar="SHARE", help=_HELP["fail_if_expired"])
+@click.option(
+    "--warn-above", type=SHARE, metavar="SHARE", default=WARN_ABOVE, show_default="1%", help=_HELP["warn_above"]
+)
 @click.option("--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help=_HELP["log"])
 @json_option
 def command(
@@ -116,6 +120,7 @@ def command(
     listen: tuple[str, int] | None,
     fail_if_dead: float | None,
     fail_if_expired: float | None,
+    warn_above: float,
     log: Literal["text", "json"],
     as_json: bool,
 ) -> int:
@@ -164,7 +169,8 @@ def command(
         )
         line = ProgressLine(valid.name, quiet=as_json, moves=is_one or until_end)
         progress = JsonLog(valid.name) if log == "json" else line
-        runs.append(_Run(valid, own, progress, ShareLimits(progress.totals, fail_if_dead, fail_if_expired)))
+        limits = ShareLimits(progress.totals, fail_if_dead, fail_if_expired)
+        runs.append(_Run(valid, own, progress, limits, warn_above))
     stalled_after = max(STALLED_AFTER, 10 * every) / 1_000_000
     interval = every if host == "stream" and not until_end else None
     server = None if listen is None else _server(listen, runs[0].pipeline.name, stalled_after, interval)
@@ -222,6 +228,7 @@ class _Run:
     options: Options
     progress: JsonLog | ProgressLine
     limits: ShareLimits
+    warn_above: float
     ended: list[Ended] = field(default_factory=list)
 
     @cached_property
@@ -254,7 +261,7 @@ class _Run:
     def result(self) -> dict[str, Any]:
         """Write warnings about what was run to its end, and return it as plain JSON."""
         totals, (ended,) = self.progress.totals, self.ended
-        warnings = warnings_of(self.pipeline, ended, totals)
+        warnings = warnings_of(self.pipeline, ended, totals, self.warn_above, self.options.commands)
         for warning in warnings:
             self.progress.on_warning(warning)
         extra = {"changes": self.changes} if self.options.savepoint is not None else {}

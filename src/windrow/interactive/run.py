@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 
 from windrow.api.checks import require_valid
 from windrow.errors import InputError, WindrowError, did_you_mean, not_one_of
+from windrow.hosts.command_lines import PLACEHOLDER, CommandLines
 from windrow.hosts.folders import default_checkpoint, folder_of
 from windrow.hosts.launch import Ended, HostName, OnStart, Options, ReplayHost, launch, require_end
-from windrow.hosts.reports import OnStep, StepReport, Totals
+from windrow.hosts.reports import OnStep, StepReport, Totals, counted
 from windrow.hosts.settings import SparkOptions
 from windrow.interactive.interrupts import stopping
 from windrow.interactive.progress import ProgressLine, alert_line
@@ -23,6 +24,7 @@ from windrow.model import (
     ParquetSink,
     RunMode,
     Runnable,
+    Sink,
     as_graph,
     companion,
     parse_duration,
@@ -40,6 +42,8 @@ _LOGGER = logging.getLogger("windrow")
 EVERY = 1_000_000
 STEP_TIME = 10_000_000
 """Microseconds between the starts of two steps of a live run, and that a step should take."""
+WARN_ABOVE = 0.01
+"""The share of the records of a run that may expire, or be dead letters, without a warning at its end."""
 UNUSED: Mapping[HostName, tuple[str, ...]] = {
     "stream": (),
     "realtime": (
@@ -103,25 +107,48 @@ def refuse_together(host: HostName, given: Mapping[str, Any], options: str = "")
         raise InputError(msg)
 
 
-def warnings_of(pipeline: Runnable, ended: Ended, totals: Totals) -> list[str]:
-    """Return what to warn of after a run: no good record, and last lines that a run to the end has left out."""
-    return [*_all_dead(pipeline, totals), *(_incomplete(pipeline) if ended == "end" else [])]
+def warnings_of(
+    pipeline: Runnable, ended: Ended, totals: Totals, above: float, commands: CommandLines = PLACEHOLDER
+) -> list[str]:
+    """Return what to warn of after a run: records that are in no result, if they are more than the share `above`.
+
+    Also last lines that a run to the end has left out. `commands` are those that help.
+    """
+    return [*_in_no_result(pipeline, totals, above, commands), *(_incomplete(pipeline) if ended == "end" else [])]
 
 
-def _all_dead(pipeline: Runnable, totals: Totals) -> list[str]:
-    """Return a warning if a run has read records, and none of them was good."""
-    if not totals.dead or totals.dead < totals.events:
-        return []
-    sink = as_graph(pipeline).sinks[0].sink
+def _in_no_result(pipeline: Runnable, totals: Totals, above: float, commands: CommandLines) -> Iterator[str]:
+    """Yield warnings of dead letters and of expired records, by what a run has counted of its log alone."""
+    sink, read, dead = as_graph(pipeline).sinks[0].sink, totals.events, totals.dead + totals.rejected
+    if totals.dead and totals.dead >= read:
+        yield f"all records ({totals.dead:,}) are dead letters; {_reasons_of(sink)} says why"
+    elif dead > above * read:
+        show = commands.of(f"show {companion(sink, 'dead')}")
+        yield f"{_share(dead, read)} are dead letters, and in no result: `{show}` says why"
+    if totals.expired > above * read:
+        show, tune = commands.of(f"show {companion(sink, 'late')}"), commands.of("tune --log")
+        each = ", counted for each window that they missed," if totals.expired > read else ""
+        yield (
+            f"{_share(totals.expired, read)} have expired{each} and are in no result: they came later than delay and "
+            f"lateness allow, as in a log that is not sorted by time. `{tune}` says which delay and lateness would "
+            f"count them, `{show}` has them"
+        )
+
+
+def _reasons_of(sink: Sink) -> str:
+    """Return where the reasons of dead letters are."""
     name = companion(sink, "dead")
     match sink:
         case KafkaSink():
-            where = f"the field `reason` in the topic {name}"
+            return f"the field `reason` in the topic {name}"
         case ParquetSink():
-            where = f"the column `reason` of the files {sink.path}/{name}"
+            return f"the column `reason` of the files {sink.path}/{name}"
         case _:
-            where = f"the column `reason` of the table {name}"
-    return [f"all records ({totals.dead:,}) are dead letters; {where} says why"]
+            return f"the column `reason` of the table {name}"
+
+
+def _share(number: int, records: int) -> str:
+    return f"{number:,} of {counted(records, 'record')}" + (f" ({number / records:.3%})" if records else "")
 
 
 def _incomplete(pipeline: Runnable) -> list[str]:
@@ -185,6 +212,7 @@ class RunOptions(TypedDict, total=False):
     conf: Mapping[str, str] | None
     on_step: OnStep | None
     progress: bool
+    warn_above: float
 
 
 @dataclass(frozen=True)
@@ -194,6 +222,7 @@ class _Prepared:
     pipeline: Runnable
     options: Options
     watch: _Watch
+    warn_above: float
 
     def run(self, on_step: OnStep, on_start: OnStart) -> Result:
         """Run it, and return its result; raise a WindrowError if it fails."""
@@ -201,7 +230,7 @@ class _Prepared:
 
         ended = launch(self.pipeline, self.options, on_step, on_start)
         totals = self.watch.line.totals
-        warnings = (*self.watch.warnings, *warnings_of(self.pipeline, ended, totals))
+        warnings = (*self.watch.warnings, *warnings_of(self.pipeline, ended, totals, self.warn_above))
         return Result(self.pipeline, ended, totals, warnings)
 
 
@@ -253,6 +282,7 @@ def _prepare(
     conf: Mapping[str, str] | None = None,
     on_step: OnStep | None = None,
     progress: bool = True,
+    warn_above: float = WARN_ABOVE,
 ) -> _Prepared:
     """Return a run with options that fit its host, and a valid pipeline; raise an InputError if they are wrong."""
     host = host_of(pipeline) if host is None else require_host(host)
@@ -295,7 +325,7 @@ def _prepare(
         has_company=in_background,
     )
     require_end(options, "leave out until_end=False")
-    return _Prepared(valid, options, watch)
+    return _Prepared(valid, options, watch, warn_above)
 
 
 def replay(
