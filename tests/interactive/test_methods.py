@@ -378,3 +378,19 @@ def test_rows_of_none() -> None:
     assert isinstance(rows, Rows)
     assert (len(rows), repr(rows)) == (0, "spend_late has no rows")
     assert rows.to_arrow().num_rows == 0
+
+
+def test_a_run_whose_records_expire_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log").mkdir()
+    times = [1_700_000_000_000 + day * 86_400_000 for day in (9, 1, 2, 3)]
+    lines = [f'{{"user": "a", "at": {at}}}\n' for at in times]
+    (tmp_path / "log" / "partition-0.jsonl").write_text("".join(lines))
+    pipeline = (
+        wr.log("log").decode(user="string", at="timestamp_millis").event_time("at", delay="1m").key_by("user")
+        .window(wr.tumbling("5m")).aggregate(n=wr.count()).emit(lateness="1h").to(wr.sqlite("p.db", table="p"))
+    )  # fmt: skip
+    (warning,) = pipeline.run("memory", fresh=True, progress=False).warnings
+    assert warning.startswith("3 of 4 records (75.000%) have expired and are in no result")
+    assert "`windrow tune PIPELINE --log`" in warning
+    assert pipeline.run("memory", fresh=True, progress=False, warn_above=0.75).warnings == ()
