@@ -449,7 +449,9 @@ def test_a_run_whose_records_are_all_dead_letters_warns(folder: Path) -> None:
     assert (told.exit_code, told.stderr.splitlines()[-1]) == (0, f"user-spend: warning: {warning}")
     assert json.loads(CliRunner().invoke(main, [*args, "--json"]).stdout)["warnings"] == [warning]
     (folder / "spend" / "partition-0.jsonl").write_text(good)
-    assert "warning" not in CliRunner().invoke(main, args).output
+    warning = "2 of 3 records (66.667%) are dead letters, and in no result: `windrow show p.yaml spend_dead` says why"
+    assert json.loads(CliRunner().invoke(main, [*args, "--json"]).stdout)["warnings"] == [warning]
+    assert "warning" not in CliRunner().invoke(main, [*args, "--warn-above", "70%"]).output
     for file in (folder / "spend").iterdir():
         file.write_text("")
     assert "warning" not in CliRunner().invoke(main, args).output
