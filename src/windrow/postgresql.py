@@ -14,7 +14,7 @@ from psycopg import conninfo, errors
 from psycopg.abc import ConnDict
 
 from windrow.errors import InputError
-from windrow.model.connectors import resolve_references
+from windrow.model.references import redact, resolve_references
 
 CONNECT_SECONDS = 10
 KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
@@ -42,16 +42,29 @@ class Server:
 
     @property
     def parts(self) -> ConnDict:
-        """The parts of the url by libpq's names."""
+        """The parts of the url by libpq's names; raise what `invalid` is if it cannot be read."""
+        address = self.address
         try:
-            return conninfo.conninfo_to_dict(self.address)
+            parts = conninfo.conninfo_to_dict(address)
         except psycopg.ProgrammingError:
             # libpq's message repeats the url, password and all, so it must not be seen as a cause either.
+            parts = None
+        # of a password with an @ or a slash, libpq would take a part for the host, the port or the database
+        if parts is None or _STRAY.search(address) or not _PORTS.fullmatch(str(parts.get("port") or "")):
             msg = (
                 f"the {self.called}'s url cannot be read: write postgresql://USER@HOST:PORT/DATABASE, and "
-                "percent-encode odd letters"
+                "percent-encode odd letters (an @ is %40, a slash %2F)"
             )
-            raise self.invalid(msg) from None
+            raise self.invalid(msg)
+        return parts
+
+    @property
+    def secrets(self) -> set[str]:
+        """What no message may repeat: the passwords, and a user's name that has one in it."""
+        parts = self.parts
+        found = {str(parts[name]) for name in ("password", "sslpassword") if parts.get(name)}
+        user = str(parts.get("user") or "")
+        return found | ({user} if ":" in user else set())
 
     @property
     def host_port_database(self) -> tuple[str, str, str]:
@@ -87,7 +100,8 @@ class Server:
 
     def not_connected(self, error: psycopg.Error) -> tuple[str, bool]:
         """Return what a connection that could not be made says, and whether that may pass."""
-        text = _HINT.sub("", one_line(error))  # libpq's: to go on without a check, among others
+        # libpq's hint is to go on without a check, among others
+        text = redact(_HINT.sub("", one_line(error)), self.secrets)
         said = _NAME.sub('""', text)  # a host or a database may be called anything
         problem = f"cannot connect to {self.place}: {text}"
         if _FULL.search(said):
@@ -98,6 +112,9 @@ class Server:
         return f"{problem}: {advice}", False
 
 
+_STRAY = re.compile(r"\w+://(?:[^/@]*@[^?]*@|[^/?@]*/[^?]*@)")
+"""An address with an ``@`` in its host or its database's name."""
+_PORTS = re.compile("[0-9,]*")
 _PASSING = (
     errors.AdminShutdown,
     errors.CrashShutdown,

@@ -4,6 +4,8 @@ import textwrap
 from dataclasses import replace
 
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from windrow.api.checks import validate
 from windrow.api.pipeline_file import parse_pipeline
@@ -22,7 +24,7 @@ from windrow.model import (
     SqliteSink,
     Tumbling,
 )
-from windrow.model.connectors import mask_option, mask_url
+from windrow.model.references import given_reference, mask_arguments, mask_option, mask_url, mask_webhook
 
 YAML = """\
 name: user-spend
@@ -241,10 +243,77 @@ def test_no_print_out_holds_a_secret(secretive: Pipeline) -> None:
         ("postgresql://me:p?w#@h/db", "postgresql://me:***@h/db"),
         ("postgresql://h/db?password=p@w#x&user=me", "postgresql://h/db?password=***&user=me"),
         ("postgresql://h/db?user=me&PASSWORD=pw", "postgresql://h/db?user=me&PASSWORD=***"),
+        ("postgresql://me@corp:pw@h/db", "postgresql://***:***@h/db"),
+        ("postgresql://me%3Apw@h/db", "postgresql://***@h/db"),
+        ("postgresql://h/db?password=p&w", "postgresql://h/db?***"),
+        ("postgresql://h:5432/db?password=p@w", "postgresql://***"),
+        ("postgresql://me:pw", "postgresql://***"),
+        (
+            "postgresql://[::1]:5432,h:1/db?application_name=me",
+            "postgresql://[::1]:5432,h:1/db?application_name=me",
+        ),
+        ("http://me:pw@a:8081,http://b:8081", "http://me:***@a:8081,http://b:8081"),
+        ("https://a/?token=x", "https://a/?***"),
+        ("host=h password='p w'", "host=h password=***"),
     ],
 )
 def test_passwords_in_urls_are_masked(url: str, shown: str) -> None:
     assert mask_url(url) == shown
+    assert mask_url(shown) == shown
+
+
+ODD = st.text(alphabet="@/:%?#&=,;[]'\" .a1", max_size=4)
+
+
+@drawn(st.lists(ODD, min_size=1, max_size=4), st.sampled_from(("", "u", "u@corp", "u%40")))
+def test_no_part_of_any_password_is_shown(parts: list[str], user: str) -> None:
+    password = "hunter".join(["", *parts, ""])
+    for url in (
+        f"postgresql://{user}:{password}@h:5432/db?sslmode=require",
+        f"postgresql://h:5432/db?user=u&password={password}",
+        f"postgresql://{user}@h/db?password={password}&sslmode=require",
+        f"http://a:1,http://{user}:{password}@b:2",
+    ):
+        assert "hunter" not in mask_url(url)
+        assert "hunter" not in mask_option("proxy", url)
+        assert "hunter" not in mask_webhook(url)
+        assert "hunter" not in repr(PostgresSink(url, "t"))
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("${HOOK}", "${HOOK}"),
+        ("${HOOK:-https://h/x}", "***"),
+        ("https://h", "https://h"),
+        ("https://h:8080/x/y", "https://h:8080/***"),
+        ("https://h?x", "https://h/***"),
+        ("https://me:pw@h/x", "https://h/***"),
+        ("https://me:p@w@h/x", "https://***"),
+        ("https://me:p/w@h/x", "https://***"),
+        ("https://${HOST}/${PATH}", "https://${HOST}/***"),
+    ],
+)
+def test_of_a_webhook_the_host_is_shown(url: str, shown: str) -> None:
+    assert mask_webhook(url) == shown
+    assert mask_webhook(shown) == shown
+
+
+@pytest.mark.parametrize(
+    ("argument", "shown"),
+    [
+        ("--channel=ops", "--channel=ops"),
+        ("Authorization: Bearer ${TOKEN}", "Authorization: Bearer ${TOKEN}"),
+        ("Authorization: Bearer x", "Authorization: Bearer ***"),
+        ("--password=x", "--password=***"),
+        ("${TOKEN:-x}", "${TOKEN:-***}"),
+        ("say to https://me:pw@h/x", "say to https://h/***"),
+        ("$${HOME}", "$${HOME}"),
+        (given_reference("TOKEN", "x}"), "${TOKEN}"),
+    ],
+)
+def test_arguments_of_a_command_keep_their_references(argument: str, shown: str) -> None:
+    assert mask_arguments((argument,)) == (shown,)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from windrow.errors import InputError, PipelineError
 from windrow.hosts.compatibility import pipeline_changes
 from windrow.hosts.savepoint import fingerprint
 from windrow.model import LogSource, Pipeline, PostgresSink
-from windrow.model.connectors import mask_url
+from windrow.model.references import mask_url
 from windrow.postgresql import Server
 
 TEXT = """\

@@ -10,8 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from windrow.api.checks import require_valid
-from windrow.api.pipeline_file import Document, is_sql, only_one, read_document, read_documents, read_file
-from windrow.api.variables import NOTHING_GIVEN, Given
+from windrow.api.pipeline_file import (
+    Document,
+    is_sql,
+    only_one,
+    read_document,
+    read_documents,
+    read_file,
+    read_roots,
+)
+from windrow.api.variables import NOTHING_GIVEN, Given, secret_variables
 from windrow.errors import PipelineError, Place, each_error, join_errors
 from windrow.model import AnyPipeline, Graph, RunMode, Runnable
 
@@ -74,6 +82,11 @@ def open_pipelines(spec: str, given: Given = NOTHING_GIVEN) -> list[OpenedPipeli
         return [OpenedPipeline(spec, pipeline, None)]
     documents = read_documents(read_file(spec), spec, given)
     return [OpenedPipeline(spec, document.pipeline, document) for document in documents]
+
+
+def variables_of_secrets(spec: str) -> set[str]:
+    """Return the variables of a file that stand where a secret may; raise PipelineError if it cannot be read."""
+    return set() if split_spec(spec) else secret_variables(read_roots(read_file(spec), spec))
 
 
 def parse_sql(text: str) -> Runnable:

@@ -90,7 +90,7 @@ def read_documents(text: str, file: str, given: Given = NOTHING_GIVEN) -> list[D
 
     Raise PipelineError, with file:line, for all that is wrong with their form, and if two have one name or one table.
     """
-    roots = [_compose_sql(text, file)] if is_sql(file) else compose_all(text, file)
+    roots = read_roots(text, file)
     chosen = roots if given.only is None else [root for root in roots if _name(root) == given.only]
     if not chosen:
         msg = f"{file} has no pipeline called {given.only!r}; it has {', '.join(map(_name, roots))}"
@@ -100,6 +100,11 @@ def read_documents(text: str, file: str, given: Given = NOTHING_GIVEN) -> list[D
     if len(documents) > 1:
         _refuse_shared(chosen, documents)
     return [replace(document, is_alone=len(roots) == 1) for document in documents]
+
+
+def read_roots(text: str, file: str) -> list[YamlNode]:
+    """Return the documents of a file with its variables as they are; raise PipelineError, with file:line."""
+    return [_compose_sql(text, file)] if is_sql(file) else compose_all(text, file)
 
 
 def _refuse_shared(roots: Sequence[YamlNode], documents: Sequence[Document]) -> None:

@@ -3,8 +3,9 @@
 A variable is what ``--var`` says, else what the profile says, else the environment variable of that name, else the
 default. Values are put into the document before it is read, so a pipeline does not depend on where they came from.
 
-A url, a webhook and options may hold secrets. What only the environment knows stays a reference in them, which is
-resolved when a run starts (`windrow.model.connectors`), so that no print-out and no checkpoint has it.
+A url, a webhook, options and the arguments of a command may hold secrets. What only the environment knows stays a
+reference in them, which is resolved when it is used (`windrow.model.references`), so that no print-out and no
+checkpoint has it.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ import yaml
 
 from windrow.api.yaml_node import SqlMark, YamlNode, compose
 from windrow.errors import PipelineError, join_errors
-from windrow.model.connectors import VARIABLE, quoted_in_jaas
+from windrow.model.references import VARIABLE, given_reference, quoted_in_jaas
 
 PROFILES: Final = "windrow.yaml"
 """The name of the file with the profiles of the pipelines beside it."""
 PROFILE_VARIABLE: Final = "WINDROW_PROFILE"
 
-_USE = re.compile(rf"(?P<escape>\$\$\{{)|{VARIABLE}|(?P<other>\$\{{)")
+_USE = re.compile(rf"(?P<escape>\$\$\{{)|{VARIABLE}|(?P<file>\$\{{file:[^}}]+\}})|(?P<other>\$\{{)")
 _ALONE = re.compile(VARIABLE)
 _SECRETS: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
     ("postgres", "url"): partial(quote, safe=""),
@@ -39,8 +40,14 @@ _SECRETS: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
     ("kafka", "options"): str,
     ("registry", "options"): str,
     ("alerts", "webhook"): partial(quote, safe=""),
+    ("alerts", "command"): str,
 }
 """Keys below others whose values, or those in them, may hold secrets, and how a part of such a text is encoded."""
+_COMMAND: Final = ("alerts", "command")
+_NO_VARIABLE: Final = (
+    "${ begins no variable here: write ${NAME} or ${NAME:-default}, or $${ for these characters "
+    "(${file:PATH} is for urls, webhooks, options and commands)"
+)
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,24 @@ def substitute(
         raise join_errors(errors)
 
 
+def secret_variables(roots: Sequence[YamlNode]) -> set[str]:
+    """Return the names of the variables in the documents of one file that stand where a secret may."""
+    return {name for root in roots for name in _secret_names(root.node, (), set())}
+
+
+def _secret_names(node: yaml.Node, path: tuple[str, ...], seen: set[tuple[int, tuple[str, ...]]]) -> Iterator[str]:
+    if isinstance(node, yaml.ScalarNode):
+        if _secret(path) is not None:
+            yield from (match["name"] for match in _USE.finditer(node.value) if match["name"])
+        return
+    if (id(node), path[-2:]) in seen:  # by an alias a node can be in several, or below itself
+        return
+    seen.add((id(node), path[-2:]))
+    for below in node.value:
+        key, value = below if isinstance(below, tuple) else (None, below)
+        yield from _secret_names(value, path if key is None else (*path, str(key.value)), seen)
+
+
 def escaped(text: str, path: tuple[str, ...]) -> str:
     """Return a text of a pipeline as `substitute` leaves it as it is; `path` has the keys that lead to it."""
     return text if _secret(path) else text.replace("${", "$${")
@@ -114,6 +139,8 @@ class _Substitution:
         if isinstance(node, yaml.ScalarNode):
             if "${" not in node.value:
                 return node
+            if path[-2:] == _COMMAND:
+                return self._argument(node)
             encode = _secret(path)
             return self._plain(node) if encode is None else self._secretive(node, encode)
         if id(node) not in self.seen:  # by an alias a node can be in several, or below itself
@@ -135,6 +162,22 @@ class _Substitution:
 
         return _text(node, _ALONE.sub(value, text))
 
+    def _argument(self, node: yaml.ScalarNode) -> yaml.Node:
+        """Return an argument of a command, in which each variable stays a reference, as any of them may be a secret."""
+        at = YamlNode(node, self.file)
+
+        def reference(match: re.Match[str]) -> str:
+            if match["other"]:
+                raise at.error(_NO_VARIABLE)
+            known = self._given(match["name"]) if match["name"] else None
+            return match[0] if known is None else given_reference(match["name"], known)
+
+        try:
+            return _text(node, _USE.sub(reference, node.value))
+        except PipelineError as exc:
+            self.errors.append(exc)
+            return node
+
     def _plain(self, node: yaml.ScalarNode) -> yaml.Node:
         """Return a value with the values of its variables."""
         whole = _ALONE.fullmatch(node.value)
@@ -150,12 +193,8 @@ class _Substitution:
     def _used(self, match: re.Match[str], at: YamlNode) -> str:
         if match["escape"]:
             return "${"
-        if match["other"]:
-            msg = (
-                "${ begins no variable here: write ${NAME} or ${NAME:-default}, or $${ for these characters "
-                "(${file:PATH} is for urls, webhooks and options)"
-            )
-            raise at.error(msg)
+        if match["other"] or match["file"]:
+            raise at.error(_NO_VARIABLE)
         return self._value(match, at)
 
     def _value(self, match: re.Match[str], at: YamlNode) -> str:

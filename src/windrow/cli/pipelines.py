@@ -18,7 +18,7 @@ from windrow.cli.common import complete_files
 from windrow.errors import InputError
 from windrow.hosts.command_lines import CommandLines
 from windrow.hosts.folders import Folder, default_checkpoint
-from windrow.model.connectors import mask_option, mask_url
+from windrow.model.references import MASK
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -120,6 +120,7 @@ def command_lines(spec: str, checkpoint: object = "", only: str = "") -> Command
     """Return command lines for a pipeline file with the options that this command was given; secrets are ***."""
     said = given()
     options = [("--only", only or said.only), ("--profile", said.profile)]
-    options += [("--var", f"{name}={mask_option(name, mask_url(value))}") for name, value in said.variables.items()]
+    secret = load.variables_of_secrets(spec) if said.variables else set()
+    options += [("--var", f"{name}={MASK if name in secret else value}") for name, value in said.variables.items()]
     words = " ".join(f"{name} {shlex.quote(text)}" for name, text in options if text)
     return CommandLines(spec, str(checkpoint), words)

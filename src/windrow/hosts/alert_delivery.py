@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -16,7 +17,7 @@ from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from windrow.errors import InputError, WindrowError
 from windrow.hosts.alerts import AlertEvaluator, Past
@@ -24,7 +25,14 @@ from windrow.hosts.command_lines import PLACEHOLDER, CommandLines
 from windrow.hosts.history import RunRecord, read_alerts, read_runs, read_saved
 from windrow.hosts.reports import Alert, Fault, Lag, Observer, StepReport, now_micros
 from windrow.model import Alerts, Runnable
-from windrow.model.connectors import mask_webhook, resolve_references
+from windrow.model.references import (
+    mask_arguments,
+    mask_webhook,
+    redact,
+    referenced_values,
+    resolve_arguments,
+    resolve_references,
+)
 
 OnAlert = Callable[[Alert], None]
 
@@ -178,7 +186,8 @@ class _Sender:
                 _Sender(f"the webhook {mask_webhook(alerts.webhook)}", partial(_post, alerts.webhook), on_warning)
             )
         if alerts.command:
-            found.append(_Sender(f"the command {alerts.command[0]}", partial(_run, alerts.command), on_warning))
+            called = f"the command {mask_arguments(alerts.command)[0]}"
+            found.append(_Sender(called, partial(_run, alerts.command), on_warning))
         return found
 
     def start(self) -> None:
@@ -230,17 +239,41 @@ def _unreachable(alerts: Alerts) -> Iterator[str]:
             resolve_references(alerts.webhook, "alerts.webhook", str)
         except InputError as exc:
             yield f"no alert will reach the webhook {mask_webhook(alerts.webhook)}: {exc}"
-    if alerts.command and shutil.which(alerts.command[0]) is None:
-        yield f"no alert will reach the command: there is no program {alerts.command[0]!r} here"
+    if alerts.command:
+        try:
+            program = resolve_arguments(alerts.command, "alerts.command")[0]
+        except InputError as exc:
+            yield f"no alert will reach the command: {exc}"
+        else:
+            if shutil.which(program) is None:
+                shown = mask_arguments(alerts.command)[0]
+                yield f"no alert will reach the command: there is no program {shown!r} here"
 
 
 def _post(url: str, body: bytes) -> None:
-    """Send a JSON body by POST; raise OSError, HTTPException, ValueError or InputError if it is not taken."""
+    """Send a JSON body by POST; raise OSError, HTTPException, ValueError or InputError if it is not taken.
+
+    No message has a part of the URL in it, which may be a secret.
+    """
     url = resolve_references(url, "alerts.webhook", lambda text: quote(text, safe=""))
-    if urlsplit(url).scheme not in {"http", "https"}:
-        msg = "it is not a URL that begins with https:// or http://"
+    try:
+        parts = urlsplit(url)
+        is_good = parts.hostname is not None and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_good = False
+    else:
+        if parts.scheme not in {"http", "https"}:
+            msg = "it is not a URL that begins with https:// or http://"
+            raise ValueError(msg)
+    if not is_good or any(letter.isspace() or not letter.isprintable() for letter in url):
+        msg = "its URL cannot be read: percent-encode odd letters (an @ is %40, a slash %2F)"
         raise ValueError(msg)
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")  # noqa: S310
+    headers = {"Content-Type": "application/json"}
+    if parts.username is not None:
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Authorization"] = f"Basic {b64encode(login.encode()).decode()}"
+        url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    request = urllib.request.Request(url, body, headers, method="POST")  # noqa: S310
     with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 - the scheme was checked
         # a redirect is followed by GET, without the body
         if answer.geturl() != url:
@@ -248,11 +281,22 @@ def _post(url: str, body: bytes) -> None:
             raise ValueError(msg)
 
 
-def _run(argv: tuple[str, ...], body: bytes) -> None:
-    """Run a command with a JSON body on stdin; raise OSError or SubprocessError if it fails."""
-    done = subprocess.run(argv, input=body, timeout=_TIMEOUT, capture_output=True, check=False)  # noqa: S603 - the user's own
+def _run(command: tuple[str, ...], body: bytes) -> None:
+    """Run a command with a JSON body on stdin; raise OSError or InputError if it fails.
+
+    No message has what a reference in the command names, which may be a secret.
+    """
+    argv = resolve_arguments(command, "alerts.command")
+    secrets = referenced_values(command)
+    try:
+        done = subprocess.run(argv, input=body, timeout=_TIMEOUT, capture_output=True, check=False)  # noqa: S603 - the user's own
+    except subprocess.TimeoutExpired:
+        msg = f"it timed out after {_TIMEOUT:g} seconds"
+        raise OSError(msg) from None
+    except (OSError, ValueError) as exc:
+        raise OSError(redact(str(exc), secrets)) from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
+        said = redact(done.stderr.decode(errors="replace").strip().partition("\n")[0], secrets)
         msg = f"it ended with exit code {done.returncode}{f': {said}' if said else ''}"
         raise OSError(msg)
 

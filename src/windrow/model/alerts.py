@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 _MINUTE = 60_000_000
@@ -112,8 +112,8 @@ class Alerts:
     backpressure: TimeLimit | Off = TimeLimit(5 * _MINUTE)
     partition_idle: TimeLimit | Off = TimeLimit(60 * _MINUTE)
     hot_key: ShareLimit | Off = ShareLimit(0.25, 15 * _MINUTE)
-    webhook: str | None = None
-    command: tuple[str, ...] = ()
+    webhook: str | None = field(default=None, repr=False)
+    command: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def limits(self) -> dict[AlertName, AlertLimit]:

@@ -1,19 +1,12 @@
-"""Sources and sinks, and secrets in their settings.
-
-A secret is a reference: ``${NAME}`` to an environment variable, ``${file:PATH}`` to a file.
-"""
+"""Sources and sinks."""
 
 from __future__ import annotations
 
 import glob
-import os
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path, PurePath
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import ClassVar, Literal
 
-from windrow.errors import InputError
 from windrow.model.formats import FilesFormat, RecordFormat, TextFormat
 
 
@@ -56,7 +49,7 @@ class KafkaSource:
     servers: str
     topic: str
     start: Literal["earliest", "latest"] = "earliest"
-    options: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     group: str | None = None
     format: RecordFormat = "json"
     section: ClassVar[str] = "kafka"
@@ -164,7 +157,7 @@ class PostgresCdcSource:
     creates them, with names of its own where none is given.
     """
 
-    url: str
+    url: str = field(repr=False)
     table: str
     into: LogSource | KafkaSource
     key: tuple[str, ...] = ()
@@ -251,7 +244,7 @@ class PostgresSink:
     With `outbox` each change is also a row of the outbox table, until a relay has sent it.
     """
 
-    url: str
+    url: str = field(repr=False)
     table: str
     key: tuple[str, ...] = ()
     changelog: bool = True
@@ -294,7 +287,7 @@ class KafkaSink:
     topic: str
     commit: int = 10_000
     format: RecordFormat = "json"
-    options: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     section: ClassVar[str] = "kafka"
     system: ClassVar[str] = "kafka"
 
@@ -378,117 +371,3 @@ def companion(sink: Sink, name: Literal["late", "dead", "clocks"]) -> str:
             return f"{sink.table}/*/{name}.parquet"
         case _:
             return f"{sink.table}_{name}"
-
-
-VARIABLE = r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}"
-"""A regular expression of ``${NAME}`` and ``${NAME:-default}``."""
-_SECRET_REFERENCE = re.compile(rf"\$\{{file:(?P<path>[^}}]+)\}}|{VARIABLE}")
-
-MASK = "***"
-# up to the last @: a password with a slash, a question mark or an @ in it is masked whole
-_USERINFO = re.compile(r"^([^:/?]+://[^:@/]*:)(.+)@", re.DOTALL)
-_PARAMETER = re.compile(r"([?&](?:ssl)?password=)([^&]+)", re.IGNORECASE)
-_SECRET_OPTION = re.compile(
-    r"password|user\.info|secret|jaas|token|credential|private|keystore\.key|pem$", re.IGNORECASE
-)
-
-
-def is_reference(text: str) -> bool:
-    """Whether a text is a reference and nothing else."""
-    return _SECRET_REFERENCE.fullmatch(text) is not None
-
-
-def mask_url(url: str) -> str:
-    """Return a database URL with *** for the password, in the address or among the parameters.
-
-    A reference (``${NAME}``) is no secret: it stays. Its default may be one.
-    """
-    found = list(_SECRET_REFERENCE.finditer(url))
-    numbers = iter(range(len(found)))
-    marked = _SECRET_REFERENCE.sub(lambda _: f"\0{next(numbers)}\0", url)
-    masked = _PARAMETER.sub(lambda match: _mask_match(match, found), marked)
-    masked = _USERINFO.sub(lambda match: f"{_mask_match(match, found)}@", masked)
-    return _MARK.sub(lambda mark: _without_secret(found[int(mark[1])]), masked)
-
-
-_MARK = re.compile("\0([0-9]+)\0")
-"""What stands for a reference while a URL is masked."""
-
-
-def _mask_match(match: re.Match[str], found: Sequence[re.Match[str]]) -> str:
-    mark = _MARK.fullmatch(match[2])
-    return match[1] + (match[2] if mark is not None and _is_public(found[int(mark[1])][0]) else MASK)
-
-
-def _without_secret(reference: re.Match[str]) -> str:
-    """Return a reference, with *** for a password in its default."""
-    if reference["default"] is None:
-        return reference[0]
-    return f"${{{reference['name']}:-{mask_url(reference['default'])}}}"
-
-
-def _is_public(text: str) -> bool:
-    """Whether a text is a reference without a default, which may be a secret, and nothing else."""
-    match = _SECRET_REFERENCE.fullmatch(text)
-    return match is not None and match["default"] is None
-
-
-_ORIGIN = re.compile(r"^([^:/?]+://)(?:[^/?#]*@)?([^/?#]+)(.*)$", re.DOTALL)
-
-
-def mask_webhook(url: str) -> str:
-    """Return the URL of a webhook with *** for all behind the host, by which many services know who may send."""
-    if _is_public(url):
-        return url
-    if is_reference(url):
-        return MASK
-    return _ORIGIN.sub(
-        lambda match: f"{match[1]}{match[2]}" + (f"/{MASK}" if match[3] not in {"", "/"} else match[3]), url
-    )
-
-
-def mask_option(name: str, value: str) -> str:
-    """Return a consumer option's value, or *** if its name says that it is secret."""
-    return MASK if _SECRET_OPTION.search(name) and not _is_public(value) else value
-
-
-def references_in(text: str) -> list[str]:
-    """Return the references in a text, as they stand there."""
-    return [match[0] for match in _SECRET_REFERENCE.finditer(text)]
-
-
-def with_placeholders(text: str) -> str:
-    """Return a text with its default or a digit (which a port can be) for each reference, to look at its form."""
-    return _SECRET_REFERENCE.sub(lambda match: match["default"] or "1", text)
-
-
-def resolve_references(text: str, called: str, encode: Callable[[str], str]) -> str:
-    """Return a text with what its references name; `encode` writes that so that it may stand within other text.
-
-    Raise InputError, which says what a value is `called` and never the value, where one is not there.
-    """
-    if is_reference(text):
-        return _SECRET_REFERENCE.sub(lambda match: _referenced_value(match, called), text)
-    return _SECRET_REFERENCE.sub(lambda match: encode(_referenced_value(match, called)), text)
-
-
-def _referenced_value(match: re.Match[str], called: str) -> str:
-    path, name, default = match["path"], match["name"], match["default"]
-    if path is None:
-        if default is not None and not os.environ.get(name):
-            return str(default)
-        if name not in os.environ:
-            msg = f"{called}: the environment variable {name} is not set; set it before you start windrow"
-            raise InputError(msg)
-        return os.environ[name]
-    try:
-        return Path(path).read_text(encoding="utf-8").removesuffix("\n")
-    except (OSError, UnicodeDecodeError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
-        msg = f"{called}: cannot read the file {path}: {why}"
-        raise InputError(msg) from exc
-
-
-def quoted_in_jaas(text: str) -> str:
-    """Return a text as it may stand between the quotes of a JAAS option."""
-    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -5,7 +5,7 @@ A schema is part of the pipeline: it is kept as text, so that no machine needs t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 TextFormat = Literal["json", "debezium"]
@@ -20,8 +20,8 @@ class Registry:
     are dead letters; another id that the registry does not have stops a run.
     """
 
-    url: str
-    options: tuple[tuple[str, str], ...] = ()
+    url: str = field(repr=False)
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     missing: tuple[int, ...] = ()
 
 

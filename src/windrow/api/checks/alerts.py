@@ -19,7 +19,7 @@ from windrow.model import (
     as_graph,
     format_duration,
 )
-from windrow.model.connectors import is_reference, with_placeholders
+from windrow.model.references import is_reference, mask_arguments, with_placeholders
 
 _SHORTEST = 1_000_000
 """A run looks at its alerts once a second."""
@@ -77,7 +77,7 @@ def _limit(where: str, kind: str, value: Any) -> Iterator[Finding]:  # noqa: ANN
 
 def _receivers(pipeline: Runnable) -> Iterator[Finding]:
     """Yield what is wrong with the command and the webhook, whose URL is not repeated, as it may hold a secret."""
-    match pipeline.alerts.command:
+    match mask_arguments(pipeline.alerts.command):
         case (text,) if len(words := text.split()) > 1 and "/" not in words[0]:
             written = f"[{', '.join(words)}]"
             yield warning(

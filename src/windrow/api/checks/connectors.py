@@ -40,7 +40,7 @@ from windrow.model import (
     SqliteSink,
     function_spec,
 )
-from windrow.model.connectors import is_reference, with_placeholders
+from windrow.model.references import is_reference, with_placeholders
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s,:\[\]]+):[0-9]{1,5}")

@@ -12,7 +12,7 @@ from windrow.errors import InputError
 from windrow.expressions import View
 from windrow.model import AvroFormat, CsvFormat, ProtobufFormat, ProtobufMessage, Registry
 from windrow.model.avro_schema import AvroMap, AvroRecord, AvroType, AvroUnion, parse_schema
-from windrow.model.connectors import is_reference, with_placeholders
+from windrow.model.references import is_reference, with_placeholders
 
 
 def record_format(pipeline: View) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from windrow.model import (
     TimeLimit,
 )
 from windrow.model.alerts import field_of
-from windrow.model.connectors import mask_webhook
+from windrow.model.references import mask_arguments, mask_webhook
 
 _OFF = "off"
 
@@ -161,8 +161,10 @@ def _keys() -> Iterator[Key]:
     yield Key(
         "command",
         NAMES,
-        "a program and its arguments, run with the same JSON on stdin. No shell reads it.",
+        "a program and its arguments, run with the same JSON on stdin. No shell reads it. An argument may refer to an "
+        "environment variable or to a file, as the webhook may; `$${` stands for the characters `${`.",
         default=(),
+        mask=mask_arguments,
     )
 
 

@@ -24,7 +24,7 @@ from windrow.model import (
     SqliteSink,
     TableSink,
 )
-from windrow.model.connectors import mask_url
+from windrow.model.references import mask_url
 
 _FORMAT_DOC = (
     "what a record is: a JSON object with the decoded fields, or with `debezium` the "

@@ -22,7 +22,7 @@ from windrow.api.spec import (
 )
 from windrow.api.yaml_node import YamlMapping, YamlNode
 from windrow.model import AvroFormat, CsvFormat, FilesFormat, ProtobufFormat, ProtobufMessage, RecordFormat, Registry
-from windrow.model.connectors import mask_option, mask_url
+from windrow.model.references import mask_option, mask_url
 
 T = TypeVar("T")
 

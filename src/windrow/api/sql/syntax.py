@@ -150,7 +150,9 @@ class Script:
         except ParseError as exc:
             error = exc.errors[0]
             column = max(1, error["col"] - len(error["highlight"] or " ") + 1)
-            near = f" at {error['highlight']!r}" if error["highlight"] else ""
+            # a text is not repeated: it may be a password
+            known = "" if error["highlight"].startswith("'") else error["highlight"]
+            near = f" at {known!r}" if known else ""
             what = _OF_SQLGLOT.sub("", error["description"].rstrip(".")) or "something is missing"
             msg = f"the SQL cannot be read: {what}{near}"
             raise PipelineError(msg, Place(self.file, error["line"], column)) from exc

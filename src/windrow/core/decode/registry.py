@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from windrow.core.decode.cursors import Cursors, Rows
 from windrow.core.decode.values import MalformedError
 from windrow.errors import SourceError, SourceUnavailableError, needs_extra
 from windrow.model import Registry
-from windrow.model.connectors import mask_url, resolve_references
+from windrow.model.references import mask_url, redact, resolve_references
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -171,6 +172,10 @@ def _client_of(registry: Registry) -> SchemaRegistryClient:
     with needs_extra("registry", "a schema registry"):
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
     options: dict[str, object] = {}
+    url = resolve_references(registry.url, "the registry's url", str)
+    if not all(map(_is_url, url.split(","))):
+        msg = "the registry's url cannot be read: write http://HOST:PORT, and percent-encode odd letters (an @ is %40)"
+        raise SourceError(msg)
     for name, value in (_DEFAULTS | dict(registry.options)).items():
         text = resolve_references(value, f"the registry's option {name}", str)
         try:
@@ -179,7 +184,17 @@ def _client_of(registry: Registry) -> SchemaRegistryClient:
             msg = f"the registry's option {name} is not a number"
             raise SourceError(msg) from exc
     try:
-        return SchemaRegistryClient({"url": resolve_references(registry.url, "the registry's url", str), **options})
+        return SchemaRegistryClient({"url": url, **options})
     except (ValueError, TypeError, OSError) as exc:
-        msg = f"the options of the schema registry are wrong: {exc}"
-        raise SourceError(msg) from exc
+        msg = f"the options of the schema registry are wrong: {redact(str(exc), map(str, options.values()))}"
+        raise SourceError(msg) from None
+
+
+def _is_url(text: str) -> bool:
+    """Whether a text is a URL as the client reads it, with its password percent-encoded."""
+    try:
+        parts = urlsplit(text.strip())
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+    return is_url and parts.netloc.count("@") < 2  # noqa: PLR2004 - user and host have one between them

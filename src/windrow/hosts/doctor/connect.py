@@ -35,7 +35,7 @@ from windrow.model import (
     SourceNode,
     as_graph,
 )
-from windrow.model.connectors import mask_url
+from windrow.model.references import mask_url
 
 if TYPE_CHECKING:
     from windrow.hosts.launch import HostName

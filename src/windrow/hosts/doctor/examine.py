@@ -39,6 +39,7 @@ from windrow.hosts.doctor.facts import (
     RunFacts,
     TableFacts,
     Unknown,
+    secret_settings,
 )
 from windrow.hosts.folders import Folder, is_remote
 from windrow.hosts.history import FILES, RunRecord, history_of, installed_versions, read_history, read_runs
@@ -56,7 +57,7 @@ from windrow.model import (
     TableSink,
     as_graph,
 )
-from windrow.model.connectors import MASK, mask_option, mask_url, references_in, resolve_references
+from windrow.model.references import resolve_references
 
 if TYPE_CHECKING:
     from windrow.hosts.disorder import Disorder
@@ -78,7 +79,6 @@ _SAVEPOINTS: Final = 3
 _SHORTEST: Final = 6
 """Characters of a secret that is searched for."""
 _NO_RESTORE = "--no-restore was given"
-_PASSWORD: Final = re.compile(r'password\s*=\s*"([^"]*)"')
 
 
 def examine(
@@ -424,20 +424,7 @@ def _leaks(graph: Graph, checkpoint: Folder, run: RunFacts | Unknown) -> Iterato
 
 def secret_references(graph: Graph) -> list[str]:
     """Return the references in a pipeline that stand where a secret does, and not a user's name or a host."""
-    found = []
-    for node in graph.sources:
-        for name, value in log.options if isinstance(log := node.source.records, KafkaSource) else ():
-            secret = " ".join(_PASSWORD.findall(value)) if name == "sasl.jaas.config" else value
-            found += references_in(secret) if mask_option(name, "x") == MASK else []
-    for sink in graph.sinks:
-        url = sink.sink.url if isinstance(sink.sink, PostgresSink) else ""
-        known = references_in(url)
-        marked = url
-        for number, reference in enumerate(known):
-            marked = marked.replace(reference, f"_{number}_", 1)
-        masked = mask_url(marked)
-        found += [one for number, one in enumerate(known) if f"_{number}_" not in masked or one == url]
-    return found
+    return [one for setting in secret_settings(graph) for one in setting.references]
 
 
 def _readable(graph: Graph, checkpoint: Folder) -> Iterator[str]:

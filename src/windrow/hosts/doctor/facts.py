@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -10,7 +11,18 @@ from windrow.hosts.command_lines import CommandLines
 from windrow.hosts.history import RunRecord
 from windrow.hosts.reports import StepReport
 from windrow.hosts.status import RunStatus, State
-from windrow.model import Graph, Runnable
+from windrow.model import (
+    AvroFormat,
+    Graph,
+    KafkaSink,
+    KafkaSource,
+    PostgresCdcSource,
+    PostgresSink,
+    ProtobufFormat,
+    Registry,
+    Runnable,
+)
+from windrow.model.references import MASK, mask_arguments, mask_option, mask_url, mask_webhook, references_in
 
 if TYPE_CHECKING:
     from windrow.hosts.disorder import Disorder
@@ -256,6 +268,75 @@ class Examined:
     def path(self, source: str, setting: str) -> str:
         """Return where a setting of a source stands in a pipeline file."""
         return setting if self.graph.is_short else f"sources.{source}.{setting}"
+
+
+@dataclass(frozen=True)
+class SecretSetting:
+    """A setting that may have a secret in it: an option by its `name`, or a `url`, `webhook` or `command`."""
+
+    path: str
+    name: str
+    text: str
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether a secret stands in it in plain text."""
+        match self.name:
+            case "url":
+                return mask_url(self.text) != self.text
+            case "webhook":
+                return mask_webhook(self.text) != self.text and not references_in(self.text)
+            case "command":
+                return MASK in mask_arguments((self.text,))[0] and MASK not in self.text
+            case name:
+                return mask_option(name, self.text) != self.text and not references_in(self.text)
+
+    @property
+    def references(self) -> list[str]:
+        """The references that stand where a secret does, and not a user's name or a host."""
+        match self.name:
+            case "url":
+                known = references_in(self.text)
+                marked = self.text
+                for number, reference in enumerate(known):
+                    marked = marked.replace(reference, f"_{number}_", 1)
+                masked = mask_url(marked)
+                return [one for number, one in enumerate(known) if f"_{number}_" not in masked or one == self.text]
+            case "webhook" | "command":
+                return references_in(self.text)
+            case "sasl.jaas.config":
+                return references_in(" ".join(_JAAS_PASSWORD.findall(self.text)))
+            case name:
+                return references_in(self.text) if mask_option(name, "x") == MASK else []
+
+
+_JAAS_PASSWORD: Final = re.compile(r'password\s*=\s*"([^"]*)"')
+
+
+def secret_settings(graph: Graph) -> Iterator[SecretSetting]:
+    """Yield the settings of a pipeline that may have a secret in them, by their places in its file."""
+    for node in graph.sources:
+        log, source = node.source.records, node.source
+        where = f"{'' if graph.is_short else f'sources.{node.name}.'}source.{source.section}"
+        if isinstance(source, PostgresCdcSource):
+            yield SecretSetting(f"{where}.url", "url", source.url)
+        if isinstance(log, KafkaSource):
+            yield from (SecretSetting(f"{where}.options.{name}", name, text) for name, text in log.options)
+            if isinstance(log.format, AvroFormat | ProtobufFormat) and isinstance(log.format.schema, Registry):
+                registry, kind = log.format.schema, "avro" if isinstance(log.format, AvroFormat) else "protobuf"
+                at = f"{where}.format.{kind}.registry"
+                yield SecretSetting(f"{at}.url", "url", registry.url)
+                yield from (SecretSetting(f"{at}.options.{name}", name, text) for name, text in registry.options)
+    for sink in graph.sinks:
+        where = f"{'' if graph.is_short else f'sinks.{sink.name}.'}sink.{sink.sink.section}"
+        if isinstance(sink.sink, PostgresSink):
+            yield SecretSetting(f"{where}.url", "url", sink.sink.url)
+        if isinstance(sink.sink, KafkaSink):
+            yield from (SecretSetting(f"{where}.options.{name}", name, text) for name, text in sink.sink.options)
+    if graph.alerts.webhook is not None:
+        yield SecretSetting("alerts.webhook", "webhook", graph.alerts.webhook)
+    for number, argument in enumerate(graph.alerts.command):
+        yield SecretSetting(f"alerts.command.{number}", "command", argument)
 
 
 MICROS: Final = 1_000_000

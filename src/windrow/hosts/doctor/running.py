@@ -18,6 +18,7 @@ from windrow.hosts.doctor.facts import (
     advice,
     fine,
     percent,
+    secret_settings,
     serious,
     unknown,
 )
@@ -25,7 +26,7 @@ from windrow.hosts.numbers import duration, short_bytes
 from windrow.hosts.reports import counted
 from windrow.hosts.status import RECENT
 from windrow.model import KafkaSource, PostgresSink
-from windrow.model.connectors import is_reference, mask_option, mask_url, references_in, with_placeholders
+from windrow.model.references import MASK, is_reference, mask_url, with_placeholders
 
 _LAST: Final = 10
 """Processes that are looked back at."""
@@ -352,14 +353,9 @@ def secrets(x: Examined) -> Iterator[Finding]:
 
 
 def _written(x: Examined) -> Iterator[tuple[str, str]]:
-    for sink in x.graph.sinks:
-        if isinstance(sink.sink, PostgresSink) and mask_url(sink.sink.url) != sink.sink.url:
-            yield ("sink.postgres.url" if x.graph.is_short else f"sinks.{sink.name}.sink.postgres.url"), "a password"
-    for node in x.graph.sources:
-        if isinstance(log := node.source.records, KafkaSource):
-            for name, value in log.options:
-                if mask_option(name, value) != value and not references_in(value):
-                    yield x.path(node.name, f"source.{node.source.section}.options.{name}"), "a secret"
+    for setting in secret_settings(x.graph):
+        if setting.has_secret:
+            yield setting.path, "a password" if setting.name == "url" else "a secret"
 
 
 def connections(x: Examined) -> Iterator[Finding]:
@@ -402,9 +398,12 @@ def _server(where: str, url: str) -> Iterator[Finding]:
         yield unknown(f"{where} is a reference, which is not looked into")
         return
     try:
-        parts = urlsplit(with_placeholders(url))
+        # of a password with an @ or a slash, a part would be taken for the host
+        parts = urlsplit(mask_url(with_placeholders(url)))
         host, mode = parts.hostname or "", parse_qs(parts.query).get("sslmode", ["prefer"])[-1]
     except ValueError:
+        host, mode = MASK, ""
+    if host == MASK:
         yield unknown(f"{where} cannot be read as a url")
         return
     if mode in {"verify-full", "verify-ca"} or _is_here(host):

@@ -21,6 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, TopicDescription  # type: ignore[attr-defined]
 
 from windrow.errors import InputError, SourceError, SourceUnavailableError
+from windrow.model.references import redact
 
 T = TypeVar("T")
 
@@ -60,8 +61,10 @@ def client_of(kind: Callable[..., T], topic: str, settings: Mapping[str, Any]) -
     except (KafkaException, ValueError, TypeError) as exc:
         error = exc.args[0]
         why = error.str() if isinstance(error, KafkaError) else str(error)
-        msg = f"the Kafka options of topic {topic} are wrong: {why}"
-        raise InputError(msg) from exc
+        # librdkafka repeats a value that it does not take
+        given = (value for name, value in settings.items() if isinstance(value, str) and name != "bootstrap.servers")
+        msg = f"the Kafka options of topic {topic} are wrong: {redact(why, given)}"
+        raise InputError(msg) from None
 
 
 class Admin:

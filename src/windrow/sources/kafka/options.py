@@ -9,7 +9,7 @@ import re
 
 from windrow.errors import InputError
 from windrow.model import KafkaSink, KafkaSource
-from windrow.model.connectors import quoted_in_jaas, resolve_references
+from windrow.model.references import quoted_in_jaas, resolve_references
 
 TIMEOUT = 10.0
 """Seconds that a broker is asked for."""
