@@ -58,6 +58,10 @@ def test_urls_of_object_stores(s3: str) -> None:
     for wrong in ("s3a://bucket", "s3a://bucket/", "ftp://host/path", "abfss://box@account/path", "://x"):
         with pytest.raises(InputError, match="is not a folder: give a path, s3a://BUCKET/PATH or gs://BUCKET/PATH"):
             folder_of(wrong)
+    for login in ("s3a://KEY:hunter2@bucket/path", "s3://KEY:hunt/er2@bucket/path", "http://me:hunter2@bucket/path"):
+        with pytest.raises(InputError) as caught:
+            folder_of(login)
+        assert "hunt" not in str(caught.value)
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 
+from windrow.model.references import mask_urls
+
 LEAVE: Final = 2.0
 """Seconds that the end of a run waits for what is still to be sent."""
 
@@ -48,7 +50,7 @@ class ExportGuard(logging.Handler):
         """Warn, if this is the first fault."""
         if not self._told.is_set():
             self._told.set()
-            why = " ".join(why.split())
+            why = mask_urls(" ".join(why.split()))
             self._on_warning(f"{self._what} of this run may be lost: {why}; check {self._check}")
 
     @contextmanager

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from windrow.errors import InputError
+from windrow.model.references import MASK, mask_url
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -42,7 +43,10 @@ def folder_of(text: str) -> Folder:
     if not mark:
         return Path(text)
     if scheme not in _SCHEMES or not rest.strip("/").partition("/")[2]:
-        msg = f"{text} is not a folder: give a path, s3a://BUCKET/PATH or gs://BUCKET/PATH"
+        msg = f"{mask_url(text)} is not a folder: give a path, s3a://BUCKET/PATH or gs://BUCKET/PATH"
+        raise InputError(msg)
+    if "@" in rest.partition("/")[0] or ":" in rest.partition("/")[0]:
+        msg = f"{scheme}://{MASK} has a login in it: give {scheme}://BUCKET/PATH, and the login in the environment"
         raise InputError(msg)
     from windrow.hosts.object_store import open_folder  # noqa: PLC0415 - only where there is one
 

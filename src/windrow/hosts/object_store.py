@@ -14,6 +14,7 @@ from upath import UPath
 
 from windrow.errors import CheckpointError
 from windrow.hosts.folders import s3_endpoint
+from windrow.model.references import mask_urls
 
 
 def open_folder(url: str) -> UPath:
@@ -79,5 +80,8 @@ def _reached(path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as exc:
-        msg = f"the object store does not give {path}: {exc}; check its address, and the credentials in the environment"
+        msg = (
+            f"the object store does not give {path}: {mask_urls(str(exc))}; check its address, and the credentials in "
+            "the environment"
+        )
         raise CheckpointError(msg) from exc

@@ -156,6 +156,13 @@ def mask_option(name: str, value: str) -> str:
 
 
 _URL_WORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
+
+
+def mask_urls(text: str) -> str:
+    """Return a text of another library with *** for the passwords of the URLs in it."""
+    return _URL_WORD.sub(lambda match: mask_url(match[0]), text)
+
+
 _ASSIGNED = re.compile(
     rf"((?:^|[\s'\"{{,&?-])[\w.-]*(?:{_SECRET_OPTION.pattern.removesuffix('|pem$')}|authorization|api-?key)[\w.-]*"
     r"['\"]?\s*[:=]\s*)((?:(?:Bearer|Basic|Token)\s+)?)(.+)",
