@@ -90,7 +90,7 @@ def windrow(command: list[str], *arguments: str) -> str:
 
 def leaking(*texts: str) -> list[str]:
     """Return what has the canary in it: of the texts, and of the files that a command has written."""
-    ours = {"pipeline.yaml", "secret", "windrow.yaml"}
+    ours = {"pipeline.yaml", "pipeline.sql", "secret", "windrow.yaml"}
     files = [path for path in Path().rglob("*") if path.is_file() and path.name not in ours]
     found = [str(path) for path in files if CANARY.encode() in path.read_bytes()]
     return found + [text for text in texts if CANARY in text.lower()]
@@ -155,6 +155,51 @@ def test_no_print_out_has_a_secret(way: str, monkeypatch: pytest.MonkeyPatch) ->
         said = [windrow(command, *options) for command in (*EXPLAIN, ["check"])]
         assert leaking(*said) == []
         assert "Authorization" in said[1]
+
+
+OF_A_TABLE = """\
+name: spend
+sources:
+  orders:
+    source:
+      postgres_cdc:
+        {{url: {url}, table: t, servers: "127.0.0.1:1", topic: t, options: {{sasl.password: {secret}}}}}
+    decode: {{user_id: string, event_time: timestamp_millis}}
+    time: {{field: event_time, delay: 1m}}
+streams:
+  totals: {{from: orders, key: user_id, window: {{tumbling: 5m}}, aggregate: {{n: count()}}}}
+sinks:
+  changes:
+    from: totals
+    sink: {{kafka: {{servers: "127.0.0.1:1", topic: u, options: {{ssl.key.password: {secret}}}}}}}
+"""
+IN_SQL = """\
+SET 'name' = 'spend';
+SET 'alerts.webhook' = 'http://127.0.0.1:1/{secret}';
+CREATE TABLE spend (
+  user_id STRING, event_time TIMESTAMP_LTZ(3), amount DECIMAL(12, 2),
+  WATERMARK FOR event_time AS event_time - INTERVAL '10' MINUTES
+) WITH ('connector' = 'kafka', 'servers' = '127.0.0.1:1', 'topic' = 'spend', 'options.sasl.password' = '{secret}');
+CREATE TABLE totals WITH ('connector' = 'postgres', 'url' = 'postgresql://u:{secret}@127.0.0.1:1/db', 'table' = 't');
+INSERT INTO totals SELECT window_start, window_end, user_id, sum(amount) AS total
+FROM TUMBLE(TABLE spend, DESCRIPTOR(event_time), INTERVAL '5' MINUTES) GROUP BY window_start, window_end, user_id;
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_print_out_of_a_graph_has_a_secret(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, options = WAYS[way], given_by(way, monkeypatch)
+    url = json.dumps(f"postgresql://u:{text}@127.0.0.1:1/db")
+    Path("pipeline.yaml").write_text(OF_A_TABLE.format(url=url, secret=json.dumps(text)))
+    said = [windrow(command, *options) for command in EXPLAIN]
+    assert leaking(*said) == []
+    assert all("127.0.0.1:1" in one for one in said), said[0]
+    Path("pipeline.sql").write_text(IN_SQL.format(secret=text))
+    said = [CliRunner().invoke(main, [*command, "pipeline.sql", *options]).output for command in EXPLAIN]
+    assert [one for one in said if CANARY in one] == []
+    assert all("127.0.0.1:1" in one for one in said), said[0]
+    Path("pipeline.sql").write_text(f"CREATE TABLE t WITH ('url' = 'x' 'postgresql://u:{CANARY}@h/db');\n")
+    assert CANARY not in CliRunner().invoke(main, ["check", "pipeline.sql"]).output
 
 
 @pytest.mark.parametrize("way", ["environment", "file", "variable", "profile"])

@@ -38,6 +38,7 @@ _SECRETS: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
     ("avro", "registry"): str,
     ("protobuf", "registry"): str,
     ("kafka", "options"): str,
+    ("postgres_cdc", "options"): str,
     ("registry", "options"): str,
     ("alerts", "webhook"): partial(quote, safe=""),
     ("alerts", "command"): str,

@@ -18,7 +18,7 @@ from windrow.errors import CheckpointError
 from windrow.expressions import result_pipelines
 from windrow.expressions.rules import uses_next
 from windrow.hosts.folders import Folder
-from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
+from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint, without_location
 from windrow.model import (
     AnyPipeline,
     DataType,
@@ -95,7 +95,15 @@ def pipeline_changes(
 
 def _without_broadcast(meaning: Meaning) -> dict[str, Any]:
     """Return the sources and the streams that are no results, as if no lookup were broadcast."""
-    return {name: _lookup(section)[0] for name, section in meaning.get("records", {}).items()}
+    return {name: _lookup(section)[0] for name, section in _records(meaning).items()}
+
+
+def _records(meaning: Meaning) -> dict[str, Any]:
+    """Return the sources and the streams that are no results; an older version kept more of where a log is."""
+    return {
+        name: without_location(section) if isinstance(section, dict) and "source" in section else section
+        for name, section in meaning.get("records", {}).items()
+    }
 
 
 def _broadcast_changes(kept: Meaning, given: Meaning) -> Iterator[PipelineChange]:
@@ -336,7 +344,7 @@ def upgraded(folder: Folder, pipeline: Runnable) -> tuple[Savepoint, Iterator[tu
     # what deduplications keep stays as it is
     others = {node.name: StateChange((), 0) for node in as_graph(pipeline).computed if node.name not in plans}
     same = all(plan == _plan(after[name], after[name]) for name, plan in plans.items())
-    same &= savepoint.meaning.get("records") == now.get("records")
+    same &= _records(savepoint.meaning) == _records(now)
     if same and savepoint.key_groups == pipeline.key_groups:
         return given, Savepoint.states(folder)
     return given, iter(enumerate(migrate(pipeline, plans | others, (state for _, state in Savepoint.states(folder)))))
@@ -352,7 +360,7 @@ def _decoding(meaning: Meaning) -> Meaning:
         name: {key: one.get(key) for key in _OF_DECODING} | {"format": one["source"].get("kafka", {}).get("format")}
         for name, one in _streams(meaning).items()
     }
-    return {"streams": streams, "records": meaning.get("records")}
+    return {"streams": streams, "records": _records(meaning)}
 
 
 def _servers(of: Meaning) -> str | None:

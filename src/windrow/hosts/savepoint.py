@@ -210,6 +210,7 @@ FREE = {
     ("source", "file", "key"),
     ("source", "file", "log"),
     ("source", "postgres_cdc", "url"),
+    ("source", "postgres_cdc", "options"),
     ("source", "kafka", "servers"),
     ("source", "kafka", "options"),
     ("source", "kafka", "start"),
@@ -234,7 +235,7 @@ def fingerprint(pipeline: Runnable) -> Meaning:
         section = printed["sources"][source.name]
         # where windows alone take its records, it is in each of them
         is_in_all = all(isinstance(node, ResultNode) for node in pipeline.readers(source))
-        records[source.name] = section.get("lateness") if is_in_all else _without_location(section)
+        records[source.name] = section.get("lateness") if is_in_all else without_location(section)
     for node in pipeline.streams:
         if isinstance(node, ResultNode):
             streams[node.name]["from"] = node.input
@@ -249,7 +250,7 @@ def fingerprint(pipeline: Runnable) -> Meaning:
     )
 
 
-def _without_location(section: dict[str, Any]) -> dict[str, Any]:
+def without_location(section: dict[str, Any]) -> dict[str, Any]:
     """Return a source's section without the settings of where its log is."""
     return section | {"source": _without_free(section["source"], ("source",))}
 

@@ -50,7 +50,8 @@ def alerts(
         partition_idle: a partition has no more records, while others go on.
         hot_key: one key has a large share of the records.
         webhook: a URL that is sent each alert as JSON; it may refer to secrets, ``"${ALERTS_URL}"``.
-        command: a program, with its arguments, that is run with each alert as JSON on stdin.
+        command: a program, with its arguments, that is run with each alert as JSON on stdin; they may refer to secrets,
+            too, and ``$${`` stands for the characters ``${``.
 
     Raises:
         PipelineError: a limit is unknown or invalid.

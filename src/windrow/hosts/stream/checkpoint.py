@@ -399,8 +399,8 @@ def _is_unused(folder: Folder) -> bool:
 
 
 def _differences(kept: Any, given: Any, path: tuple[str, ...] = ()) -> Iterator[str]:  # noqa: ANN401 - plain JSON
-    # in a graph, what is true of a pipeline is true of each stream
-    own = path[2:] if path[:1] == ("streams",) else path
+    # in a graph, what is true of a pipeline is true of each stream and source
+    own = path[2:] if path[:1] in {("streams",), ("records",)} else path
     if own in FREE:
         return
     if isinstance(kept, dict) and isinstance(given, dict):
