@@ -20,6 +20,7 @@ class Webhook(HttpServer):
         self.codes = codes
         self.bodies: list[dict[str, Any]] = []
         self.asked = 0
+        self.login: str | None = None
         self.held = threading.Event()
         self.held.set()
 
@@ -35,6 +36,7 @@ class Webhook(HttpServer):
         code = self.codes.pop(0) if self.codes else 200
         if code == 200:
             assert request.headers["Content-Type"] == "application/json"
+            self.login = request.headers.get("Authorization")
             self.bodies.append(json.loads(request.body))
         return Reply(code, headers={"Location": "/elsewhere"})
 
