@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from windrow.errors import RecordsLostError, SourceError
 from windrow.sources.log import LogFolder, find_losses
+from windrow.sources.log.retention import apply, plan_trim
 from windrow.sources.log.stream import LogStreamReader
 
 LINES = [b'{"user": "u%d"}\n' % number for number in range(60)]
@@ -47,6 +49,8 @@ def test_a_file_that_grows_has_lost_nothing(folder: LogFolder) -> None:
         ([], 0, "is another file now"),
         ([b"{}\n", *LINES], 0, "is another file now"),
         ([b"{}\n"], 0, "is another file now"),
+        ([b'{"user": "uX"}\n', *LINES[1:50]], 0, "is another file now"),  # of the same length
+        ([b'{"user": "uX"}\n', *LINES[1:]], 0, "is another file now"),
     ],
 )
 def test_a_file_that_is_not_what_it_was(folder: LogFolder, left: list[bytes], goes_on: int, what: str) -> None:
@@ -80,3 +84,21 @@ def test_an_offset_of_before_there_were_heads(folder: LogFolder) -> None:
     assert lost(folder, offset) == []
     folder.file(0).write_bytes(b"".join(LINES[:7]))
     assert lost(folder, offset) == [(0, 40, 0)]
+
+
+def test_another_first_line_is_noticed_while_the_log_is_read(folder: LogFolder) -> None:
+    offset = stands(folder)
+    folder.file(0).write_bytes(b"".join([b'{"user": "uX"}\n', *LINES[1:]]))
+    reader = LogStreamReader(folder, iter, offset, tasks=2)
+    with pytest.raises(RecordsLostError, match=r"partition 0 .* up to offset 40 .*its first line is another one now"):
+        reader.latestOffset(offset, reader.getDefaultReadLimit())
+
+
+def test_a_log_that_was_trimmed_or_compacted_begins_as_it_did(folder: LogFolder) -> None:
+    offset = stands(folder)
+    apply(folder, plan_trim(folder, offsets={0: 30})[0])
+    assert find_losses(folder, offset).losses == ()
+    kept = folder.file(0).read_bytes()
+    folder.file(0).write_bytes(b'{"user": "uX"}\n' + kept[len(LINES[0]) :])
+    with pytest.raises(SourceError, match=r"is of another file than partition-0\.jsonl is now"):
+        find_losses(folder, offset)

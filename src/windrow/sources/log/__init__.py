@@ -150,7 +150,7 @@ def find_losses(folder: LogFolder, offset: Mapping[str, Mapping[str, int]]) -> F
             moved[name] = folder.noted(partition, first)
             continue
         try:
-            folder.verify(partition, stood, at["mark"])
+            folder.verify(partition, stood, at["mark"], at.get("head"))
         except SourceError:
             size = folder.sizes()[partition]
             if "head" in at and size and folder.head(partition) == at["head"]:

@@ -317,11 +317,16 @@ class LogFolder:
             f"(byte {at.byte}), and {what}; bring the file back, or start over with another checkpoint"
         )
 
-    def verify(self, partition: int, at: Position, mark: int) -> None:
-        """Raise SourceError unless the file still holds what was before a position when `mark` was taken."""
+    def verify(self, partition: int, at: Position, mark: int, head: int | None = None) -> None:
+        """Raise SourceError unless the file holds what it held before a position when `mark` and `head` were taken.
+
+        Notes of older versions have no `head`.
+        """
         self._require(partition, at, kept := self.kept(partition))
         if at.line >= kept.base.line and self.mark(partition, at) not in {mark, 0}:
             raise self._lost(partition, at, "other bytes stand before that place now")
+        if head is not None and self.head(partition) != head:
+            raise self._lost(partition, at, "its first line is another one now")
 
     def noted(self, partition: int, at: Position) -> dict[str, int]:
         """Return a position as Spark notes it: with marks of the bytes before it, and of the first line."""

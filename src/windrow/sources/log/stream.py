@@ -85,7 +85,8 @@ class LogStreamReader(CutReader[Part]):
     def _verify(self, start: Offset) -> None:
         positions = _positions(start)
         for partition, position in positions.items():
-            self._folder.verify(partition, position, start[str(partition)]["mark"])
+            note = start[str(partition)]
+            self._folder.verify(partition, position, note["mark"], note.get("head"))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return an input partition for each task: the lines of some partitions of the log."""
