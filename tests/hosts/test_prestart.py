@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
+from typing import cast
 
 from pyspark.sql import SparkSession
 
-from windrow.hosts.spark import JOBS, _load
+from windrow.hosts.spark import JOBS, _end_thread, _load
 
 
 def test_it_is_loaded_without_a_fault_and_changes_no_setting(spark: SparkSession) -> None:
@@ -20,6 +23,20 @@ def test_it_is_loaded_without_a_fault_and_changes_no_setting(spark: SparkSession
     assert spark.conf.get("spark.sql.shuffle.partitions") == before
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(JOBS)
     assert len(jobs) >= 2  # Python processes, and state
+
+
+def test_it_ends_before_the_interpreter_does() -> None:
+    """A thread that is within Arrow as the interpreter ends would abort the process: of a run that fails at once."""
+    cancelled = threading.Event()
+    thread = threading.Thread(target=cancelled.wait, daemon=True)
+    thread.start()
+
+    def cancel(group: str) -> None:
+        assert group == JOBS
+        cancelled.set()
+
+    _end_thread(thread, cast("SparkSession", SimpleNamespace(sparkContext=SimpleNamespace(cancelJobGroup=cancel))))
+    assert not thread.is_alive()
 
 
 def test_what_declares_the_state_loads_no_library() -> None:

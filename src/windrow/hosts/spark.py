@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
@@ -68,7 +69,9 @@ def _as_it_starts(log: Path | None, home: SparkHome | None, scratch: Path, *, ha
         if not has_executors and os.environ["PYSPARK_PYTHON"] == sys.executable:
             stack.enter_context(fork_server.in_use(scratch))
         # with pandas, which PySpark loads for its first call of Java: meanwhile Java starts
-        threading.Thread(target=import_module, args=("pyspark.testing.utils",), daemon=True).start()
+        importing = threading.Thread(target=import_module, args=("pyspark.testing.utils",), daemon=True)
+        importing.start()
+        atexit.register(_end_thread, importing)
         yield
 
 
@@ -275,7 +278,27 @@ def prestart(spark: SparkSession, *, has_state: bool) -> None:
         with suppress(Exception):  # a session that has ended meanwhile has no context, and so on
             _load(spark, has_state=has_state)
 
-    InheritableThread(target=start, name=JOBS, daemon=True).start()
+    thread = InheritableThread(target=start, name=JOBS, daemon=True)
+    thread.start()
+    atexit.register(_end_thread, thread, spark)
+
+
+def _end_thread(thread: threading.Thread, spark: SparkSession | None = None) -> None:
+    """Have a thread end before the interpreter does, and first the jobs of `spark` that it waits for.
+
+    A daemon that loads or calls a library of C++ while the interpreter ends aborts the process.
+    """
+    deadline = time.monotonic() + _END
+    while thread.is_alive() and time.monotonic() < deadline:
+        if spark is not None:
+            with suppress(Exception):  # a session that has ended has no jobs either
+                spark.sparkContext.cancelJobGroup(JOBS)
+        thread.join(_POLL)
+
+
+_END = 30.0
+"""Seconds that a thread is given to end."""
+_POLL = 0.2
 
 
 def _load(spark: SparkSession, *, has_state: bool) -> None:

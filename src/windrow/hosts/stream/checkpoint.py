@@ -138,6 +138,9 @@ class Checkpoint:
             return pipeline, []
         path, lists = self.folder / _LISTS, pipeline.rules.lists
         if not path.exists():
+            if self.has_steps:
+                msg = f"{path} is gone, by whose entries the steps were judged; restore it, or start over with --fresh"
+                raise CheckpointError(msg)
             with writing(self.folder):
                 write_whole(path, json.dumps({one.name: one.entries for one in lists}))
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterator
 
@@ -13,11 +14,15 @@ _MAGIC = b"crc\0"
 _HEAD = len(_MAGIC) + 4
 """Bytes before the checksums: the magic number and the length of the blocks that they are of."""
 
+_BLOCK = 512
+
 RESTORE = "restore the checkpoint, and the tables of the same time; or start over with --fresh"
 
 
-def refuse_damaged(spark: Folder) -> None:
-    """Raise CheckpointError if a file that a query would resume from is damaged or missing.
+def refuse_damaged(spark: Folder, levels: int = 1) -> list[Folder]:
+    """Raise CheckpointError if a file that a query of so many levels would resume from is damaged or missing.
+
+    Return the files that cannot be verified, since their checksums are missing.
 
     Hadoop's local file system writes a CRC-32 of each 512 bytes beside each file, which Spark does not verify: a step
     whose offsets have a flipped bit would read other records. Of the state, the files that the query will load are
@@ -26,21 +31,34 @@ def refuse_damaged(spark: Folder) -> None:
     """
     planned, done = (last_noted(spark / log) for log in ("offsets", "commits"))
     if planned is None and done is None:
-        return
+        return []
+    unverified = []
     # in an object store, one list takes less time than to ask for each
     there = {str(path) for path in spark.glob("**/*")} if is_remote(spark) else None
-    for path in _begun_from(spark, planned, done):
+    for path in dict.fromkeys(_begun_from(spark, planned, done, levels)):
         if not (path.exists() if there is None else str(path) in there):
             msg = f"{path} is gone; {RESTORE}"
             raise CheckpointError(msg)
         if there is None:
             _refuse_unfit(path)
+            if path.is_file() and not checksum(path).is_file():
+                unverified.append(path)
+    return unverified
 
 
 def refuse_damaged_tables(spark: Folder) -> None:
     """Raise CheckpointError for a damaged file of RocksDB, whose own error does not name the file."""
     for path in matching(spark, "state/*/*/SSTs/*.sst"):
         _refuse_unfit(path)
+
+
+def write_checksum(path: Folder) -> None:
+    """Write the checksums of a file as Hadoop does, if it is on a disk: an object store verifies what it keeps."""
+    if is_remote(path):
+        return
+    content = path.read_bytes()
+    found = (zlib.crc32(content[begin : begin + _BLOCK]).to_bytes(4, "big") for begin in range(0, len(content), _BLOCK))
+    checksum(path).write_bytes(_MAGIC + _BLOCK.to_bytes(4, "big") + b"".join(found))
 
 
 def _refuse_unfit(path: Folder) -> None:
@@ -63,7 +81,7 @@ def checksum(path: Folder) -> Folder:
     return path.with_name(f".{path.name}.crc")
 
 
-def _begun_from(spark: Folder, planned: int | None, done: int | None) -> Iterator[Folder]:
+def _begun_from(spark: Folder, planned: int | None, done: int | None, levels: int) -> Iterator[Folder]:
     yield spark / "metadata"
     # a step is planned and then done, so that of the last one that is done there are both
     last = max(-1 if planned is None else planned, -1 if done is None else done)
@@ -75,8 +93,23 @@ def _begun_from(spark: Folder, planned: int | None, done: int | None) -> Iterato
     for pattern in ("sources/*/*", "state/*/_metadata/**/*", "state/*/_stateSchema/**/*"):
         yield from (path for path in matching(spark, pattern) if not path.name.startswith("."))
     if done is not None:
-        for folder in matching(spark, "state/*/[0-9]*"):
+        stores = _stores(spark, done)
+        for level in range(levels if stores else 0):
+            for part in (spark / "state" / str(level) / name for name in ("_metadata", "_stateSchema")):
+                if not any(path.is_file() for path in matching(part, "**/[!.]*")):
+                    yield part / "*"
+        known = {spark / "state" / str(level) / str(store) for level in range(levels) for store in range(stores)}
+        for folder in sorted(known.union(matching(spark, "state/*/[0-9]*")), key=str):
             yield from _loaded(folder, done + 1)
+
+
+def _stores(spark: Folder, done: int) -> int:
+    """Return how many state stores each level has, as Spark noted with a step; 0 if that cannot be read."""
+    try:
+        settings = json.loads((spark / "offsets" / str(done)).read_text(encoding="utf-8").splitlines()[1])
+        return int(settings["conf"]["spark.sql.shuffle.partitions"])
+    except (OSError, ValueError, TypeError, LookupError):
+        return 0  # a note that cannot be read is refused by who reads it
 
 
 def _loaded(folder: Folder, version: int) -> Iterator[Folder]:

@@ -12,7 +12,7 @@ from windrow.hosts.folders import Folder, write_whole
 from windrow.hosts.reports import Fault, OnTrouble
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint, last_noted, offsets_of
-from windrow.hosts.stream.integrity import RESTORE, checksum, is_whole, refuse_damaged
+from windrow.hosts.stream.integrity import RESTORE, checksum, is_whole, refuse_damaged, write_checksum
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import Runnable
 from windrow.sinks.base import Follows
@@ -118,6 +118,8 @@ class OffsetLog:
         lines[line] = json.dumps(StepOffsets(offset, before.ends, tuple(losses.values())).written())
         checksum(path).unlink(missing_ok=True)
         write_whole(path, "\n".join(lines), drafts=self.checkpoint.folder)  # Spark reads every file of its folders
+        if self.checkpoint.batch is not None:  # of the beginning there are none
+            write_checksum(path)
         self.checkpoint.sync()
         _forget(self.checkpoint.spark.glob("offsets/*"), self._done)
 

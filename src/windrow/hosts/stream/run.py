@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow.core.changelog import StepOutput, empty_by_sink
+from windrow.core.level import number_of_levels
 from windrow.core.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import (
@@ -30,13 +31,13 @@ from windrow.errors import (
 from windrow.hosts.cluster import preflight
 from windrow.hosts.folders import Folder, is_remote
 from windrow.hosts.lag import LagWatch
-from windrow.hosts.reports import Fault, OnLag, OnStep, OnTrouble, StepReport
+from windrow.hosts.reports import Fault, OnLag, OnStep, OnTrouble, StepReport, counted
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.spark import prestart, spark_session
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
 from windrow.hosts.stream.following import Following
-from windrow.hosts.stream.integrity import refuse_damaged, refuse_damaged_tables
+from windrow.hosts.stream.integrity import checksum, refuse_damaged, refuse_damaged_tables
 from windrow.hosts.stream.offsets import LossGuard, OffsetLog, agree, begin_from, note_beginning
 from windrow.hosts.stream.query import BUSY, PlanGuard, QueryWatch, SinkWriter, close_stores, key_group_outputs
 from windrow.hosts.stream.step_size import StepSizeController, StepSizeFile
@@ -115,6 +116,7 @@ class StreamRun:
         self._stop = threading.Event()
         self._last_reported = -1
         self._unsure: StepReport | None = None
+        self._unverified: list[Folder] = []
         self._begin = 0
         self._pace: StepSizeController | None = None
         if settings.step_time is not None and settings.max_records is not None and not settings.until_end:
@@ -217,6 +219,7 @@ class StreamRun:
         if checkpoint.follows is not None and not checkpoint.has_steps:
             checkpoint.sync()  # the tables are handed over to its run, and then belong to no other
         self._last_reported = self._open(checkpoint)
+        self._warn_of_unverified(checkpoint)
         checkpoint.write()
         self._pipeline, changed = checkpoint.keep_lists(self._pipeline)
         for name in changed:
@@ -235,9 +238,26 @@ class StreamRun:
     def _open(self, checkpoint: Checkpoint) -> int:
         """Open the sink's tables, and see that they and the checkpoint belong together; return the last epoch there."""
         written = agree(checkpoint, self._sinks.open(checkpoint.run, checkpoint.follows))
-        refuse_damaged(checkpoint.spark)  # only now: the tables show what a power cut may have damaged
+        # only now: the tables show what a power cut may have damaged
+        self._unverified = refuse_damaged(checkpoint.spark, number_of_levels(self._pipeline))
         self._begin = written + 1 - checkpoint.first_epoch
         return written
+
+    def _warn_of_unverified(self, checkpoint: Checkpoint) -> None:
+        """Warn of what is missing in a checkpoint that a run can do without, but by which it would notice damage."""
+        if self._unverified:
+            first, number = checksum(self._unverified[0]), len(self._unverified)
+            self._settings.on_warning(
+                f"{counted(number, 'file')} of the checkpoint {checkpoint.folder} cannot be verified, as the checksums "
+                f"are gone (such as {first}): whether they are damaged is not known. A copy without hidden files lacks "
+                "them: copy the checkpoint again with all its files (cp -a), or take a savepoint and resume from that "
+                "(run --from-savepoint)"
+            )
+        if checkpoint.has_steps and checkpoint.identity is None and self._source.identity() is not None:
+            self._settings.on_warning(
+                f"the checkpoint {checkpoint.folder} does not have the id of {self._source.name} (its source.json is "
+                "gone): whether that was deleted and created again since the last run is not known"
+            )
 
     def _begun(self, written: int) -> int:
         """Return the last epoch that any table has, if all have `written`: its step is not to be planned anew."""
