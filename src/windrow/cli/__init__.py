@@ -7,6 +7,7 @@ or a failure, 2 the input is wrong, 3 the records of a run exceed a limit, 130 s
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +17,18 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from windrow.cli.common import INTERRUPTED, flush_output, report_error, wants_json, wants_stack
+from windrow.cli.common import (
+    INTERRUPTED,
+    end_process,
+    ending_at_once,
+    flush_output,
+    report_error,
+    wants_json,
+    wants_stack,
+)
+
+_IS_COMMAND = getattr(signal.getsignal(signal.SIGINT), "__module__", None) == "windrow"
+"""Whether this process is the command, which Ctrl-C ends at once until `main` begins (`windrow/__init__.py`)."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +60,8 @@ class LazyGroup(click.Group):
         if entry is None:
             return None
         try:
-            command = importlib.import_module(entry.module).command
+            with ending_at_once():  # an import leaves nothing undone
+                command = importlib.import_module(entry.module).command
         except ModuleNotFoundError as exc:
             if exc.name != entry.module:
                 raise
@@ -82,16 +95,25 @@ class LazyGroup(click.Group):
         arguments = list(sys.argv[1:] if args is None else args)
         if not standalone_mode:
             return super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
+        if _IS_COMMAND:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             result = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
             flush_output()
         except click.Abort:
-            sys.exit(INTERRUPTED)
+            sys.exit(_ending(INTERRUPTED))
         except Exception as exc:  # noqa: BLE001 the last place: whatever it is becomes a message and an exit code
             with suppress(OSError):  # what a full disk refused, and is still in the buffer
                 flush_output()
-            sys.exit(report_error(exc, as_json=wants_json(arguments), debug=wants_stack(arguments)))
-        sys.exit(result if isinstance(result, int) else 0)
+            sys.exit(_ending(report_error(exc, as_json=wants_json(arguments), debug=wants_stack(arguments))))
+        sys.exit(_ending(result if isinstance(result, int) else 0))
+
+
+def _ending(code: int) -> int:
+    """Return an exit code; of the command, Ctrl-C while the interpreter ends is no stack trace either."""
+    if _IS_COMMAND:
+        signal.signal(signal.SIGINT, end_process)
+    return code
 
 
 COMMANDS = {

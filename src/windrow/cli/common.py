@@ -7,11 +7,13 @@ import json
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, TypeVar
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -186,3 +188,23 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, kept)
+
+
+def end_process(number: int, frame: FrameType | None) -> NoReturn:
+    """End the process at once on Ctrl-C, without an exception that a library could print the stack of."""
+    del number, frame
+    os._exit(INTERRUPTED)
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Let Ctrl-C end the process while the body imports, unless the program has a handler of its own."""
+    is_free = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not is_free or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, end_process)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 import click
 from click.core import ParameterSource
@@ -20,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from windrow.cli.common import OK, json_option, print_json
 from windrow.cli.options import DURATION, LogTarget
 from windrow.hosts.reports import counted
+from windrow.interactive.interrupts import stopping
 from windrow.model import format_duration
 from windrow.testing.generator import AnySpec, FraudSpec, LivePace, LogSpec, Made, NexmarkSpec, write_kafka, write_log
 
@@ -245,20 +244,9 @@ def _paced(rate: float | None, tick: float) -> Iterator[LivePace | None]:
         yield None
         return
     stop = threading.Event()
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        del frame
-        stop.set()
-        signal.signal(number, signal.default_int_handler)
-
-    for number in kept:
-        signal.signal(number, ask)
-    try:
+    with stopping(lambda _: None) as on_start:
+        on_start(stop.set)
         yield LivePace(rate, wait=stop.wait, tick=tick)
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

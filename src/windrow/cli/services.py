@@ -17,7 +17,7 @@ import click
 from windrow.cli.common import OK, echo_error, json_option
 from windrow.cli.options import FOLDER
 from windrow.errors import InputError
-from windrow.interactive.interrupts import raise_interrupt
+from windrow.interactive.interrupts import SIGNALS, raise_interrupt
 
 if TYPE_CHECKING:
     from windrow.testing.servers.kafka import Kafka
@@ -133,9 +133,9 @@ def _ports(keep: Path) -> dict[str, int]:
 
 @contextmanager
 def _until_interrupted() -> Iterator[None]:
-    """End the body at Ctrl-C or SIGTERM, once: what stops the servers is not interrupted."""
-    signals = (signal.SIGINT, signal.SIGTERM)
-    kept = {number: signal.getsignal(number) for number in signals}
+    """End the body at Ctrl-C, SIGTERM or SIGHUP, once: what stops the servers is not interrupted."""
+    kept = {number: signal.getsignal(number) for number in SIGNALS}
+    signals = [number for number in SIGNALS if number != signal.SIGHUP or kept[number] != signal.SIG_IGN]
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         for one in signals:

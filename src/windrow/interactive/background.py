@@ -19,6 +19,7 @@ from typing import Literal, Self
 from windrow.errors import WindrowError
 from windrow.hosts.launch import OnStart
 from windrow.hosts.reports import OnStep, StepReport, Totals
+from windrow.interactive.interrupts import end_in_order
 from windrow.interactive.progress import ProgressLine, progress_line
 from windrow.interactive.result import Result, summary
 from windrow.model import Runnable
@@ -67,6 +68,7 @@ class BackgroundRun:
         self._thread = threading.Thread(target=self._run, name=f"windrow-run-{pipeline.name}", daemon=True)
         line.__enter__()  # here, as the cell is the one that is executed now
         _ACTIVE.add(self)
+        end_in_order(lambda: bool(_ACTIVE))
         self._thread.start()
 
     @property

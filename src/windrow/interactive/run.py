@@ -191,7 +191,7 @@ class _Watch:
         """Show progress, and let an interrupt stop the run; what it switches off in logging is on again after it."""
         disabled = logging.root.manager.disable
         try:
-            with self.line, stopping(self.trouble) as on_start:
+            with self.line, stopping(self.trouble, passes_on=True) as on_start:
                 yield on_start
         finally:
             logging.disable(disabled)
