@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.waiting import wait_until
 
 from windrow.hosts import spark_home as room
 from windrow.hosts.jars import java
@@ -66,7 +68,7 @@ def test_an_archive_is_made_once_and_those_of_another_java_go(
 ) -> None:
     runs = []
 
-    def run(folder: Path, made: Path) -> None:
+    def run(folder: Path, made: Path, _: Path) -> None:
         assert list(folder.iterdir()) == []
         runs.append(made)
         made.write_text("classes")
@@ -89,7 +91,7 @@ def test_an_archive_is_made_once_and_those_of_another_java_go(
 
 def test_one_that_could_not_be_made_is_not_tried_again(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = []
-    monkeypatch.setattr(room, "_run", lambda _, made: runs.append(made))
+    monkeypatch.setattr(room, "_run", lambda _, made, __: runs.append(made))
     home = here(environment / "scratch")
     assert not make_archive(home)
     assert not make_archive(home)
@@ -121,3 +123,79 @@ def test_java_loads_the_classes_of_a_run_from_the_archive(tmp_path: Path) -> Non
     lines = log.read_text().splitlines()
     archived = [line for line in lines if "shared objects file (top)" in line]
     assert any("org.apache.spark.deploy.SparkSubmit " in line for line in archived)
+
+
+WRITER = """
+import subprocess, sys
+child = subprocess.Popen(["sh", "-c", "trap '' HUP; echo $$ > child; while :; do sleep 0.1; done"])
+{then}
+"""
+
+KILLED = """
+import os, pathlib, time
+while not pathlib.Path("child").exists():
+    time.sleep(0.01)
+os.kill(os.getpid(), 9)
+"""
+
+
+def running(pid: int) -> bool:
+    """Whether a process is there, and has not ended: what nobody waits for any more may stay as a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_what_writes_the_archive_does_not_outlive_the_run_that_was_killed(tmp_path: Path) -> None:
+    killed = WRITER.format(then=KILLED)
+    assert room.run_guarded([sys.executable, "-c", killed], tmp_path, os.environ) == -9
+    child = int((tmp_path / "child").read_text())
+    wait_until(lambda: not running(child), "the writer to end")
+
+
+def test_what_writes_the_archive_does_not_outlive_who_has_it_made(tmp_path: Path) -> None:
+    """Who is killed so that it cannot end anything itself."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    made = WRITER.format(then="child.wait()")
+    code = (
+        "import os, sys, pathlib, windrow.hosts.spark_home as room\n"
+        f"room.run_guarded([sys.executable, '-c', {made!r}], pathlib.Path({str(folder)!r}), os.environ)"
+    )
+    maker = subprocess.Popen([sys.executable, "-c", code])
+    wait_until(lambda: (folder / "child").exists() and (folder / "child").read_text().endswith("\n"), "the writer")
+    child = int((folder / "child").read_text())
+    maker.kill()
+    maker.wait(10)
+    wait_until(lambda: not running(child) and not folder.exists(), "the writer to end, and its folder to go")
+
+
+@pytest.mark.parametrize(
+    ("code", "content", "kept"),
+    [(0, b"\xa8\xba\x0b\xf0...", True), (0, b"\0\0\0\0...", False), (1, b"\xa8\xba", False)],
+)
+def test_half_an_archive_is_never_used(
+    code: int, content: bytes, *, kept: bool, environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(command: list[str], folder: Path, _: object) -> int:
+        assert any(str(folder / "classes.jsa") in word for word in command)
+        assert not folder.is_relative_to(environment)
+        (folder / "classes.jsa").write_bytes(content)
+        return code
+
+    monkeypatch.setattr(room, "run_guarded", ended)
+    home = here(environment / "scratch")
+    assert make_archive(home) == kept
+    assert bool(home.java_options()) == kept
+
+
+def test_who_was_killed_leaves_it_to_the_next(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "run_guarded", lambda *_: -9)
+    home = here(environment / "scratch")
+    assert home.archive is not None
+    assert not make_archive(home)
+    assert not home.archive.exists()
+    monkeypatch.setattr(room, "run_guarded", lambda _, __, ___: shutil.rmtree(environment / "share") or 0)
+    assert not make_archive(home)  # the environment was removed
+    assert not (environment / "share").exists()

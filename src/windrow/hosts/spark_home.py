@@ -5,7 +5,9 @@ from an archive instead (class-data sharing, JEP 350), which fits one Java and o
 path. So home and archive are in a folder of this Python environment that is named by a digest of these,
 `share/windrow/spark-DIGEST`; Java ignores an archive that does not fit. An archive has 180 MB and takes 20 s to make,
 once: the first run leaves that to a process in the background when it ends, ``python -m windrow.hosts.spark_home`` does
-it at once. Where the environment cannot be written, the home is a temporary folder, and there is no archive.
+it at once. It is made in a temporary folder, and comes to the environment when it is whole. If the process that makes
+it is killed, all that it has started ends too. Where the environment cannot be written, the home is a temporary folder,
+and there is no archive.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ import fcntl
 import hashlib
 import os
 import re
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,6 +46,10 @@ sink: {sqlite: {path: classes.db, table: classes}}
 _RECORD = '{"user_id": "u", "event_time": 1767225600000, "amount": "1.00"}\n'
 _PLAIN = re.compile(r"[\w./-]+")
 _SECONDS = 600
+_POLL = 0.5
+_CHUNK = 1 << 16
+_HEADER = 4
+"""Bytes of the number by which an archive begins."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +139,8 @@ def make_archive(home: SparkHome) -> bool:
     archive = home.archive
     if archive is None:
         return False
+    if not archive.parent.is_dir():
+        return False
     with (archive.parent / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -138,19 +149,31 @@ def make_archive(home: SparkHome) -> bool:
         if not archive.exists():
             for other in archive.parent.parent.glob(f"spark-*/{archive.name}"):
                 other.unlink()
-            folder = archive.parent / "making"
-            shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
-            folder.mkdir()
-            made = folder / archive.name
-            _run(folder, made)
-            if not made.is_file():
-                made.touch()
-            made.replace(archive)
-            shutil.rmtree(folder)
+            shutil.rmtree(archive.parent / "making", ignore_errors=True)  # of an older version that was killed
+            draft = archive.with_name(f".{archive.name}.draft")
+            try:
+                _make(home, draft)
+                draft.replace(archive)
+            except (FileNotFoundError, ChildProcessError):  # the environment was removed meanwhile; it was killed
+                return False
     return archive.stat().st_size > 0
 
 
-def _run(folder: Path, made: Path) -> None:
+def _make(home: SparkHome, draft: Path) -> None:
+    """Make an archive, empty if it could not be made; raise ChildProcessError if what makes it was killed."""
+    folder = Path(tempfile.mkdtemp(prefix="windrow-classes-"))
+    try:
+        made = folder / "classes.jsa"
+        _run(folder, made, home.folder)
+        if made.is_file():
+            shutil.copyfile(made, draft)
+        else:
+            draft.touch()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(folder: Path, made: Path, home: Path) -> None:
     log = folder / "log"
     log.mkdir()
     for partition in range(2):
@@ -159,8 +182,61 @@ def _run(folder: Path, made: Path) -> None:
     options = f"{MACHINE['spark.driver.extraJavaOptions']} -XX:ArchiveClassesAtExit={made} -Xlog:cds*=off"
     command = [sys.executable, "-m", "windrow", "run", "classes.yaml", "--until-end", "--checkpoint", "checkpoint"]
     command += ["--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={options}"]
-    # Java writes the archive when Python has ended: the pipe is open until then
-    subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=_SECONDS)  # noqa: S603 - our own
+    code = run_guarded(command, folder, os.environ | {"SPARK_HOME": str(home)})
+    if code < 0:
+        msg = f"it was killed by signal {-code}"
+        raise ChildProcessError(msg)
+    # Java writes the header last: without it a file is half an archive
+    if code or not made.is_file() or not _begin(made).strip(b"\0"):
+        made.unlink(missing_ok=True)
+
+
+def _begin(made: Path) -> bytes:
+    with made.open("rb") as file:
+        return file.read(_HEADER)
+
+
+def run_guarded(command: list[str], folder: Path, environment: Mapping[str, str]) -> int:
+    """Run a command to its end, and that of all that it has started; return its exit code, negative if it was killed.
+
+    Java writes the archive when Python has ended. It is killed if Python was killed, and after `_SECONDS`; if this
+    process is killed, which closes the pipe that a guard waits for, by the guard, which removes `folder` too.
+    """
+    with subprocess.Popen(  # noqa: S603 - our own
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as run:
+        guard = subprocess.Popen(  # noqa: S603 - the same
+            ["/bin/sh", "-c", 'read _; kill -s KILL -- "-$1"; rm -rf -- "$2"', "sh", str(run.pid), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            return _wait(run)
+        finally:
+            with suppress(ProcessLookupError):  # all have ended
+                os.killpg(run.pid, signal.SIGKILL)
+            guard.kill()
+            guard.communicate()
+
+
+def _wait(run: subprocess.Popen[bytes]) -> int:
+    """Wait until a process has ended and nobody has its output open any more, but not if it was killed."""
+    deadline = time.monotonic() + _SECONDS
+    output = run.stdout
+    while output is not None and time.monotonic() < deadline and (run.poll() or 0) >= 0:
+        ready, _, _ = select.select([output], [], [], _POLL)
+        if ready and not os.read(output.fileno(), _CHUNK):
+            return run.wait()
+    code = run.poll()
+    return 1 if code in {None, 0} else code  # it takes too long
 
 
 def main() -> int:
