@@ -223,3 +223,31 @@ def test_start_up_is_quick(arguments: list[str]) -> None:
         # processor time: what else the machine does is not counted
         took.append(after.children_user + after.children_system - before.children_user - before.children_system)
     assert 0 < min(took) < 0.5
+
+
+INTERRUPTED = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+
+class Interrupt(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+from windrow.cli import main
+main(["check", "--help"])
+"""
+
+
+@pytest.mark.parametrize("module", ["windrow.errors", "windrow.cli", "click", "windrow.cli.check"])
+def test_ctrl_c_as_the_command_starts_is_no_stack_trace(module: str, tmp_path: Path) -> None:
+    command = tmp_path / "windrow"
+    command.write_text(INTERRUPTED)
+    done = subprocess.run([sys.executable, str(command), module], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_who_imports_windrow_keeps_the_handler_of_ctrl_c() -> None:
+    code = "import signal, windrow.cli; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "True\n"

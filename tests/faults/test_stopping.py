@@ -22,7 +22,12 @@ def assert_quiet(process: WindrowProcess) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
-    ("kind", "number"), [("log to SQLite", signal.SIGINT), ("Kafka to PostgreSQL", signal.SIGTERM)]
+    ("kind", "number"),
+    [
+        ("log to SQLite", signal.SIGINT),
+        ("log to SQLite", signal.SIGHUP),
+        ("Kafka to PostgreSQL", signal.SIGTERM),
+    ],
 )
 def test_a_live_run_stops_as_asked_and_goes_on(kind: str, number: signal.Signals, make_job: MakeJob) -> None:
     job, log = make_job(kind)
@@ -30,11 +35,14 @@ def test_a_live_run_stops_as_asked_and_goes_on(kind: str, number: signal.Signals
     log.append(feed[:2000])
     with job.start("--max-records", "500", "--every", "50ms", PYTHONWARNINGS="default") as process:
         process.wait_until(lambda: job.committed() > 0)
-        process.send(number, to_group=number == signal.SIGINT)  # Ctrl-C on a terminal reaches the JVM too
+        process.send(number, to_group=number != signal.SIGTERM)  # what a terminal sends reaches the JVM too
         code = process.wait()
         assert code == 0, f"{process.output}{process.errors}"
         assert_quiet(process)
-        assert "stopping after this step (again to stop at once)\n" in process.errors
+        said = "the terminal was closed: stopping after this step\n"
+        assert (
+            said if number == signal.SIGHUP else "stopping after this step (again to stop at once)\n"
+        ) in process.errors
         stopped = re.match(
             r"user-spend: stopped on request after \d+ steps?, at epoch (\d+): partition 0 at [\d,]+, "
             r"partition 1 at [\d,]+, partition 2 at [\d,]+; low watermark 2026-01-01 ",
@@ -52,12 +60,13 @@ def test_a_live_run_stops_as_asked_and_goes_on(kind: str, number: signal.Signals
 
 
 @pytest.mark.long
-def test_asked_twice_it_ends_at_once_and_loses_nothing(make_job: MakeJob) -> None:
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_asked_twice_it_ends_at_once_and_loses_nothing(first: signal.Signals, make_job: MakeJob) -> None:
     job, log = make_job("log to SQLite")
     log.append(events(3000))
     with job.start("--max-records", "300", "--every", "50ms") as process:
         process.wait_until(lambda: job.committed() > 0)
-        process.send(signal.SIGINT, to_group=True)
+        process.send(first, to_group=first == signal.SIGINT)
         process.wait_until(lambda: "stopping after this step" in process.errors or process.ended)
         process.send(signal.SIGINT, to_group=True)
         code = process.wait()

@@ -196,6 +196,11 @@ def test_who_was_killed_leaves_it_to_the_next(environment: Path, monkeypatch: py
     assert home.archive is not None
     assert not make_archive(home)
     assert not home.archive.exists()
-    monkeypatch.setattr(room, "run_guarded", lambda _, __, ___: shutil.rmtree(environment / "share") or 0)
+
+    def ended(*_: object) -> int:
+        shutil.rmtree(environment / "share")
+        return 0
+
+    monkeypatch.setattr(room, "run_guarded", ended)
     assert not make_archive(home)  # the environment was removed
     assert not (environment / "share").exists()

@@ -6,7 +6,9 @@ or a failure, 2 the input is wrong, 3 the records of a run exceed a limit, 130 s
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -110,9 +112,17 @@ class LazyGroup(click.Group):
 
 
 def _ending(code: int) -> int:
-    """Return an exit code; of the command, Ctrl-C while the interpreter ends is no stack trace either."""
+    """Return an exit code; the command ends at once that was interrupted, or is while the interpreter ends.
+
+    Threads that are left are within libraries of C++, in which the end of the interpreter can abort the process.
+    """
     if _IS_COMMAND:
         signal.signal(signal.SIGINT, end_process)
+        if code == INTERRUPTED:
+            with suppress(OSError):
+                flush_output()
+            atexit._run_exitfuncs()  # noqa: SLF001 - no other way
+            os._exit(code)
     return code
 
 

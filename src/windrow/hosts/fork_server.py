@@ -137,7 +137,8 @@ def load() -> None:
 
 def main(number: int) -> None:
     """Serve at a socket that listens until the process that has started this one ends, which closes the pipe to it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the processes that Spark starts
+    for one in (signal.SIGINT, signal.SIGHUP):  # as in the processes that Spark starts
+        signal.signal(one, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # from Python 3.12 on each fork would say so: it is the thread of Arrow's allocator, which knows of forks
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)

@@ -13,15 +13,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped] # it has no types
-from pyspark import InheritableThread, SparkContext
+from pyspark import InheritableThread, SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, is_remote
 
@@ -62,6 +62,7 @@ _STARTING = threading.Lock()
 def _as_it_starts(log: Path | None, home: SparkHome | None, scratch: Path, *, has_executors: bool) -> Iterator[None]:
     """Give the Spark that starts meanwhile its log, its home, and a server of its Python processes."""
     with ExitStack() as stack:
+        stack.enter_context(_java_without_hang_up())
         if log is not None:
             stack.enter_context(stderr_to(log))
         if home is not None:
@@ -73,6 +74,29 @@ def _as_it_starts(log: Path | None, home: SparkHome | None, scratch: Path, *, ha
         importing.start()
         atexit.register(_end_thread, importing)
         yield
+
+
+@contextmanager
+def _java_without_hang_up() -> Iterator[None]:
+    """Have the Java that PySpark starts meanwhile ignore SIGHUP, as it does Ctrl-C: a run finishes its step first.
+
+    A terminal that is closed sends it to all processes in the foreground.
+    """
+    module: Any = java_gateway  # it imports it, and does not export it
+    popen = module.Popen
+
+    def start(*words: Any, preexec_fn: Callable[[], object] = lambda: None, **more: Any) -> Any:  # noqa: ANN401 - those of Popen
+        def prepare() -> None:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            preexec_fn()
+
+        return popen(*words, preexec_fn=prepare, **more)
+
+    module.Popen = start
+    try:
+        yield
+    finally:
+        module.Popen = popen
 
 
 def running_session() -> SparkSession | None:

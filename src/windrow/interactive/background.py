@@ -64,6 +64,7 @@ class BackgroundRun:
         self._totals = Totals()
         self._result = Result(pipeline)
         self._error: BaseException | None = None
+        self._ended = threading.Event()
         # a daemon: a Ctrl-C while the interpreter waits for its step ends the process
         self._thread = threading.Thread(target=self._run, name=f"windrow-run-{pipeline.name}", daemon=True)
         line.__enter__()  # here, as the cell is the one that is executed now
@@ -104,10 +105,11 @@ class BackgroundRun:
             TimeoutError: the run has not ended by then; it continues.
             WindrowError: the run has failed; what was committed stays.
         """
-        self._thread.join(timeout)
-        if self._thread.is_alive():
+        # not by `join`: if a signal interrupts that, Python 3.11 takes the thread for ended
+        if not self._ended.wait(timeout):
             msg = f"{self.pipeline.name} is {self._state} and has not ended within {timeout:g} s"
             raise TimeoutError(msg)
+        self._thread.join()
         if self._error is not None:
             raise self._error
         return self._result
@@ -127,7 +129,7 @@ class BackgroundRun:
         self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
     ) -> None:
         self._ask_to_stop()
-        self._thread.join()
+        self._ended.wait()
         if kind is None:
             self.wait()
 
@@ -153,6 +155,7 @@ class BackgroundRun:
                 self._state = "ended" if self._error is None else "failed"
             self._line.leave(repr(self))
             _ACTIVE.discard(self)
+            self._ended.set()
 
     def _on_ready(self) -> None:
         with self._lock:
