@@ -11,6 +11,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -112,18 +113,21 @@ class LazyGroup(click.Group):
 
 
 def _ending(code: int) -> int:
-    """Return an exit code; the command ends at once that was interrupted, or is while the interpreter ends.
+    """Return an exit code; the command ends with it here, once its threads have ended, unless it was interrupted.
 
-    Threads that are left are within libraries of C++, in which the end of the interpreter can abort the process.
+    Threads that are left are within libraries of C++: the end of the interpreter can abort the process then, or have a
+    library write what it still holds.
     """
-    if _IS_COMMAND:
-        signal.signal(signal.SIGINT, end_process)
-        if code == INTERRUPTED:
-            with suppress(OSError):
-                flush_output()
-            atexit._run_exitfuncs()  # noqa: SLF001 - no other way
-            os._exit(code)
-    return code
+    if not _IS_COMMAND:
+        return code
+    signal.signal(signal.SIGINT, end_process)
+    if code != INTERRUPTED:
+        threading._shutdown()  # type: ignore[attr-defined] # noqa: SLF001 - no other way
+    atexit._run_exitfuncs()  # noqa: SLF001 - the same
+    with suppress(OSError):
+        flush_output()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 COMMANDS = {
