@@ -152,12 +152,15 @@ class Decoder:
         if not len(dead.rows):
             return schema.NO_DEAD
         source = pa.repeat(pa.scalar(self._source, pa.string()), len(dead.rows))
-        value, reasons = raw.column("value").take(pa.array(dead.rows)), dead.reasons
+        # behind selections rows may come in any order, and more than once
+        partitions, offsets, keys, values = (
+            raw.column(name).take(pa.array(dead.rows)) for name in ("partition", "offset", "key", "value")
+        )
+        reasons = dead.reasons
         if self._has_places:
             # what is the key of other records is here where the record is
-            places = raw.column("key").take(pa.array(dead.rows)).cast(pa.string())
-            reasons = pc.binary_join_element_wise(reasons, places, ": at ")
-        columns = [source, *_coordinates(raw, dead.rows), dead.log_times, reasons, value]
+            reasons = pc.binary_join_element_wise(reasons, keys.cast(pa.string()), ": at ")
+        columns = [source, partitions, offsets, dead.log_times, reasons, values]
         return pa.table(columns, schema=schema.DEAD)
 
 
@@ -214,9 +217,10 @@ def long_keys(names: str, texts: Sequence[pa.Array]) -> Iterator[tuple[int, str]
 
 
 def _coordinates(raw: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
+    """Return the partitions and offsets of rows, which ascend."""
     columns = [raw.column("partition"), raw.column("offset")]
     if len(rows) == raw.num_rows:
-        return columns  # rows ascend, so these are all of them
+        return columns  # so these are all of them
     return [column.take(pa.array(rows)) for column in columns]
 
 

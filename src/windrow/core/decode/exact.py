@@ -458,8 +458,8 @@ def _micros(value: Value | None) -> int:
 
 
 def decode_exactly(decoder: ExactDecoder, raw: pa.RecordBatch, rows: Rows) -> tuple[GoodRows, MarkRows, DeadRows]:
-    """Decode the given rows of a batch in `schema.RAW`, one by one; the marks are the pure ones."""
-    # rows ascend, so as many as there are records are all of them
+    """Decode the given rows of a batch in `schema.RAW`, which ascend, one by one; the marks are the pure ones."""
+    # as many as there are records are all of them
     given = raw if len(rows) == raw.num_rows else raw.take(pa.array(rows))
     values = given.column("value").to_pylist()
     log_times = given.column("log_time").cast(pa.int64()).to_pylist()
