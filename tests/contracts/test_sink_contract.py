@@ -5,18 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from hashlib import sha256
 from typing import Any
+from unittest import mock
 
+import pyarrow as pa
 import pytest
 from tests.contracts.steps import DAY, FIELDS, MINUTE, RUN, change, step
 from tests.contracts.stores import AnyStore, Store, TableStore, brief, committed
 
+from windrow.core import schema
 from windrow.errors import PipelineError, SinkError
 from windrow.expressions import RecordStream
 from windrow.model import Aggregate, Count, Emit, Field, StringType, Sum
 from windrow.model.types import Decode
-from windrow.sinks import ownership
+from windrow.sinks import ownership, tables
 from windrow.sinks.tables import EPOCHS, OPENERS, OWNERS
+
+ALL_WITH_PLACE = pa.schema([one.with_nullable(one.name in {"log_time", "raw"}) for one in schema.DEAD])
+"""The schema of dead letters before rows could be some."""
 
 
 def test_a_new_sink_has_no_epoch_and_empty_tables(store: AnyStore) -> None:
@@ -27,6 +34,39 @@ def test_a_new_sink_has_no_epoch_and_empty_tables(store: AnyStore) -> None:
     assert [store.read(table) for table in store.tables(model).own] == [[]] * 5
     assert store.epochs() == []
     assert store.owners() == {"spend": RUN.id}
+
+
+def test_a_table_of_dead_letters_that_all_had_a_place_gets_some_without(store: AnyStore) -> None:
+    model = store.model()
+    with mock.patch.object(schema, "DEAD", ALL_WITH_PLACE):
+        committed(store, model, step(model, dead=[("log", 3, 7, DAY, "malformed", b"x")]))
+    sink = store.sink(model)
+    sink.preflight(RUN)
+    assert sink.open(RUN) == 0
+    sink.commit(1, step(model, dead=[("spend", None, None, None, "out of range", b"{}")]))
+    sink.close()
+    dead = store.read(store.tables(model).dead, '"source"')
+    assert [(row["source"], row["partition"], row["offset"]) for row in dead] == [("log", 3, 7), ("spend", None, None)]
+    # and is opened as ever
+    sink = store.sink(model)
+    assert sink.open(RUN) == 1
+    sink.close()
+
+
+def test_of_a_dead_letter_that_is_too_large_the_beginning_is_kept(store: AnyStore) -> None:
+    model = store.model()
+    rows = [["log", 0, offset, None, "malformed: \0", bytes(size)] for offset, size in enumerate([5, 70_001, 70_000])]
+    with mock.patch.object(tables, "MOST_BYTES", 70_000):
+        committed(store, model, step(model, dead=[*rows, ["log", 1, 0, None, "malformed: no value", None]]))
+    found = {(row["partition"], row["offset"]): row for row in store.read(store.tables(model).dead)}
+    assert [found[0, offset]["raw"] for offset in range(3)] == [bytes(size) for size in (5, 65_536, 70_000)]
+    assert found[1, 0]["raw"] is None
+    of_all = sha256(bytes(70_001)).hexdigest()
+    assert [found[0, offset]["reason"] for offset in range(3)] == [
+        "malformed: \\u0000",
+        f"malformed: \\u0000: raw has the first 65,536 of 70,001 bytes, SHA-256 {of_all}",
+        "malformed: \\u0000",
+    ]
 
 
 def test_the_shared_tables_say_whose_the_table_is(store: Store) -> None:

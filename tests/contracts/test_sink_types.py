@@ -18,7 +18,6 @@ from tests.contracts.stores import AnyStore, TableStore
 from tests.examples import examples
 
 from windrow.core.changelog import StepOutput
-from windrow.errors import SinkError
 from windrow.model import (
     Aggregate,
     BooleanType,
@@ -113,18 +112,18 @@ def test_values_come_back(store: AnyStore, given_rows: list[tuple[Any, ...]]) ->
         "1234567890123.45",
     ],
 )
-def test_wide_decimals_are_exact_or_refused_with_the_way_out(store: AnyStore, value: str) -> None:
+def test_wide_decimals_are_exact_or_dead_letters_with_the_way_out(store: AnyStore, value: str) -> None:
     exact = Decimal(value)
     model = model_of(store)
     row = ["a", True, 1, Decimal(1), DAY, 1, 1.5, Decimal(1), exact]
     sink = store.sink(model)
     sink.open(RUN)
-    if store.holds(exact):
-        sink.commit(0, step(model, [change("insert", 0, *row)]))
-    else:
-        with pytest.raises(SinkError, match=r"column 'widest' of table 'spend_changes' cannot hold .*`decimals: text`"):
-            sink.commit(0, step(model, [change("insert", 0, *row)]))
+    sink.commit(0, step(model, [change("insert", 0, *row)]))
     sink.close()
+    reasons = [dead["reason"] for dead in store.read(store.tables(model).dead)]
+    assert len(reasons) == (not store.holds(exact))
+    assert all(reason.startswith(f"out of range: widest: {exact:f}: ") for reason in reasons)
+    assert all("`decimals: text`" in reason for reason in reasons)
     assert [row["widest"] for row in store.result(model)] == ([exact] if store.holds(exact) else [])
 
 

@@ -148,12 +148,13 @@ class _Step(LevelStep):
         return iter(frames)
 
 
-def _committing(plan: Plan, commit: Callable[..., None]) -> Callable[..., None]:
+def _committing(plan: Plan, commit: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(commit)
-    def wrapper(sink: Any, epoch: int, *outputs: Any) -> None:  # noqa: ANN401 - one a table
+    def wrapper(sink: Any, epoch: int, *outputs: Any) -> Any:  # noqa: ANN401 - one a table
         plan.strike("gathered", epoch)
-        commit(sink, epoch, *outputs)
+        refused = commit(sink, epoch, *outputs)
         plan.strike("committed", epoch)
+        return refused
 
     return wrapper
 

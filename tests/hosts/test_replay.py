@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.hosts.spend import HOUR, Files, event, spend
 
@@ -32,12 +33,12 @@ class Refusing(SqliteTables):
 
     reason: str | None = None
 
-    def commit(self, epoch: int, *outputs: StepOutput) -> None:
+    def commit(self, epoch: int, *outputs: StepOutput) -> list[pa.Table]:
         if self.reason in outputs[0].clocks.column("reason").to_pylist():
             self.reason = None
             msg = "refused"
             raise SinkError(msg)
-        super().commit(epoch, *outputs)
+        return super().commit(epoch, *outputs)
 
 
 def contents(path: str, table: str) -> dict[str, list[Any]]:

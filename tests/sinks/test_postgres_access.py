@@ -60,6 +60,27 @@ def test_a_user_who_may_not_create(postgres: Postgres, database: str, role: str)
             refusing(RUN)
 
 
+def test_a_table_of_an_earlier_version_is_altered_by_its_owner_alone(
+    postgres: Postgres, database: str, role: str
+) -> None:
+    owner = pipeline(PostgresSink(database, "spend"))
+    with closing(sink_of(owner)) as sink:
+        sink.open(RUN)
+    query(owner, 'ALTER TABLE spend_dead ALTER "partition" SET NOT NULL, ALTER "offset" SET NOT NULL')
+    query(owner, f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+    other = pipeline(PostgresSink(as_role(postgres, database, role), "spend"))
+    message = r"'partition' of table 'spend_dead' is NOT NULL.*and 1 more.*ALTER COLUMN \"partition\" DROP NOT NULL"
+    for refusing in (sink_of(other).preflight, sink_of(other).open):
+        with pytest.raises(SinkError, match=message):
+            refusing(RUN)
+    with closing(sink_of(owner)) as sink:
+        sink.open(RUN)
+    with closing(sink_of(other)) as sink:
+        sink.open(RUN)
+        sink.commit(0, step(other, dead=[["w", None, None, None, "null key: k: at k=p", b"{}"]]))
+    assert query(owner, 'SELECT source, "partition", "offset" FROM spend_dead') == [("w", None, None)]
+
+
 PRIVILEGES = [
     ("spend", "SELECT, INSERT, UPDATE", "DELETE"),
     ("spend", "SELECT, INSERT, DELETE", "UPDATE"),

@@ -105,14 +105,6 @@ def test_a_decimal_that_is_null_is_null_as_text_and_as_a_number(tmp_path: Path) 
         assert found == [("A", None), ("B", 10**15 if decimals == "numeric" else f"{10**15}.00"), ("C", None)]
 
 
-def test_a_refused_decimal_leaves_nothing_of_its_step(model: Pipeline, sink: SqliteTables) -> None:
-    rows = [change("insert", 0, "A", Decimal(1), 1), change("insert", 0, "B", Decimal("12345678901234.56"), 1)]
-    with pytest.raises(SinkError, match=r"'total' of table 'spend_changes' cannot hold 12345678901234.56"):
-        sink.commit(0, step(model, rows))
-    assert query(model, "SELECT count(*) FROM spend_changes") == [(0,)]
-    assert query(model, "SELECT count(*) FROM windrow_epochs") == [(0,)]
-
-
 def test_table_and_column_names_ignore_case(model: Pipeline, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"'user' and 'USER' are one to SQLite"):
         sink_of(pipeline(SqliteSink("x.db", "spend"), aggregates=(Aggregate("USER", Count()),)))
@@ -265,7 +257,7 @@ def test_a_column_may_hold_more_than_two_gib() -> None:
     """Arrow's arrays of bytes do not, and a step's dead letters may come to that."""
     chunk = pa.array([bytes(64 << 20)])
     rows = pa.table({"value": pa.chunked_array([chunk] * 33), "offset": range(33)})
-    assert [(len(value), offset) for value, offset in values("dead", rows, "numeric")] == [
+    assert [(len(value), offset) for value, offset in values(rows, "numeric")] == [
         (64 << 20, offset) for offset in range(33)
     ]
 
@@ -275,4 +267,4 @@ def test_rows_in_any_chunks_come_whole_and_in_order(sizes: list[int]) -> None:
     begins = np.cumsum([0, *sizes])
     chunks = [pa.array(np.arange(begin, begin + size)) for begin, size in zip(begins, sizes, strict=False)]
     rows = pa.table({"offset": pa.chunked_array(chunks, pa.int64())})
-    assert list(values("spend", rows, "numeric")) == [(number,) for number in range(begins[-1])]
+    assert list(values(rows, "numeric")) == [(number,) for number in range(begins[-1])]

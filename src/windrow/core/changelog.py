@@ -109,10 +109,18 @@ def source_places(graph: Graph, partitions: pa.ChunkedArray) -> tuple[pa.Array, 
 
 
 def with_labels(graph: Graph, table: pa.Table) -> pa.Table:
-    """Return rows by place in the log as tables have them: with the label of the source and the partition in it."""
+    """Return rows by place in the log as tables have them: with the label of the source and the partition in it.
+
+    Those without a place, which are dead letters, stay as they are.
+    """
     if len(graph.sources) == 1 or not table.num_rows:
         return table
-    for name, values in zip(("source", "partition"), source_places(graph, table.column("partition")), strict=True):
+    partitions = table.column("partition")
+    labels, numbers = source_places(graph, partitions.fill_null(0))
+    if partitions.null_count:
+        labels = pc.if_else(partitions.is_valid(), labels, table.column("source"))
+        numbers = pc.if_else(partitions.is_valid(), numbers, pa.scalar(None, pa.int32()))
+    for name, values in (("source", labels), ("partition", numbers)):
         at = table.column_names.index(name)
         table = table.set_column(at, table.schema.field(at), values)
     return table
@@ -123,10 +131,10 @@ def with_numbers(graph: Graph, table: pa.Table) -> pa.Table:
     if len(graph.sources) == 1:
         return table
     labels = pa.array([source.source.label for source in graph.sources], pa.string())
-    sources = pc.index_in(table.column("source"), labels)
-    numbers = to_micros(sources.cast(pa.int64())) * MAX_PARTITIONS + to_micros(table.column("partition"))
+    sources = pc.index_in(table.column("source"), labels).cast(pa.int64())
+    numbers = pc.add(pc.multiply(sources, MAX_PARTITIONS), table.column("partition").cast(pa.int64()))
     at = table.column_names.index("partition")
-    return table.set_column(at, table.schema.field(at), pa.array(numbers, pa.int32()))
+    return table.set_column(at, table.schema.field(at), numbers.cast(pa.int32()))
 
 
 ROW = "__row"

@@ -46,10 +46,11 @@ from windrow.core.operators.base import (
     OperatorStep,
     StepInput,
 )
+from windrow.core.operators.dead_letters import ResultDeadLetters, RowDeadLetters
 from windrow.core.operators.join import JoinOperator
 from windrow.core.operators.local_aggregate import LocalAggregate
 from windrow.core.operators.records import DeduplicateOperator, RowsOperator
-from windrow.core.operators.route import ResultDeadLetters, Router, input_schema
+from windrow.core.operators.route import Router, input_schema
 from windrow.core.operators.settled import SettledOperator
 from windrow.core.operators.table import LookupOperator, TableOperator
 from windrow.core.operators.window.changelog import ChangelogWindowOperator
@@ -177,7 +178,9 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
     if isinstance(view, RulesPipeline):
         from windrow.core.operators.rules import RulesOperator  # noqa: PLC0415 - see above
 
-        return RulesOperator(view)
+        # a row is known by what it is made of and the key
+        dead_letters = RowDeadLetters(graph, node.inputs[0], view.decode.fields, view.key)
+        return RulesOperator(view, dead_letters)
     return _open_windows(graph, node, view)
 
 
@@ -376,7 +379,8 @@ class _Hosted:
             streams = dict(zip(self.outputs, output.records, strict=True))
             if REVISION in output.records[0].column_names:
                 streams = {name: with_window_ids(name, self.view.key, table) for name, table in streams.items()}
-            yield from self.router.add(streams, self.dead_letters)
+            streams, dead_letters = self.dead_letters.numbered(streams)
+            yield from self.router.add(streams, dead_letters)
             yield from self.router.close()
 
     def results(self, group: int, output: OperatorOutput) -> Iterator[Packet]:

@@ -42,14 +42,18 @@ RAW = pa.schema(
 DEAD = pa.schema(
     [
         pa.field("source", pa.string(), nullable=False),
-        pa.field("partition", pa.int32(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
         pa.field("log_time", MICROS),
         pa.field("reason", pa.string(), nullable=False),
         pa.field("raw", pa.binary()),
     ]
 )
-"""Dead letters: records that cannot be decoded; `raw` is the value's bytes, null for a tombstone."""
+"""Dead letters: records that cannot be decoded; `raw` is the value's bytes, null for a tombstone.
+
+Of a row that no single record of a log is, such as that of a window, `source` is the name of its stream, partition and
+offset are null, and `raw` is the row as a JSON object.
+"""
 
 LATE = pa.schema(
     [
@@ -167,7 +171,7 @@ def row_key(pipeline: View) -> list[pa.Field]:
     if isinstance(pipeline, RecordStream) and pipeline.has_id:
         return [pa.field("row", pa.string(), nullable=False)]
     if isinstance(pipeline, RecordStream):
-        return [DEAD.field(name) for name in ("source", "partition", "offset")]
+        return [CLOCKS.field(name) for name in ("source", "partition", "offset")]
     window = [pa.field(name, MICROS, nullable=False) for name in ("window_start", "window_end")]
     return [*window, *key_fields(pipeline)]
 

@@ -214,8 +214,9 @@ def _commit(
     computed = watch.lap()
     parts = [ending_now("compute", computed)]
     with timing(parts, "commit"):
-        sinks.commit(epoch, rows)
-    return StepReport.of(epoch, [group.stats for group in groups], computed + watch.lap(), parts=parts)
+        refused = sinks.commit(epoch, rows)
+    stats = [group.stats for group in groups]
+    return StepReport.of(epoch, stats, computed + watch.lap(), parts=parts, refused=refused)
 
 
 def _steps(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:

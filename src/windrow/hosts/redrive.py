@@ -255,6 +255,8 @@ def _dead(pipeline: Redrivable, choice: Choice) -> Iterator[_Dead]:
             for source, partition, offset, reason, log_time in zip(*columns, times, strict=True):
                 if (
                     source == pipeline.source.label
+                    # a row of the results has none
+                    and partition is not None
                     and _word(reason) != REDRIVEN
                     and (not choice.reasons or reason.startswith(choice.reasons))
                     and (not choice.offsets or offset in choice.offsets)

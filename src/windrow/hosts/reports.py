@@ -32,6 +32,9 @@ PartitionName = int | str
 """A partition's number; with several sources ``SOURCE/NUMBER``."""
 
 
+NOTHING_REFUSED: Mapping[str, Mapping[str, int]] = {}
+"""No rows that the table of a sink cannot hold, by sink and kind of reason."""
+
 FaultReason = Literal["source", "sink", "engine", "lost"]
 """Where a fault is: the log, the database, Spark; or that unread records of the log are lost."""
 FAULT_REASONS: tuple[FaultReason, ...] = get_args(FaultReason)
@@ -262,8 +265,12 @@ class StepReport:
         *,
         committed: int | None = None,
         parts: Sequence[PartTime] = (),
+        refused: Mapping[str, Mapping[str, int]] = NOTHING_REFUSED,
     ) -> StepReport:
-        """Add up the key groups of a step that was just committed; there is at least one, and each knows all clocks."""
+        """Add up the key groups of a step that was just committed; there is at least one, and each knows all clocks.
+
+        `refused` counts the rows that the tables of sinks cannot hold, by sink and kind of reason.
+        """
         stats = list(groups)
         ages = [row for one in stats for row in one.ages]
         committed = now_micros() if committed is None else committed
@@ -285,7 +292,7 @@ class StepReport:
             idle=list(stats[0].idle),
             seconds=seconds,
             took=seconds if took is None else took,
-            rejected=sum(one.rejected for one in stats),
+            rejected=sum(one.rejected for one in stats) + sum(sum(kinds.values()) for kinds in refused.values()),
             duplicates=sum(one.duplicates for one in stats),
             committed=committed,
             read=dict(sorted(stats[0].read.items())),
@@ -300,8 +307,9 @@ class StepReport:
             samples=with_verdicts(
                 least(sample for one in stats for sample in one.samples), (one.verdicts for one in stats)
             ),
-            dead_reasons=_sums(one.dead_reasons for one in stats),
-            dead_by_sink=_sums_by_sink(one.dead_by_sink for one in stats),
+            dead_reasons=_sums([*(one.dead_reasons for one in stats), *refused.values()]),
+            # the one sink of a short form has no name
+            dead_by_sink=_sums_by_sink([*(one.dead_by_sink for one in stats), {k: v for k, v in refused.items() if k}]),
             windows={node: WindowCounts.of(one.windows[node] for one in stats) for node in stats[0].windows},
         )
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import schema
-from windrow.core.changelog import source_numbers
+from windrow.core.changelog import source_numbers, with_numbers
 from windrow.core.columns import FIRST_TIME, MIN_TIME, pack, to_micros, unpack
 from windrow.core.decode.derived import log_times_inside
 from windrow.core.level import Observed
@@ -110,10 +110,13 @@ class ExplainedRecord:
 
 @dataclass(frozen=True)
 class ExplainedDeadLetter:
-    """A dead letter that may be of the row's key: its text has the values of the key."""
+    """A dead letter that may be of the row's key: its text has the values of the key.
 
-    partition: PartitionName
-    offset: int
+    `partition` and `offset` are None if it is of no record of a log, but of a row that an operator made.
+    """
+
+    partition: PartitionName | None
+    offset: int | None
     log_time: int | None
     reason: str
     raw: str | None
@@ -385,11 +388,13 @@ class RowHost(MemoryHost):
             raise StoppedError
 
     def _keep(self, groups: Sequence[GroupOutput]) -> None:
-        """Keep the changes of the row."""
+        """Keep the changes of the row, and dead letters that may be of it."""
         for group in groups:
             self._stats = group.stats
-            made = group.by_sink[self._target.sink.name].changes
-            changes = self._row.changes(made, is_session=isinstance(self._target.window, Session))
+            output = group.by_sink[self._target.sink.name]
+            # the others were left out on their way to the last level
+            self._look_at(with_numbers(self._graph, output.dead))
+            changes = self._row.changes(output.changes, is_session=isinstance(self._target.window, Session))
             if changes.num_rows:
                 self._changes.append(changes)
 
@@ -503,7 +508,7 @@ class RowHost(MemoryHost):
             *(column.slice(0, room).to_pylist() for column in columns), strict=True
         ):
             shown = None if value is None else value.decode(errors="backslashreplace")
-            name = self._graph.partition_name(partition)
+            name = None if partition is None else self._graph.partition_name(partition)
             self.dead.append(ExplainedDeadLetter(name, offset, log_time, reason, shown))
 
     def _see(self, seen: Observed) -> None:

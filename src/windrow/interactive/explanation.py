@@ -199,7 +199,8 @@ def _dead(found: Explanation) -> Iterator[str]:
     why = "the text has the key's values" if found.key else "the row has no key that they could lack"
     yield f"{counted(found.dead_letters, 'dead letter')} that may be of it: {why}"
     for one in found.dead:
-        yield f"  partition {one.partition}, offset {one.offset}: {one.reason}"
+        place = "a row" if one.partition is None else f"partition {one.partition}, offset {one.offset}"
+        yield f"  {place}: {one.reason}"
         yield f"    {one.raw}"
     if found.dead_letters > len(found.dead):
         yield f"  ... and {found.dead_letters - len(found.dead):,} more; at most {DEAD} are listed"

@@ -114,7 +114,7 @@ from windrow.model.graph import (
     versions_of,
     with_at_end,
 )
-from windrow.model.identity import is_behind_process, is_by_branch
+from windrow.model.identity import is_behind_process, is_by_branch, is_of_log
 from windrow.model.pipeline import (
     DEFAULT_KEY_GROUPS,
     AnyPipeline,
@@ -368,6 +368,7 @@ __all__ = [
     "function_spec",
     "is_behind_process",
     "is_by_branch",
+    "is_of_log",
     "made_by",
     "needs_ticks",
     "outputs_of",

@@ -18,6 +18,7 @@ from windrow.model.graph import (
     LookupNode,
     ProcessNode,
     SelectNode,
+    SourceNode,
     SplitNode,
     TableNode,
     WindowNode,
@@ -36,6 +37,19 @@ def is_behind_process(graph: Graph, stream: str) -> bool:
         return True
     inputs = (node.left,) if isinstance(node, LookupNode) and node.as_of == "order" else node.inputs
     return not isinstance(node, WindowNode) and any(is_behind_process(graph, name) for name in inputs)
+
+
+def is_of_log(graph: Graph, stream: str) -> bool:
+    """Return whether the rows of a stream are records of a log, each with its place there, as far as they were chosen.
+
+    Those of a window, a join, a table or a process function are not, nor those of a lookup that another version of the
+    table's row can change.
+    """
+    node = graph.producer(stream)
+    if isinstance(node, LookupNode) and node.as_of == "order":
+        return is_of_log(graph, node.left)
+    is_chosen = isinstance(node, SelectNode | SplitNode | FlatMapNode | DeduplicateNode)
+    return isinstance(node, SourceNode) or (is_chosen and all(is_of_log(graph, name) for name in node.inputs))
 
 
 @lru_cache(maxsize=4096)

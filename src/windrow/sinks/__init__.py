@@ -9,7 +9,7 @@ from windrow.expressions import sink_views
 from windrow.model import DeltaSink, DuckDBSink, KafkaSink, ParquetSink, PostgresSink, SqliteSink, as_graph, database_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from windrow.expressions import View
     from windrow.model import AnyPipeline, Runnable
@@ -29,27 +29,34 @@ def open_sinks(pipeline: Runnable) -> SinkGroup:
     from windrow.sinks.base import SinkGroup  # noqa: PLC0415 - Arrow loads only where a pipeline runs
 
     databases: dict[SinkModel, list[str]] = {}
-    pipelines = sink_views(as_graph(pipeline))
+    graph = as_graph(pipeline)
+    pipelines = sink_views(graph)
+    streams = {sink.name: sink.input or graph.name for sink in graph.sinks}
     for name, one in pipelines.items():
         databases.setdefault(database_of(one.sink), []).append(name)
-    return SinkGroup(*((names, _open(*(pipelines[name] for name in names))) for names in databases.values()))
+    return SinkGroup(
+        *(
+            (names, _open([pipelines[name] for name in names], [streams[name] for name in names]))
+            for names in databases.values()
+        )
+    )
 
 
 def open_sink(pipeline: AnyPipeline) -> Sink:
     """Return the sink that the pipeline names, not yet connected; raise PipelineError as `open_sinks` does."""
-    return _open(pipeline)
+    return _open([pipeline], [pipeline.name])
 
 
-def _open(*pipelines: View) -> Sink:
+def _open(pipelines: Sequence[View], streams: Sequence[str]) -> Sink:
     match pipelines[0].sink:
         case SqliteSink():
             from windrow.sinks.sqlite import SqliteTables  # noqa: PLC0415 - Arrow loads only where a pipeline runs
 
-            return SqliteTables(*pipelines)
+            return SqliteTables(*pipelines, streams=streams)
         case DuckDBSink():
             from windrow.sinks.duckdb import DuckDBTables  # noqa: PLC0415 - the same, and DuckDB
 
-            return DuckDBTables(*pipelines)
+            return DuckDBTables(*pipelines, streams=streams)
         case PostgresSink():
             from windrow.sinks.postgres import PostgresTables  # noqa: PLC0415 - the same, and psycopg
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from windrow.core.changelog import StepOutput
+from windrow.core.changelog import StepOutput, reason_kinds
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,11 @@ class Sink(Protocol):
         """
         ...
 
-    def commit(self, epoch: int, *outputs: StepOutput) -> None:
+    def commit(self, epoch: int, *outputs: StepOutput) -> Sequence[pa.Table] | None:
         """Write a step, an output for each result table in order; an epoch that is already there changes nothing.
+
+        Return the dead letters of rows that a table cannot hold, by table, which are written in the place of the rows;
+        None if there can be none.
 
         Epochs count up from 0 without a gap; raise SinkError for one that leaves a gap, since rows would be missing.
         """
@@ -137,10 +140,16 @@ class SinkGroup:
         for _, sink in self._sinks:
             sink.clear()
 
-    def commit(self, epoch: int, outputs: Mapping[str, StepOutput]) -> None:
-        """Write a step, with the output of each of the graph's sinks by name, as `Sink.commit` does."""
+    def commit(self, epoch: int, outputs: Mapping[str, StepOutput]) -> dict[str, dict[str, int]]:
+        """Write a step, with the output of each of the graph's sinks by name, as `Sink.commit` does.
+
+        Return how many rows the table of a sink cannot hold, by the sink's name and the kind of the reason.
+        """
+        refused: dict[str, pa.Table] = {}
         for names, sink in self._sinks:
-            sink.commit(epoch, *(outputs[name] for name in names))
+            found = sink.commit(epoch, *(outputs[name] for name in names))
+            refused |= zip(names, found or (), strict=False)
+        return {name: reason_kinds([dead]) for name, dead in refused.items() if dead.num_rows}
 
     def close(self) -> None:
         """Close all."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from windrow.core.schema import MICROS
+from windrow.core.schema import DEAD, MICROS
 from windrow.errors import InputError, SinkError
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.database import Replayed
@@ -20,8 +20,10 @@ CHOICES = (
     "(a run with --host memory or batch has none); or choose another table"
 )
 
-_WIDER = {("bigint", "numeric"), ("INTEGER", "NUMERIC"), ("INTEGER", "TEXT")}
+_WIDER = {("bigint", "numeric"), ("INTEGER", "NUMERIC"), ("INTEGER", "TEXT"), ("INTEGER", ""), ("NUMERIC", "")}
 """Types that a column can have in the place of others, with every value that is there."""
+_KEPT = {("NUMERIC", "")}
+"""Types of columns of earlier versions that stay as they are: a row that such a column cannot hold is a dead letter."""
 _DIGITS = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 
@@ -188,12 +190,12 @@ def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Exist
     actual, named = existing.types, quote(table.name)
     for name, type_ in expected.items():
         if name not in actual:
-            statement = f"ALTER TABLE {named} ADD COLUMN {quote(name)} {type_}"
-            yield SchemaMismatch(f"table {table.name!r} has no column {name!r} ({type_})", statement)
-        elif actual[name] != type_:
+            statement = f"ALTER TABLE {named} ADD COLUMN {quote(name)} {type_}".rstrip()
+            yield SchemaMismatch(f"table {table.name!r} has no column {name!r} ({type_ or 'untyped'})", statement)
+        elif actual[name] != type_ and (actual[name], type_) not in _KEPT:
             how = existing.alter(table, name, type_) if _is_wider(type_, actual[name]) else ""
             yield SchemaMismatch(
-                f"column {name!r} of table {table.name!r} is {actual[name] or 'untyped'}, not {type_}", how
+                f"column {name!r} of table {table.name!r} is {actual[name] or 'untyped'}, not {type_ or 'untyped'}", how
             )
         elif name in existing.required and table.schema.field(name).nullable:
             what = f"column {name!r} of table {table.name!r} is NOT NULL, but the pipeline can write null there"
@@ -205,6 +207,14 @@ def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Exist
     if table.key and set(existing.key) != set(table.key):
         key = ", ".join(existing.key) or "missing"
         yield SchemaMismatch(f"the primary key of table {table.name!r} is {key}, not {', '.join(table.key)}")
+
+
+def relaxed(table: Table, required: Collection[str]) -> list[str]:
+    """Return the NOT NULL columns that a run lets be null when it opens a table.
+
+    These are the places of dead letters: tables of earlier versions have none of rows without one.
+    """
+    return [name for name in ("partition", "offset") if name in required and table.schema.equals(DEAD)]
 
 
 def _is_wider(type_: str, than: str) -> bool:

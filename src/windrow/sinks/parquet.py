@@ -30,7 +30,7 @@ from windrow.model import ParquetSink
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.files import refuse_folder, refuse_unwritable, write_parquet
 from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_opened, still_owned
-from windrow.sinks.tables import in_order, layout, of_epoch, with_plain_reasons
+from windrow.sinks.tables import in_order, layout, of_epoch, storable_dead
 from windrow.sources.log.kept import replace_durably, sync_path
 
 _STEP = re.compile(r"step-(\d{12,})")
@@ -205,7 +205,7 @@ class ParquetFolder:
         tables = {
             "changes": (self._layout.changes, in_order(epoch, output.changes)),
             "late": (self._layout.late, output.late),
-            "dead": (self._layout.dead, with_plain_reasons(output.dead)),
+            "dead": (self._layout.dead, storable_dead(output.dead)),
             "clocks": (self._layout.clocks, of_epoch(epoch, output.clocks)),
         }
         for name, (table, rows) in tables.items():

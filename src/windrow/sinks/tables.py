@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,7 +212,8 @@ def pieces(changes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 def create_table(table: Table, types: dict[str, str]) -> str:
     """Write CREATE TABLE with a database's own types, by column."""
     lines = [
-        f"{quote(field.name)} {types[field.name]}{'' if field.nullable else ' NOT NULL'}" for field in table.schema
+        " ".join([quote(field.name), *filter(None, [types[field.name]]), *([] if field.nullable else ["NOT NULL"])])
+        for field in table.schema
     ]
     if table.key:
         lines.append(f"PRIMARY KEY ({quote_all(table.key)})")
@@ -351,11 +353,45 @@ def significant_digits(decimals: pa.Array) -> pa.Array:
     return pc.utf8_length(pc.utf8_rtrim(digits, "0"))
 
 
-def with_plain_reasons(dead: pa.Table) -> pa.Table:
-    r"""Spell U+0000 in the reasons of dead letters as ``\u0000``.
+MOST_BYTES = 500_000_000
+"""Bytes of a dead letter's `raw` that all databases hold and show: PostgreSQL has 1 GB for it as text."""
+KEPT_BYTES = 1 << 16
+"""Bytes that are kept of what a store cannot hold."""
+_KEPT_TEXT = 4_096
+"""Characters that are then kept of a reason, which may quote what was read."""
 
-    A reason may quote what was read; PostgreSQL's text cannot hold U+0000, and SQLite's functions stop at it.
+
+def storable_dead(dead: pa.Table) -> pa.Table:
+    r"""Return dead letters as every database holds them.
+
+    A reason may quote what was read; PostgreSQL's text cannot hold U+0000, and SQLite's functions stop at it, so it is
+    spelt ``\u0000``. Of a `raw` that is too large the beginning is kept.
     """
     column = dead.schema.get_field_index("reason")
     plain = pc.replace_substring(dead["reason"], "\x00", "\\u0000")
-    return dead.set_column(column, dead.schema.field(column), plain)
+    dead = dead.set_column(column, dead.schema.field(column), plain)
+    if (pc.max(pc.binary_length(dead["raw"])).as_py() or 0) <= MOST_BYTES:
+        return dead
+    parts = []
+    for batch in dead.to_batches():
+        is_large = pc.greater(pc.binary_length(batch["raw"]), MOST_BYTES).fill_null(False)  # noqa: FBT003 - Arrow's
+        large = [with_beginning(row, "raw") for row in batch.filter(is_large).to_pylist()]
+        rest = pa.Table.from_batches([batch.filter(pc.invert(is_large))])
+        parts += [rest, pa.Table.from_pylist(large, dead.schema)]
+    return pa.concat_tables(parts)
+
+
+def with_beginning(row: Mapping[str, Any], column: str, most: int = KEPT_BYTES) -> dict[str, Any]:
+    """Return a row of which a store cannot hold a text or bytes, with their beginning, at most so many bytes.
+
+    The reason says how long all of it is, and its SHA-256.
+    """
+    value, reason = row[column], row["reason"]
+    whole: bytes = value.encode() if isinstance(value, str) else value or b""
+    reason = reason if len(reason) <= _KEPT_TEXT else f"{reason[:_KEPT_TEXT]}..."
+    begin = whole[: min(most, KEPT_BYTES)]
+    if len(begin) < len(whole):
+        kept = f"{column} has the first {len(begin):,} of {len(whole):,} bytes"
+        reason = f"{reason}: {kept}, SHA-256 {hashlib.sha256(whole).hexdigest()}"
+        value = begin.decode(errors="ignore") if isinstance(value, str) else begin
+    return {**row, column: value, "reason": reason}

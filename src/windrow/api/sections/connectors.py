@@ -316,8 +316,8 @@ _SQLITE = Section(
         Key(
             "decimals",
             choice("numeric", "text"),
-            "SQLite's NUMERIC keeps 15 digits. A decimal with more digits ends the run with an error, so that it is "
-            "not rounded; `text` keeps all digits.",
+            "SQLite's NUMERIC keeps 15 digits. A row with a decimal of more digits is a dead letter, so that it is "
+            "not rounded; `text` keeps all digits. Sums of longs are exact with either.",
             default=SqliteSink.decimals,
         ),
         Key("changelog", FLAG, _CHANGELOG_DOC, default=SqliteSink.changelog),

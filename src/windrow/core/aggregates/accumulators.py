@@ -10,14 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from windrow.core import schema
 from windrow.core.columns import cast_table, rescale
 from windrow.core.decode.evaluation import Evaluator
 from windrow.core.duckdb_sql import identifier
 from windrow.expressions import Computed, formulas, results
-from windrow.model import DoubleType, Pipeline
+from windrow.model import Pipeline
 
 
 @dataclass(frozen=True)
@@ -81,14 +80,11 @@ class Results:
     def of(self, rows: pa.Table) -> pa.Table:
         """Return rows in `schema.changes`, given the same columns in the same order with decimals unscaled.
 
-        A formula is null where it fails or is no finite number.
+        A formula is null where it fails, or gives what no field can have, such as infinity.
         """
         scaled = rescale(rows, self._schema)
         if self._evaluator is None:
             return scaled
-        columns, _ = self._evaluator.compute(scaled)
-        for one, values in zip(self._formulas, columns, strict=True):
-            is_double = isinstance(one.expression.type, DoubleType)
-            made = pc.if_else(pc.is_finite(values), values, None) if is_double else values
-            scaled = scaled.set_column(scaled.schema.get_field_index(one.name), one.name, made)
+        for one, values in zip(self._formulas, self._evaluator.values(scaled), strict=True):
+            scaled = scaled.set_column(scaled.schema.get_field_index(one.name), one.name, values)
         return cast_table(scaled, self._schema)

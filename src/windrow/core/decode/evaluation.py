@@ -51,19 +51,31 @@ class Evaluator:
     def compute(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
         """Return the columns, and by row why it failed; the values of failed rows have no meaning."""
         failed: dict[int, str] = {}
+        columns = []
+        for one, (values, unfit) in zip(self._columns, self._fitted(fields, failed), strict=True):
+            for row in np.flatnonzero(unfit).tolist():
+                failed.setdefault(row, f"expression: {one.label}: {_unfit(one.expression.type)}")
+            if one.most is not None:
+                for row, why in _beyond(values, one.most):
+                    failed.setdefault(row, f"expression: {one.label}: {why}")
+            columns.append(values)
+        return columns, failed
+
+    def values(self, fields: pa.Table) -> list[pa.Array]:
+        """Return the columns, null where an expression fails or gives what no field can have."""
+        return [
+            pc.if_else(pa.array(unfit), pa.scalar(None, values.type), values) if unfit.any() else values
+            for values, unfit in self._fitted(fields, {})
+        ]
+
+    def _fitted(self, fields: pa.Table, failed: dict[int, str]) -> list[tuple[pa.Array, Mask]]:
+        """Return the columns, each with the mask of what no field can have, and record in `failed` what fails."""
         try:
             found = self._all.table(fields)
             columns = [whole(found.column(one.name)) for one in self._columns]
         except EvaluationError:
             columns = self._one_by_one(fields, failed)
-        for place, one in enumerate(self._columns):
-            columns[place], bad = _fit(columns[place], one.expression.type)
-            for row in np.flatnonzero(bad).tolist():
-                failed.setdefault(row, f"expression: {one.label}: {_unfit(one.expression.type)}")
-            if one.most is not None:
-                for row, why in _beyond(columns[place], one.most):
-                    failed.setdefault(row, f"expression: {one.label}: {why}")
-        return columns, failed
+        return [_fit(values, one.expression.type) for values, one in zip(columns, self._columns, strict=True)]
 
     def _one_by_one(self, fields: pa.Table, failed: dict[int, str]) -> list[pa.Array]:
         """Compute each column by itself, and record in `failed` for which rows it fails."""

@@ -30,7 +30,8 @@ from windrow.core.messages import (
     pack_progress,
     pack_times,
 )
-from windrow.core.operators.route import Router, SourceDeadLetters, dead_packets
+from windrow.core.operators.dead_letters import SourceDeadLetters
+from windrow.core.operators.route import Router, dead_packets
 from windrow.core.samples import RecordSample, least, limit, places_below
 from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK, record_schema
 from windrow.core.watermarks.clocks import StepWatermark

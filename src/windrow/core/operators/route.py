@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.core import duckdb_sql, schema
-from windrow.core.changelog import json_value, source_places
+from windrow.core import duckdb_sql
+from windrow.core.changelog import source_places
 from windrow.core.columns import pack, to_micros
 from windrow.core.decode.decoder import KeyedDecoder
 from windrow.core.decode.evaluation import Evaluator
-from windrow.core.duckdb_sql import identifier
 from windrow.core.keys import key_groups, place_groups
 from windrow.core.messages import DeadLetters, Packet, Records
+from windrow.core.operators.dead_letters import DeadLetterTable
 from windrow.core.schema import DELETED, DIFF, ID, OFFSET, PARTITION, SIDE, TIME, WATERMARK, arrow_type, record_schema
 from windrow.expressions import (
     Computed,
@@ -37,10 +37,7 @@ from windrow.expressions import (
 from windrow.model import (
     MAX_PARTITIONS,
     AnyJoinNode,
-    ArrayType,
     BooleanType,
-    DecimalType,
-    Field,
     FlatMapNode,
     Graph,
     KeyedNode,
@@ -60,9 +57,6 @@ from windrow.model import (
 CHUNK_RECORDS = 1 << 18
 CHUNK_BYTES = 64 << 20
 """Limits of the records that are gathered before they are split by key group."""
-
-DeadLetterTable = Callable[[pa.Table, Sequence[str]], pa.Table]
-"""Makes dead letters (`windrow.core.schema.DEAD`) of records, given why each of them is one."""
 
 
 def input_schema(graph: Graph, node: KeyedNode | SinkNode) -> pa.Schema:
@@ -181,7 +175,8 @@ def _given(graph: Graph, name: str) -> frozenset[str] | None:
 def dead_packets(to: str | None, dead: pa.Table, key_groups: int) -> Iterator[Packet]:
     """Pack dead letters; they have no key, so any key group may have them."""
     if dead.num_rows:
-        yield Packet(dead.column("partition")[0].as_py() % key_groups, DeadLetters(to, pack(dead)))
+        # those of rows that no record made have no partition
+        yield Packet((dead.column("partition")[0].as_py() or 0) % key_groups, DeadLetters(to, pack(dead)))
 
 
 _WHERE = "__where"
@@ -510,49 +505,3 @@ class _Side:
 
 def _salt(view: View) -> int:
     return view.salt if isinstance(view, Pipeline) else 1
-
-
-class ResultDeadLetters:
-    """Makes dead letters of records that an operator made: the values are their fields as a JSON object.
-
-    Of a changelog only rows that were added become dead letters; what takes one back fails as it did.
-    """
-
-    def __init__(self, graph: Graph, node: KeyedNode) -> None:
-        stream = stream_of(graph, node.name)
-        self._duck = duckdb_sql.Connection()
-        values = ", ".join(f"{duckdb_sql.literal(one.name)}: {_json_value(one)}" for one in stream.fields)
-        added = f"WHERE {DIFF} > 0" if stream.is_changelog else ""
-        self._sql = f"""
-            SELECT {duckdb_sql.literal(stream.sources[0].source.label)} AS source, {PARTITION} AS partition,
-                {OFFSET} AS "offset", NULL::TIMESTAMPTZ AS log_time, __reason AS reason,
-                encode(to_json({{{values}}})::VARCHAR) AS raw
-            FROM records {added}
-        """
-
-    def __call__(self, records: pa.Table, reasons: Sequence[str]) -> pa.Table:
-        """Return the dead letters."""
-        records = records.append_column("__reason", pa.array(reasons, pa.string()))
-        return duckdb_sql.query(self._duck, self._sql, records=records).cast(schema.DEAD)
-
-
-def _json_value(field: Field) -> str:
-    if isinstance(field.type, ArrayType):
-        return json_value(identifier(field.name), field.type)
-    return identifier(field.name) + ("::VARCHAR" if isinstance(field.type, DecimalType) else "")
-
-
-@dataclass(frozen=True)
-class SourceDeadLetters:
-    """Makes dead letters of a source's records, out of the batch that they were decoded from."""
-
-    table: Callable[[pa.RecordBatch, np.ndarray, Sequence[str]], pa.Table]
-    raw: pa.RecordBatch
-
-    def __call__(self, records: pa.Table, reasons: Sequence[str]) -> pa.Table:
-        """Return the dead letters."""
-        places = zip(self.raw.column("partition").to_pylist(), self.raw.column("offset").to_pylist(), strict=True)
-        rows = {place: row for row, place in enumerate(places)}
-        columns = (records.column(name).to_pylist() for name in (PARTITION, OFFSET))
-        found = np.array([rows[place] for place in zip(*columns, strict=True)], dtype=np.int64)
-        return self.table(self.raw, found, reasons)

@@ -253,8 +253,9 @@ class BatchWriter:
         first, spent = self._nothing if epoch else self._first, list[PartTime]()
         rows = concat_by_sink(first, (part.by_sink for part in parts))
         with timing(spent, "commit"):
-            self._sinks.commit(epoch, rows)
-        report = StepReport.of(epoch, [part.stats for part in parts], self._watch.lap(), parts=spent)
+            refused = self._sinks.commit(epoch, rows)
+        stats = [part.stats for part in parts]
+        report = StepReport.of(epoch, stats, self._watch.lap(), parts=spent, refused=refused)
         self._on_step(report.up_to(upto))
 
 

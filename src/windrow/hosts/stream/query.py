@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +25,7 @@ from windrow.expressions import result_pipelines
 from windrow.hosts.cluster import SHUFFLE_PARTITIONS, partitions_of_state
 from windrow.hosts.folders import Folder, matching
 from windrow.hosts.key_groups import KeyGroupProcessor
-from windrow.hosts.reports import OnStep, StepReport, Stopwatch, ending_now, timing
+from windrow.hosts.reports import NOTHING_REFUSED, OnStep, StepReport, Stopwatch, ending_now, timing
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.spark_rows import OUTPUT_DDL, PACKET_DDL, outputs
 from windrow.hosts.stages import LevelStep, balanced_key_groups, stream_ingest
@@ -277,9 +277,10 @@ class SinkWriter:
     def _write(self, epoch: int, groups: Sequence[GroupOutput], took: float, spent: list[PartTime]) -> None:
         work = Stopwatch()
 
-        def report() -> StepReport:
+        def report(refused: Mapping[str, Mapping[str, int]] = NOTHING_REFUSED) -> StepReport:
             stats = [group.stats for group in groups]
-            return StepReport.of(epoch, stats, self._watch.seconds, took + work.seconds, parts=spent)
+            seconds = self._watch.seconds
+            return StepReport.of(epoch, stats, seconds, took + work.seconds, parts=spent, refused=refused)
 
         try:
             rows = concat_by_sink(self._nothing, (group.by_sink for group in groups))
@@ -288,10 +289,10 @@ class SinkWriter:
                 self._sync()
             self.unsure = report() if groups else None
             with timing(spent, "commit"):
-                self._sinks.commit(epoch, rows)
+                refused = self._sinks.commit(epoch, rows)
             self.unsure = None
             if groups:
-                made = report()
+                made = report(refused)
                 self._watch.lap()
                 self._on_step(made.with_state(self._pipeline, self._query.state()))
         except WindrowError as exc:

@@ -25,7 +25,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.sinks.base import Run
-from windrow.sinks.ownership import Existing, SchemaMismatch, schema_mismatches
+from windrow.sinks.ownership import Existing, SchemaMismatch, relaxed, schema_mismatches
 from windrow.sinks.tables import Table
 from windrow.sources.log.kept import sync_path
 
@@ -129,11 +129,19 @@ class DeltaFolder:
             yield SchemaMismatch(what)
         key = json.loads(self.properties.get(KEY) or json.dumps(self._key))
         schema = self._found.schema()
-        required = {field.name for field in schema.fields if not field.nullable}
+        required = self._required - set(self._relaxed)
         there = Existing(_types(schema), key, required, lambda *_: "")
         expected = Table(self.table.name, self.table.schema, tuple(self._key))
         for one in schema_mismatches(expected, _types(deltalake.Schema.from_arrow(self.table.schema)), there):
             yield one._replace(statements="")
+
+    @property
+    def _required(self) -> set[str]:
+        return {field.name for field in self.delta.schema().fields if not field.nullable}
+
+    @property
+    def _relaxed(self) -> list[str]:
+        return relaxed(self.table, self._required)
 
     @property
     def _key(self) -> Sequence[str]:
@@ -156,6 +164,8 @@ class DeltaFolder:
                     raise_if_key_not_exists=False,
                 )
             else:
+                for name in self._relaxed:
+                    self._found.alter.drop_column_not_null(name)
                 self._found.alter.set_table_properties(given, raise_if_not_exists=False, commit_properties=properties)
         self._sync(before)
 

@@ -26,7 +26,7 @@ from windrow.sinks.ownership import (
     still_opened,
     still_owned,
 )
-from windrow.sinks.tables import in_order, layout, of_epoch, quote_all, with_plain_reasons
+from windrow.sinks.tables import in_order, layout, of_epoch, quote_all, storable_dead
 
 
 class DeltaTables:
@@ -192,7 +192,7 @@ class DeltaResult:
         changes = output.changes
         rows = [
             (self._late, output.late),
-            (self._dead, with_plain_reasons(output.dead)),
+            (self._dead, storable_dead(output.dead)),
             (self.clocks, of_epoch(epoch, output.clocks)),
         ]
         if self.sink.changelog:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from windrow.expressions import View
 from windrow.model import DuckDBSink
 from windrow.sinks.duckdb.file import BUSY_SECONDS, DuckDBFile
@@ -14,8 +16,8 @@ __all__ = ["DuckDBDatabase", "DuckDBTables"]
 class DuckDBTables(EmbeddedTables):
     """The tables of pipelines in a DuckDB file; whoever else holds it is waited for `busy` seconds."""
 
-    def __init__(self, *pipelines: View, busy: float = BUSY_SECONDS) -> None:
-        super().__init__(DuckDBFile(pipelines[0].sink.place, busy), *pipelines)
+    def __init__(self, *pipelines: View, busy: float = BUSY_SECONDS, streams: Sequence[str] = ()) -> None:
+        super().__init__(DuckDBFile(pipelines[0].sink.place, busy), *pipelines, streams=streams)
 
 
 class DuckDBDatabase(EmbeddedDatabase):

@@ -263,6 +263,11 @@ class DuckDBSession(Session):
         nullable = f"; {change} DROP NOT NULL" if table.schema.field(column).nullable else ""
         return f"{change} TYPE {type_}{nullable}"
 
+    def relax(self, table: Table, columns: Sequence[str]) -> None:
+        """Let columns of a table be null."""
+        for name in columns:
+            self.execute(f"ALTER TABLE {quote(table.name)} ALTER COLUMN {quote(name)} DROP NOT NULL")
+
     def insert(self, table: Table, rows: pa.Table, else_: str = "") -> None:
         """Insert rows, which DuckDB reads as they are."""
         if rows.num_rows:

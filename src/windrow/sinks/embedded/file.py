@@ -67,6 +67,14 @@ class Session(ABC):
         """Write the statements that give a column another type and let it be null, empty if there are none."""
 
     @abstractmethod
+    def relax(self, table: Table, columns: Sequence[str]) -> None:
+        """Let columns of a table be null."""
+
+    def unfit(self, tables: Sequence[Table], rows: pa.Table) -> pa.Array | None:  # noqa: ARG002 - of a database that holds all
+        """Return why rows cannot be in all tables, null of those that can; None if all can."""
+        return None
+
+    @abstractmethod
     def insert(self, table: Table, rows: pa.Table, else_: str = "") -> None:
         """Insert rows; `else_` is the clause that says what is done where a key is there."""
 

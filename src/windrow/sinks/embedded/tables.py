@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from windrow.core.changelog import StepOutput
-from windrow.core.schema import CLOCKS
+from windrow.core.schema import CLOCKS, NO_DEAD
 from windrow.errors import PipelineError, SinkError
 from windrow.expressions import View
 from windrow.sinks.base import Follows, Run
-from windrow.sinks.embedded.file import EmbeddedFile, Session
+from windrow.sinks.database import Condition
+from windrow.sinks.embedded.file import Column, EmbeddedFile, Session
 from windrow.sinks.ownership import (
     Existing,
     FoundTables,
@@ -23,6 +24,7 @@ from windrow.sinks.ownership import (
     last_to_forget,
     may_clear,
     refuse,
+    relaxed,
     schema_mismatches,
     still_opened,
     still_owned,
@@ -39,8 +41,9 @@ from windrow.sinks.tables import (
     pieces,
     quote,
     quote_all,
-    with_plain_reasons,
+    storable_dead,
 )
+from windrow.sinks.unfit import without_unfit
 
 
 class EmbeddedTables:
@@ -54,9 +57,13 @@ class EmbeddedTables:
     needs_rows = True
     is_even = True
 
-    def __init__(self, file: EmbeddedFile, *pipelines: View) -> None:
+    def __init__(self, file: EmbeddedFile, *pipelines: View, streams: Sequence[str] = ()) -> None:
+        """Take the pipelines of the tables, and the names of the streams of their rows, which are else theirs."""
         self._file = file
-        self._tables = [EmbeddedTable(pipeline, file.system) for pipeline in pipelines]
+        names = streams or [pipeline.name for pipeline in pipelines]
+        self._tables = [
+            EmbeddedTable(pipeline, file.system, stream) for pipeline, stream in zip(pipelines, names, strict=True)
+        ]
         self._pipeline = pipelines[0].name
         self._is_open = False
         self._run: Run | None = None
@@ -133,10 +140,11 @@ class EmbeddedTables:
         finally:
             self.close()
 
-    def commit(self, epoch: int, *outputs: StepOutput) -> None:
+    def commit(self, epoch: int, *outputs: StepOutput) -> list[pa.Table]:
         """Write a step in one transaction; an epoch that is already there changes nothing.
 
-        Raise SinkError if steps are missing before it, for a value that the database would change, or if it fails.
+        Return the dead letters of rows with a value that the database would change, by table. Raise SinkError if steps
+        are missing before it, or if it fails.
         """
         if not self._is_open or self._run is None:
             msg = "the sink is not open: call open() before commit()"
@@ -148,11 +156,13 @@ class EmbeddedTables:
             for one in self._tables:
                 still_owned(self._run, one.owner(db), one.name)
             still_opened(self._id, _opener(db, self._run), self._tables[0].name)
-            if not is_new(epoch, last_epoch(db, self._run), self._tables[0].name):
-                return
-            _fence(db, self._run, epoch)
-            for one, output in zip(self._tables, outputs, strict=True):
-                one.write(db, epoch, output)
+            fitting = [one.fit(db, output) for one, output in zip(self._tables, outputs, strict=True)]
+            refused = [dead for _, dead in fitting]
+            if is_new(epoch, last_epoch(db, self._run), self._tables[0].name):
+                _fence(db, self._run, epoch)
+                for one, (output, _) in zip(self._tables, fitting, strict=True):
+                    one.write(db, epoch, output)
+        return refused
 
     def close(self) -> None:
         """Close the file; more than once does no harm."""
@@ -165,10 +175,14 @@ class EmbeddedTables:
 
 
 class EmbeddedTable:
-    """A result table and its companions, within a session; `system` is what the database is called."""
+    """A result table and its companions, within a session.
 
-    def __init__(self, pipeline: View, system: str) -> None:
+    `system` is what the database is called, `stream` what the rows come from.
+    """
+
+    def __init__(self, pipeline: View, system: str, stream: str) -> None:
         self.name = pipeline.sink.table
+        self._stream = stream
         self.layout = layout(pipeline, pipeline.sink)
         self._changelog = pipeline.sink.changelog
         for table in self.layout.own:
@@ -194,6 +208,8 @@ class EmbeddedTable:
         for table in self.layout.all:
             if table.name not in existing:
                 db.create(table)
+            elif columns := relaxed(table, _required(db.columns(table.name))):
+                db.relax(table, columns)
 
     def claim(self, db: Session, run: Run) -> None:
         """Write down whose the table is, in the place of who had it under any spelling of its name."""
@@ -204,10 +220,24 @@ class EmbeddedTable:
             (self.name, run.pipeline, run.id),
         )
 
+    def fit(self, db: Session, output: StepOutput) -> tuple[StepOutput, pa.Table]:
+        """Return a step without the rows that the tables cannot hold, and the dead letters that it has of them."""
+        tables = [self.layout.result, *([self.layout.changes] if self._changelog else [])]
+        reasons = db.unfit(tables, output.changes)
+        if reasons is None:
+            return output, NO_DEAD
+        result = self.layout.result
+
+        def stored(where: Sequence[Condition]) -> pa.Table:
+            rows = (part.cast(result.schema) for part in db.snapshot().rows(result, result.key, where))
+            return pa.concat_tables([result.schema.empty_table(), *rows])
+
+        return without_unfit(result, output, reasons, stored, self._stream)
+
     def write(self, db: Session, epoch: int, output: StepOutput) -> None:
         """Write a step."""
         db.insert(self.layout.late, output.late)
-        db.insert(self.layout.dead, with_plain_reasons(output.dead))
+        db.insert(self.layout.dead, storable_dead(output.dead))
         db.insert(self.layout.clocks, of_epoch(epoch, output.clocks))
         for first, changes in pieces(output.changes):
             if self._changelog:
@@ -256,9 +286,14 @@ def table_mismatches(db: Session, tables: Sequence[Table]) -> list[SchemaMismatc
         if columns := db.columns(table.name):
             key = [column.name for column in columns if column.in_key]
             types = {column.name: column.type for column in columns}
-            required = {column.name for column in columns if column.required}
+            required = _required(columns)
+            required -= set(relaxed(table, required))
             found += schema_mismatches(table, db.types(table), Existing(types, key, required, db.alter))
     return found
+
+
+def _required(columns: Sequence[Column]) -> set[str]:
+    return {column.name for column in columns if column.required}
 
 
 def _fence(db: Session, run: Run, epoch: int) -> None:

@@ -17,6 +17,7 @@ from windrow.sinks.ownership import (
     SchemaMismatch,
     last_to_forget,
     refuse,
+    relaxed,
     schema_mismatches,
 )
 from windrow.sinks.postgres.connection import qualified
@@ -89,7 +90,11 @@ class Catalog:
 
     def create(self) -> None:
         """Check the tables that exist, and create the others; raise SinkError if that cannot be."""
-        for table in self.missing():
+        missing, dead = self.missing(), self._layout.dead
+        if dead not in missing:
+            for name in relaxed(dead, {name for name, _, required in self._columns(dead) if required}):
+                self._connection.execute(f"ALTER TABLE {self.name(dead.name)} ALTER COLUMN {quote(name)} DROP NOT NULL")
+        for table in missing:
             self._connection.execute(create_table(self._made(table), sql_types(table)))
             if table == self._layout.changes:
                 self._connection.execute(f"CREATE INDEX ON {quote(table.name)} USING brin (epoch) WITH (autosummarize)")
@@ -241,19 +246,26 @@ class Catalog:
                 raise SinkError(msg)
         return {str(name) for name, _ in rows}
 
-    def _misfits(self, table: Table) -> Iterator[SchemaMismatch]:
+    def _columns(self, table: Table) -> list[tuple[str, str, bool]]:
+        """Return the names of a table's columns, their types, and whether they are NOT NULL."""
         columns = self._connection.execute(
             "SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute "
             "WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             (self.name(table.name),),
         ).fetchall()
+        return [(str(name), str(type_), bool(required)) for name, type_, required in columns]
+
+    def _misfits(self, table: Table) -> Iterator[SchemaMismatch]:
+        columns = self._columns(table)
         key = self._connection.execute(
             "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey) "
             "WHERE indrelid = $1::regclass AND indisprimary",
             (self.name(table.name),),
         ).fetchall()
-        types = {str(name): str(type_) for name, type_, _ in columns}
-        required = {str(name) for name, _, required in columns if required}
+        types = {name: type_ for name, type_, _ in columns}
+        required = {name for name, _, required in columns if required}
+        if self._may("pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = $1::regclass", self.name(table.name)):
+            required -= set(relaxed(table, required))
         existing = Existing(types, [str(name) for (name,) in key], required, _alter)
         return schema_mismatches(self._made(table), sql_types(table), existing)
 

@@ -35,8 +35,8 @@ from windrow.sinks.tables import (
     pieces,
     quote,
     quote_all,
+    storable_dead,
     upsert,
-    with_plain_reasons,
 )
 
 LOCK_SECONDS = 15.0
@@ -201,7 +201,7 @@ class PostgresStep:
     def write(self, epoch: int, output: StepOutput) -> None:
         """Write a step to all tables."""
         self._append(self.layout.late, output.late)
-        self._append(self.layout.dead, with_plain_reasons(output.dead))
+        self._append(self.layout.dead, storable_dead(output.dead))
         self._append(self.layout.clocks, of_epoch(epoch, output.clocks))
         for first, changes in pieces(output.changes):
             with ThreadPoolExecutor(1) as beside:  # the server is at work on the changelog meanwhile

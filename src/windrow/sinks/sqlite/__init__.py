@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from windrow.expressions import View
 from windrow.model import SqliteSink
 from windrow.sinks.embedded.admin import EmbeddedDatabase
@@ -14,8 +16,8 @@ __all__ = ["SqliteDatabase", "SqliteTables"]
 class SqliteTables(EmbeddedTables):
     """The tables of pipelines in an SQLite file; another writer is waited for `busy` seconds."""
 
-    def __init__(self, *pipelines: View, busy: float = BUSY_SECONDS) -> None:
-        super().__init__(_file(pipelines[0].sink, busy), *pipelines)
+    def __init__(self, *pipelines: View, busy: float = BUSY_SECONDS, streams: Sequence[str] = ()) -> None:
+        super().__init__(_file(pipelines[0].sink, busy), *pipelines, streams=streams)
 
 
 class SqliteDatabase(EmbeddedDatabase):

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.sinks.embedded.file import Column, EmbeddedFile, Made, Session
-from windrow.sinks.sqlite.rows import Decimals, SqliteSnapshot, sql_types, values
+from windrow.sinks.sqlite.rows import Decimals, SqliteSnapshot, sql_types, unfit, values
 from windrow.sinks.tables import Layout, Table, create_table, net_changes, quote, quote_all, upsert
 
 BUSY_SECONDS = 10.0
@@ -24,8 +24,9 @@ class SqliteFile(EmbeddedFile):
     """An SQLite file in WAL mode, so that anyone can read while one writes; open from the first writing to `close`.
 
     Times are text in UTC, ``YYYY-MM-DD HH:MM:SS`` and then .fff or .ffffff if there is a fraction. Booleans are
-    0 and 1. Decimals go in NUMERIC columns, which keep 15 digits or a 64-bit integer: a value that would not come back
-    as it was is refused, and with `decimals` ``text`` they are text with all digits.
+    0 and 1. Decimals go in NUMERIC columns, which keep 15 digits or a 64-bit integer: a row with a value that would not
+    come back as it was is a dead letter. Sums of longs, and other whole decimals that can have more than 64 bits, go in
+    columns without a type, as text where they have. With `decimals` ``text`` all decimals are text with all digits.
     """
 
     system = "SQLite"
@@ -138,13 +139,46 @@ class SqliteSession(Session):
             f"ALTER TABLE {there} DROP COLUMN {name}; ALTER TABLE {there} RENAME COLUMN {new} TO {name}"
         )
 
+    def relax(self, table: Table, columns: Sequence[str]) -> None:
+        """Let columns of a table be null, in the way of https://sqlite.org/lang_altertable.html, section 7.
+
+        What is stored stays as it is, so the statement that the schema has is all that changes. Raise SinkError if that
+        is not as windrow has written it.
+        """
+        types, where = self.types(table), "type = 'table' AND name = ? COLLATE NOCASE"
+        [(sql,)] = self.execute(f"SELECT sql FROM sqlite_master WHERE {where}", (table.name,))
+        for name in columns:
+            column = f"{quote(name)} {types[name]}"
+            if f"{column} NOT NULL" not in sql:
+                msg = (
+                    f"column {name!r} of table {table.name!r} is NOT NULL, but the pipeline can write null there: "
+                    f"alter it ({self.alter(table, name, types[name])})"
+                )
+                raise SinkError(msg)
+            sql = sql.replace(f"{column} NOT NULL", column)
+        [(version,)] = self.execute("PRAGMA schema_version")
+        self._db.execute("PRAGMA writable_schema = ON")
+        try:
+            self._db.execute(f"UPDATE sqlite_master SET sql = ? WHERE {where}", (sql, table.name))
+            self._db.execute(f"PRAGMA schema_version = {version + 1}")
+        finally:
+            self._db.execute("PRAGMA writable_schema = RESET")
+
+    def unfit(self, tables: Sequence[Table], rows: pa.Table) -> pa.Array | None:
+        """Return why rows cannot be in tables: a NUMERIC column would change a decimal."""
+        names = [field.name for field in rows.schema if pa.types.is_decimal(field.type)]
+        if not names or self._decimals == "text":
+            return None
+        numeric = {one.name for table in tables for one in self.columns(table.name) if one.type == "NUMERIC"}
+        return unfit(rows.select([name for name in names if name in numeric]))
+
     def insert(self, table: Table, rows: pa.Table, else_: str = "") -> None:
         """Insert rows, of which only some are in memory as Python's values at a time."""
         if rows.num_rows:
             marks = ", ".join("?" * len(table.columns))
             self._db.executemany(
                 f"INSERT INTO {quote(table.name)} ({quote_all(table.columns)}) VALUES ({marks}) {else_}",
-                values(table.name, rows.select(list(table.columns)), self._decimals),
+                values(rows.select(list(table.columns)), self._decimals),
             )
 
     def apply(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:
@@ -168,7 +202,7 @@ class SqliteSession(Session):
         if rows.deletes.num_rows:
             deletes = rows.deletes.select(list(table.key))
             where = " AND ".join(f"{quote(column)} = ?" for column in table.key)
-            keys = values(table.name, deletes, self._decimals)
+            keys = values(deletes, self._decimals)
             self._db.executemany(f"DELETE FROM {quote(table.name)} WHERE {where}", keys)
 
     def made(self, tables: Sequence[str]) -> list[Made]:

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core.schema import MICROS
-from windrow.errors import SinkError
 from windrow.sinks.database import Condition, Value
 from windrow.sinks.tables import Table, decimal_text, quote, quote_all, significant_digits, unscaled, utc_text
 
@@ -25,6 +24,7 @@ _ROWS = 50_000
 _BYTES = 16 << 20
 """So much is gathered at the most before it becomes Python's values."""
 LONG = np.iinfo(np.int64)
+_DIGITS_OF_LONG = 19
 
 
 def sql_types(table: Table, decimals: Decimals) -> dict[str, str]:
@@ -34,7 +34,8 @@ def sql_types(table: Table, decimals: Decimals) -> dict[str, str]:
 
 def _sql_type(type_: pa.DataType, decimals: Decimals) -> str:
     if pa.types.is_decimal(type_):
-        return decimals.upper()
+        # without a type a column has no affinity, and keeps what it is given
+        return "" if decimals == "numeric" and _is_wide(type_) else decimals.upper()
     if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
         return "INTEGER"
     if pa.types.is_floating(type_):
@@ -42,12 +43,14 @@ def _sql_type(type_: pa.DataType, decimals: Decimals) -> str:
     return "BLOB" if pa.types.is_binary(type_) else "TEXT"
 
 
-def values(table: str, rows: pa.Table, decimals: Decimals) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows as what sqlite3 binds, of which only some are in memory at a time.
+def _is_wide(type_: pa.DataType) -> bool:
+    """Whether a type has whole numbers alone, and some of more than 64 bits."""
+    return bool(pa.types.is_decimal(type_) and type_.scale == 0 and type_.precision >= _DIGITS_OF_LONG)
 
-    Raise SinkError naming table and column for a decimal that a NUMERIC column would change.
-    """
-    return chain.from_iterable(zip(*_columns(table, batch, decimals), strict=True) for batch in _batches(rows))
+
+def values(rows: pa.Table, decimals: Decimals) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows, which fit (`unfit`), as what sqlite3 binds, of which only some are in memory at a time."""
+    return chain.from_iterable(zip(*_columns(batch, decimals), strict=True) for batch in _batches(rows))
 
 
 def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -67,14 +70,11 @@ def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
         yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
-def _columns(table: str, rows: pa.RecordBatch, decimals: Decimals) -> list[list[Any]]:
-    return [
-        _stored_column(table, name, column, decimals)
-        for name, column in zip(rows.schema.names, rows.columns, strict=True)
-    ]
+def _columns(rows: pa.RecordBatch, decimals: Decimals) -> list[list[Any]]:
+    return [_stored_column(column, decimals) for column in rows.columns]
 
 
-def _stored_column(table: str, name: str, column: pa.Array, decimals: Decimals) -> list[Any]:
+def _stored_column(column: pa.Array, decimals: Decimals) -> list[Any]:
     type_ = column.type
     if pa.types.is_timestamp(type_):
         column = utc_text(column)
@@ -82,34 +82,56 @@ def _stored_column(table: str, name: str, column: pa.Array, decimals: Decimals) 
         column = column.cast(pa.int8())
     elif pa.types.is_decimal(type_):
         if decimals == "numeric":
-            return _numeric(table, name, column)
+            return _numeric(column)
         column = decimal_text(column)
     result: list[Any] = column.to_pylist() if column.null_count else column.to_numpy(zero_copy_only=False).tolist()
     return result
 
 
-def _numeric(table: str, name: str, column: pa.Array) -> list[Any]:
+def _numeric(column: pa.Array) -> list[Any]:
     if column.null_count:
-        known = _numeric(table, name, column.fill_null(pa.scalar(Decimal(0), column.type)))
+        known = _numeric(column.fill_null(pa.scalar(Decimal(0), column.type)))
         valid = column.is_valid().to_pylist()
         return [number if is_valid else None for number, is_valid in zip(known, valid, strict=True)]
-    # Arrow's own cast of decimals to doubles is a bit off (0.1 gives 0.09999999999999999); through text it is exact.
-    floats = column.cast(pa.string()).cast(pa.float64()).to_numpy()
-    bounds = pc.min_max(unscaled(column)).as_py()
-    if not len(column) or max(-bounds["min"], bounds["max"]) < 10**EXACT_DIGITS:
-        return cast("list[Any]", floats.tolist())
-    integers = _integers(column)
-    exact = pc.or_(integers.is_valid(), pc.less_equal(significant_digits(column), EXACT_DIGITS))
-    if not pc.all(exact).as_py():
-        worst = decimal_text(column.filter(pc.invert(exact)).slice(0, 1))[0].as_py()
-        msg = (
-            f"column {name!r} of table {table!r} cannot hold {worst}: SQLite's NUMERIC keeps {EXACT_DIGITS} digits. "
-            f"Set `decimals: text` in the sink, which keeps all, and start over with --fresh or another table"
-        )
-        raise SinkError(msg)
-    mixed = floats.astype(object)
+    if _is_wide(column.type):
+        integers = _integers(column)
+        if not integers.null_count:
+            return cast("list[Any]", integers.to_numpy().tolist())
+        mixed = np.array(decimal_text(column).to_pylist(), dtype=object)
+    else:
+        # Arrow's cast of decimals to doubles is a bit off (0.1 gives 0.09999999999999999); through text it is exact.
+        floats = column.cast(pa.string()).cast(pa.float64()).to_numpy()
+        if _has_few_digits(column):
+            return cast("list[Any]", floats.tolist())
+        integers, mixed = _integers(column), floats.astype(object)
     mixed[integers.is_valid().to_numpy(zero_copy_only=False)] = integers.drop_null().to_numpy().astype(object)
     return cast("list[Any]", mixed.tolist())
+
+
+def unfit(decimals: pa.Table) -> pa.Array | None:
+    """Return why a NUMERIC column would change a decimal of a row, null of rows of which it changes none.
+
+    None if that are all of them.
+    """
+    found: pa.Array | None = None
+    for name, column in zip(decimals.column_names, decimals.columns, strict=True):
+        if all(_has_few_digits(chunk) for chunk in column.chunks):
+            continue
+        whole = column.combine_chunks()
+        exact = pc.or_(_integers(whole).is_valid(), pc.less_equal(significant_digits(whole), EXACT_DIGITS))
+        if pc.all(exact).as_py() is not False:
+            continue
+        why = f"SQLite's NUMERIC keeps {EXACT_DIGITS} digits: let the sink have `decimals: text` in a new table"
+        texts = pc.binary_join_element_wise(f"out of range: {name}: ", decimal_text(whole), f": {why}", "")
+        reasons = pc.if_else(exact.fill_null(True), pa.scalar(None, pa.string()), texts)  # noqa: FBT003 - Arrow's
+        found = reasons if found is None else pc.coalesce(found, reasons)
+    return found
+
+
+def _has_few_digits(column: pa.Array) -> bool:
+    """Whether all decimals have so few digits that a double keeps them."""
+    bounds = pc.min_max(unscaled(column)).as_py()
+    return bounds["min"] is None or max(-bounds["min"], bounds["max"]) < 10**EXACT_DIGITS
 
 
 def _integers(column: pa.Array) -> pa.Array:
@@ -182,6 +204,8 @@ class SqliteSnapshot:
         return self._compared(field) + (" DESC" if descending else "") + (" NULLS LAST" if field.nullable else "")
 
     def _compared(self, field: pa.Field) -> str:
+        if self._decimals == "numeric" and _is_wide(field.type):
+            return f"CAST({quote(field.name)} AS TEXT) COLLATE windrow_decimal"
         is_text = self._decimals == "text" and pa.types.is_decimal(field.type)
         return quote(field.name) + (" COLLATE windrow_decimal" if is_text else "")
 
@@ -192,7 +216,7 @@ def _bound(value: Value, type_: pa.DataType, decimals: Decimals) -> str | float 
         return text(int(value))
     if not isinstance(value, Decimal):
         return value
-    if decimals == "text":
+    if decimals == "text" or _is_wide(type_):
         return f"{value:f}"
     if value == int(value) and LONG.min <= value <= LONG.max:
         return int(value)

@@ -56,8 +56,10 @@ def read_missed(node: YamlNode, pipeline: Tabled) -> LateRow:
 
 
 def read_dead(node: YamlNode, _: Tabled) -> DeadRow:
-    """Read ``[partition, offset, reason]``, where the reason may be cut short."""
+    """Read ``[partition, offset, reason]``, where the reason may be cut short; a row of no record has two nulls."""
     partition, offset, reason = _cells(node, ["partition", "offset", "reason"])
+    if partition.is_null and offset.is_null:
+        return DeadRow(None, None, reason.text())
     return DeadRow(_partition(partition), _offset(offset), reason.text())
 
 
@@ -120,7 +122,8 @@ def late_text(pipeline: Tabled, row: LateRow) -> str:
 
 def dead_text(row: DeadRow) -> str:
     """Write a dead letter."""
-    return _flow([str(row.partition), str(row.offset), json.dumps(row.reason)])
+    place = ["null" if one is None else str(one) for one in (row.partition, row.offset)]
+    return _flow([*place, json.dumps(row.reason)])
 
 
 def _flow(cells: Iterable[str]) -> str:

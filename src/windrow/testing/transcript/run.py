@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,11 +152,11 @@ def _late(pipeline: Tabled, place: Place, expected: Sequence[LateRow], actual: S
 
 def _dead(place: Place, expected: Sequence[DeadRow], actual: Sequence[DeadRow]) -> Difference | None:
     """Compare dead letters; an expected reason is how the actual one begins."""
-    begins = {(row.partition, row.offset): row.reason for row in expected}
+    begun: defaultdict[tuple[int | str | None, int | None], list[DeadRow]] = defaultdict(list)
+    for row in expected:
+        begun[row.partition, row.offset].append(row)
     cut = [
-        DeadRow(row.partition, row.offset, begins.get((row.partition, row.offset), ""))
-        if begins.get((row.partition, row.offset)) and row.reason.startswith(begins[row.partition, row.offset])
-        else row
+        next((one for one in begun[row.partition, row.offset] if one.reason and row.reason.startswith(one.reason)), row)
         for row in actual
     ]
     return _difference("dead", place, map(dead_text, by_log(expected)), map(dead_text, by_log(cut)))

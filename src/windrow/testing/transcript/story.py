@@ -79,10 +79,10 @@ class LateRow:
 
 @dataclass(frozen=True)
 class DeadRow:
-    """A dead letter; of an expected one, `reason` is how its reason begins."""
+    """A dead letter; of an expected one, `reason` is how its reason begins. A row of no record has no place."""
 
-    partition: int | str
-    offset: int
+    partition: int | str | None
+    offset: int | None
     reason: str
 
 

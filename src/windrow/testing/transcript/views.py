@@ -39,11 +39,14 @@ def observe(pipeline: Tabled, outputs: Iterable[StepOutput], *, has_sources: boo
     def partition(row: dict[str, Any]) -> int | str:
         return f"{row['source']}/{row['partition']}" if has_sources else int(row["partition"])
 
+    def dead_row(row: dict[str, Any]) -> DeadRow:
+        return DeadRow(None if row["partition"] is None else partition(row), row["offset"], row["reason"])
+
     return Observed(
         changes=tuple(_entry(pipeline, row) for step in steps for row in _rows(step.changes)),
         late=tuple(LateRow(partition(row), row["offset"], _window(row)) for row in late),
         missed=tuple(map(_missed, late)),
-        dead=tuple(DeadRow(partition(r), r["offset"], r["reason"]) for step in steps for r in _rows(step.dead)),
+        dead=tuple(dead_row(row) for step in steps for row in _rows(step.dead)),
     )
 
 
@@ -64,7 +67,11 @@ def answer(pipeline: Pipeline, observed: Observed) -> Answer:
         for name, entry in apply_changelog(observed.changes, pipeline.emit.mode).rows.items()
     }
     on_time: dict[Any, Any] = {entry.window_key: entry.row.values for entry in on_time_panes(observed)}
-    dead = {(int(row.partition), row.offset): row.reason.partition(":")[0] for row in observed.dead}
+    dead = {
+        (int(row.partition), row.offset): row.reason.partition(":")[0]
+        for row in observed.dead
+        if row.partition is not None and row.offset is not None
+    }
     return Answer(table, on_time, set(observed.missed), dead, changelog)
 
 
@@ -77,7 +84,8 @@ def repeated(observed: Observed) -> list[str]:
     """Return what was emitted twice and must be emitted once: on-time panes, expired records, dead letters."""
     panes = Counter(str(entry.window_key) for entry in on_time_panes(observed))
     missed = Counter(str((row.partition, row.offset, row.window)) for row in observed.late)
-    dead = Counter(str((row.partition, row.offset)) for row in observed.dead)
+    # the reason says which row it is, if no place does
+    dead = Counter(row.reason if row.partition is None else str((row.partition, row.offset)) for row in observed.dead)
     return [
         f"{what} {row} came {times} times"
         for what, rows in (("on-time pane", panes), ("expired record", missed), ("dead letter", dead))
@@ -152,8 +160,8 @@ def looks_at_ticks(early: Trigger | None) -> bool:
 
 
 def by_log(rows: Iterable[R]) -> list[R]:
-    """Return rows in (partition, offset) order."""
-    return sorted(rows, key=lambda row: (str(row.partition), row.offset))
+    """Return rows in (partition, offset) order; those without a place come last, by their text."""
+    return sorted(rows, key=lambda row: (row.offset is None, str(row.partition), row.offset or 0, str(row)))
 
 
 def _on_time(pipeline: Tabled, observed: Observed) -> list[str]:

@@ -26,12 +26,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.changelog import json_value, late_output
+from windrow.core.changelog import late_output
 from windrow.core.columns import MAX_TIME, MIN_TIME, Micros, distinct, pack, to_micros, unpack
-from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.keys import hashable, key_numbers
 from windrow.core.messages import DeadLetters, Packet
 from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep
+from windrow.core.operators.dead_letters import DeadLetterTable
 from windrow.core.operators.rules.histories import Cards, Judgements, Mask, Places, ranges
 from windrow.core.operators.rules.judge import Finding, alert_id, value_text
 from windrow.core.operators.rules.versions import Versions
@@ -44,7 +44,6 @@ from windrow.model import ListChange, Rule, RulesPipeline
 
 CARD: Final = "__card"
 _STANDS: Final = "__stands"
-_REASON: Final = "__reason"
 _TWO: Final = 2
 _RECORDS, _ALERTS = "records", "alerts"
 _MOST: Final = 1 << 14
@@ -198,8 +197,9 @@ _OTHER_CONTENT: Final = "repeated id, other content"
 class RulesOperator:
     """Judges records in the order of the log; see `histories` for what each judgement sees."""
 
-    def __init__(self, pipeline: RulesPipeline) -> None:
+    def __init__(self, pipeline: RulesPipeline, dead_letters: DeadLetterTable) -> None:
         rules = self._rules = pipeline.rules
+        self._dead_letters = dead_letters
         self._pipeline = pipeline
         self._duck = duckdb_sql.Connection()
         versions = self._versions = Versions(pipeline)
@@ -463,20 +463,11 @@ class RulesOperator:
         )
 
     def _dead_packets(self, given: pa.Table, reasons: Mapping[int, str], group: int, name: str) -> Iterator[Packet]:
-        """Yield the dead letters among new records, with the reason by row; their values are fields as JSON."""
+        """Yield the dead letters among new records in the order of the log, with the reason by row."""
         if not reasons:
             return
         rows = sorted(reasons)
-        records = given.take(pa.array(rows)).append_column(_REASON, pa.array([reasons[row] for row in rows]))
-        values = ", ".join(
-            f"{literal(one.name)}: {json_value(identifier(one.name), one.type)}" for one in self._pipeline.decode.fields
-        )
-        sql = f"""
-            SELECT {literal(self._pipeline.source.label)} AS source, {PARTITION} AS partition, {OFFSET} AS "offset",
-                NULL::TIMESTAMPTZ AS log_time, {_REASON} AS reason, encode(to_json({{{values}}})::VARCHAR) AS raw
-            FROM records ORDER BY {PARTITION}, {OFFSET}
-        """
-        dead = duckdb_sql.query(self._duck, sql, records=records).cast(schema.DEAD)
+        dead = self._dead_letters(given.take(pa.array(rows)), [reasons[row] for row in rows])
         yield Packet(group, DeadLetters(name, pack(dead)))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - what is kept depends on the partitions' watermarks alone
