@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from hashlib import sha256
 
 import pyarrow as pa
 import pytest
@@ -17,13 +18,12 @@ import windrow as wr
 from windrow.core import schema
 from windrow.core.changelog import StepOutput
 from windrow.expressions import sink_views
-from windrow.model import as_graph
+from windrow.model import Pipeline, as_graph
 from windrow.sinks.kafka.records import KafkaRecords, json_objects
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_a_number_that_json_does_not_have_is_null(number: float) -> None:
-    pipeline = (
+def totals() -> Pipeline:
+    return (
         wr.kafka("sales", servers="unused:9092")
         .decode(shop="string", t="timestamp", amount="double")
         .event_time("t", delay="1m")
@@ -32,6 +32,11 @@ def test_a_number_that_json_does_not_have_is_null(number: float) -> None:
         .aggregate(total=wr.sum("amount"))
         .to(wr.kafka_sink("totals", servers="unused:9092"), mode="realtime")
     )
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_does_not_have_is_null(number: float) -> None:
+    pipeline = totals()
     (view,) = sink_views(as_graph(pipeline)).values()
     fields = schema.changes(view)
     row = {field.name: number if field.name == "total" else None for field in fields}
@@ -39,6 +44,28 @@ def test_a_number_that_json_does_not_have_is_null(number: float) -> None:
     (record,) = KafkaRecords(view).of(replace(StepOutput.empty(view), changes=rows))
     assert record.value is not None
     assert json.loads(record.value, parse_constant=pytest.fail)["total"] is None
+
+
+@pytest.mark.parametrize("limit", [20_000, 100_000, 1_000_000])
+@pytest.mark.parametrize("more", [-300, -1, 0, 1, 300])
+def test_a_dead_letter_fits_its_topic_and_says_what_is_left_out(limit: int, more: int) -> None:
+    pipeline = totals()
+    (view,) = sink_views(as_graph(pipeline)).values()
+    raw = bytes(limit + more)
+    letters = [{"source": "sales", "partition": 0, "offset": 1, "reason": "malformed: x", "raw": raw}]
+    output = replace(StepOutput.empty(view), dead=pa.Table.from_pylist(letters, schema.DEAD))
+    (whole,) = KafkaRecords(view).of(output)
+    (record,) = KafkaRecords(view, {"totals.dead": limit}).of(output)
+    assert whole.value == raw
+    assert record.value is not None
+    size = len(record.value) + sum(len(name) + len(value or "") for name, value in record.headers)
+    assert size < limit
+    reason = dict(record.headers)["reason"]
+    kept = min(65_536, len(record.value))
+    assert reason == (
+        f"malformed: x: raw has the first {kept:,} of {len(raw):,} bytes, SHA-256 {sha256(raw).hexdigest()}".encode()
+    )
+    assert kept > limit - 1000 or kept == 65_536
 
 
 def plain(value: object) -> object:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from decimal import Decimal
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from tests.contracts.child import Halting
 from tests.contracts.steps import DAY, RUN, change, pipeline, step
 from tests.contracts.test_sink_follows import CLOCK_ROWS, JOURNAL, NEXT
-from tests.waiting import join
+from tests.waiting import join, wait_until
 
 import windrow as wr
 from windrow.api.pipeline_file import read_document
@@ -93,6 +94,27 @@ def test_each_kind_of_rows_is_in_its_topic(model: Pipeline) -> None:
     assert sorted(records(model, ".dead")) == [(b"spend/0/7", b"\xff"), (b"spend/1/8", None)]
     keys = [key for key, _ in records(model)]
     assert json.loads(keys[0] or b"")["window_start"] == "2026-01-01T00:00:00.000000Z"
+
+
+def test_what_its_topic_cannot_take_of_late_records_and_dead_letters_is_cut(kafka: Kafka, model: Pipeline) -> None:
+    assert isinstance(model.sink, KafkaSink)
+    # of more than the client sends, and of more than the topic takes
+    kafka.create_topic(f"{model.sink.topic}.late", 1, {"max.message.bytes": "200000"})
+    raw, small, record = b"\xff" * 3_000_000, b"\xfe" * 900_000, json.dumps({"user": '"' * 150_000})
+    dead: list[list[Any]] = [
+        ["spend", 0, 7, None, "malformed: not UTF-8", raw],
+        ["spend", 0, 8, None, "malformed: not UTF-8", small],
+        ["sums", None, None, None, f"expression: {'x' * 2_000_000}", b"{}"],
+    ]
+    late = [["spend", 3, 2**40, DAY, DAY, DAY, 90_000, "expired", record]]
+    committed(model, step(model, [], late=late, dead=dead))
+    wait_until(lambda: len(records(model, ".late")) == 1 and len(records(model, ".dead")) == len(dead), "the records")
+    assert dict(records(model, ".dead")) == {b"spend/0/7": raw[:65_536], b"spend/0/8": small, b"sums": b"{}"}
+    (found,) = values(model, ".late")
+    assert found["record"] == record[:65_536]
+    assert found["reason"] == (
+        f"expired: record has the first 65,536 of {len(record):,} bytes, SHA-256 {sha256(record.encode()).hexdigest()}"
+    )
 
 
 def test_a_step_is_written_once_and_a_gap_is_refused(model: Pipeline) -> None:

@@ -11,18 +11,18 @@ With `format: debezium` a value is a change in Debezium's envelope, whose `after
 without `op`, and a deletion is followed by a tombstone of its key.
 
 Beside the topic, ``TOPIC.late`` has the late output as JSON, ``TOPIC.dead`` the dead letters: the bytes as they were,
-with the coordinates and the reason in the headers.
+with the coordinates and the reason in the headers. What a topic cannot take of these is cut, and says so.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +31,7 @@ from windrow.core import schema
 from windrow.core.changelog import StepOutput
 from windrow.expressions import RecordStream, View
 from windrow.model import Global, KafkaSink, Pipeline, ProcessPipeline, companion
-from windrow.sinks.tables import decimal_text, pieces
+from windrow.sinks.tables import decimal_text, pieces, with_beginning
 from windrow.sources.kafka.producer import Headers
 
 
@@ -45,6 +45,10 @@ class KafkaRecord(NamedTuple):
     is_stamped: bool = False
 
 
+NO_LIMITS: Mapping[str, int] = {}
+_OVERHEAD = 256
+"""Bytes of a record, and of a batch of one, beside its key, its value and its headers; a bound."""
+_HEADER_OVERHEAD = 16
 _PIECE = 65_536
 """Rows whose text is made at a time."""
 _NO_HEADERS: Headers = []
@@ -53,8 +57,10 @@ _NO_HEADERS: Headers = []
 class KafkaRecords:
     """Makes records of the output of steps for one sink."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, limits: Mapping[str, int] = NO_LIMITS) -> None:
+        """Take the bytes that a record of a topic can have; without a limit it can have any."""
         self._topic = view.sink.table
+        self._limits = limits
         self._late, self._dead = companion(view.sink, "late"), companion(view.sink, "dead")
         self._is_debezium = isinstance(view.sink, KafkaSink) and view.sink.format == "debezium"
         origin = {"connector": "windrow", "name": view.name, "table": self._topic}
@@ -77,12 +83,34 @@ class KafkaRecords:
         yield from self.of_changes(output.changes)
         if output.late.num_rows:
             for batch in output.late.to_batches(max_chunksize=_PIECE):
-                values = _utf8(json_objects(batch))
-                yield from map(KafkaRecord, repeat(self._late), _places(batch), values, repeat(_NO_HEADERS))
+                rows = zip(_places(batch), _utf8(json_objects(batch)), strict=True)
+                for number, (place, value) in enumerate(rows):
+                    record = KafkaRecord(self._late, place, value, _NO_HEADERS)
+                    yield record if self._excess(record) <= 0 else record._replace(value=_cut(batch.slice(number, 1)))
         for row in output.dead.to_pylist() if output.dead.num_rows else ():
-            place, value = f"{row['source']}/{row['partition']}/{row['offset']}".encode(), row.pop("raw")
-            headers: Headers = [(name, _plain(one).encode()) for name, one in row.items() if one is not None]
-            yield KafkaRecord(self._dead, place, value, headers)
+            record = self._dead_letter(row)
+            if self._excess(record) > 0:
+                record = self._dead_letter(with_beginning(row, "raw"))
+                if (excess := self._excess(record)) > 0:
+                    # of a topic that takes less than what is kept else
+                    record = self._dead_letter(with_beginning(row, "raw", max(0, len(record.value or b"") - excess)))
+            yield record
+
+    def _dead_letter(self, row: Mapping[str, Any]) -> KafkaRecord:
+        """Return the record of a dead letter; one of a row of no record has no place."""
+        place = "/".join(str(row[name]) for name in ("source", "partition", "offset") if row[name] is not None)
+        about = {name: one for name, one in row.items() if name != "raw" and one is not None}
+        headers: Headers = [(name, _plain(one).encode()) for name, one in about.items()]
+        return KafkaRecord(self._dead, place.encode(), row["raw"], headers)
+
+    def _excess(self, record: KafkaRecord) -> int:
+        """Return how many bytes a record has above the limit of its topic, as the client counts them."""
+        limit = self._limits.get(record.topic)
+        if limit is None:
+            return 0
+        size = len(record.key or b"") + len(record.value or b"") + _OVERHEAD
+        size += sum(len(name) + len(value or "") + _HEADER_OVERHEAD for name, value in record.headers)
+        return size - limit
 
     def of_changes(self, changes: pa.Table) -> Iterator[KafkaRecord]:
         """Yield the records of a step's changes, in order; `update_before` has none."""
@@ -109,6 +137,12 @@ class KafkaRecords:
 
 
 _DEBEZIUM = {"insert": "c", "update_after": "u", "delete": "d"}
+
+
+def _cut(late: pa.RecordBatch) -> bytes:
+    """Return the value of a late record with the beginning of its text alone."""
+    rows = [with_beginning(row, "record") for row in late.to_pylist()]
+    return _utf8(json_objects(pa.RecordBatch.from_pylist(rows, late.schema)))[0]
 
 
 def _places(batch: pa.RecordBatch) -> list[bytes]:

@@ -20,6 +20,7 @@ from windrow.core.schema import CLOCKS
 from windrow.errors import RunError, SinkError, SinkUnavailableError, SourceError
 from windrow.expressions import View
 from windrow.model import KafkaSink, companion
+from windrow.model import Sink as AnySink
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.kafka import STAMPED
 from windrow.sinks.kafka.records import KafkaRecords
@@ -77,7 +78,8 @@ class KafkaTopics:
     is_even = True
 
     def __init__(self, *views: View) -> None:
-        self._records = [KafkaRecords(view) for view in views]
+        self._views = views
+        self._records: list[KafkaRecords] = []
         self._sinks: list[KafkaSink] = [view.sink for view in views if isinstance(view.sink, KafkaSink)]
         self._pipeline = views[0].name
         self._first = self._sinks[0]
@@ -98,6 +100,7 @@ class KafkaTopics:
             self._authorize(run, follows)
             for sink in self._sinks:
                 self._create(sink)
+            self._records = [KafkaRecords(view, limits_of(view.sink)) for view in self._views]
             producer = self._take_over(self._fence)
             self._producer = producer
             for former in self._fences() - {self._fence}:
@@ -278,6 +281,14 @@ class KafkaTopics:
         if self._producer is not None:
             self._producer.abandon()
             self._producer = None
+
+
+def limits_of(sink: AnySink) -> dict[str, int]:
+    """Return the bytes that a late record or a dead letter can have, by topic; raise as `Admin.most_bytes` does."""
+    if not isinstance(sink, KafkaSink):
+        raise TypeError(sink)
+    topics = [companion(sink, name) for name in ("late", "dead")]
+    return {topic: Admin(topic, client_options(sink), TIMEOUT).most_bytes() for topic in topics}
 
 
 def _topics(sink: KafkaSink) -> list[str]:

@@ -32,6 +32,8 @@ _HEARD = 32
 """Number of recent errors that a client keeps."""
 _LOOK = 0.05
 """Seconds between looks at whether an error was heard."""
+_MOST_BYTES = 1_000_000
+"""Bytes of a record that librdkafka sends if nothing else is said (`message.max.bytes`)."""
 
 PASSING = (
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -77,6 +79,7 @@ class Admin:
         self._topic = topic
         self._servers = settings["bootstrap.servers"]
         self._timeout = timeout
+        self._most_bytes = int(settings.get("message.max.bytes", _MOST_BYTES))
         self._said = said = deque[tuple[float, KafkaError]](maxlen=_HEARD)
 
         def hear(error: KafkaError) -> None:  # it does not know this object: a client in a circle would not go
@@ -99,6 +102,19 @@ class Admin:
         began, resource = time.monotonic(), ConfigResource(ConfigResource.Type.TOPIC, self._topic)
         found = self._answer(self._client.describe_configs([resource])[resource], began, self._timeout)
         return {name: entry.value for name, entry in found.items()}
+
+    def most_bytes(self) -> int:
+        """Return how many bytes a record can have, by the client's settings and by the topic's, if they may be asked.
+
+        Raise SourceUnavailableError if no broker answers.
+        """
+        try:
+            there = self.settings()
+        except SourceError as exc:
+            if exc.passes:
+                raise
+            there = {}
+        return min(self._most_bytes, int(there.get("max.message.bytes", self._most_bytes)))
 
     def offsets(self, partitions: list[int]) -> dict[int, tuple[int, int]]:
         """Return each partition's first offset and the end of what is committed."""
