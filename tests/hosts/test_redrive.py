@@ -35,6 +35,17 @@ def places(letters: list[Letter]) -> list[tuple[int, int, str]]:
     return [(one.partition, one.offset, one.outcome) for one in letters]
 
 
+def test_the_dead_letter_of_a_row_is_not_listed(make_log: MakeLog, make_store: MakeStore) -> None:
+    log, store = make_log("log", 1), make_store("sqlite")
+    pipeline = spend(log.source, store.settings())
+    log.append([(0, b"{")])
+    sink = open_sink(pipeline)
+    assert MemoryRun(pipeline, sink, None).run(lambda _: None) == "end"
+    sink.close()
+    store.query(f"INSERT INTO spend_dead VALUES ('{pipeline.source.label}', NULL, NULL, NULL, 'out of range: x', '')")
+    assert [(one.reason, one.letters) for one in list_letters(pipeline)[0]] == [("malformed", 1)]
+
+
 @pytest.mark.parametrize("kind", [("log", "sqlite"), pytest.param(("kafka", "postgres"), marks=pytest.mark.long)])
 def test_a_mended_run_has_the_numbers_of_a_replay(
     kind: tuple[str, str], make_log: MakeLog, make_store: MakeStore, runner: Runner, tmp_path: Path

@@ -323,6 +323,28 @@ def test_the_log_time_within_a_record_is_its_own(kept: int, tmp_path: Path) -> N
     assert [(one.offset, one.log_time) for one in found.records] == [(0, 7_000), (1, 8_000), (3, 10_000)]
 
 
+def test_the_dead_letter_of_a_row_that_the_next_stream_could_not_take_is_there(tmp_path: Path) -> None:
+    plain = pipeline_of(tmp_path, line("ann", 1), line("bob", 2), line("cid", 9))
+    condition = "CAST(replace(user, 'bob', '1') AS BIGINT) > 0"
+    graph = Graph(
+        "user-spend",
+        (
+            SourceNode("payments", plain.source, plain.decode, plain.time),
+            WindowNode("spent", "payments", plain.key, plain.window, plain.aggregates, plain.emit),
+            SelectNode("numbers", ("spent",), condition),
+            SinkNode("out", "numbers", plain.sink),
+        ),
+        1,
+    )
+    ran(graph)
+    assert {row["reason"].partition(":")[0] for row in rows(graph, 3)} == {"expression"}
+    found = ask(graph, tmp_path, USER, START, Condition("window_end", "=", 5 * MINUTE))
+    (dead,) = found.dead
+    assert (dead.partition, dead.offset) == (None, None)
+    assert dead.reason.endswith(": at window 1970-01-01T00:00:00Z to 1970-01-01T00:05:00Z, user=ann")
+    assert json.loads(json.dumps(found.plain()))["dead"][0]["partition"] is None
+
+
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     pipeline = pipeline_of(tmp_path, line("ann", 1), line("ann", 6), line("bob", 30), line("late", 1))
     with pytest.raises(InputError, match="run the pipeline first"):

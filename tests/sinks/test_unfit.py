@@ -98,7 +98,7 @@ def test_the_earlier_revision_of_a_row_that_does_not_fit_is_taken_back(tmp_path:
     assert query(model, "SELECT * FROM spend") == []
     assert query(model, "SELECT op, pane, revision, total FROM spend_changes") == [
         ("insert", "on_time", 0, 1),
-        ("delete", "on_time", 0, 1),
+        ("delete", "late", 1, 1),
     ]
 
 
@@ -134,7 +134,8 @@ def changelog_of(moves: list[tuple[str, Decimal | None]], mode: Mode) -> list[li
         before, revision = now.pop(user, None), revisions.get(user, -1) + 1
         if total is None:
             if before is not None:
-                rows.append(change("delete", 0, user, before[1], pane="late", revision=before[0]))
+                rows.append(change("delete", 0, user, before[1], pane="late", revision=before[0] + 1))
+                revisions[user] += 1
             continue
         if before is not None and mode == "retract":
             rows.append(change("update_before", 0, user, before[1], pane="late", revision=before[0]))

@@ -48,7 +48,8 @@ def without_unfit(
 def _left(table: Table, changes: pa.Table, unfit: np.ndarray, stored: Stored) -> pa.Table:
     """Return the changes that are left, and the deletions of rows that have no successor.
 
-    An `update_after` whose `update_before` is left out is an insert.
+    A deletion has the pane and the revision of the row that does not fit. An `update_after` whose `update_before` is
+    left out is an insert.
     """
     ops = np.array(changes["op"].to_pylist(), dtype=object)
     chosen = np.arange(changes.num_rows)
@@ -72,8 +73,12 @@ def _left(table: Table, changes: pa.Table, unfit: np.ndarray, stored: Stored) ->
             else:
                 current = place
     made = pa.concat_tables(tables).take(pa.array(chosen[kept]))
-    at = changes.schema.get_field_index("op")
-    return made.set_column(at, changes.schema.field(at), pa.array(ops[kept].tolist(), pa.string()))
+    about = changes.select(list(_ABOUT)).filter(pa.array(kept))
+    columns = {"op": pa.array(ops[kept].tolist(), pa.string()), **{name: about[name] for name in _ABOUT}}
+    for name, values in columns.items():
+        at = changes.schema.get_field_index(name)
+        made = made.set_column(at, changes.schema.field(at), values)
+    return made
 
 
 def _by_key(table: Table, changes: pa.Table, unfit: np.ndarray) -> Iterator[tuple[list[Condition], list[int]]]:

@@ -38,10 +38,13 @@ class SourceDeadLetters:
 
     def __call__(self, records: pa.Table, reasons: Sequence[str]) -> pa.Table:
         """Return the dead letters."""
-        places = zip(self.raw.column("partition").to_pylist(), self.raw.column("offset").to_pylist(), strict=True)
-        rows = {place: row for row, place in enumerate(places)}
-        columns = (records.column(name).to_pylist() for name in (PARTITION, OFFSET))
-        found = np.array([rows[place] for place in zip(*columns, strict=True)], dtype=np.int64)
+        partitions, offsets = (to_micros(self.raw.column(name)) for name in ("partition", "offset"))
+        own_partitions, own_offsets = (to_micros(records.column(name)) for name in (PARTITION, OFFSET))
+        found = np.empty(records.num_rows, dtype=np.int64)
+        for number in np.unique(own_partitions).tolist():
+            # offsets ascend within a partition
+            there, own = np.flatnonzero(partitions == number), np.flatnonzero(own_partitions == number)
+            found[own] = there[np.searchsorted(offsets[there], own_offsets[own])]
         return self.table(self.raw, found, reasons)
 
 

@@ -284,7 +284,7 @@ class KafkaTopics:
 
 
 def limits_of(sink: AnySink) -> dict[str, int]:
-    """Return the bytes that a late record or a dead letter can have, by topic; raise as `Admin.most_bytes` does."""
+    """Return the bytes that a late record or a dead letter can have, by topic."""
     if not isinstance(sink, KafkaSink):
         raise TypeError(sink)
     topics = [companion(sink, name) for name in ("late", "dead")]

@@ -104,15 +104,13 @@ class Admin:
         return {name: entry.value for name, entry in found.items()}
 
     def most_bytes(self) -> int:
-        """Return how many bytes a record can have, by the client's settings and by the topic's, if they may be asked.
+        """Return how many bytes a record can have, by the client's settings and, if it gives them, by the topic's.
 
-        Raise SourceUnavailableError if no broker answers.
+        If it does not, a record that it does not take is refused when it is sent.
         """
         try:
             there = self.settings()
-        except SourceError as exc:
-            if exc.passes:
-                raise
+        except SourceError:
             there = {}
         return min(self._most_bytes, int(there.get("max.message.bytes", self._most_bytes)))
 
