@@ -107,10 +107,15 @@ def test_what_its_topic_cannot_take_of_late_records_and_dead_letters_is_cut(kafk
         ["sums", None, None, None, f"expression: {'x' * 2_000_000}", b"{}"],
     ]
     late = [["spend", 3, 2**40, DAY, DAY, DAY, 90_000, "expired", record]]
+    # which the topic takes one by one
+    noise = "".join(sha256(str(number).encode()).hexdigest() for number in range(1_500))
+    late += [["spend", 3, offset, DAY, DAY, DAY, 90_000, "expired", f"{noise}{offset}"] for offset in range(20)]
     committed(model, step(model, [], late=late, dead=dead))
-    wait_until(lambda: len(records(model, ".late")) == 1 and len(records(model, ".dead")) == len(dead), "the records")
+    wait_until(
+        lambda: len(records(model, ".late")) == len(late) and len(records(model, ".dead")) == len(dead), "the records"
+    )
     assert dict(records(model, ".dead")) == {b"spend/0/7": raw[:65_536], b"spend/0/8": small, b"sums": b"{}"}
-    (found,) = values(model, ".late")
+    (found,) = (one for one in values(model, ".late") if one["offset"] == 2**40)
     assert found["record"] == record[:65_536]
     assert found["reason"] == (
         f"expired: record has the first 65,536 of {len(record):,} bytes, SHA-256 {sha256(record.encode()).hexdigest()}"

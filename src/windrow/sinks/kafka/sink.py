@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +37,8 @@ _TRANSACTION_MS = 300_000
 _COMMIT_SECONDS = 30.0
 _GONE_SECONDS = 30.0
 """Seconds in which a topic that is deleted is gone."""
+_BATCH_BYTES = 1_000_000
+"""Bytes of the records that the client sends in one batch if nothing else is said (`batch.size`)."""
 _OWNER = b"owner"
 _STORED = pa.schema([field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field for field in CLOCKS])
 """Rows of the clock journal in JSON: times are microseconds."""
@@ -100,8 +102,9 @@ class KafkaTopics:
             self._authorize(run, follows)
             for sink in self._sinks:
                 self._create(sink)
-            self._records = [KafkaRecords(view, limits_of(view.sink)) for view in self._views]
-            producer = self._take_over(self._fence)
+            limits = [limits_of(view.sink) for view in self._views]
+            self._records = [KafkaRecords(view, one) for view, one in zip(self._views, limits, strict=True)]
+            producer = self._take_over(self._fence, limits)
             self._producer = producer
             for former in self._fences() - {self._fence}:
                 self._take_over(former).abandon()
@@ -112,11 +115,12 @@ class KafkaTopics:
             producer.commit()
         return self._last
 
-    def _take_over(self, fence: str) -> TransactionalProducer:
+    def _take_over(self, fence: str, limits: Sequence[Mapping[str, int]] = ()) -> TransactionalProducer:
         """Return a producer under a transactional id, which has fenced the one before."""
+        settings = {"compression.type": "lz4", "linger.ms": 20, "partitioner": "murmur2_random"}
         producer = TransactionalProducer(
             self._first.topic,
-            {"compression.type": "lz4", "linger.ms": 20, "partitioner": "murmur2_random"} | client_options(self._first),
+            settings | batches_within(*limits) | client_options(self._first),
             fence,
             what=f"topic {self._first.topic}",
             fenced=self._fenced,
@@ -284,11 +288,16 @@ class KafkaTopics:
 
 
 def limits_of(sink: AnySink) -> dict[str, int]:
-    """Return the bytes that a late record or a dead letter can have, by topic."""
+    """Return the bytes that a record of a sink's topics can have, by topic."""
     if not isinstance(sink, KafkaSink):
         raise TypeError(sink)
-    topics = [companion(sink, name) for name in ("late", "dead")]
+    topics = [sink.topic, companion(sink, "late"), companion(sink, "dead")]
     return {topic: Admin(topic, client_options(sink), TIMEOUT).most_bytes() for topic in topics}
+
+
+def batches_within(*limits: Mapping[str, int]) -> dict[str, int]:
+    """Return the client's setting by which a topic takes several records at once wherever it takes each of them."""
+    return {"batch.size": min(_BATCH_BYTES, *(most for one in limits for most in one.values()))}
 
 
 def _topics(sink: KafkaSink) -> list[str]:
