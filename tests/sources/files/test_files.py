@@ -25,13 +25,15 @@ from tests.examples import examples
 from tests.hosts.spend import Files, events, spend
 from tests.sources.streaming import records
 
-from windrow.core.decode import Decoder
+from windrow.core.decode import DecodedBatch, Decoder
+from windrow.core.decode.exact import parse_object
 from windrow.core.schema import RAW
 from windrow.errors import InputError, RecordsLostError, SourceError
 from windrow.hosts.launch import Options, launch
 from windrow.hosts.redrive import redrivable
 from windrow.model import (
     ArrayType,
+    BooleanType,
     CsvFormat,
     DecimalType,
     Decode,
@@ -302,15 +304,93 @@ def test_rows_of_parquet_are_decoded_without_loss(tmp_path: Path) -> None:
     log = open_source(source)
     for begin in range(6):
         raw = pa.Table.from_batches(log.read_from(0, begin), RAW)
-        decoded = Decoder(node).decode(raw)
+        found = Decoder(node).decode(raw)
         assert [row["offset"] for row in raw.to_pylist()] == list(range(begin, 5))
-        dead = decoded.dead.select(["offset", "reason"]).to_pylist()
+        dead = found.dead.select(["offset", "reason"]).to_pylist()
         reason = 'wrong type: share: "nan" is not a double: at 1.parquet:2'
         assert dead == ([{"offset": 1, "reason": reason}] if begin < 2 else [])
     good = Decoder(node).decode(pa.Table.from_batches(log.read_from(0, 0), RAW)).good.to_pylist()
     assert [(row["n"], row["share"]) for row in good] == [(1, 0.1), (3, 1e300), (4, None), (2**63 - 1, 0.0)]
     assert all((row["at"], row["naive"], row["money"], row["tags"]) == (time, time, number, [number]) for row in good)
     assert {(row["id"], row["raw'"]) for row in good} == {("\u00e4'\"", "YWL/")}
+
+
+BROKEN = pa.Array.from_buffers(pa.string(), 2, pa.array([b"ok", b"\xff\xfe"]).buffers())
+"""A text, and one that is not UTF-8."""
+COLUMNS = {
+    **{
+        f"{type_} {number}": pa.array([0, number], type_)
+        for type_, numbers in (
+            (pa.timestamp("ms"), (9_300_000_000_000_000, 2**63 - 1)),
+            (pa.timestamp("us", "UTC"), (-(2**63), 253_402_300_800_000_000)),
+            (pa.timestamp("ns"), (2**63 - 1, -(2**63))),
+            (pa.date32(), (2**31 - 1, -(2**31))),
+            (pa.date64(), (86_400_000 * 3_000_000,)),
+            (pa.time32("ms"), (-5, 86_400_000)),
+            (pa.time64("ns"), (2**63 - 1,)),
+            (pa.duration("s"), (2**62,)),
+            (pa.duration("ns"), (1,)),
+        )
+        for number in numbers
+    },
+    "text": BROKEN,
+    "texts": pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), BROKEN),
+    "times": pa.array([[0], [0, 2**62]], pa.list_(pa.timestamp("us"))),
+    "struct": pa.array([{"a": [1.0], "b": "x"}, {"a": [float("inf")], "b": "x"}]),
+    "map": pa.MapArray.from_arrays(pa.array([0, 1, 3], pa.int32()), pa.array(["a", "b", "b"]), pa.array([1, 2, 3])),
+}
+"""Columns of two values, of which nothing else says the second one than what it is."""
+OTHERS = {
+    "half": pa.array([1.5, float("nan")], pa.float16()),
+    "wide": pa.array([Decimal("1.5"), Decimal(10) ** 45], pa.decimal256(50, 2)),
+    "categories": pa.array([0, 2**62], pa.timestamp("us")).dictionary_encode(),
+    "bytes": pa.array([b"a", b"\xff"]),
+    "bytes of map": pa.array([[(b"\xff", b"a")], None], pa.map_(pa.binary(), pa.binary())),
+    "views": pa.array(["a", None], pa.string_view()),
+    "list of view": pa.array([["a"], None], pa.list_view(pa.string())),
+    "uuid": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16, None], pa.binary(16))),
+    "extension": pa.ExtensionArray.from_storage(pa.opaque(pa.binary(), "t", "v"), pa.array([b"x", None])),
+    "two names": pa.StructArray.from_arrays([pa.array([1, 2]), pa.array([3, 4])], ["a", "A"]),
+    "nothing": pa.nulls(2),
+    "a\0'\"\\": pa.array([1, 2]),
+}
+
+
+def parquet(folder: Path, name: str) -> tuple[FilesSource, pa.Table]:
+    """Write a file with one of the columns, and return the source and its records, read as a whole."""
+    columns = {"i": pa.array([0, 1]), name: (COLUMNS | OTHERS)[name], "ok": pa.array([True, True])}
+    pq.write_table(pa.table(columns), folder / "1.parquet")
+    source = FilesSource((str(folder / "*.parquet"),))
+    return source, pa.Table.from_batches(open_source(source).read_from(0, 0), RAW)
+
+
+def decoded(source: FilesSource, raw: pa.Table, *fields: Field) -> DecodedBatch:
+    decode = Decode((Field("i", TimestampType("millis")), *fields))
+    return Decoder(SourceNode("x", source, decode, EventTime("i", Delay(0)))).decode(raw)
+
+
+@pytest.mark.parametrize("name", [*COLUMNS, *OTHERS])
+def test_a_column_of_parquet_that_nobody_decodes_ends_nothing(name: str, tmp_path: Path) -> None:
+    source, raw = parquet(tmp_path, name)
+    assert pa.Table.from_batches(open_source(source).read_from(0, 1), RAW) == raw.slice(1)
+    assert [set(parse_object(one)) for one in raw.column("value").to_pylist()] == [{"i", name, "ok"}] * 2
+    found = decoded(source, raw, Field("ok", BooleanType()))
+    assert (found.good.num_rows, found.dead.num_rows) == (2, 0)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_value_of_parquet_without_a_text_is_a_dead_letter_where_it_is_decoded(name: str, tmp_path: Path) -> None:
+    found = decoded(*parquet(tmp_path, name), Field("x", StringType(), path=(name,)))
+    assert 1 in found.dead.column("offset").to_pylist()
+
+
+def test_times_of_parquet_in_int96_do_not_wrap_around(tmp_path: Path) -> None:
+    ends = [dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)]  # noqa: DTZ001 - as Parquet has them
+    table = pa.table({"x": pa.array(ends, pa.timestamp("us"))})
+    pq.write_table(table, tmp_path / "1.parquet", use_deprecated_int96_timestamps=True)
+    read = open_source(FilesSource((str(tmp_path / "*.parquet"),))).read_from(0, 0)
+    texts = [json.loads(one)["x"] for batch in read for one in batch.column("value").to_pylist()]
+    assert texts == ["0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"]
 
 
 def as_json(folder: Path, values: list[dict[str, Any]]) -> None:

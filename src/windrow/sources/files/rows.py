@@ -1,4 +1,4 @@
-"""The rows of one file: lines of text, which may be compressed, or rows of Parquet as JSON objects.
+"""The rows of one file: lines of text, which may be compressed, or those of Parquet (`windrow.sources.files.parquet`).
 
 A row is known by its number in the file, from 0. A header is no row. The last line of a file needs no newline.
 """
@@ -16,12 +16,11 @@ from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from windrow.core import duckdb_sql
 from windrow.errors import InputError, Place, SourceError
 from windrow.model import CsvFormat
-from windrow.sources.log.folder import BATCH_ROWS, BLOCK, MAX_LINE, lines_of
+from windrow.sources.files.parquet import ParquetRows
+from windrow.sources.log.folder import BLOCK, MAX_LINE, lines_of
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -131,59 +130,6 @@ class TextRows:
             raise InputError(msg, Place(str(self.path), 1))
 
 
-@dataclass(frozen=True)
-class ParquetRows:
-    """The rows of a Parquet file, each as a JSON object with its columns.
-
-    Decimals and times are texts, which `decode` reads exactly; binary values are texts in base64.
-    """
-
-    path: Path
-
-    def count(self) -> int:
-        """Return how many rows there are."""
-        with self._opened() as file:
-            return int(file.metadata.num_rows)
-
-    def after(self, byte: int, rows: int) -> int:  # noqa: ARG002 - as of lines
-        """Return 0: rows are found by their numbers."""
-        return 0
-
-    def read(self, row: int, byte: int, rows: int) -> Iterator[pa.Array]:  # noqa: ARG002 - the same
-        """Yield so many rows as binary values, from `row` on."""
-        with self._opened() as file:
-            groups: list[int] = []
-            skip = row
-            for number in range(file.num_row_groups):
-                if not groups and skip >= (there := file.metadata.row_group(number).num_rows):
-                    skip -= there
-                else:
-                    groups.append(number)
-            sql, duck = _json_query(file.schema_arrow), duckdb_sql.Connection()
-            for read in file.iter_batches(BATCH_ROWS, row_groups=groups, use_threads=False):
-                batch = read.slice(skip, rows)
-                skip, rows = max(0, skip - read.num_rows), rows - batch.num_rows
-                if batch.num_rows:
-                    table = pa.table(batch.columns, names=[f"c{at}" for at in range(batch.num_columns)])
-                    found = duckdb_sql.query(duck, sql, rows=table.append_column("n", pa.nulls(batch.num_rows)))
-                    yield found.column(0).combine_chunks().cast(pa.binary())
-                if rows <= 0:
-                    return
-
-    def line(self, row: int) -> int:
-        """Return the number of a row, from 1."""
-        return row + 1
-
-    @contextmanager
-    def _opened(self) -> Iterator[pq.ParquetFile]:
-        try:
-            with pq.ParquetFile(self.path) as file:
-                yield file
-        except (pa.ArrowException, OSError) as exc:
-            msg = f"cannot read {self.path} as Parquet: {exc}"
-            raise SourceError(msg) from exc
-
-
 Rows = TextRows | ParquetRows
 
 
@@ -200,35 +146,3 @@ def _cut(block: bytes, rows: int) -> int:
     """Return the byte of a block behind its first rows, of which there are so many at the least."""
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
     return len(block) if len(ends) < rows else int(ends[rows - 1]) + 1
-
-
-def _json_query(columns: pa.Schema) -> str:
-    """Return the query that makes a JSON object of each row; the columns are `c0`, `c1` ..."""
-    parts = [
-        f"{duckdb_sql.literal(one.name)}, {_json_value(f'c{number}', one.type)}" for number, one in enumerate(columns)
-    ]
-    return f"SELECT json_object({', '.join(parts)})::VARCHAR FROM rows"
-
-
-def _json_value(column: str, type_: pa.DataType) -> str:
-    if pa.types.is_floating(type_):  # NaN is no JSON: as a text it is a value that no number is
-        return f"CASE WHEN isfinite({column}) THEN to_json({column}::DOUBLE) ELSE to_json({column}::VARCHAR) END"
-    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
-        return f"base64({column})"
-    return f"{column}::{_json_type(type_)}"
-
-
-def _json_type(type_: pa.DataType) -> str:
-    """Return DuckDB's type of values that JSON has without loss."""
-    if pa.types.is_boolean(type_):
-        return "BOOLEAN"
-    if pa.types.is_integer(type_):
-        return "UBIGINT" if pa.types.is_uint64(type_) else "BIGINT"
-    if pa.types.is_floating(type_):
-        return "DOUBLE"
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
-        return f"{_json_type(type_.value_type)}[]"
-    if pa.types.is_struct(type_):
-        fields = [type_.field(at) for at in range(type_.num_fields)]
-        return f"STRUCT({', '.join(f'{duckdb_sql.identifier(one.name)} {_json_type(one.type)}' for one in fields)})"
-    return "JSON" if pa.types.is_map(type_) else "VARCHAR"
