@@ -23,7 +23,7 @@ from windrow.sinks import open_database
 from windrow.sinks.base import Run
 from windrow.sinks.database import Condition
 from windrow.sinks.duckdb import DuckDBTables
-from windrow.sinks.duckdb.file import translate
+from windrow.sinks.duckdb.file import DuckDBFile, translate
 from windrow.sinks.tables import layout
 
 
@@ -205,6 +205,19 @@ def test_steps_that_revise_every_row_neither_fail_nor_fill_the_disk(tmp_path: Pa
     found = 'SELECT count(*), count(DISTINCT (window_start, "user")), min(revision), max(revision) FROM spend'
     assert query(model, found) == [(10_000, 10_000, 23, 27)]
     assert max(sizes) < 4 * sizes[0] + 1_000_000
+
+
+def test_an_internal_error_of_duckdb_ends_one_transaction_alone(model: Pipeline) -> None:
+    file = DuckDBFile(model.sink.place)
+    beyond = pa.table({"n": pa.array([2**60], pa.timestamp("s"))})  # a time that DuckDB has no text of
+    with file.writing() as session:
+        session.execute("CREATE TABLE t (n INT)")
+    with pytest.raises(SinkError), file.writing() as session:
+        session.cursor().register("beyond", beyond).execute("INSERT INTO t SELECT n::VARCHAR FROM beyond")
+    with file.writing() as session:
+        session.execute("INSERT INTO t VALUES (2)")
+    with file.reading() as session:
+        assert session.execute("FROM t") == [(2,)]
 
 
 def test_names_ignore_case_and_a_view_is_no_table(model: Pipeline) -> None:

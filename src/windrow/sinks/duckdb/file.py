@@ -166,8 +166,12 @@ class _Attached:
                 return
             del self._readers[name]
             self._names = {file: other for file, other in self._names.items() if other != name}
-            with _engine().cursor() as db:
-                db.execute(f"DETACH {quote(name)}")
+            try:
+                with _engine().cursor() as db:
+                    db.execute(f"DETACH {quote(name)}")
+            except duckdb.FatalException:
+                # an error within has invalidated the engine: the next file is attached to another
+                _close_engine()
             self._changed.notify_all()
 
     def _attach(self, file: Path, *, is_read_only: bool) -> str:
