@@ -1,5 +1,6 @@
 """What the YAML reader makes of files that are well."""
 
+import json
 from datetime import date
 from pathlib import Path
 
@@ -82,6 +83,22 @@ def test_a_file_reads_as_its_text_does(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yaml"
     path.write_text(f"\ufeff{MAIN_JOB}", encoding="utf-8")
     assert load_pipeline(path) == load_pipeline(str(path)) == wr.load(path) == FLUENT
+
+
+def test_json_may_write_a_character_as_a_surrogate_pair() -> None:
+    written = MAIN_JOB.replace("user_id", '"\U0001f600"')
+    text = json.dumps(yaml.safe_load(written))
+    assert "\\ud83d\\ude00" in text
+    assert parse_pipeline(text) == parse_pipeline(written)
+
+
+@pytest.mark.parametrize("half", ["\\ud83d", "\\ude00", "\\ude00\\ud83d", "\\ud83dx\\ude00", "\\ud83d\\ud83d\\ude00"])
+def test_half_of_a_surrogate_pair_has_its_line(half: str) -> None:
+    text = MAIN_JOB.replace("amount:", f'"{half}":')
+    with pytest.raises(PipelineError, match="half of a surrogate pair") as refused:
+        parse_pipeline(text)
+    assert refused.value.place is not None
+    assert refused.value.place.line == 3
 
 
 def test_all_of_kafka_and_postgres() -> None:

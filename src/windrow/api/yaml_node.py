@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import yaml
 
@@ -32,7 +33,7 @@ def compose_all(text: str, file: str) -> list[YamlNode]:
     """Read YAML documents, without empty ones; raise PipelineError, with the line, if there are none."""
     # libyaml's loader is quicker, but ends the process on deeply nested input; a pipeline is small
     try:
-        nodes = [YamlNode(node, file) for node in yaml.compose_all(text.removeprefix("\ufeff"), Loader=yaml.SafeLoader)]
+        nodes = [YamlNode(node, file) for node in yaml.compose_all(text.removeprefix("\ufeff"), Loader=_Loader)]
     except yaml.MarkedYAMLError as exc:
         line = _error_line(exc)
         hint = '; within {...} put "${NAME}" in quotes' if "${" in _line(text, line) else ""
@@ -49,6 +50,23 @@ def compose_all(text: str, file: str) -> list[YamlNode]:
         msg = "the file is empty"
         raise PipelineError(msg, Place(file, 1))
     return found
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads the two escapes of a surrogate pair as one character, as JSON has them."""
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:  # noqa: ANN401 - of a class without types
+        """Return a value; half of a pair stays in it, and is an error where the text is read."""
+        node: yaml.ScalarNode = super().compose_scalar_node(anchor)
+        node.value = _SURROGATE_PAIR.sub(_joined_pair, node.value)
+        return node
+
+
+_SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+def _joined_pair(pair: re.Match[str]) -> str:
+    return pair[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
 def _syntax_message(exc: yaml.MarkedYAMLError) -> str:
