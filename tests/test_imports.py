@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "api": {"errors", "model", "expressions"},
     "": {"errors", "model", "api", "interactive"},
     "core": {"errors", "model", "expressions"},
-    "sources": {"errors", "model", "postgresql", "core"},
+    "sources": {"errors", "model", "postgresql", "expressions", "core"},
     "sinks": {"errors", "model", "postgresql", "expressions", "core", "sources"},
     "hosts": {"errors", "model", "postgresql", "expressions", "", "api", "core", "sources", "sinks"},
     "testing": {"errors", "model", "expressions", "api", "core", "sources", "hosts"},

@@ -21,7 +21,10 @@ from tests.examples import examples
 from windrow.api.checks import validate
 from windrow.api.pipeline_file import read_document
 from windrow.api.printing import to_python_file, to_text, to_yaml
+from windrow.core.decode.decoder import SMALL_BATCH, Decoder
+from windrow.core.schema import RAW
 from windrow.errors import PipelineError
+from windrow.expressions import table_keys
 from windrow.hosts.launch import HostName, Options, launch
 from windrow.hosts.memory import play
 from windrow.model import Graph
@@ -210,6 +213,166 @@ def test_tables_are_the_rows_of_the_database_in_any_cut(seed: int, count: int, s
     assert [(no, customer, str(total)) for no, customer, total in bills] == database.bills
     spent = applied(outputs, "to_spent", ("id", "total", "orders"))
     assert [(customer, float(total), orders) for customer, total, orders in spent] == database.spent
+
+
+PEOPLE = """
+name: people
+key_groups: 2
+sources:
+  people:
+    source: {log: {path: FOLDER/people, format: debezium}}
+    decode: {id: long, email: string, team: string, changed: {type: timestamp_millis, path: source.ts_ms}}
+    time: {field: changed, delay: 1m, idle: 1m}
+    lateness: 1h
+  visits:
+    source: {log: {path: FOLDER/visits}}
+    decode: {mail: string, at: timestamp_millis}
+    time: {field: at, delay: 1m, idle: 1m}
+    lateness: 1h
+streams:
+  by_email: {from: people, table: {key: email}}
+  named: {from: people, derive: {place: "team || '/' || email"}, select: [place, team, id]}
+  by_place: {from: named, table: {key: place}}
+  by_id: {from: people, table: {key: id}}
+  teams: {from: by_email, key: team, window: {global: {}}, aggregate: {people: count(), ids: sum(id)}}
+  changes: {from: people, key: team, window: {tumbling: 1h}, aggregate: {changes: count()}}
+  pairs: {from: by_email, join: {with: by_id, by: id}}
+  seen: {from: visits, lookup: {table: by_email, by: {mail: email}, how: inner}}
+sinks:
+  to_email: {from: by_email, sink: {sqlite: {path: FOLDER/p.db, table: by_email}}}
+  to_place: {from: by_place, sink: {sqlite: {path: FOLDER/p.db, table: by_place}}}
+  to_teams: {from: teams, sink: {sqlite: {path: FOLDER/p.db, table: teams}}}
+  to_changes: {from: changes, sink: {sqlite: {path: FOLDER/p.db, table: changes}}}
+  to_pairs: {from: pairs, sink: {sqlite: {path: FOLDER/p.db, table: pairs}}}
+  to_seen: {from: seen, sink: {sqlite: {path: FOLDER/p.db, table: seen}}}
+"""
+
+
+EMAILS = """
+name: emails
+sources:
+  people:
+    source: {log: {path: FOLDER/people, format: debezium}}
+    decode: {id: long, email: string, team: string, changed: {type: timestamp_millis, path: source.ts_ms}}
+    time: {field: changed, delay: 1m}
+streams:
+  by_email: {from: people, table: {key: email}}
+sinks:
+  to_email: {from: by_email, sink: {sqlite: {path: FOLDER/p.db, table: by_email}}}
+"""
+
+
+def graph_of(text: str) -> Graph:
+    found = read_document(text.replace("FOLDER", "unused"), "people.yaml").pipeline
+    assert isinstance(found, Graph)
+    return found
+
+
+def people(chance: Random, count: int) -> tuple[list[bytes], Rows, list[tuple[int, Rows]]]:
+    """Return changes of a table whose emails are unique and change, its rows, and those after each change."""
+    rows: Rows = {}
+    values: list[bytes] = []
+    states: list[tuple[int, Rows]] = []
+    for number in range(count):
+        key, time = chance.randrange(5), T0 + number * 60_000
+        before, taken = rows.get(key), {row["email"] for row in rows.values()}
+        if before is not None and chance.random() < 0.2:
+            del rows[key]
+            values.append(envelope("d", before, None, time))
+        else:
+            free = [one for one in "abcdefgh" if one not in taken or (before and before["email"] == one)]
+            rows[key] = {"id": key, "email": chance.choice(free), "team": chance.choice("xy")}
+            values.append(envelope("u" if before else "c", before, rows[key], time))
+        states.append((time, dict(rows)))
+    return values, rows, states
+
+
+def envelope(op: str, before: object, after: object, time: int) -> bytes:
+    record = {"before": before, "after": after, "source": {"ts_ms": time}, "op": op, "ts_ms": time}
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def cut(lines: Sequence[tuple[int, bytes]], sizes: Sequence[int]) -> Iterator[list[tuple[int, bytes]]]:
+    """Cut the records of a log into steps of these sizes, over and over."""
+    at, turn = 0, 0
+    while at < len(lines):
+        yield list(lines[at : at + sizes[turn % len(sizes)]])
+        at, turn = at + sizes[turn % len(sizes)], turn + 1
+
+
+@given(st.integers(0, 2**32), st.integers(0, 30), st.lists(st.integers(1, 20), min_size=2))
+@examples(3)
+def test_a_row_that_gets_another_key_is_there_once_in_any_cut(seed: int, count: int, sizes: list[int]) -> None:
+    values, rows, states = people(Random(seed), count)
+    visits = [(time + 30_000, mail) for time, _ in states for mail in "abcdefgh"]
+    lines = [(1 << 20, json.dumps({"mail": mail, "at": time}).encode()) for time, mail in visits]
+    steps = [*cut([(0, value) for value in values], sizes), *cut(lines, [200])]
+    outputs = play(graph_of(PEOPLE), steps, "fire")
+    assert sum(output[sink].dead.num_rows for output in outputs for sink in output) == 0
+    people_ = sorted((row["email"], row["id"], row["team"]) for row in rows.values())
+    assert applied(outputs, "to_email", ("email", "id", "team")) == people_
+    places = sorted((f"{team}/{email}", team, id_) for email, id_, team in people_)
+    assert applied(outputs, "to_place", ("place", "team", "id")) == places
+    teams = {team: [id_ for _, id_, own in people_ if own == team] for team in "xy"}
+    expected = [(team, len(ids), sum(ids)) for team, ids in teams.items() if ids]
+    assert applied(outputs, "to_teams", ("team", "people", "ids")) == expected
+    changes = applied(outputs, "to_changes", ("team", "changes"))
+    assert sum(number for _, number in changes) == count
+    assert applied(outputs, "to_pairs", ("email", "id")) == [row[:2] for row in people_]
+    seen = sorted(
+        (mail, row["id"], time + 30_000)
+        for time, state in states
+        for mail in "abcdefgh"
+        for row in state.values()
+        if row["email"] == mail
+    )
+    found = applied(outputs, "to_seen", ("mail", "id", "at"))
+    assert [(mail, id_, int(at.timestamp() * 1000)) for mail, id_, at in found] == seen
+
+
+def test_few_and_many_changes_of_a_key_are_decoded_alike() -> None:
+    values, _, _ = people(Random(1), SMALL_BATCH)
+    source = graph_of(PEOPLE).sources[0]
+    decoder = Decoder(source, table_keys(graph_of(PEOPLE), source))
+
+    def decoded(*records: tuple[int, bytes]) -> list[pa.Table]:
+        offsets, given_values = zip(*records, strict=True)
+        nulls = pa.nulls(len(records))
+        columns = [pa.repeat(0, len(records)), pa.array(offsets), nulls, nulls, pa.array(given_values, pa.binary())]
+        found = decoder.decode(pa.table([one.cast(field.type) for one, field in zip(columns, RAW, strict=True)], RAW))
+        return [found.good, found.replaced]
+
+    many = decoded(*enumerate(values))
+    few = [pa.concat_tables(one) for one in zip(*map(decoded, enumerate(values)), strict=True)]
+    assert many == few
+    assert many[1].num_rows > SMALL_BATCH // 4
+
+
+@pytest.mark.parametrize("copies", [1, SMALL_BATCH])
+@pytest.mark.parametrize(
+    ("before", "rows", "reason"),
+    [
+        (None, ["a", "b"], None),
+        ({"id": 1, "email": "a", "team": "x"}, ["b"], None),
+        ({"id": 1, "email": "a", "team": 5}, ["b"], None),
+        ({"id": 1, "email": None, "team": None}, ["a", "b"], None),
+        ({"id": 1}, ["a"], "missing: before.email (of the row that is replaced); set REPLICA IDENTITY FULL"),
+        ({"id": 1, "email": 5}, ["a"], "wrong type: before.email: 5 is not a string"),
+        ("text", ["a"], "wrong type: before is not an object"),
+        ({"id": 1, "email": "z" * 3000, "team": "x"}, ["a", "b"], None),
+    ],
+)
+def test_the_row_before_is_taken_back_as_far_as_it_is_known(
+    before: object, rows: list[str], reason: str | None, copies: int
+) -> None:
+    first = envelope("c", None, {"id": 1, "email": "a", "team": "x"}, T0)
+    change = envelope("u", before, {"id": 1, "email": "b", "team": "x"}, T0 + 1)
+    other = envelope("c", None, {"id": 2, "email": "c", "team": "y"}, T0)
+    outputs = play(graph_of(EMAILS), [[(0, first), (0, change), *[(0, other)] * (copies - 1)]], "fire")
+    found = applied(outputs, "to_email", ("email",))
+    assert found == [(email,) for email in (*rows, *(["c"] if copies > 1 else []))]
+    dead = [one for output in outputs for one in output["to_email"].dead.column("reason").to_pylist()]
+    assert dead == ([] if reason is None else [reason])
 
 
 @pytest.mark.parametrize(

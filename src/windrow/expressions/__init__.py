@@ -17,7 +17,7 @@ from windrow.expressions.inputs import (
     own_gap,
     record_fields,
 )
-from windrow.expressions.origins import Origins, origins_of
+from windrow.expressions.origins import Origins, origins_of, table_keys
 from windrow.expressions.results import Result, formulas, needs_rows, results
 from windrow.expressions.streams import (
     ROWS_OF,
@@ -80,6 +80,7 @@ __all__ = [
     "sink_views",
     "split_call",
     "stream_of",
+    "table_keys",
     "united",
     "view_of",
 ]

@@ -75,6 +75,19 @@ def origins_of(graph: Graph, stream: str) -> dict[str, Origins]:
     return found
 
 
+def table_keys(graph: Graph, source: SourceNode) -> frozenset[str]:
+    """Return the fields of a source of changes of rows that keys of tables are made of."""
+    tables = [one for one in graph.nodes if isinstance(one, TableNode)]
+    return frozenset(
+        field
+        for table in tables
+        if stream_of(graph, table.input).lacking is not None
+        for name in table.key
+        for of, field in origins_of(graph, table.input)[name]
+        if of == source.name
+    )
+
+
 def _of_results(graph: Graph, node: ResultNode) -> dict[str, Origins]:
     view, given = view_of(graph, node), origins_of(graph, node.input)
     given |= {one.name: _through(one.expression, given) for one in derived(view) if one.name not in given}

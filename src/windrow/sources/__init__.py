@@ -7,6 +7,7 @@ from typing import assert_never
 
 from windrow.core.lists import with_entries
 from windrow.errors import InputError
+from windrow.expressions import table_keys
 from windrow.model import (
     FileSource,
     FilesSource,
@@ -120,7 +121,9 @@ def followers(pipeline: Runnable) -> dict[str, Follower]:
             case PostgresCdcSource():
                 from windrow.sources.postgres_cdc import FollowedTable  # noqa: PLC0415 - psycopg only where it is used
 
-                found[node.name] = FollowedTable(node.source)
+                keys = table_keys(as_graph(pipeline), node)
+                given = [one for one in node.decode.fields if one.name in keys and not one.path]
+                found[node.name] = FollowedTable(node.source, [(one.name, *one.alias) for one in given])
             case LogSource() | FilesSource() | KafkaSource():
                 pass
             case _:

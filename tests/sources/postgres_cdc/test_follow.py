@@ -16,10 +16,12 @@ import pytest
 from tests.sources.postgres_cdc.conftest import LogShop
 from tests.waiting import join
 
+from windrow.api.pipeline_file import read_document
 from windrow.core.decode.debezium import UNAVAILABLE
 from windrow.errors import InputError, RecordsLostError, SourceError, SourceUnavailableError, WindrowError
 from windrow.model import LogSource, PostgresCdcSource
-from windrow.sources import open_source
+from windrow.sources import followers, open_source
+from windrow.sources.base import Follower
 from windrow.sources.log.folder import LogFolder
 from windrow.sources.log.retention import apply, plan_trim
 from windrow.sources.postgres_cdc import FollowedTable, server
@@ -284,6 +286,32 @@ def test_privileges_that_are_missing_are_named(shop: LogShop, postgres: Postgres
         shop.follow().update()
     finally:
         shop.sql.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
+
+
+def test_a_table_by_another_column_needs_the_old_value_of_it(shop: LogShop, tmp_path: Path) -> None:
+    def follower(key: str) -> Follower:
+        text = f"""
+name: orders
+sources:
+  orders:
+    source: {{postgres_cdc: {{url: "{shop.url}", table: orders, log: {tmp_path / "log"}}}}}
+    decode: {{id: long, nr: {{type: long, alias: [amount]}}, at: {{type: timestamp_millis, path: source.ts_ms}}}}
+    time: {{field: at, delay: 1m}}
+streams:
+  named: {{from: orders, derive: {{number: nr + 1}}}}
+  order: {{from: named, table: {{key: {key}}}}}
+sinks:
+  to_order: {{from: order, sink: {{sqlite: {{path: {tmp_path / "o.db"}, table: orders}}}}}}
+"""
+        return followers(read_document(text, "orders.yaml").pipeline)["orders"]
+
+    follower("id").preflight()
+    with pytest.raises(SourceError, match=r"old value of 'nr' .*: ALTER TABLE .* REPLICA IDENTITY FULL"):
+        follower("number").preflight()
+    with pytest.raises(SourceError, match="old value of 'nr'"):
+        follower("number").update()
+    shop.sql.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
+    follower("number").preflight()
 
 
 @pytest.mark.service

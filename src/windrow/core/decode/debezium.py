@@ -6,6 +6,9 @@
 converter may put a schema around it: ``{"schema": {...}, "payload": {...}}``. The columns of a row are in `after`,
 those of a deleted one in `before`, where PostgreSQL without REPLICA IDENTITY FULL has only the key: other columns are
 null there, or have values that were made up.
+
+An update may change what a table here knows its rows by. Then the row in `before` is taken back, at the place and the
+event time of the record, and that in `after` is inserted. Without `before` the key is as it was, as far as is known.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from windrow.model import DataType, DecimalType, Field, TimestampType
 
 BEFORE, AFTER, SOURCE, PAYLOAD, OPERATION = "before", "after", "source", "payload", "op"
 DELETE: Final = "d"
-ROW_OPERATIONS: Final = ("c", "u", "r", DELETE)
+UPDATE: Final = "u"
+ROW_OPERATIONS: Final = ("c", UPDATE, "r", DELETE)
 TIME_OF_CHANGE: Final = (SOURCE, "ts_ms")
 """When the change was made in the database, in milliseconds."""
 TIME_OF_CHANGE_TYPE: Final = TimestampType("millis")

@@ -5,7 +5,7 @@ Large batches go through the fast decoder first; what it does not accept, and sm
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -53,6 +53,9 @@ SMALL_BATCH = 256
 class DecodedBatch:
     """The outcome of decoding a table of raw records, each kind in the order of the input.
 
+    `replaced` are rows that some of the good records replace under another key: deletions, as `good` has them, at the
+    places and times of these records.
+
     `good` has partition, offset, time (the event time in microseconds), the declared fields and the computed ones,
     in that order; take columns by position where a field may be named like one of the first three. `marks` is
     in `MARKS`, `dead` in `schema.DEAD`. Every raw record is in `good` or in `dead`, unless it is a pure mark; one with
@@ -62,13 +65,17 @@ class DecodedBatch:
     good: pa.Table
     marks: pa.Table
     dead: pa.Table
+    replaced: pa.Table
 
 
 class Decoder:
-    """Decodes a pipeline's records: the fast path accepts, the exact path explains."""
+    """Decodes a pipeline's records: the fast path accepts, the exact path explains.
 
-    def __init__(self, pipeline: AnyPipeline | SourceNode) -> None:
-        exact = ExactDecoder.of(pipeline)
+    Keys of tables are made of the fields `table_keys`.
+    """
+
+    def __init__(self, pipeline: AnyPipeline | SourceNode, table_keys: Iterable[str] = ()) -> None:
+        exact = ExactDecoder.of(pipeline, table_keys)
         # of the key, a record must have the decoded fields; the derived ones come later
         decoded = tuple(field.name for field in exact.fields)
         self._exact = replace(exact, key=tuple(name for name in exact.key if name in decoded))
@@ -76,6 +83,7 @@ class Decoder:
         self._source = pipeline.source.label
         self._has_places = isinstance(pipeline.source, FilesSource)
         self._good_schema = _good_schema(self._exact, computed(pipeline))
+        self._no_good = self._good_schema.empty_table()
         names = self._good_schema.names[_COORDINATES:]
         types = self._good_schema.types[_COORDINATES:]
         self._key_texts = [names.index(name) for name in pipeline.key if pa.types.is_string(types[names.index(name)])]
@@ -93,6 +101,7 @@ class Decoder:
             good=pa.concat_tables([part.good for part in parts]),
             marks=pa.concat_tables([part.marks for part in parts]),
             dead=pa.concat_tables([part.dead for part in parts]),
+            replaced=pa.concat_tables([part.replaced for part in parts]),
         )
 
     @cached_property
@@ -110,11 +119,13 @@ class Decoder:
     def _decode(self, raw: pa.RecordBatch) -> DecodedBatch:
         if raw.num_rows < SMALL_BATCH or self._fast is None:
             good, pure, dead = decode_exactly(self._exact, raw, np.arange(raw.num_rows))
+            replaced = good.replaced
         else:
             accepted = self._fast.decode(raw)
             others = np.ones(raw.num_rows, dtype=bool)
             others[accepted.rows] = False
             good, pure, dead = decode_exactly(self._exact, raw, np.flatnonzero(others))
+            replaced = good.replaced
             good = GoodRows.merge(accepted, good)
         if self._deriver is not None:
             derived = self._deriver.derive(raw, good)
@@ -122,7 +133,12 @@ class Decoder:
         good, too_long = self._without_long_keys(raw, good)
         if too_long is not None:
             dead = dead.join(too_long)
-        return self._decoded(raw, good, MarkRows.merge(good, pure), dead)
+        if replaced is not None and self._deriver is not None:
+            # a row whose columns cannot be computed has been in no table
+            replaced = self._deriver.derive(raw, replaced).good
+        if replaced is not None:
+            replaced = replaced.keep(np.isin(replaced.rows, good.rows))
+        return self._decoded(raw, good, MarkRows.merge(good, pure), dead, replaced)
 
     def _without_long_keys(self, raw: pa.RecordBatch, good: GoodRows) -> tuple[GoodRows, DeadRows | None]:
         """Return the good records whose keys are within the limit, and dead letters of the others, if there are any."""
@@ -139,14 +155,21 @@ class Decoder:
         """Return the dead letters of some rows that were decoded."""
         return self._dead_table(raw, dead_rows(self._exact, raw, rows, reasons))
 
-    def _decoded(self, raw: pa.RecordBatch, good: GoodRows, marks: MarkRows, dead: DeadRows) -> DecodedBatch:
+    def _decoded(
+        self, raw: pa.RecordBatch, good: GoodRows, marks: MarkRows, dead: DeadRows, replaced: GoodRows | None
+    ) -> DecodedBatch:
         return DecodedBatch(
-            good=pa.table([*_coordinates(raw, good.rows), good.times, *good.columns], schema=self._good_schema),
+            good=self._good_table(raw, good),
             marks=pa.table([*_coordinates(raw, marks.rows), marks.marks], schema=MARKS)
             if len(marks.rows)
             else _NO_MARKS,
             dead=self._dead_table(raw, dead),
+            replaced=self._no_good if replaced is None else self._good_table(raw, replaced),
         )
+
+    def _good_table(self, raw: pa.RecordBatch, good: GoodRows) -> pa.Table:
+        columns = [*_coordinates(raw, good.rows), good.times, *good.columns]
+        return pa.table(columns, schema=self._good_schema)
 
     def _dead_table(self, raw: pa.RecordBatch, dead: DeadRows) -> pa.Table:
         if not len(dead.rows):

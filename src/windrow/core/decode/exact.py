@@ -63,11 +63,15 @@ _ESCAPE_BUT_LONE_SURROGATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Good:
-    """A record with data: its fields in declared order, its event time and its mark, if any, in microseconds."""
+    """A record with data: its fields in declared order, its event time and its mark, if any, in microseconds.
+
+    `replaced` are the fields of the row that it takes back, which has another key in some table.
+    """
 
     values: tuple[Value | None, ...]
     time: int
     mark: int | None
+    replaced: tuple[Value | None, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +103,8 @@ class ExactDecoder:
 
     `times` are the least and the greatest event time, in microseconds. `tombstones` is the field of a tombstone's key.
     With `is_debezium` a record is Debezium's envelope of the change of a row (`windrow.core.decode.debezium`). If
-    `fields` have `schema.DELETED`, as the last one, it says whether the row was deleted. What is not JSON has a
-    `reader`.
+    `fields` have `schema.DELETED`, as the last one, it says whether the row was deleted. Keys of tables are made of the
+    fields `table_keys`. What is not JSON has a `reader`.
     """
 
     fields: tuple[Field, ...]
@@ -112,6 +116,7 @@ class ExactDecoder:
     tombstones: Field | None = None
     is_debezium: bool = False
     reader: RecordReader | None = None
+    table_keys: frozenset[str] = frozenset()
 
     @cached_property
     def declared(self) -> tuple[Field, ...]:
@@ -142,8 +147,8 @@ class ExactDecoder:
         return (is_column and field != _DELETED) or is_optional(field, self.mark, self.time, self.key)
 
     @staticmethod
-    def of(pipeline: AnyPipeline | SourceNode) -> ExactDecoder:
-        """Build it from a pipeline."""
+    def of(pipeline: AnyPipeline | SourceNode, table_keys: Iterable[str] = ()) -> ExactDecoder:
+        """Build it from a pipeline; keys of tables are made of some of its fields."""
         is_debezium = pipeline.source.format == "debezium"
         tells_deleted = is_debezium and isinstance(pipeline, SourceNode)
         return ExactDecoder(
@@ -156,6 +161,8 @@ class ExactDecoder:
             tombstones=pipeline.decode.tombstone_key,
             is_debezium=is_debezium,
             reader=open_reader(pipeline.source.format),
+            table_keys=frozenset(table_keys)
+            & {one.name for one in pipeline.decode.fields if not one.path} - {pipeline.time.field, pipeline.time.sent},
         )
 
     def decode(self, raw: bytes | None, log_time: int | None, key: bytes | None = None) -> Outcome:
@@ -189,7 +196,8 @@ class ExactDecoder:
         is_line = self.log_time_inside and envelope is record and debezium.OPERATION not in record
         if envelope is None or (is_line and record.get(VALUE, record) is None):
             return self._tombstone_of_row(record.get(KEY) if key is None else key, log_time)
-        is_deleted = debezium.operation(envelope) == debezium.DELETE
+        operation = debezium.operation(envelope)
+        is_deleted = operation == debezium.DELETE
         debezium.require_row(envelope, debezium.BEFORE if is_deleted else debezium.AFTER)
         reads = self._reads_of_deleted if is_deleted else self._reads
         values = [
@@ -198,7 +206,37 @@ class ExactDecoder:
             else self._column(one, envelope, is_deleted=is_deleted)
             for one in reads
         ]
-        return self._checked(tuple(values), log_time, None, is_deleted=is_deleted)
+        found = self._checked(tuple(values), log_time, None, is_deleted=is_deleted)
+        if operation == debezium.UPDATE and self.table_keys and envelope.get(debezium.BEFORE) is not None:
+            return replace(found, replaced=self._replaced(values, envelope))
+        return found
+
+    def _replaced(
+        self, values: Sequence[Value | None], envelope: Mapping[str, object]
+    ) -> tuple[Value | None, ...] | None:
+        """Return the row before an update of a row with these values, as a deletion; None if its keys are the same.
+
+        A column that is in no key, and cannot be read, is null.
+        """
+        debezium.require_row(envelope, debezium.BEFORE)
+        old = list(values)
+        for place, read in enumerate(self._reads_of_deleted):
+            name = read.field.name
+            if name in self.table_keys:
+                old[place] = self._column(read, envelope, is_deleted=True)
+                is_known = any(_is_there(path, envelope) for _, path in read.paths)
+                if values[place] is not None and not is_known:
+                    msg = f"missing: {debezium.BEFORE}.{name} (of the row that is replaced); set REPLICA IDENTITY FULL"
+                    raise BadValueError(msg)
+        if old == list(values):
+            return None
+        for place, read in enumerate(self._reads_of_deleted):
+            if not read.field.path and read.field.name not in {self.time.field, self.time.sent, *self.table_keys}:
+                try:
+                    old[place] = self._column(read, envelope, is_deleted=True)
+                except BadValueError:
+                    old[place] = None
+        return (*old, True)
 
     def _column(self, read: _Read, envelope: Mapping[str, object], *, is_deleted: bool) -> Value | None:
         for _, given in read.values(envelope):
@@ -480,21 +518,26 @@ def decode_exactly(decoder: ExactDecoder, raw: pa.RecordBatch, rows: Rows) -> tu
                 dead.append((row, outcome))
             case _:
                 assert_never(outcome)
+    old = [(row, replace(one, values=one.replaced)) for row, one in good if one.replaced is not None]
     return (
-        GoodRows(
-            rows=_rows([row for row, _ in good]),
-            times=pa.array([record.time for _, record in good], pa.int64()),
-            columns=[
-                _column([record.values[i] for _, record in good], field.type) for i, field in enumerate(decoder.fields)
-            ],
-            marks=pa.array([record.mark for _, record in good], pa.int64()),
-        ),
+        replace(_good_rows(decoder, good), replaced=_good_rows(decoder, old) if old else None),
         MarkRows(_rows([row for row, _ in marks]), pa.array([pure.mark for _, pure in marks], pa.int64())),
         DeadRows(
             rows=_rows([row for row, _ in dead]),
             log_times=pa.array([bad.log_time for _, bad in dead], pa.int64()).cast(schema.MICROS),
             reasons=pa.array([bad.reason for _, bad in dead], pa.string()),
         ),
+    )
+
+
+def _good_rows(decoder: ExactDecoder, good: Sequence[tuple[int, Good]]) -> GoodRows:
+    return GoodRows(
+        rows=_rows([row for row, _ in good]),
+        times=pa.array([record.time for _, record in good], pa.int64()),
+        columns=[
+            _column([record.values[i] for _, record in good], field.type) for i, field in enumerate(decoder.fields)
+        ],
+        marks=pa.array([record.mark for _, record in good], pa.int64()),
     )
 
 
@@ -513,12 +556,16 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class GoodRows:
-    """Records with data: event times, the declared fields in order, and marks (null: none); times in microseconds."""
+    """Records with data: event times, the declared fields in order, and marks (null: none); times in microseconds.
+
+    `replaced` are the rows that some of them replace under another key, as `decode_exactly` found them.
+    """
 
     rows: Rows
     times: pa.Array
     columns: list[pa.Array]
     marks: pa.Array
+    replaced: GoodRows | None = None
 
     @staticmethod
     def merge(left: GoodRows, right: GoodRows) -> GoodRows:

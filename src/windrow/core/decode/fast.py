@@ -145,7 +145,10 @@ class FastDecoder:
     def _columns_of_rows(
         self, at: Mapping[tuple[str, ...], FieldColumn], read: pa.StructArray, within: tuple[str, ...]
     ) -> tuple[dict[str, FieldColumn], Mask]:
-        """Return the fields of envelopes, and a mask of those that surely are of a row that is there."""
+        """Return the fields of envelopes, and a mask of those that surely are of a row that is there.
+
+        One whose key in a table is another than before is left to the exact decoder.
+        """
         operations = at[debezium.OPERATION,].values
         is_deleted = holds_mask(pc.equal(operations, debezium.DELETE))
         is_row = {
@@ -157,6 +160,7 @@ class FastDecoder:
         is_envelope &= np.where(is_deleted, is_row[debezium.BEFORE], is_row[debezium.AFTER])
         for path in _outside(within):
             is_envelope &= to_mask(_values_at(read, path).is_null())
+        may_replace = is_row[debezium.BEFORE] & holds_mask(pc.equal(operations, debezium.UPDATE))
         columns = {}
         for field in self._exact.declared:
             here, before = (paths_of(field, side) for side in (debezium.AFTER, debezium.BEFORE))
@@ -168,6 +172,11 @@ class FastDecoder:
                 old = self._acceptance.one_of(at, before, 0 if self._exact.may_lack(field) else 1)
             else:
                 old = kept
+            if field.name in self._exact.table_keys:
+                is_same = pc.or_kleene(
+                    pc.equal(kept.values, old.values), pc.and_(kept.values.is_null(), old.values.is_null())
+                )
+                is_envelope &= ~may_replace | holds_mask(is_same)
             if old is not kept:
                 kept = FieldColumn(
                     pc.if_else(pa.array(is_deleted), old.values, kept.values),
@@ -368,9 +377,10 @@ def _sql_type(type_: SimpleType) -> str:
 def _decimals(values: pa.Array, type_: DecimalType) -> FieldColumn:
     """Convert doubles that were read from at most 15 digits to decimals, exactly."""
     scale = working_scale(type_)
-    unscaled = np.rint(values.fill_null(0.0).to_numpy() * 10.0**scale).astype(np.int64)
-    trusted = valid_mask(values) & (np.abs(unscaled) < 10.0 ** (type_.precision - type_.scale + scale))
-    unscaled *= trusted  # a value that does not fit would fail the cast
+    scaled = np.rint(np.clip(values.fill_null(0.0).to_numpy(), -_BEYOND, _BEYOND) * 10.0**scale)
+    most = min(10.0 ** (type_.precision - type_.scale + scale), _BEYOND)
+    trusted = valid_mask(values) & (np.abs(scaled) < most)
+    unscaled = np.where(trusted, scaled, 0.0).astype(np.int64)
     words = np.empty((len(unscaled), 2), dtype=np.int64)  # 128 bits, the lower half first
     words[:, 0] = unscaled
     words[:, 1] = unscaled >> 63
@@ -383,6 +393,8 @@ def _decimals(values: pa.Array, type_: DecimalType) -> FieldColumn:
 DOUBLE_DIGITS = 15
 """Decimals of this many digits and their nearest doubles are one to one."""
 _WORKING_SCALE = 6
+_BEYOND = 10.0**18
+"""More than the decimals that are read from doubles have, and less than 64 bits do."""
 _WRAPPED = r'^\s*\{\s*"schema"'
 """A pattern of records in which the converter has put a schema, and then the envelope, into an object."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")

@@ -136,6 +136,7 @@ class RedrivenDecoder:
             good=_without(decoded.good, places),
             marks=_without(decoded.marks, places),
             dead=pa.Table.from_pylist(dead, schema=schema.DEAD),
+            replaced=_without(decoded.replaced, places),
         )
 
     def _opened(self, raw: pa.RecordBatch, found: Mapping[int, Redriven]) -> pa.RecordBatch:

@@ -33,9 +33,10 @@ from windrow.core.messages import (
 from windrow.core.operators.dead_letters import SourceDeadLetters
 from windrow.core.operators.route import Router, dead_packets
 from windrow.core.samples import RecordSample, least, limit, places_below
-from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK, record_schema
+from windrow.core.schema import OFFSET, PARTITION, REPLACED, TIME, WATERMARK, record_schema
 from windrow.core.watermarks.clocks import StepWatermark
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
+from windrow.expressions import table_keys
 from windrow.model import Adaptive, Graph, Readings, Runnable, SourceNode, as_graph
 
 NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
@@ -63,9 +64,10 @@ class _Source:
         self.name = node.name
         self.watermark = node.time.watermark
         self.schema = record_schema(spec)
-        self.decoder = Decoder(spec)
+        graph = as_graph(pipeline)
+        self.decoder = Decoder(spec, table_keys(graph, node))
         self.records = RedrivenDecoder(self.decoder, pipeline.name, since)
-        self.router = Router(as_graph(pipeline), node, packed)
+        self.router = Router(graph, node, packed)
 
 
 class Ingest:
@@ -113,6 +115,7 @@ class Ingest:
             if isinstance(source.watermark, Adaptive):
                 yield from self._times(records)
             dead_letters = SourceDeadLetters(source.decoder.dead_letters, batch)
+            records = _with_replaced(records, decoded.replaced)
             yield from source.router.add({source.name: records}, dead_letters)
         for source in self._sources.values():
             yield from source.router.close()
@@ -142,7 +145,7 @@ class Ingest:
         """Return the good records with the watermark at each, and update the progress of their partitions."""
         numbers = batch.column("partition").to_numpy(zero_copy_only=False)
         # by position: a field may have any name
-        good = decoded.good.rename_columns([PARTITION, OFFSET, TIME, *decoded.good.column_names[3:]])
+        good = _named(decoded.good)
         marks = decoded.marks.rename_columns([PARTITION, OFFSET, WATERMARK])
         good_numbers = good.column(PARTITION).to_numpy()
         mark_numbers = marks.column(PARTITION).to_numpy()
@@ -178,6 +181,27 @@ class Ingest:
 
     def _to_all(self, message: Message) -> Iterator[Packet]:
         return (Packet(group, message) for group in range(self._key_groups))
+
+
+def _named(good: pa.Table) -> pa.Table:
+    """Name the first columns of good records, by position: a field may have any name."""
+    return good.rename_columns([PARTITION, OFFSET, TIME, *good.column_names[3:]])
+
+
+def _with_replaced(records: pa.Table, replaced: pa.Table) -> pa.Table:
+    """Put rows that are replaced before the records that do so, which have the same places; `REPLACED` tells them."""
+    if not replaced.num_rows:
+        return records
+    old, places = _named(replaced), (PARTITION, OFFSET)
+    own = {
+        place: row for row, place in enumerate(zip(*(records.column(one).to_pylist() for one in places), strict=True))
+    }
+    rows = np.array([own[place] for place in zip(*(old.column(one).to_pylist() for one in places), strict=True)])
+    old = old.append_column(WATERMARK, records.column(WATERMARK).take(pa.array(rows))).select(records.column_names)
+    both = pa.concat_tables([records, old.cast(records.schema)])
+    is_old = np.arange(both.num_rows) >= records.num_rows
+    order = np.lexsort([~is_old, np.concatenate([np.arange(records.num_rows), rows])])
+    return both.append_column(REPLACED, pa.array(is_old)).take(pa.array(order))
 
 
 def _sampled(batch: pa.RecordBatch, records: pa.Table, read: int) -> Iterator[RecordSample]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,10 +19,22 @@ from windrow.core.changelog import source_places
 from windrow.core.columns import pack, to_micros
 from windrow.core.decode.decoder import KeyedDecoder
 from windrow.core.decode.evaluation import Evaluator
-from windrow.core.keys import key_groups, place_groups
+from windrow.core.keys import MAX_KEY_BYTES, key_groups, place_groups, text_bytes
 from windrow.core.messages import DeadLetters, Packet, Records
 from windrow.core.operators.dead_letters import DeadLetterTable
-from windrow.core.schema import DELETED, DIFF, ID, OFFSET, PARTITION, SIDE, TIME, WATERMARK, arrow_type, record_schema
+from windrow.core.schema import (
+    DELETED,
+    DIFF,
+    ID,
+    OFFSET,
+    PARTITION,
+    REPLACED,
+    SIDE,
+    TIME,
+    WATERMARK,
+    arrow_type,
+    record_schema,
+)
 from windrow.expressions import (
     Computed,
     JoinSide,
@@ -183,7 +196,11 @@ _WHERE = "__where"
 
 
 class _Selection:
-    """A union, a filter, derived fields and a projection."""
+    """A union, a filter, derived fields and a projection.
+
+    Changes of rows have those that they replace with them, as far as the columns of these can be computed: a row whose
+    columns cannot has been in no table.
+    """
 
     def __init__(self, graph: Graph, node: SelectNode) -> None:
         self.name = node.name
@@ -195,13 +212,15 @@ class _Selection:
         self._derive = Evaluator(self._derived) if self._derived else None
         made = stream_of(graph, node.name)
         self._fields = [one.name for one in made.fields]
-        self._left_out = {DIFF} if made.lacking is not None else {DIFF, DELETED}
+        self._are_changes = made.lacking is not None
+        self._left_out = {DIFF} if self._are_changes else {DIFF, DELETED}
 
     def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
         """Return the stream by its name, and the records for which an expression failed, with the reasons."""
         # of the streams of several sources, those of another one are not here
         given = [self._with_ids(name, tables[name]) for name in self._inputs if name in tables]
         records = pa.concat_tables([table.select(given[0].column_names) for table in given])
+        records = records if self._are_changes else _without_replaced(records)
         failures: list[tuple[pa.Table, dict[int, str]]] = []
         if self._where is not None:
             (held,), failed = self._where.compute(records)
@@ -211,7 +230,7 @@ class _Selection:
             records = records.filter(pa.array(is_kept))
         if self._derive is not None:
             columns, failed = self._derive.compute(records)
-            failures.append((records, failed))
+            failures.append((records, _of_records(records, failed)))
             for one, values in zip(self._derived, columns, strict=True):
                 records = records.append_column(one.name, values)
             is_kept = np.ones(records.num_rows, dtype=np.bool_)
@@ -275,22 +294,42 @@ class _Split:
 
 
 def _without_deleted(records: pa.Table) -> pa.Table:
+    records = _without_replaced(records)
     return records.drop_columns(DELETED) if DELETED in records.column_names else records
 
 
+def _without_replaced(records: pa.Table) -> pa.Table:
+    """Return records without the rows that some of them replace, which only tables take."""
+    if REPLACED not in records.column_names:
+        return records
+    return records.filter(pc.invert(records.column(REPLACED))).drop_columns(REPLACED)
+
+
+def _of_records(records: pa.Table, failed: dict[int, str]) -> dict[int, str]:
+    """Return which records failed, without the rows that some of them replace."""
+    if not failed or REPLACED not in records.column_names:
+        return failed
+    is_replaced = records.column(REPLACED).to_numpy()
+    return {row: why for row, why in failed.items() if not is_replaced[row]}
+
+
 class _Versions:
-    """Says of each record of a table whether it removes the row of its key, which changes of rows say themselves."""
+    """Says of each record of a table whether it removes the row of its key, which changes of rows say themselves.
+
+    A record that replaces a row under another key follows the removal of that row.
+    """
 
     def __init__(self, graph: Graph, node: TableNode) -> None:
         self.name = versions_of(node.name)
         self._input = node.input
+        self._key = node.key
         stream = stream_of(graph, node.input)
         self._are_changes = stream.lacking is not None
         self._deleted = None if node.deleted is None else _condition(stream, node.deleted, "table.deleted")
 
     def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
         """Return the stream by its name, and the records for which the condition failed, with the reasons."""
-        records = tables[self._input]
+        records = self._moved(tables[self._input])
         if self._deleted is None:
             is_deleted, failed = pa.repeat(pa.scalar(value=False), records.num_rows), dict[int, str]()
         else:
@@ -298,12 +337,50 @@ class _Versions:
             is_deleted = pc.fill_null(held, fill_value=False)
         if self._are_changes:
             is_deleted = pc.or_(is_deleted, records.column(DELETED).combine_chunks())
-        made = _without_deleted(records).append_column(DELETED, is_deleted)
+        others = [name for name in records.column_names if name not in {DELETED, REPLACED}]
+        made = records.select(others).append_column(DELETED, is_deleted)
         if failed:
             is_kept = np.ones(records.num_rows, dtype=np.bool_)
             is_kept[list(failed)] = False
+            if REPLACED in records.column_names:
+                # nor is the row taken back that one of them replaces
+                is_kept[:-1] &= is_kept[1:] | ~records.column(REPLACED).to_numpy()[:-1]
             made = made.filter(pa.array(is_kept))
-        return {self.name: made}, *_joined(records, [(records, failed)])
+        return {self.name: made}, *_joined(records, [(records, _of_records(records, failed))])
+
+    def _moved(self, records: pa.Table) -> pa.Table:
+        """Leave out the rows that are replaced under the same key, and those whose record is a dead letter.
+
+        Rows whose key is null or too long have been in no table, and a record with such a key is a dead letter.
+        """
+        if REPLACED not in records.column_names or not self._are_changes:
+            return _without_replaced(records)
+        is_kept = np.ones(records.num_rows, dtype=np.bool_)
+        old = np.flatnonzero(records.column(REPLACED).to_numpy())
+        is_kept[old] = False
+        old = old[old + 1 < records.num_rows]
+        before, after = (records.select([PARTITION, OFFSET, *self._key]).take(pa.array(at)) for at in (old, old + 1))
+        is_moved = _are_keys(before, self._key) & _are_keys(after, self._key)
+        is_moved &= _are_equal(before, after, (PARTITION, OFFSET)) & ~_are_equal(before, after, self._key)
+        is_kept[old[is_moved]] = True
+        return records.filter(pa.array(is_kept))
+
+
+def _are_keys(records: pa.Table, key: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return the mask of the records whose key is neither null nor too long."""
+    columns = [records.column(name).combine_chunks() for name in key]
+    texts = [column for column in columns if pa.types.is_string(column.type)]
+    is_key: npt.NDArray[np.bool_] = np.logical_and.reduce(
+        [column.is_valid().to_numpy(zero_copy_only=False) for column in columns]
+    )
+    return is_key & (text_bytes(texts) <= MAX_KEY_BYTES) if texts else is_key
+
+
+def _are_equal(records: pa.Table, others: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return the mask of the rows that have the same values in some columns; a null is equal to nothing."""
+    masks = (pc.fill_null(pc.equal(records.column(name), others.column(name)), fill_value=False) for name in names)
+    are_equal: npt.NDArray[np.bool_] = np.logical_and.reduce([mask.to_numpy() for mask in masks])
+    return are_equal
 
 
 _INDEX = "__index"
@@ -436,6 +513,7 @@ class _Route:
 
     def add(self, records: pa.Table) -> tuple[pa.Table, list[str]]:
         """Take records; return those that the node cannot take, with the reasons."""
+        records = _without_replaced(records)
         failed, reasons = records.slice(0, 0), list[str]()
         if self._decoder is not None:
             taken = records if self._side is None else self._side.named(records)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Event
 from typing import assert_never
@@ -32,10 +32,14 @@ from windrow.sources.postgres_cdc.values import TypeCatalog
 
 
 class FollowedTable:
-    """The table of a source, and the log or topic that has its changes; see `windrow.sources.base.Follower`."""
+    """The table of a source, and the log or topic that has its changes; see `windrow.sources.base.Follower`.
 
-    def __init__(self, source: PostgresCdcSource) -> None:
+    `known_by` are the columns that keys of the pipeline's tables are made of, each by all of its names.
+    """
+
+    def __init__(self, source: PostgresCdcSource, known_by: Sequence[Sequence[str]] = ()) -> None:
         self._source = source
+        self._known_by = known_by
         self._server = Server(source.url, "source")
         self._store = _open_store(source)
         self.lag: SlotLag | None = None
@@ -45,7 +49,14 @@ class FollowedTable:
         place = self._server.place
         with db.connected(self._server) as sql:
             db.refuse_unready(sql, place)
-            db.key_of(db.find_table(sql, self._source.table, place), self._source.key)
+            self._find(sql)
+
+    def _find(self, sql: Connection) -> tuple[db.TableFacts, tuple[str, ...]]:
+        """Return the table, and the columns that identify a row."""
+        table = db.find_table(sql, self._source.table, self._server.place)
+        key = db.key_of(table, self._source.key)
+        db.refuse_unlogged(table, self._known_by)
+        return table, key
 
     def update(self) -> None:
         """Append what was committed before now, at first the rows of the table.
@@ -69,8 +80,8 @@ class FollowedTable:
             self._store.opened(sql),
         ):
             db.refuse_unready(sql, self._server.place)
-            table = db.find_table(sql, self._source.table, self._server.place)
-            writer = RecordWriter(sql.info.dbname, table.schema, table.name, db.key_of(table, self._source.key))
+            table, key = self._find(sql)
+            writer = RecordWriter(sql.info.dbname, table.schema, table.name, key)
             state = self._own_state(sql, table)
             if self._store.is_copied():
                 self._require_slot(sql, state)

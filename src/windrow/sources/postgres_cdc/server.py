@@ -166,6 +166,20 @@ def key_of(table: TableFacts, given: Sequence[str]) -> tuple[str, ...]:
     return key
 
 
+def refuse_unlogged(table: TableFacts, known_by: Sequence[Sequence[str]]) -> None:
+    """Raise SourceError if an update does not tell the old value of a column, given by all of its names."""
+    if table.identity is None:
+        return
+    for names in known_by:
+        if not set(names).intersection(table.identity):
+            msg = (
+                f"the table {table.schema}.{table.name} does not log the old value of {names[0]!r} when a row is "
+                "updated, and the pipeline has a table whose key is made of it: "
+                f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL, or give that table the primary key"
+            )
+            raise SourceError(msg)
+
+
 def make_publication(sql: Connection, name: str, table: TableFacts, *, may_create: bool) -> None:
     """Create a publication of the table if it is not there; raise SourceError if it lacks the table."""
     if _one(sql, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)", name)[0] is False:
