@@ -319,6 +319,27 @@ def test_a_bad_record_is_a_dead_letter_and_spoils_no_other(value: bytes, reason:
     assert decoded.good.column("amount").to_pylist() == [Decimal("12.50")] * 2 * copies
 
 
+@pytest.mark.parametrize("copies", [1, SMALL_BATCH], ids=["alone", "in a batch"])
+@pytest.mark.parametrize("scale", [0, 2, 5000, 10**9])
+def test_a_decimal_of_any_length_ends_nothing(scale: int, copies: int) -> None:
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": max(12, scale), "scale": scale}
+    fields = [{"name": "t", "type": "long"}, {"name": "d", "type": decimal}]
+    lengths = [1, 8, 16, 1785, 1786, 3000, 100_000]
+    values = [
+        zigzag(T0) + zigzag(length) + first + rest * (length - 1)
+        for length in lengths
+        for first, rest in ((b"\x7d", b"\0"), (b"\x83", b"\0"), (b"\0", b"\0"), (b"\xff", b"\xff"))
+    ]
+    times = Field("t", TimestampType("millis"))
+    given = node({"type": "record", "name": "r", "fields": fields}, times, Field("d", DecimalType(12, 2)))
+    values += values[:1] * (copies - 1)
+    decoded = Decoder(given).decode(table([(None, one, None) for one in values]))
+    assert decoded.good.num_rows + decoded.dead.num_rows == len(values)
+    assert {one.partition(": d: ")[0] for one in reasons(decoded)} <= {"wrong type", "out of range"}
+    # a zero has any number of bytes
+    assert decoded.good.column("d").to_pylist().count(0) == len(lengths)
+
+
 RECURSIVE = {
     "type": "record",
     "name": "Tree",

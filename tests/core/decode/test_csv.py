@@ -80,6 +80,14 @@ BAD: list[tuple[bytes, str]] = [
 
 
 @BOTH
+def test_a_value_may_be_long(copies: int) -> None:
+    users = ["u" * 200_000, '"' + '""' * 100_000 + '"', *["u"] * (copies - 1)]
+    decode = replace(reading(), key=("amount",))
+    decoded = Decoder(decode).decode(table([(None, f"{user},{T0},1,true".encode(), None) for user in users]))
+    assert decoded.good.column("user_id").to_pylist()[:2] == ["u" * 200_000, '"' * 100_000]
+
+
+@BOTH
 @pytest.mark.parametrize(("value", "reason"), BAD)
 def test_a_bad_line_is_a_dead_letter(value: bytes, reason: str, copies: int) -> None:
     good = f"u,{T0},12.5,true".encode()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import NoReturn, assert_never
+from typing import Final, NoReturn, assert_never
 
 from windrow.core.decode.values import MAX_DEPTH, TOO_DEEP, MalformedError, NumberText, TimeText
 from windrow.model.avro_schema import (
@@ -26,6 +26,10 @@ from windrow.model.avro_schema import (
     AvroUnion,
     Primitive,
 )
+
+_MOST_DIGITS: Final = 4_000
+_MOST_BITS: Final = 13_000
+"""Of a decimal, which has less than `_MOST_DIGITS` digits then; one with more stays bytes, which no field holds."""
 
 
 def read_record(type_: AvroType, raw: bytes, begin: int = 0) -> dict[str, object]:
@@ -172,4 +176,8 @@ def _from_bytes(value: bytes, scale: int | None) -> object:
         return value
     # by its digits: a decimal is rounded by nothing
     unscaled = int.from_bytes(value, "big", signed=True)
+    if unscaled.bit_length() > _MOST_BITS:
+        return value
+    if scale > _MOST_DIGITS:
+        return NumberText(f"{unscaled}e-{scale}")
     return NumberText(format(Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale)), "f"))

@@ -25,6 +25,7 @@ from windrow.core.decode.field_columns import (
     ReadColumns,
     Wanted,
     decimals_column,
+    doubles_column,
     leaves,
     nothing_there,
     nothing_trusted,
@@ -261,8 +262,7 @@ class _Reading:
                 if not isinstance(wanted, DoubleType):
                     return None
                 words = words.astype(np.uint32) if size == 4 else words  # noqa: PLR2004 - bytes of a float
-                doubles = words.view(np.float32 if size == 4 else np.float64).astype(np.float64) + 0.0  # noqa: PLR2004 - the same
-                return FieldColumn(pa.array(doubles), np.isfinite(doubles))
+                return doubles_column(words.view(np.float32 if size == 4 else np.float64))  # noqa: PLR2004 - the same
             case "bytes":
                 at, sizes = self._sized(rows)
                 return self._bytes(wanted, at, sizes, type_.scale)

@@ -52,6 +52,7 @@ class CsvReader:
         if "\n" in line or "\r" in line:
             msg = "malformed: not CSV: the record has more than one line"
             raise MalformedError(msg)
+        csv.field_size_limit(_BLOCK)  # of the process: others may have set it
         try:
             values = next(csv.reader([line], delimiter=self._format.delimiter, strict=True), []) or [""]
         except csv.Error as exc:

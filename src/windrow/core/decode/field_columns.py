@@ -91,6 +91,12 @@ def number_column(wanted: Wanted, values: Longs, nanos: int | None) -> FieldColu
             return None
 
 
+def doubles_column(doubles: npt.NDArray[np.floating[Any]]) -> FieldColumn:
+    """Return floats as doubles; one that is not finite is not trusted, and there is one zero, not two."""
+    is_finite = np.isfinite(doubles)
+    return FieldColumn(pa.array(np.where(is_finite, doubles, 0).astype(np.float64) + 0.0), is_finite)
+
+
 def decimals_column(type_: DecimalType, unscaled: Longs, scale: int) -> FieldColumn:
     """Return decimals with some scale as those of a type; one whose digits do not fit is not trusted."""
     more = type_.scale - scale

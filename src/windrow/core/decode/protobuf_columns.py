@@ -23,6 +23,7 @@ from windrow.core.decode.field_columns import (
     Mask,
     Read,
     Wanted,
+    doubles_column,
     leaves,
     nothing_there,
     nothing_trusted,
@@ -202,7 +203,8 @@ class _Field:
             return
         match self._of.type:
             case _F.TYPE_FLOAT:
-                words = words.astype(np.uint32).view(np.float32).astype(np.float64).view(np.uint64)
+                with np.errstate(invalid="ignore"):  # of a NaN that signals
+                    words = words.astype(np.uint32).view(np.float32).astype(np.float64).view(np.uint64)
             case _F.TYPE_SFIXED32:
                 words = words.astype(np.uint32).view(np.int32).astype(np.int64).view(np.uint64)
             case _F.TYPE_FIXED32:
@@ -289,8 +291,7 @@ class _Field:
         if type_ in {_F.TYPE_DOUBLE, _F.TYPE_FLOAT}:
             if not isinstance(wanted, DoubleType):
                 return nothing_trusted(wanted, count)
-            doubles = self._longs.view(np.float64) + 0.0
-            return FieldColumn(pa.array(doubles), np.isfinite(doubles))
+            return doubles_column(self._longs.view(np.float64))
         if type_ == _F.TYPE_BOOL:
             if not isinstance(wanted, BooleanType):
                 return nothing_trusted(wanted, count)

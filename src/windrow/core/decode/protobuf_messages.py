@@ -187,13 +187,14 @@ def _message(descriptor: Descriptor, raw: bytes, begin: int) -> Mapping[str, obj
     try:
         message.ParseFromString(raw[begin:] if begin else raw)
         is_whole = message.IsInitialized()
+        found = _fields(message)  # where texts of proto2 are found not to be UTF-8
     except (DecodeError, UnicodeDecodeError, RecursionError) as exc:
         msg = "malformed: not Protobuf"
         raise MalformedError(msg) from exc
     if not is_whole:
         msg = f"malformed: not Protobuf: without {', '.join(message.FindInitializationErrors())}, which is required"
         raise MalformedError(msg)
-    return _fields(message)
+    return found
 
 
 def _fields(message: Message) -> dict[str, object]:
