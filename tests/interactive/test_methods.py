@@ -250,7 +250,7 @@ def test_a_name_out_of_a_set_is_told_the_set_and_one_that_is_near(call: Callable
 def test_where_the_reasons_of_dead_letters_are(sink: Sink, where: str) -> None:
     totals = Totals()
     totals.add(replace(REPORT, records=0, dead=7))
-    (warning,) = warnings_of(replace(spend(), sink=sink), "asked", totals)
+    (warning,) = warnings_of(replace(spend(), sink=sink), "asked", totals, 0.01)
     assert re.fullmatch(rf"all records \(7\) are dead letters; {where} says why", warning)
 
 
