@@ -194,8 +194,9 @@ class _Plan:
             stream.table = tables[name]
         try:
             if not self._engine.is_current(self._database):
-                self._database = self._engine.database()
-                self._cursor = self._prepared(self._database)
+                opened = self._engine.database()
+                # after a failure it is prepared again
+                self._cursor, self._database = self._prepared(opened), opened
             return fetch(self._cursor.execute(_parsed("EXECUTE planned")))
         finally:
             for stream in self._streams.values():

@@ -16,7 +16,7 @@ from windrow.errors import PipelineError
 from windrow.expressions.bound import refuse_impure_plan
 from windrow.expressions.engine import database, remedy, sql_type, type_of_sql
 from windrow.expressions.macros import LIMIT
-from windrow.expressions.syntax import columns, parse, refuse_impure
+from windrow.expressions.syntax import columns, null_checked, parse, refuse_impure, unparse
 from windrow.model import ArrayType, DataType, DecimalType, Field, StringType, TimestampType
 
 
@@ -63,9 +63,10 @@ def analyse(
     if type_ is None:
         msg = f"{text!r} has the SQL type {given}, which no field can have; {remedy(given)}"
         raise PipelineError(msg)
+    checked = null_checked(tree)
     return Expression(
         text=text,
-        sql=f"CAST(({text}\n) AS {sql_type(type_)})",
+        sql=f"CAST(({text if checked is None else unparse(checked)}\n) AS {sql_type(type_)})",
         type=type_,
         columns=names,
         nullable=can_be_null(tree, nullable),

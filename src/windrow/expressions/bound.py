@@ -7,12 +7,13 @@ table of functions, and its plan must be a projection: a row for a row.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from windrow.errors import PipelineError
 from windrow.expressions.engine import database
-from windrow.expressions.functions import refuse_bound
+from windrow.expressions.functions import refuse_bound, refuse_list_aggregate
 
 _OPERATORS = {"LOGICAL_PROJECTION", "LOGICAL_DUMMY_SCAN"}
 _REFUSED_OPERATORS = {
@@ -40,11 +41,12 @@ _CLASSES = {
 def refuse_impure_plan(query: str) -> None:
     """Raise PipelineError if a query of one expression, which binds, does not compute a function of each row alone."""
     row = database().cursor().execute(_SERIALIZE, [query]).fetchone()
-    said = json.loads(row[0]) if row else {"error": True, "error_message": "it has no plan"}
-    if said["error"]:
-        msg = f"cannot be checked: {said['error_message']}"
+    # DuckDB writes constants that are no numbers as they are, which is no JSON
+    serialized = json.loads(_NO_NUMBER.sub("null", row[0])) if row else {"error": True, "error_message": "no plan"}
+    if serialized["error"]:
+        msg = f"cannot be checked: {serialized['error_message']}"
         raise PipelineError(msg)
-    for node in _nodes(said["plans"]):
+    for node in _nodes(serialized["plans"]):
         operator, kind = node.get("type"), node.get("expression_class")
         if (
             kind is None
@@ -55,10 +57,13 @@ def refuse_impure_plan(query: str) -> None:
             raise PipelineError(_REFUSED_OPERATORS.get(operator, _several(operator)))
         if kind is not None and kind not in _CLASSES:
             raise PipelineError(_several(kind))
+        if kind == "BOUND_AGGREGATE":
+            refuse_list_aggregate(node["qname"]["path"][-1].lower())
         if kind == "BOUND_FUNCTION":
             refuse_bound(node["qname"]["path"][-1].lower(), tuple(one["id"] for one in node.get("arguments", ())))
 
 
+_NO_NUMBER = re.compile(r"(?<=[:\[,])-?(?:nan|inf)(?=[,\]}])", re.IGNORECASE)
 _SERIALIZE = "SELECT json_serialize_plan(?, skip_null := true, skip_empty := true, optimize := false)"
 
 

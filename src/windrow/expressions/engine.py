@@ -42,7 +42,11 @@ class Engine:
     def database(self) -> duckdb.DuckDBPyConnection:
         """Return the database, a valid one; the connection is shared, so take a cursor of it."""
         with self._opening:  # of several threads one opens it: functions are registered in one, and found by all
-            if self._opened is None or not _is_valid(self._opened):
+            if self._opened is not None and not _is_valid(self._opened):
+                atexit.unregister(self._opened.close)
+                self._opened.close()
+                self._opened = None
+            if self._opened is None:
                 self._opened = self._open()
             return self._opened
 

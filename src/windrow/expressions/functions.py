@@ -41,9 +41,6 @@ _REMEDY: Final = {
     "hash": "; use md5_number_lower() of a text instead",
 }
 
-_LIST_AGGREGATES: Final = frozenset({"list_aggr", "list_aggregate", "array_aggr", "array_aggregate", "aggregate"})
-"""Functions whose second argument is the name of an aggregate."""
-
 
 @dataclass(frozen=True)
 class Overload:
@@ -131,11 +128,8 @@ def parse_table(text: str) -> dict[str, tuple[Overload, ...]]:
     return {name: tuple(overloads) for name, overloads in found.items()}
 
 
-def refuse_call(name: str, arguments: int, aggregate: str | None) -> None:
-    """Raise PipelineError if a call cannot be a function of its record, whatever the types of its arguments.
-
-    `aggregate` is the second argument, if it is a text.
-    """
+def refuse_call(name: str, arguments: int) -> None:
+    """Raise PipelineError if a call cannot be a function of its record, whatever the types of its arguments."""
     if name in OWN_FUNCTIONS:
         return
     known = tuple(one for one in table().get(name, ()) if one.kind != "aggregate")
@@ -151,17 +145,13 @@ def refuse_call(name: str, arguments: int, aggregate: str | None) -> None:
     macros = {one.text for one in known if one.kind == "macro"}
     if changed := [text for text in sorted(found.macros) if text not in macros]:
         raise PipelineError(_other(name, f"defines it as {changed[0].partition(' AS ')[2]}"))
-    if name in _LIST_AGGREGATES and aggregate is not None:
-        _refuse_aggregate(name, aggregate.lower())
 
 
-def _refuse_aggregate(name: str, aggregate: str) -> None:
-    known = [one for one in table().get(aggregate, ()) if one.kind == "aggregate"]
-    if not known and aggregate not in catalogue():
-        return  # the binder says so
-    if not known or known[0].depends not in PURE:
-        why = WHY[known[0].depends if known else "unreviewed"]
-        msg = f"calls {name}() with {aggregate!r}, {why}"
+def refuse_list_aggregate(name: str) -> None:
+    """Raise PipelineError if an aggregate of a list's items is no function of these."""
+    depends = next((one.depends for one in table().get(name, ()) if one.kind == "aggregate"), "unreviewed")
+    if depends not in PURE:
+        msg = f"has {name}() of a list, {WHY[depends]}"
         raise PipelineError(msg)
 
 
@@ -178,13 +168,13 @@ def refuse_bound(name: str, given: tuple[str, ...]) -> None:
     """
     known = [one for one in table().get(name, ()) if one.kind == "scalar"]
     found = catalogue().get(name)
-    fitting = [one for one in known if one.takes(given)] or known
+    fitting = [one for one in known if one.takes(given)]
     refused = [one for one in fitting if one.depends not in PURE]
-    if refused and len(refused) == len(fitting):
-        raise PipelineError(_refusal(name, refused[0]))
-    texts = {one.text for one in known}
-    if any(one.takes(given) for one in known):
+    if refused or (known and all(one.depends not in PURE for one in known)):
+        raise PipelineError(_refusal(name, (refused or known)[0]))
+    if fitting:
         return
+    texts = {one.text for one in known}
     unknown = [text for text in (sorted(found.scalars) if found else ()) if text not in texts]
     if not known or any(Overload("scalar", text, "unreviewed").takes(given) for text in unknown):
         raise PipelineError(_other(name, f"has it with ({', '.join(given)})"))

@@ -1,8 +1,8 @@
 """Syntax of SQL expressions: calls divided into their parts, syntax trees, and what an expression must not contain.
 
 DuckDB parses the text. A tree is its JSON, as `json_serialize_sql` returns it. An expression is a function of its
-record alone: it has no subquery, aggregate, window function or clock, which `bound.py` looks for again where types are
-known and macros are expanded.
+record alone: it has no subquery, aggregate, window function or clock. What is refused here has the better message;
+`bound.py` is the guard, as types are known there and macros are expanded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from windrow.errors import PipelineError
 from windrow.expressions.engine import database
 from windrow.expressions.functions import WHY, refuse_call
-from windrow.expressions.macros import FORMATS, MOST_IN_LAMBDA, SIZES
+from windrow.expressions.macros import EAGER, FORMATS, MAX_IN_LAMBDA, NULL_CHECKED, SIZES
 
 _PLAIN_CALL = re.compile(r"\s*(\w+)\s*\(([\w\s.,]*)\)\s*")
 _WORD = re.compile(r"\w+")
@@ -234,26 +234,24 @@ def _refuse_call(call: Node) -> None:
     if len(call.get("qualified_name", {}).get("path", ())) > 1:
         msg = f"names a schema of {name}(), or calls it as a method; write {name}(...)"
         raise PipelineError(msg)
-    second = _constant(arguments[1]) if len(arguments) > 1 else None
-    refuse_call(name, len(arguments), second if isinstance(second, str) else None)
+    refuse_call(name, len(arguments))
     if name in FORMATS and arguments:
         _refuse_format(name, _constant(arguments[0]))
 
 
 def _refuse_format(name: str, text: str | float | None) -> None:
-    """Raise PipelineError for a format whose width is not known, or more than `MOST_IN_LAMBDA`."""
+    """Raise PipelineError for a format whose width is not known, or more than `MAX_IN_LAMBDA`."""
     if not isinstance(text, str):
         msg = f"calls {name}() with a format that is not a constant text; write it out"
-    elif _OPEN_WIDTH[name].search(text.replace("{{", "")) or any(
-        int(width) > MOST_IN_LAMBDA for width in _DIGITS.findall(text)
-    ):
-        msg = f"calls {name}() with {text!r}; a width is a number of at most {MOST_IN_LAMBDA:,}"
-    else:
-        return
-    raise PipelineError(msg)
+        raise PipelineError(msg)
+    for specifier in _SPECIFIERS[name].findall(text.replace("{{", "").replace("%%", "")):
+        if _OPEN_WIDTH.search(specifier) or any(int(width) > MAX_IN_LAMBDA for width in _DIGITS.findall(specifier)):
+            msg = f"calls {name}() with {text!r}; a width is a number of at most {MAX_IN_LAMBDA:,}"
+            raise PipelineError(msg)
 
 
-_OPEN_WIDTH = {"format": re.compile(r"\{[^{}]*\{"), "printf": re.compile(r"%[^a-zA-Z%]*\*")}
+_SPECIFIERS = {"format": re.compile(r"\{[^}]*\}"), "printf": re.compile(r"%[^a-zA-Z]*[a-zA-Z]")}
+_OPEN_WIDTH = re.compile(r".\{|\*")
 _DIGITS = re.compile(r"\d+")
 
 
@@ -267,14 +265,63 @@ def _refuse_sizes(node: Any, depth: int) -> None:  # noqa: ANN401 - plain JSON
         if depth and name in SIZES:
             given = _arguments_of(node)
             sizes = [_constant(given[place]) for place in SIZES[name] if place < len(given)]
-            if depth > 1 or any(not isinstance(size, float) or abs(size) > MOST_IN_LAMBDA for size in sizes):
+            if depth > _MAX_DEPTH or any(not isinstance(size, float) or abs(size) > MAX_IN_LAMBDA for size in sizes):
                 msg = (
                     f"calls {name}() within a lambda, for each item of a list; there its size must be a constant of at "
-                    f"most {MOST_IN_LAMBDA:,}, in one lambda"
+                    f"most {MAX_IN_LAMBDA:,}"
                 )
                 raise PipelineError(msg)
+        if name in _REDUCE:
+            _refuse_growth(name, _arguments_of(node))
         for part in node.values():
             _refuse_sizes(part, depth + (node.get("class") == "LAMBDA"))
+
+
+_MAX_DEPTH = 2
+_REDUCE = {"list_reduce", "array_reduce", "reduce"}
+_ARITHMETIC = {"-", "*", "/", "//", "%", "**", "^", "&", "abs", "greatest", "least"}
+
+
+def _refuse_growth(name: str, arguments: list[Node]) -> None:
+    """Raise PipelineError if a reduction can double its result with each item of a list."""
+    for function in arguments:
+        if function.get("class") != "LAMBDA":
+            continue
+        first = next((node["column_names"][0] for node in _descendants(function["lhs"]) if "column_names" in node), "")
+        for call in function_calls(function["expr"]):
+            uses = sum(node.get("column_names") == [first] for node in _descendants(call))
+            if uses > 1 and call["function_name"].lower() not in _ARITHMETIC:
+                msg = (
+                    f"calls {name}() with a lambda that gives {first!r} to {call['function_name']}() more than once, "
+                    "so that it can double with each item; use it once"
+                )
+                raise PipelineError(msg)
+
+
+def null_checked(tree: Node) -> Node | None:
+    """Return a tree in which calls are null where an argument is, before the others are looked at; None if it is so."""
+    found = False
+
+    def checked(node: Any) -> Any:  # noqa: ANN401 - plain JSON
+        nonlocal found
+        if isinstance(node, list):
+            return [checked(part) for part in node]
+        if not isinstance(node, dict):
+            return node
+        made = {name: checked(part) for name, part in node.items()}
+        name = node.get("function_name", "").lower()
+        if len(_arguments_of(node)) in EAGER.get(name, ()) and sum(map(_depends, _arguments_of(node))) > 1:
+            found = True
+            made |= {"function_name": NULL_CHECKED + name, "qualified_name": {"path": [NULL_CHECKED + name]}}
+        return made
+
+    made: Node = checked(tree)
+    return made if found else None
+
+
+def _depends(node: Node) -> bool:
+    """Return whether a tree has a column or an argument of a lambda."""
+    return any(part.get("class") == "COLUMN_REF" for part in _descendants(node))
 
 
 def _arguments_of(call: Node) -> list[Node]:

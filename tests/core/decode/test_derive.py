@@ -261,3 +261,36 @@ def test_lack_of_memory_is_no_dead_letter(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(_Plan, "run", fails)
     with pytest.raises(RunError, match="failed to allocate"):
         decode(pipeline(Derive("number", "CAST(text AS BIGINT)")), {})
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "hour(make_timestamp(nullif(n, 0)) AT TIME ZONE split_part(text, '#', 1))",
+        "hour(make_timestamp(nullif(n, 0)) AT TIME ZONE CASE WHEN text LIKE 'U%' THEN 'UTC' ELSE 'Mars' END)",
+        "strftime(make_timestamp(nullif(n, 0))::TIMESTAMPTZ, split_part(text, '#', 1))",
+        "date_part(split_part(text, '#', 1), make_timestamp(nullif(n, 0)))::BIGINT",
+        "epoch_us(date_trunc(split_part(text, '#', 1), make_timestamp(nullif(n, 0))))",
+        "epoch_us(time_bucket(INTERVAL 1 DAY, make_timestamp(nullif(n, 0))::TIMESTAMPTZ, split_part(text, '#', 1)))",
+        "epoch_us(make_timestamptz(nullif(n, 0), 1, 1, 1, 1, 1.0, split_part(text, '#', 1)))",
+        "date_diff(split_part(text, '#', 1), make_timestamp(nullif(n, 0)), make_timestamp(n))",
+        "json_contains(split_part(text, '#', 1), nullif(url, 'none'))",
+    ],
+)
+def test_whether_a_record_fails_does_not_depend_on_those_beside_it(sql: str) -> None:
+    texts = ("UTC", "Mars", "hour", "%Y", "%é", '{"a": 1}', "[1", "")
+    records = [{"text": text, "n": n, "url": "none" if n else "a"} for text in texts for n in (0, 1, 2)]
+    of = pipeline(Derive("made", sql))
+    alone = [decode(of, record) for record in records]
+    for size in (2, 3, len(records)):
+        parts = [decode(of, *records[start : start + size]) for start in range(0, len(records), size)]
+        made = [value for part in parts for value in part.good.column("made").to_pylist()]
+        assert made == [value for one in alone for value in one.good.column("made").to_pylist()]
+        assert [why for part in parts for _, why in dead(part)] == [why for one in alone for _, why in dead(one)]
+
+
+@pytest.mark.parametrize("sql", ["CASE WHEN n >= 0 THEN lpad(text, CAST(9223372036854775807 AS INTEGER), 'x') END"])
+def test_constants_that_fail_make_dead_letters_and_do_not_end_the_run(sql: str) -> None:
+    for _ in range(2):
+        decoded = decode(pipeline(Derive("made", sql)), *[{}] * 3)
+        assert [offset for offset, _ in dead(decoded)] == [0, 1, 2]
