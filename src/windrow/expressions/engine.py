@@ -43,9 +43,7 @@ class Engine:
         """Return the database, a valid one; the connection is shared, so take a cursor of it."""
         with self._opening:  # of several threads one opens it: functions are registered in one, and found by all
             if self._opened is not None and not _is_valid(self._opened):
-                atexit.unregister(self._opened.close)
-                self._opened.close()
-                self._opened = None
+                self._close()
             if self._opened is None:
                 self._opened = self._open()
             return self._opened
@@ -72,8 +70,14 @@ class Engine:
         for function in self._set_up:
             function(opened)
         # Python functions are unregistered while the interpreter still exists
-        atexit.register(opened.close)
+        atexit.unregister(self._close)
+        atexit.register(self._close)
         return opened
+
+    def _close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+        self._opened = None
 
 
 def _is_valid(opened: duckdb.DuckDBPyConnection) -> bool:
