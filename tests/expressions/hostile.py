@@ -126,6 +126,8 @@ def calls(name: str) -> list[str]:
     for one in table()[name]:
         if one.kind != "aggregate" and one.depends in PURE:
             for arguments in _arguments(one):
+                if "regex" in name and len(arguments) > 1:
+                    arguments[1] = "left(s, 1000)"  # the time is proportional to the product of pattern and text
                 found.update(dict.fromkeys(filter(None, [_accepted(_call(name, arguments))])))
     found.update(dict.fromkeys(filter(None, map(_accepted, _MORE.get(name, ())))))
     return list(found)
