@@ -84,7 +84,7 @@ sink: {sqlite: {path: fraud.db, table: alerts}}
 """
     )
     assert (pipeline.rules.unique, pipeline.rules.lateness, pipeline.rules.revise) == (None, 0, True)
-    assert [one.where for one in validate(pipeline)] == ["emit.lateness", "time"]
+    assert [one.where for one in validate(pipeline)] == ["emit.lateness"]
 
 
 @pytest.mark.parametrize(

@@ -297,7 +297,7 @@ def limits_of(sink: AnySink) -> dict[str, int]:
 
 def batches_within(*limits: Mapping[str, int]) -> dict[str, int]:
     """Return the client's setting by which a topic takes several records at once wherever it takes each of them."""
-    return {"batch.size": min(_BATCH_BYTES, *(most for one in limits for most in one.values()))}
+    return {"batch.size": min([_BATCH_BYTES, *(most for one in limits for most in one.values())])}
 
 
 def _topics(sink: KafkaSink) -> list[str]:
