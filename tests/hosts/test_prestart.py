@@ -8,11 +8,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
+import pytest
+from pyspark import java_gateway
 from pyspark.sql import SparkSession
 
-from windrow.hosts.spark import JOBS, _end_thread, _load
+from windrow.hosts.spark import JOBS, _end_thread, _java_of_this_start, _load
 
 
 def test_it_is_loaded_without_a_fault_and_changes_no_setting(spark: SparkSession) -> None:
@@ -43,3 +45,19 @@ def test_what_declares_the_state_loads_no_library() -> None:
     """Spark waits for a process that does no more than that."""
     code = "import sys, windrow.hosts.key_groups; print(*{'pandas', 'pyarrow', 'numpy', 'duckdb'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "\n"
+
+
+def test_java_does_not_outlive_a_start_that_is_broken_off() -> None:
+    """Before it has written where it listens, Java would wait for ever."""
+    module: Any = java_gateway
+    popen, started = module.Popen, []
+
+    def broken_off() -> None:
+        with _java_of_this_start():
+            started.append(module.Popen(["sleep", "60"]))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken_off()
+    assert [java.returncode for java in started] == [-9]
+    assert module.Popen is popen

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -62,7 +63,7 @@ _STARTING = threading.Lock()
 def _as_it_starts(log: Path | None, home: SparkHome | None, scratch: Path, *, has_executors: bool) -> Iterator[None]:
     """Give the Spark that starts meanwhile its log, its home, and a server of its Python processes."""
     with ExitStack() as stack:
-        stack.enter_context(_java_without_hang_up())
+        stack.enter_context(_java_of_this_start())
         if log is not None:
             stack.enter_context(stderr_to(log))
         if home is not None:
@@ -77,24 +78,33 @@ def _as_it_starts(log: Path | None, home: SparkHome | None, scratch: Path, *, ha
 
 
 @contextmanager
-def _java_without_hang_up() -> Iterator[None]:
-    """Have the Java that PySpark starts meanwhile ignore SIGHUP, as it does Ctrl-C: a run finishes its step first.
+def _java_of_this_start() -> Iterator[None]:
+    """Have the Java that PySpark starts meanwhile ignore SIGHUP, and kill it if the body does not end well.
 
-    A terminal that is closed sends it to all processes in the foreground.
+    A terminal that is closed sends SIGHUP to all processes in the foreground; a run finishes its step first, so Java
+    ignores it as it does Ctrl-C. Java ends by itself when this process does, except if it has not yet written where it
+    listens: PySpark has then removed the folder for that, and Java would wait for calls for ever.
     """
     module: Any = java_gateway  # it imports it, and does not export it
     popen = module.Popen
+    started: list[subprocess.Popen[bytes]] = []
 
     def start(*words: Any, preexec_fn: Callable[[], object] = lambda: None, **more: Any) -> Any:  # noqa: ANN401 - those of Popen
         def prepare() -> None:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             preexec_fn()
 
-        return popen(*words, preexec_fn=prepare, **more)
+        started.append(popen(*words, preexec_fn=prepare, **more))
+        return started[-1]
 
     module.Popen = start
     try:
         yield
+    except BaseException:
+        for process in started:
+            process.kill()
+            process.wait()
+        raise
     finally:
         module.Popen = popen
 
@@ -127,6 +137,7 @@ def _started(given: dict[str, str], log: Path | None) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("windrow")
     for name, value in settings_of(given, scratch, java_options).items():
         builder = builder.config(name, value)
+    _hush_py4j()  # a Ctrl-C while it starts breaks off a call
     _LOGGER.info("starting Spark%s", "" if log is None else f" (log: {log})")
     try:
         # Spark would take Ctrl-C for itself
@@ -143,7 +154,7 @@ def _started(given: dict[str, str], log: Path | None) -> SparkSession:
         raise EngineError(msg) from exc
     if home is not None:
         atexit.register(home.archive_later)
-    _hush_py4j()
+
     # if the JVM dies, the query says so; this server would add a stack
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign] # noqa: SLF001 - no other way
     session.sparkContext.setLogLevel("WARN" if os.environ.get("WINDROW_DEBUG") else "ERROR")
