@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
 
 from windrow.errors import PipelineError
 from windrow.expressions.engine import database
 from windrow.expressions.functions import refuse_bound, refuse_list_aggregate
+from windrow.expressions.syntax import descendants
 
 _OPERATORS = {"LOGICAL_PROJECTION", "LOGICAL_DUMMY_SCAN"}
 _REFUSED_OPERATORS = {
@@ -46,7 +45,7 @@ def refuse_impure_plan(query: str) -> None:
     if serialized["error"]:
         msg = f"cannot be checked: {serialized['error_message']}"
         raise PipelineError(msg)
-    for node in _nodes(serialized["plans"]):
+    for node in descendants(serialized["plans"]):
         operator, kind = node.get("type"), node.get("expression_class")
         if (
             kind is None
@@ -70,13 +69,3 @@ _SERIALIZE = "SELECT json_serialize_plan(?, skip_null := true, skip_empty := tru
 def _several(kind: str) -> str:
     name = kind.removeprefix("LOGICAL_").removeprefix("BOUND_").lower().replace("_", " ")
     return f"has a {name}, which an expression over a record cannot have"
-
-
-def _nodes(node: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - plain JSON
-    if isinstance(node, list):
-        for part in node:
-            yield from _nodes(part)
-    elif isinstance(node, dict):
-        yield node
-        for part in node.values():
-            yield from _nodes(part)

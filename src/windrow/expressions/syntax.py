@@ -207,14 +207,14 @@ def _columns(node: Any, bound: frozenset[str]) -> Iterator[str]:  # noqa: ANN401
 
 def function_calls(node: Any) -> Iterator[Node]:  # noqa: ANN401 - plain JSON
     """Yield the calls in a tree."""
-    for part in _descendants(node):
+    for part in descendants(node):
         if part.get("class") == "FUNCTION":
             yield part
 
 
 def refuse_impure(tree: Node, fields: frozenset[str]) -> None:
     """Raise PipelineError if a tree is not a function of its record alone, as far as that is known without types."""
-    for node in _descendants(tree):
+    for node in descendants(tree):
         kind = node.get("class")
         if kind in _REFUSED_CLASSES:
             raise PipelineError(_REFUSED_CLASSES[kind])
@@ -287,9 +287,9 @@ def _refuse_growth(name: str, arguments: list[Node]) -> None:
     for function in arguments:
         if function.get("class") != "LAMBDA":
             continue
-        first = next((node["column_names"][0] for node in _descendants(function["lhs"]) if "column_names" in node), "")
+        first = next((node["column_names"][0] for node in descendants(function["lhs"]) if "column_names" in node), "")
         for call in function_calls(function["expr"]):
-            uses = sum(node.get("column_names") == [first] for node in _descendants(call))
+            uses = sum(node.get("column_names") == [first] for node in descendants(call))
             if uses > 1 and call["function_name"].lower() not in _ARITHMETIC:
                 msg = (
                     f"calls {name}() with a lambda that gives {first!r} to {call['function_name']}() more than once, "
@@ -321,7 +321,7 @@ def null_checked(tree: Node) -> Node | None:
 
 def _depends(node: Node) -> bool:
     """Return whether a tree has a column or an argument of a lambda."""
-    return any(part.get("class") == "COLUMN_REF" for part in _descendants(node))
+    return any(part.get("class") == "COLUMN_REF" for part in descendants(node))
 
 
 def _arguments_of(call: Node) -> list[Node]:
@@ -343,14 +343,15 @@ def _constant(node: Node) -> str | float | None:
 _NUMBER = re.compile(r"-?[\d.]+")
 
 
-def _descendants(node: Any) -> Iterator[Node]:  # noqa: ANN401 - plain JSON
+def descendants(node: Any) -> Iterator[Node]:  # noqa: ANN401 - plain JSON
+    """Yield a tree and all that is in it, the outer before the inner."""
     if isinstance(node, list):
         for part in node:
-            yield from _descendants(part)
+            yield from descendants(part)
     elif isinstance(node, dict):
         yield node
         for part in node.values():
-            yield from _descendants(part)
+            yield from descendants(part)
 
 
 def _serialize(sql: str) -> Node:
