@@ -248,6 +248,28 @@ def test_ctrl_c_as_the_command_starts_is_no_stack_trace(module: str, tmp_path: P
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+INTERRUPTED_QUERY = """
+import os, signal, threading
+from windrow.core.duckdb_sql import Connection, query
+
+def act(*_, **__):
+    threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+    query(Connection(), "SELECT sum(sqrt(a.range * b.range)) FROM range(1000000) a, range(1000000) b")
+
+import windrow.cli.check
+windrow.cli.check.command.callback = act
+from windrow.cli import main
+main(["check", "a.yaml"])
+"""
+
+
+def test_ctrl_c_within_a_query_ends_as_any_other(tmp_path: Path) -> None:
+    command = tmp_path / "windrow"
+    command.write_text(INTERRUPTED_QUERY)
+    done = subprocess.run([sys.executable, str(command)], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
+
+
 def test_who_imports_windrow_keeps_the_handler_of_ctrl_c() -> None:
     code = "import signal, windrow.cli; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "True\n"

@@ -106,10 +106,21 @@ class LazyGroup(click.Group):
         except click.Abort:
             sys.exit(_ending(INTERRUPTED))
         except Exception as exc:  # noqa: BLE001 the last place: whatever it is becomes a message and an exit code
+            if _is_interruption(exc):
+                sys.exit(_ending(INTERRUPTED))
             with suppress(OSError):  # what a full disk refused, and is still in the buffer
                 flush_output()
             sys.exit(_ending(report_error(exc, as_json=wants_json(arguments), debug=wants_stack(arguments))))
         sys.exit(_ending(result if isinstance(result, int) else 0))
+
+
+def _is_interruption(error: BaseException | None) -> bool:
+    """Return whether an error is DuckDB's for Ctrl-C within a query, or one that was raised because of it."""
+    while error is not None:
+        if isinstance(error, RuntimeError) and str(error) == "Query interrupted":
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _ending(code: int) -> int:
