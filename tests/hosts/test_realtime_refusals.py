@@ -159,6 +159,17 @@ def test_a_change_that_its_topic_does_not_take_ends_the_run(kafka: Kafka, pipeli
         serve(jobs, until_read(jobs, ends_of(pipeline)))
 
 
+def test_a_topic_that_takes_each_change_takes_all_of_them(kafka: Kafka, pipeline: ProcessPipeline) -> None:
+    topic = f"{pipeline.name}.alerts"
+    kafka.create_topic(topic, 1, {"max.message.bytes": "700"})
+    feed(kafka, source_of(pipeline), 0, 200, partitions=1)
+    jobs = open_jobs(pipeline)
+    serve(jobs, until_read(jobs, ends_of(pipeline)))
+    changes = written(kafka.servers, topic)
+    assert changes == expected(pipeline)[topic]
+    assert sum(map(len, changes.values())) > 5
+
+
 def test_a_topic_that_is_not_there_ends_the_run(kafka: Kafka, pipeline: ProcessPipeline) -> None:
     feed(kafka, source_of(pipeline), 0, 200, partitions=1)
     jobs = open_jobs(pipeline)

@@ -41,7 +41,7 @@ from windrow.hosts.realtime.journal import Journal
 from windrow.hosts.realtime.topics import group_of, sinks_of, source_of, state_topic, topic_lists
 from windrow.model import Delay, FileList, KafkaSource, RulesPipeline, Runnable, as_graph
 from windrow.sinks.kafka.records import KafkaRecord, KafkaRecords
-from windrow.sinks.kafka.sink import limits_of
+from windrow.sinks.kafka.sink import batches_within, limits_of
 from windrow.sources.base import Loss, listed
 from windrow.sources.kafka import KafkaTopic
 from windrow.sources.kafka.client import Admin
@@ -144,7 +144,9 @@ class PartitionRun:
         graph = as_graph(pipeline)
         settings = client_options(job.source)
         self._place = TopicPartition(job.source.topic, number)
-        self._records = {name: KafkaRecords(view, limits_of(view.sink)) for name, view in sink_views(graph).items()}
+        views = sink_views(graph)
+        limits = {name: limits_of(view.sink) for name, view in views.items()}
+        self._records = {name: KafkaRecords(view, limits[name]) for name, view in views.items()}
         watermark = graph.watermark_of(number)
         self._delay = watermark.micros if isinstance(watermark, Delay) else None
         self._partitions: dict[str, int] = {}
@@ -161,7 +163,7 @@ class PartitionRun:
         place = f"partition {number} of {job.source.topic}"
         self._producer = TransactionalProducer(
             job.source.topic,
-            {**settings, "linger.ms": 0},
+            {**batches_within(*limits.values()), **settings, "linger.ms": 0},
             f"{group}-{number}",
             what=place,
             fenced=lambda: FencedError(f"{place} is run by another task now"),
