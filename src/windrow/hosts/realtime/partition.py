@@ -142,9 +142,8 @@ class PartitionRun:
         self._job = job
         pipeline, number = job.pipeline, job.number
         graph = as_graph(pipeline)
-        settings = client_options(job.source)
+        settings, views = client_options(job.source), sink_views(graph)
         self._place = TopicPartition(job.source.topic, number)
-        views = sink_views(graph)
         limits = {name: limits_of(view.sink) for name, view in views.items()}
         self._records = {name: KafkaRecords(view, limits[name]) for name, view in views.items()}
         watermark = graph.watermark_of(number)
@@ -200,9 +199,8 @@ class PartitionRun:
             self._tail.seek(manifest.position)
         self.position = self._tail.next
         """The offset behind the last record that has been through the operators, whose output is in a transaction."""
-        self._most = _POLL_RECORDS
+        self._most, self._gathers_until = _POLL_RECORDS, 0.0
         self._committed_at = time.monotonic()
-        self._gathers_until = 0.0
 
     def _opened(self) -> MemoryHost:
         """Return the host; rules and lists as they are now are in force from `done` on."""
