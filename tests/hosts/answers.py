@@ -15,7 +15,7 @@ from windrow.core.changelog import StepOutput
 from windrow.model import Pipeline
 from windrow.sources import open_source
 from windrow.testing.oracle import Answer, LogRecord, differences, run
-from windrow.testing.transcript.changelog_check import apply_changelog
+from windrow.testing.transcript.changelog_check import fold_changelog
 from windrow.testing.transcript.views import answer, observe, repeated
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,7 +43,7 @@ def answer_of(store: AnyStore, pipeline: Pipeline) -> Answer:
         clocks=schema.CLOCKS.empty_table(),
     )
     observed = observe(pipeline, [output])
-    assert not apply_changelog(observed.changes, pipeline.emit.mode).misfits
+    assert not fold_changelog(pipeline, observed.changes).misfits
     assert not repeated(observed)
     found = answer(pipeline, observed)
     assert _table(pipeline, store.read(tables.result)) == found.table

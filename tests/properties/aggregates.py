@@ -94,11 +94,20 @@ def _functions(values: Sequence[str]) -> st.SearchStrategy[Function]:
 
 @st.composite
 def aggregates(draw: st.DrawFn, derived: Sequence[str]) -> tuple[Aggregate, ...]:
-    """Draw one to four aggregates, some of some records only, and perhaps a formula over the first."""
+    """Draw one to four aggregates, some of some records only, and perhaps a formula over the first that may fail."""
     functions = draw(st.lists(_functions(derived), min_size=1, max_size=4))
     wheres = st.none() | st.none() | st.sampled_from(CONDITIONS)
     found = [Aggregate(f"a{number}", function, draw(wheres)) for number, function in enumerate(functions)]
     if draw(st.integers(0, 4)) == 0:
-        sql = "a0 * 2 + 1" if isinstance(functions[0], Count) else "coalesce(a0 IS NULL, false)"
-        found.append(Aggregate("f", Formula(sql)))
+        found.append(Aggregate("f", Formula(draw(st.sampled_from(_formulas(functions[0]))))))
     return tuple(found)
+
+
+def _formulas(function: Function) -> list[str]:
+    """Return formulas over `a0`: of counts they fail for some, of other aggregates for null."""
+    if isinstance(function, Count):
+        return ["a0 * 2 + 1", "10 / (a0 - 1)", FAILS_FOR_SOME, FAILS_FOR_SOME]
+    return ["coalesce(a0 IS NULL, false)", "CAST(CASE WHEN a0 IS NULL THEN 'x' ELSE '1' END AS BIGINT)"]
+
+
+FAILS_FOR_SOME = "CAST(CASE WHEN a0 % 3 = 1 THEN 'x' ELSE a0::VARCHAR END AS BIGINT)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -23,6 +24,7 @@ from windrow.model import (
     DeduplicateNode,
     Delay,
     FlatMapNode,
+    Formula,
     Global,
     Graph,
     Hopping,
@@ -51,6 +53,11 @@ SECOND = 1_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 
+
+class FormulaError(Exception):
+    """A formula fails for a row, which is in no table and no stream then."""
+
+
 Values = dict[str, Any]
 Expression = Callable[[Values], Any]
 Gap = Callable[["Record"], int]
@@ -76,9 +83,10 @@ class Record:
 class GraphOracle:
     """Answers for a graph over a log: the records of each partition, as (time, fields) in order.
 
-    `expressions` evaluates the texts of the conditions in the graph, and of gaps of sessions in seconds. `floors` are
-    what the clock journal says of a partition's watermark: from which offset on it was at least how much. `parts` has
-    how often the input had ended before each record of a partition, if a run resumed after an end.
+    `expressions` evaluates the texts of conditions and formulas in the graph (or raises `FormulaError`), and of gaps of
+    sessions in seconds. `floors` are what the clock journal says of the watermark of a partition: from which offset on
+    it was at least how much. `parts` has how often the input had ended before each record of a partition, if a run
+    resumed after an end.
     """
 
     def __init__(
@@ -436,7 +444,17 @@ class GraphOracle:
             for start, end in windows_of(node.window, one.time):
                 if all_in_time or isinstance(node.window, Global) or one.watermark < end + node.emit.lateness:
                     groups[start, end, tuple(one.values[name] for name in node.key)].append(one.values)
-        return {group: {item.name: aggregate(item, rows) for item in node.aggregates} for group, rows in groups.items()}
+        found = {}
+        for group, rows in groups.items():
+            with suppress(FormulaError):
+                found[group] = self._values(node, rows)
+        return found
+
+    def _values(self, node: WindowNode, rows: Sequence[Values]) -> Values:
+        plain = [item for item in node.aggregates if not isinstance(item.function, Formula)]
+        values = {item.name: aggregate(item, rows) for item in plain}
+        of = {item.name: item.function.sql for item in node.aggregates if isinstance(item.function, Formula)}
+        return values | {name: self._expressions[sql](values) for name, sql in of.items()}
 
     def _gap(self, window: Session) -> Gap:
         seconds = None if window.by is None else self._expressions[window.by]

@@ -16,7 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, raw
 from tests.examples import examples, many
-from tests.properties.graph_oracle import BEGINNING, FOREVER, GraphOracle, Values
+from tests.properties.graph_oracle import BEGINNING, FOREVER, FormulaError, GraphOracle, Values
 
 from windrow.core.changelog import StepOutput, with_numbers
 from windrow.core.columns import to_micros
@@ -42,6 +42,7 @@ from windrow.model import (
     EventTime,
     Field,
     FlatMapNode,
+    Formula,
     Global,
     Graph,
     Hopping,
@@ -90,12 +91,23 @@ OTHER = replace(
     SOURCE, name="other", source=LogSource("data/other"), time=EventTime("t", Delay(MINUTE)), lateness=12 * MINUTE
 )
 OWN_GAP = "60 + 30 * (coalesce(v, 0) % 10)"
+FAILING = "CAST(CASE WHEN coalesce(total, 0) % 3 = 1 THEN 'x' ELSE total::VARCHAR END AS BIGINT)"
+
+
+def failing(row: Values) -> int | None:
+    """The formula `FAILING`."""
+    if row["total"] is not None and row["total"] % 3 == 1:
+        raise FormulaError
+    return None if row["total"] is None else int(row["total"])
+
+
 EXPRESSIONS = {
     "v > 3": lambda row: row["v"] is not None and row["v"] > 3,
     "v > 6": lambda row: row["v"] is not None and row["v"] > 6,
     "w > 6": lambda row: row["w"] is not None and row["w"] > 6,
     "total > 5": lambda row: row["total"] is not None and row["total"] > 5,
     OWN_GAP: lambda row: 60 + 30 * ((row["v"] or 0) % 10),
+    FAILING: failing,
 }
 FIRST_WINDOWS: list[Window] = [
     Tumbling(4 * MINUTE),
@@ -110,6 +122,7 @@ FIRST = (
     Aggregate("top", Max("v")),
     Aggregate("mean", Avg("v")),
 )
+FAIL = Aggregate("f", Formula(FAILING))
 SECOND = (
     Aggregate("total", Sum("total")),
     Aggregate("n", Count()),
@@ -206,6 +219,13 @@ JOINS |= {
         *COUNTED,
         replace(PAIRED, how="left", after=5 * MINUTE),
         replace(AS_RECORDS, name="paired, left"),
+    ],
+    "some fail": [
+        SOURCE,
+        OTHER,
+        *(replace(node, aggregates=(*FIRST, FAIL)) for node in COUNTED),
+        replace(PAIRED, how="left", after=5 * MINUTE),
+        replace(AS_RECORDS, name="some fail"),
     ],
 }
 SOON = [replace(SOURCE, lateness=MINUTE), replace(OTHER, lateness=2 * MINUTE)]
@@ -318,6 +338,7 @@ CHANGED = {
     "wide both",
     "paired",
     "paired, left",
+    "some fail",
     "counts",
     *LOOKUPS,
     "paid lines",
@@ -403,7 +424,8 @@ def graphs(draw: st.DrawFn, *starts: str) -> Graph:
     first = kind = draw(st.sampled_from(kinds))
     key: tuple[str, ...] = draw(st.sampled_from([("user",), ()] if start in LACKING else [("user",), ("id",), ()]))
     emit = Emit(lateness=draw(st.sampled_from([0] if start in CHANGED else [0, 9 * MINUTE])))
-    nodes.append(WindowNode("first", at, key, first, FIRST, emit))
+    may_fail: list[tuple[Aggregate, ...]] = [(), (), (FAIL,)]
+    nodes.append(WindowNode("first", at, key, first, (*FIRST, *draw(st.sampled_from(may_fail))), emit))
     at = "first"
     for name, size in (("second", 12 * MINUTE), ("third", 24 * MINUTE)):
         if not draw(st.sampled_from([True, True, False])):
@@ -415,7 +437,7 @@ def graphs(draw: st.DrawFn, *starts: str) -> Graph:
         windows: list[Window] = [Tumbling(size), Hopping(size, size // 2), Cumulate(size, size // 4)]
         # the rows of a table are in no other windows
         kind = draw(st.sampled_from([Global()] if isinstance(kind, Global) else [*windows, Global()]))
-        aggregates = tuple(one for one in SECOND if one.name not in by)
+        aggregates = tuple(one for one in (*SECOND, *draw(st.sampled_from(may_fail))) if one.name not in by)
         nodes.append(WindowNode(name, at, by, kind, aggregates, Emit()))
         at, key = name, by
         if by == ("n",):
@@ -527,6 +549,11 @@ class Run:
             {name: StepOutput.concat(one.by_sink[name] for one in groups) for name in groups[0].by_sink}
         )
 
+    def dead_rows(self, name: str) -> list[str]:
+        """Return the dead letters of rows that a sink has, in an order of their own."""
+        rows = [row for output in self.outputs for row in output[f"to {name}"].dead.to_pylist()]
+        return sorted(str(row) for row in rows if row["partition"] is None)
+
     def changes(self, name: str) -> list[dict[str, Any]]:
         table = pa.concat_tables([output[f"to {name}"].changes for output in self.outputs])
         for column in ("window_start", "window_end"):
@@ -582,6 +609,7 @@ def compare(case: Case) -> None:
         if node.name != windows(case.graph)[0].name or len(windows(case.graph)) > 1:
             by_group = [sorted(changes, key=lambda row: repr(group_of(row, node))) for changes in changelogs]
             assert by_group[0] == by_group[1], node.name
+            assert runs[0].dead_rows(node.name) == runs[1].dead_rows(node.name), node.name
 
 
 @examples(12)
@@ -692,6 +720,7 @@ def test_a_run_that_resumes_with_other_key_groups_gives_the_same(case: Case, at:
     for node in windows(case.graph):
         found = [Counter(map(repr, run.changes(node.name))) for run in (straight, resumed)]
         assert found[0] == found[1], node.name
+        assert straight.dead_rows(node.name) == resumed.dead_rows(node.name)
 
 
 @examples(8)

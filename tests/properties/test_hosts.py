@@ -18,7 +18,7 @@ from windrow.core.tick import PlayStep, Tick
 from windrow.model import Records, Session
 from windrow.testing.oracle import Answer, Journal, LogRecord, differences, run
 from windrow.testing.oracle.answer import WindowKey
-from windrow.testing.transcript.changelog_check import apply_changelog
+from windrow.testing.transcript.changelog_check import fold_changelog
 from windrow.testing.transcript.hosts import load_play
 from windrow.testing.transcript.views import answer, looks_at_ticks, observe, repeated
 
@@ -67,7 +67,7 @@ def same(case: Case, expected: Answer, outputs: Sequence[StepOutput]) -> None:
         table=settled or (emit.mode != "discard" and not isinstance(emit.late, Records)),
     )
     assert not found, "\n".join(found)
-    assert not apply_changelog(observed.changes, emit.mode).misfits
+    assert not fold_changelog(case.pipeline, observed.changes).misfits
     assert not repeated(observed)
 
 

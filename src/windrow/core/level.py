@@ -47,6 +47,7 @@ from windrow.core.operators.base import (
     StepInput,
 )
 from windrow.core.operators.dead_letters import ResultDeadLetters, RowDeadLetters
+from windrow.core.operators.formulas import FormulaOperator, has_formulas, inner_pipeline
 from windrow.core.operators.join import JoinOperator
 from windrow.core.operators.local_aggregate import LocalAggregate
 from windrow.core.operators.records import DeduplicateOperator, RowsOperator
@@ -181,26 +182,27 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
         # a row is known by what it is made of and the key
         dead_letters = RowDeadLetters(graph, node.inputs[0], view.decode.fields, view.key)
         return RulesOperator(view, dead_letters)
-    return _open_windows(graph, node, view)
+    operator, is_settled = _open_windows(graph, node, inner_pipeline(view))
+    if has_formulas(view) and not isinstance(node, SinkNode):
+        operator = FormulaOperator(graph, node, view, operator)
+    return SettledOperator(view, operator) if is_settled else operator
 
 
-def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> Operator:
+def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> tuple[Operator, bool]:
+    """Return the operator of windows, and whether it takes its records in the merged order."""
     is_traced = graph.is_read(node)
     if isinstance(view.window, Session):
         from windrow.core.operators.session.operator import SessionOperator  # noqa: PLC0415 - see `open_operator`
 
-        sessions = SessionOperator(view, is_traced=is_traced)
-        is_settled = not isinstance(node, SinkNode) and graph.is_ordered(node)
-        return SettledOperator(view, sessions) if is_settled else sessions
+        return SessionOperator(view, is_traced=is_traced), not isinstance(node, SinkNode) and graph.is_ordered(node)
     given = stream_of(graph, node.inputs[0])
     if _is_running(graph, node, view):
         running = open_running(view, is_changelog=given.is_changelog, is_traced=is_traced)
-        return running if graph.is_settled(node.inputs[0]) else SettledOperator(view, running)
+        return running, not graph.is_settled(node.inputs[0])
     if given.is_changelog:
         changing = ChangelogWindowOperator(view, given.hold, is_traced=is_traced)
-        return changing if graph.is_settled(node.inputs[0]) else SettledOperator(view, changing)
-    window = WindowOperator(view, is_traced=is_traced, has_id=given.has_id)
-    return SettledOperator(view, window) if is_traced else window
+        return changing, not graph.is_settled(node.inputs[0])
+    return WindowOperator(view, is_traced=is_traced, has_id=given.has_id), is_traced
 
 
 def _is_running(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> bool:

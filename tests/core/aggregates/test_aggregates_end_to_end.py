@@ -132,13 +132,13 @@ def test_results_of_nothing_are_null_and_counts_are_zero() -> None:
             assert row[name] == case.nothing, name
 
 
-def test_a_formula_sees_results_as_they_leave_and_is_null_where_it_fails() -> None:
+def test_a_formula_sees_results_as_they_leave_and_is_null_where_it_divides_by_zero() -> None:
     row = one(
         Aggregate("total", Sum("amount")),
         Aggregate("zero", Count(), "s = 'none'"),
         Aggregate("half", Formula("total / 2")),
         Aggregate("more", Formula("total + 1")),
-        Aggregate("whole", Formula("events // zero")),
+        Aggregate("whole", Formula("events // nullif(zero, 0)")),
         Aggregate("share", Formula("total / zero")),
         Aggregate("events", Count()),
         Aggregate("text", Formula("CASE WHEN total > 1 THEN 'much' END")),

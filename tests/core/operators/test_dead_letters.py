@@ -143,7 +143,7 @@ OF_ROWS = {
             "  x: {from: y, key: [{v: CAST(c AS BIGINT)}], window: {global: {}}, aggregate: {m: count()}}"
         ),
         "sums",
-        "id=",
+        "window 0001-01-01T00:00:00Z to 9999-12-31T23:59:59.999999Z, id=",
     ),
     "table": (
         (

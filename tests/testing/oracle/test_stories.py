@@ -68,8 +68,13 @@ def test_oracle_comes_to_what_the_story_tells(story: Story) -> None:
         for step in story.steps
         if isinstance(step, ExpectDead)
         for row in step.rows
+        if row.partition is not None
     }
     assert answer.dead == dead
+    dead_rows = [
+        row for step in story.steps if isinstance(step, ExpectDead) for row in step.rows if row.partition is None
+    ]
+    assert sum(answer.dead_rows.values()) == len(dead_rows)
     told = [row for step in story.steps if isinstance(step, Expect) for row in step.rows if row.pane == "on_time"]
     for row in told:
         if row.op in {"insert", "update_after"}:

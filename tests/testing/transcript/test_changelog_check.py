@@ -58,3 +58,22 @@ def test_changes_that_fit(mode: ChangelogMode, changes: list[str], table: list[t
 def test_change_that_does_not_fit(mode: ChangelogMode, changes: list[str], misfit: int) -> None:
     entries = [entry(change) for change in changes]
     assert apply_changelog(entries, mode).misfits == [entries[misfit]]
+
+
+@pytest.mark.parametrize(
+    ("mode", "changes"),
+    [
+        ("retract", ["insert 0 7 1", "delete 0 7 1", "insert 0 8 4"]),
+        ("accumulate", ["insert 0 7 2", "update_after 0 8 3", "delete 0 8 3", "insert 0 9 5"]),
+        ("discard", ["insert 0 7 1", "insert 0 8 4"]),
+    ],
+)
+def test_revisions_that_failed_are_left_out(mode: ChangelogMode, changes: list[str]) -> None:
+    entries = [entry(change) for change in changes]
+    assert not apply_changelog(entries, mode, gaps=True).misfits
+    assert apply_changelog(entries, mode).misfits
+
+
+def test_panes_count_up_with_gaps_too() -> None:
+    entries = [entry(change) for change in ("insert 0 7 2", "insert 0 8 2")]
+    assert apply_changelog(entries, "discard", gaps=True).misfits == [entries[1]]

@@ -1,22 +1,15 @@
-"""Accumulators: the state columns of an aggregate, with SQL that begins, merges and finishes them, and its results.
+"""Accumulators: the state columns of an aggregate, with SQL that begins, merges and finishes them.
 
 One algebra serves windows, slices, sessions, salted keys and state migration: `begin` makes an accumulator of records,
 `merge` makes one of several, in any order and grouping, and `finish` makes the result. A decimal is its unscaled whole
-number in all of them, which keeps every division exact; its scale returns when the result leaves (`Results`).
+number in all of them, which keeps every division exact; its scale returns when the result leaves (`rescale`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pyarrow as pa
-
-from windrow.core import schema
-from windrow.core.columns import cast_table, rescale
-from windrow.core.decode.evaluation import Evaluator
 from windrow.core.duckdb_sql import identifier
-from windrow.expressions import Computed, formulas, results
-from windrow.model import Pipeline
 
 
 @dataclass(frozen=True)
@@ -66,25 +59,3 @@ class ArgumentSql:
     def given(self) -> str:
         """The filter clause that skips records without a value."""
         return f" FILTER (WHERE {self.sql} IS NOT NULL)" if self.nullable else ""
-
-
-class Results:
-    """Results of aggregates: finished values get their scales, and formulas over them are computed."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._schema = schema.changes(pipeline)
-        made = formulas(pipeline, results(pipeline))
-        self._formulas = [Computed(name, name, formula) for name, formula in made.items()]
-        self._evaluator = Evaluator(tuple(self._formulas)) if made else None
-
-    def of(self, rows: pa.Table) -> pa.Table:
-        """Return rows in `schema.changes`, given the same columns in the same order with decimals unscaled.
-
-        A formula is null where it fails, or gives what no field can have, such as infinity.
-        """
-        scaled = rescale(rows, self._schema)
-        if self._evaluator is None:
-            return scaled
-        for one, values in zip(self._formulas, self._evaluator.values(scaled), strict=True):
-            scaled = scaled.set_column(scaled.schema.get_field_index(one.name), one.name, values)
-        return cast_table(scaled, self._schema)

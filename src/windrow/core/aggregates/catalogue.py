@@ -131,7 +131,7 @@ def _compile(column: str, name: str, function: Function, given: tuple[Argument, 
         case Custom(aggregate, of):
             return custom(name, column, aggregate, of, inputs)
         case Formula():
-            # it is over finished results, so `Results` computes it
+            # it is over finished results, so `FormulaOperator` computes it
             return AggregateSql(name, (), f"CAST(NULL AS {sql_type(result)})")
         case _:
             return _compile_unary(column, name, function, *inputs)

@@ -52,40 +52,45 @@ class Evaluator:
         """Return the columns, and by row why it failed; the values of failed rows have no meaning."""
         failed: dict[int, str] = {}
         columns = []
-        for one, (values, unfit) in zip(self._columns, self._fitted(fields, failed), strict=True):
-            for row in np.flatnonzero(unfit).tolist():
-                failed.setdefault(row, f"expression: {one.label}: {_unfit(one.expression.type)}")
+        for one, values, unfit, reasons in self._fitted(fields):
+            found = reasons | _unfit(one.expression.type, unfit)
             if one.most is not None:
-                for row, why in _beyond(values, one.most):
-                    failed.setdefault(row, f"expression: {one.label}: {why}")
+                found = dict(_beyond(values, one.most)) | found
+            _add(failed, one, found)
             columns.append(values)
         return columns, failed
 
-    def values(self, fields: pa.Table) -> list[pa.Array]:
-        """Return the columns, null where an expression fails or gives what no field can have."""
-        return [
-            pc.if_else(pa.array(unfit), pa.scalar(None, values.type), values) if unfit.any() else values
-            for values, unfit in self._fitted(fields, {})
-        ]
+    def compute_nulls(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
+        """Return the columns, null where an expression fails, and by row why it does.
 
-    def _fitted(self, fields: pa.Table, failed: dict[int, str]) -> list[tuple[pa.Array, Mask]]:
-        """Return the columns, each with the mask of what no field can have, and record in `failed` what fails."""
+        A double that is not finite, such as that of a division by zero, is null, too, and no failure.
+        """
+        failed: dict[int, str] = {}
+        columns = []
+        for one, values, unfit, reasons in self._fitted(fields):
+            is_double = isinstance(one.expression.type, DoubleType)
+            _add(failed, one, reasons if is_double else reasons | _unfit(one.expression.type, unfit))
+            columns.append(pc.if_else(pa.array(unfit), pa.scalar(None, values.type), values) if unfit.any() else values)
+        return columns, failed
+
+    def _fitted(self, fields: pa.Table) -> Iterator[tuple[Computed, pa.Array, Mask, dict[int, str]]]:
+        """Yield each column, the mask of what no field can have, and by row why the expression fails: it is null."""
         try:
             found = self._all.table(fields)
-            columns = [whole(found.column(one.name)) for one in self._columns]
+            computed: list[tuple[pa.Array, dict[int, str]]] = [
+                (whole(found.column(one.name)), {}) for one in self._columns
+            ]
         except EvaluationError:
-            columns = self._one_by_one(fields, failed)
-        return [_fit(values, one.expression.type) for values, one in zip(columns, self._columns, strict=True)]
+            computed = self._one_by_one(fields)
+        for one, (values, reasons) in zip(self._columns, computed, strict=True):
+            yield one, *_fit(values, one.expression.type), reasons
 
-    def _one_by_one(self, fields: pa.Table, failed: dict[int, str]) -> list[pa.Array]:
-        """Compute each column by itself, and record in `failed` for which rows it fails."""
+    def _one_by_one(self, fields: pa.Table) -> list[tuple[pa.Array, dict[int, str]]]:
+        """Compute each column by itself; return it, null where it fails, and by row why it does."""
         columns = []
         for one, each in zip(self._columns, self._each, strict=True):
-            values, why = each.compute(fields)
-            for row, reason in why.items():
-                failed.setdefault(row, f"expression: {one.label}: {reason}")
-            columns.append(values)
-            fields = fields.append_column(one.name, values)
+            columns.append(each.compute(fields))
+            fields = fields.append_column(one.name, columns[-1][0])
         return columns
 
 
@@ -193,15 +198,22 @@ def _beyond(spans: pa.Array, most: int) -> Iterator[tuple[int, str]]:
         yield row, why if spans[row].is_valid else "it is null"
 
 
-def _unfit(type_: DataType) -> str:
-    """Return why a field cannot have a value that `_fit` masks."""
+def _unfit(type_: DataType, rows: Mask) -> dict[int, str]:
+    """Return by row why a field cannot have a value that `_fit` masks."""
     match type_:
         case DoubleType():
-            return "the result is not a finite number"
+            why = "the result is not a finite number"
         case TimestampType():
-            return "the result is a time outside the years 1 to 9999"
+            why = "the result is a time outside the years 1 to 9999"
         case _:
-            return "the result holds U+0000"
+            why = "the result holds U+0000"
+    return dict.fromkeys(np.flatnonzero(rows).tolist(), why)
+
+
+def _add(failed: dict[int, str], column: Computed, reasons: Mapping[int, str]) -> None:
+    """Add why a column fails to the reasons by row, of which the first stays."""
+    for row, why in reasons.items():
+        failed.setdefault(row, f"expression: {column.label}: {why}")
 
 
 def _nested(columns: list[tuple[str, str]]) -> str:

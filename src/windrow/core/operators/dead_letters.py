@@ -20,7 +20,7 @@ from windrow.core.columns import to_micros
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.schema import DIFF, ID, OFFSET, PARTITION
 from windrow.expressions import stream_of, view_of
-from windrow.model import DoubleType, Field, Graph, KeyedNode, TimestampType, is_of_log
+from windrow.model import DoubleType, Field, Graph, KeyedNode, TimestampType, WindowNode, is_of_log
 
 DeadLetterTable = Callable[[pa.Table, Sequence[str]], pa.Table]
 """Makes dead letters (`windrow.core.schema.DEAD`) of records, given why each of them is one."""
@@ -49,7 +49,7 @@ class SourceDeadLetters:
 
 
 class RowDeadLetters:
-    """Makes dead letters of the rows of a stream, given all of its columns.
+    """Makes dead letters of the rows of a stream, given all of its columns; it has the pipeline's name if it has none.
 
     `fields` are those of the JSON object, `key` names those that identify a row, if some do, and else help to find it.
     Of a changelog only rows that were added become dead letters; what takes one back fails as it did.
@@ -59,14 +59,16 @@ class RowDeadLetters:
         given = stream_of(graph, stream)
         self._duck = duckdb_sql.Connection()
         values = ", ".join(f"{literal(one.name)}: {_json(one)}" for one in fields)
+        # what all rows so far come to has the window of all time
+        has_window = given.rows_of == "windows" or isinstance(graph.producer(stream), WindowNode)
         if is_of_log(graph, stream):
             source, partition, offset, at = given.sources[0].source.label, PARTITION, OFFSET, ""
         else:
             source, partition, offset, at = (
-                stream,
+                stream or graph.name,
                 "NULL",
                 "NULL",
-                f" || ': at ' || {_identity(given.rows_of, fields, key)}",
+                f" || ': at ' || {_identity(fields, key, has_window=has_window)}",
             )
         added = f"WHERE {DIFF} > 0" if given.is_changelog else ""
         self._sql = f"""
@@ -81,14 +83,14 @@ class RowDeadLetters:
         return duckdb_sql.query(self._duck, self._sql, records=records).cast(schema.DEAD)
 
 
-def _identity(rows_of: str, fields: Sequence[Field], key: Sequence[str]) -> str:
+def _identity(fields: Sequence[Field], key: Sequence[str], *, has_window: bool) -> str:
     """Return the SQL of the text that says which row it is: its window and key, or its key and what it is made of."""
     by_name = {one.name: one for one in fields}
     parts = []
-    if rows_of == "windows":
+    if has_window:
         parts.append(f"'window ' || {_text(by_name['window_start'])} || ' to ' || {_text(by_name['window_end'])}")
     parts += [f"{literal(f'{name}=')} || coalesce({_text(by_name[name])}, 'null')" for name in key if name in by_name]
-    if rows_of != "windows":
+    if not has_window:
         parts.append(f"'row ' || {ID}")
     return " || ', ' || ".join(parts)
 
@@ -110,12 +112,16 @@ def _json(field: Field) -> str:
 class ResultDeadLetters:
     """Makes dead letters of rows that an operator made, as it made them, whatever selections have left of their fields.
 
-    So that they are found again, the rows have numbers on their way to the nodes below.
+    So that they are found again, the rows have numbers on their way to the nodes below (`numbered`).
     """
 
     def __init__(self, graph: Graph, node: KeyedNode) -> None:
         key = [name for name in view_of(graph, node).key if name != ID]
         self._table = RowDeadLetters(graph, node.name, stream_of(graph, node.name).fields, key)
+
+    def __call__(self, rows: pa.Table, reasons: Sequence[str]) -> pa.Table:
+        """Return the dead letters of rows that have all of their columns."""
+        return self._table(rows, reasons)
 
     def numbered(self, streams: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], DeadLetterTable]:
         """Return the rows of the operator's streams with numbers, and what makes dead letters of them.

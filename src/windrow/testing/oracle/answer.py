@@ -36,6 +36,12 @@ class Near(float):
     __hash__ = float.__hash__
 
 
+class Failed(str):
+    """Why a formula has no value, in the place of the value: the row is a dead letter."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class LogRecord:
     """A record as it lies in a partition of the log.
@@ -88,8 +94,9 @@ class Answer:
     `table` has ``(*values, pane, revision)`` of the last change; in mode discard the revision ends its keys too.
     `on_time` holds the values of the on-time panes that fired; `dead` the reason up to the colon, by (partition,
     offset); `changelog` is as one record a step in (partition, offset) order and ``late: each`` write it, which is a
-    promise for one partition only, and without early panes by processing time. Decimals compare by value, whatever
-    their scale.
+    promise for one partition only, and without early panes by processing time. As far as it is, `dead_rows` says how
+    many revisions of a row are dead letters, by the window and the key as a reason names them. Decimals compare by
+    value, whatever their scale.
     """
 
     table: dict[WindowKey, tuple[Value, ...]]
@@ -97,6 +104,7 @@ class Answer:
     late: set[Missed]
     dead: dict[tuple[int, int], str]
     changelog: dict[WindowKey, list[Change]]
+    dead_rows: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

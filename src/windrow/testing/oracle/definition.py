@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TypeVar
 
-from windrow.model import Global, Pipeline, Session
+from windrow.model import BooleanType, DataType, DecimalType, Global, Pipeline, Session, TimestampType
 from windrow.testing.oracle import sessions
-from windrow.testing.oracle.answer import Answer, Change, Journal, JudgedRecord, LogRecord, Missed, WindowKey
+from windrow.testing.oracle.answer import (
+    Answer,
+    Change,
+    Failed,
+    Journal,
+    JudgedRecord,
+    LogRecord,
+    Missed,
+    Value,
+    WindowKey,
+)
 from windrow.testing.oracle.clock import BEFORE_ALL, Clock
+from windrow.testing.oracle.expressions import fields_of
 from windrow.testing.oracle.panes import Pane, changelog
 from windrow.testing.oracle.reading import DeadLetterError, read
+from windrow.testing.oracle.totals import EPOCH
 from windrow.testing.oracle.windows import windows_of
 
 
@@ -39,11 +53,15 @@ def run(
 
     answer = Answer(table={}, on_time={}, late=found.expired, dead=found.dead, changelog={})
     if isinstance(pipeline.window, Session):
-        answer.changelog.update(sessions.changelog(pipeline, found.judged, low, alone=len(log) == 1))
+        changelogs = sessions.changelog(pipeline, found.judged, low, alone=len(log) == 1)
     else:
-        answer.changelog.update(_changelog(pipeline, found.judged, low))
-    for window_key, changes in answer.changelog.items():
-        _apply(pipeline, window_key, changes, answer)
+        changelogs = _changelog(pipeline, found.judged, low)
+    for window_key, changes in changelogs.items():
+        if failed := sum(change.op in PUTS and _fails(change) for change in changes):
+            answer.dead_rows[_row_name(pipeline, window_key)] = failed
+        if left := _without_failed(pipeline, changes):
+            answer.changelog[window_key] = left
+            _apply(pipeline, window_key, left, answer)
     return answer
 
 
@@ -125,10 +143,59 @@ def windows_bounds(window_key: WindowKey) -> tuple[int, int]:
     return start, end
 
 
+def _fails(change: Change) -> bool:
+    """Whether a formula fails for the row of a change."""
+    return any(isinstance(value, Failed) for value in change.values)
+
+
+def _without_failed(pipeline: Pipeline, changes: Sequence[Change]) -> list[Change]:
+    """Leave out rows for which a formula fails: the row before is deleted, and the one behind is inserted."""
+    left: list[Change] = []
+    there: Change | None = None
+    for change in changes:
+        if change.op == "update_before":
+            continue
+        if change.op in PUTS and not _fails(change):
+            if there is None:
+                left.append(change._replace(op="insert"))
+            else:
+                before = Change("update_before", change.pane, there.revision, there.values)
+                left += [before, change] if pipeline.emit.mode == "retract" else [change]
+            there = None if pipeline.emit.mode == "discard" else change
+        elif there is not None:
+            left.append(Change("delete", change.pane, there.revision, there.values))
+            there = None
+    return left
+
+
+def _row_name(pipeline: Pipeline, window_key: WindowKey) -> str:
+    """Return the window and the key as the reason of a dead letter has them."""
+    start, end = windows_bounds(window_key)
+    types = fields_of(pipeline)
+    keys = [
+        f"{name}={_plain_text(value, types[name])}" for name, value in zip(pipeline.key, window_key[2:], strict=True)
+    ]
+    return ", ".join(
+        [f"window {_plain_text(start, TimestampType('micros'))} to {_plain_text(end, TimestampType('micros'))}", *keys]
+    )
+
+
+def _plain_text(value: Value, type_: DataType) -> str:
+    match type_:
+        case TimestampType() if isinstance(value, int):
+            return f"{(EPOCH + dt.timedelta(microseconds=value)).replace(tzinfo=None).isoformat()}Z"
+        case DecimalType(_, scale) if isinstance(value, Decimal):
+            return f"{value:.{scale}f}"
+        case BooleanType():
+            return str(value).lower()
+        case _:
+            return str(value)
+
+
 def _apply(pipeline: Pipeline, window_key: WindowKey, changes: Sequence[Change], answer: Answer) -> None:
     """Note what the changes of a window and key leave in the table, and what fired on time."""
     for change in changes:
-        if change.pane == "on_time" and change.op in {"insert", "update_after"}:
+        if change.pane == "on_time" and change.op in PUTS:
             answer.on_time[window_key] = change.values
         if pipeline.emit.mode == "discard":
             answer.table[*window_key, change.revision] = (*change.values, change.pane, change.revision)
@@ -139,6 +206,8 @@ def _apply(pipeline: Pipeline, window_key: WindowKey, changes: Sequence[Change],
 
 
 K = TypeVar("K")
+PUTS = frozenset({"insert", "update_after"})
+"""The changes that put a row into the table."""
 SHOWN = 5
 
 
@@ -167,6 +236,7 @@ def differences(
         lines += _mapping("table", one, other)
     if changelog and revisions:
         lines += _mapping("changelog", expected.changelog, actual.changelog)
+        lines += _mapping("dead letters of", expected.dead_rows, actual.dead_rows)
     return lines
 
 

@@ -66,6 +66,10 @@ class FailedError(Exception):
     """An expression has no value, as what it does cannot be done with these values."""
 
 
+class NotFiniteError(FailedError):
+    """The value of an expression is no finite number, which no field can have."""
+
+
 @lru_cache(maxsize=1 << 16)
 def evaluate(sql: str, row: tuple[Named, ...]) -> Value:
     """Return the value of an expression; raise FailedError if it has none."""
@@ -81,7 +85,7 @@ def evaluate(sql: str, row: tuple[Named, ...]) -> Value:
     value: Value = None if found is None else found[0]
     if isinstance(value, float) and not math.isfinite(value):
         msg = "it is no finite number"
-        raise FailedError(msg)
+        raise NotFiniteError(msg)
     return value
 
 

@@ -42,8 +42,16 @@ from windrow.model import (
     TopKBy,
     Variance,
 )
-from windrow.testing.oracle.answer import JudgedRecord, Near, Value
-from windrow.testing.oracle.expressions import FailedError, Named, argument_type, evaluate, measured, result_type
+from windrow.testing.oracle.answer import Failed, JudgedRecord, Near, Value
+from windrow.testing.oracle.expressions import (
+    FailedError,
+    Named,
+    NotFiniteError,
+    argument_type,
+    evaluate,
+    measured,
+    result_type,
+)
 
 MEAN_DIGITS = 6
 """The number of digits after the point that an exact mean has more than its field."""
@@ -67,7 +75,7 @@ def results(pipeline: Pipeline, records: list[JudgedRecord]) -> tuple[Value, ...
 
 
 def _formula(pipeline: Pipeline, sql: str, found: dict[str, Value]) -> Value:
-    """Return a formula's value; null where it has none."""
+    """Return a formula's value; null where it is no finite number."""
     row = tuple(
         Named(aggregate.name, result_type(pipeline, aggregate), found[aggregate.name])
         for aggregate in pipeline.aggregates
@@ -75,8 +83,10 @@ def _formula(pipeline: Pipeline, sql: str, found: dict[str, Value]) -> Value:
     )
     try:
         value = evaluate(sql, row)
-    except FailedError:
+    except NotFiniteError:
         return None
+    except FailedError as exc:
+        return Failed(exc)
     return Near(value, ROUNDING) if isinstance(value, float) else value
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
-from windrow.model import Mode, RulesPipeline
+from windrow.model import Formula, Mode, RulesPipeline
 from windrow.testing.transcript.story import ChangeRow, Tabled, TableRow
 
 ChangelogMode = Mode | Literal["alerts"]
@@ -35,7 +35,8 @@ class Folded:
     A change fits if it inserts what is not there (with revision 0), takes back what is there as it is, or replaces a
     row, one revision on: in mode retract right after it was taken back, in mode accumulate without that. In mode
     discard all panes are rows, by their revision, which counts up from 0. Alerts are as in mode retract, but each
-    change of one is a revision on, also when it is taken back and inserted again.
+    change of one is a revision on, also when it is taken back and inserted again. Where formulas can fail, revisions
+    for which they do are left out: an insert has any revision, and panes count up with gaps.
     """
 
     rows: dict[WindowKey, Entry] = field(default_factory=dict)
@@ -47,15 +48,23 @@ def mode_of(pipeline: Tabled) -> ChangelogMode:
     return "alerts" if isinstance(pipeline, RulesPipeline) else pipeline.emit.mode
 
 
-def apply_changelog(changes: Iterable[Entry], mode: ChangelogMode) -> Folded:
-    """Apply a changelog to an empty table."""
+def fold_changelog(pipeline: Tabled, changes: Iterable[Entry]) -> Folded:
+    """Apply the changelog of a pipeline to an empty table."""
+    aggregates = () if isinstance(pipeline, RulesPipeline) else pipeline.aggregates
+    return apply_changelog(
+        changes, mode_of(pipeline), gaps=any(isinstance(one.function, Formula) for one in aggregates)
+    )
+
+
+def apply_changelog(changes: Iterable[Entry], mode: ChangelogMode, *, gaps: bool = False) -> Folded:
+    """Apply a changelog to an empty table; there are `gaps` where revisions can be left out."""
     match mode:
         case "retract" | "alerts":
-            return _retracted(changes, counts_on=mode == "alerts")
+            return _retracted(changes, counts_on=mode == "alerts", gaps=gaps)
         case "accumulate":
-            return _accumulated(changes)
+            return _accumulated(changes, gaps=gaps)
         case "discard":
-            return _discarded(changes)
+            return _discarded(changes, gaps=gaps)
         case _:
             assert_never(mode)
 
@@ -66,7 +75,7 @@ def table_rows(folded: Folded) -> tuple[TableRow, ...]:
     return tuple(TableRow(entry.row.window, entry.row.key, entry.row.values) for entry in entries)
 
 
-def _retracted(changes: Iterable[Entry], *, counts_on: bool) -> Folded:
+def _retracted(changes: Iterable[Entry], *, counts_on: bool, gaps: bool) -> Folded:
     folded = Folded()
     deleted: dict[WindowKey, int] = {}
     taken: dict[WindowKey, Entry] = {}
@@ -75,7 +84,7 @@ def _retracted(changes: Iterable[Entry], *, counts_on: bool) -> Folded:
         there, before = folded.rows.pop(name, None), taken.pop(name, None)
         match change.row.op:
             case "insert":
-                fits = there is None and before is None and change.revision == deleted.get(name, -1) + 1
+                fits = there is None and before is None and (gaps or change.revision == deleted.get(name, -1) + 1)
                 folded.rows[name] = change
             case "update_after":
                 fits = there is None and before is not None and change.revision == before.revision + 1
@@ -93,13 +102,13 @@ def _retracted(changes: Iterable[Entry], *, counts_on: bool) -> Folded:
     return folded
 
 
-def _accumulated(changes: Iterable[Entry]) -> Folded:
+def _accumulated(changes: Iterable[Entry], *, gaps: bool) -> Folded:
     folded = Folded()
     for change in changes:
         there = folded.rows.pop(change.window_key, None)
         match change.row.op:
             case "insert":
-                fits = there is None and change.revision == 0
+                fits = there is None and (gaps or change.revision == 0)
             case "update_after":
                 fits = there is not None and change.revision == there.revision + 1
             case "delete":
@@ -113,13 +122,13 @@ def _accumulated(changes: Iterable[Entry]) -> Folded:
     return folded
 
 
-def _discarded(changes: Iterable[Entry]) -> Folded:
+def _discarded(changes: Iterable[Entry], *, gaps: bool) -> Folded:
     folded = Folded()
     panes: dict[WindowKey, int] = {}
     for change in changes:
         number = panes.get(change.window_key, 0)
-        panes[change.window_key] = number + 1
-        if change.row.op != "insert" or change.revision != number:
+        panes[change.window_key] = change.revision + 1
+        if change.row.op != "insert" or change.revision < number or (change.revision > number and not gaps):
             folded.misfits.append(change)
         folded.rows[*change.window_key, change.revision] = change
     return folded

@@ -11,7 +11,7 @@ from typing import assert_never
 from windrow.core.changelog import StepOutput
 from windrow.errors import Place
 from windrow.model import as_graph
-from windrow.testing.transcript.changelog_check import apply_changelog, mode_of, table_rows
+from windrow.testing.transcript.changelog_check import fold_changelog, table_rows
 from windrow.testing.transcript.hosts import Play, load_play
 from windrow.testing.transcript.reader import read_story
 from windrow.testing.transcript.rebatch import cuts
@@ -169,7 +169,7 @@ def _final(pipeline: Tabled, final: Final, observed: Observed) -> Difference | N
         "final",
         final.place,
         [table_text(pipeline, row) for row in expected],
-        [table_text(pipeline, row) for row in table_rows(apply_changelog(observed.changes, mode_of(pipeline)))],
+        [table_text(pipeline, row) for row in table_rows(fold_changelog(pipeline, observed.changes))],
     )
 
 
@@ -177,6 +177,6 @@ def _consistent(pipeline: Tabled, place: Place, observed: Observed, where: str =
     """Find what no changelog may have, whatever a story expects."""
     misfits = [
         f"{change_text(pipeline, entry.row)}  # revision {entry.revision} does not fit what was there"
-        for entry in apply_changelog(observed.changes, mode_of(pipeline)).misfits
+        for entry in fold_changelog(pipeline, observed.changes).misfits
     ]
     return _difference(f"consistency{where}", place, [], [*misfits, *repeated(observed)])

@@ -12,7 +12,7 @@ import pyarrow as pa
 from windrow.core.changelog import StepOutput
 from windrow.model import AllOf, AnyOf, Every, Pipeline, Records, Repeat, RulesPipeline, Trigger
 from windrow.testing.oracle import Answer, Change, Missed
-from windrow.testing.transcript.changelog_check import Entry, apply_changelog, mode_of
+from windrow.testing.transcript.changelog_check import Entry, fold_changelog
 from windrow.testing.transcript.rows import change_text, dead_text, late_text, table_text
 from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, Story, Tabled, TableRow
 from windrow.testing.transcript.values import ALERT
@@ -64,7 +64,7 @@ def answer(pipeline: Pipeline, observed: Observed) -> Answer:
         changelog.setdefault(entry.window_key, []).append(Change(row.op, row.pane, entry.revision, row.values))
     table: dict[Any, Any] = {
         name: (*entry.row.values, entry.row.pane, entry.revision)
-        for name, entry in apply_changelog(observed.changes, pipeline.emit.mode).rows.items()
+        for name, entry in fold_changelog(pipeline, observed.changes).rows.items()
     }
     on_time: dict[Any, Any] = {entry.window_key: entry.row.values for entry in on_time_panes(observed)}
     dead = {
@@ -72,7 +72,8 @@ def answer(pipeline: Pipeline, observed: Observed) -> Answer:
         for row in observed.dead
         if row.partition is not None and row.offset is not None
     }
-    return Answer(table, on_time, set(observed.missed), dead, changelog)
+    rows = Counter(row.reason.rpartition(": at ")[2] for row in observed.dead if row.partition is None)
+    return Answer(table, on_time, set(observed.missed), dead, changelog, dict(rows))
 
 
 def on_time_panes(observed: Observed) -> list[Entry]:
@@ -81,11 +82,11 @@ def on_time_panes(observed: Observed) -> list[Entry]:
 
 
 def repeated(observed: Observed) -> list[str]:
-    """Return what was emitted twice and must be emitted once: on-time panes, expired records, dead letters."""
+    """Return what was emitted twice and must be emitted once: on-time panes, expired records, their dead letters."""
     panes = Counter(str(entry.window_key) for entry in on_time_panes(observed))
     missed = Counter(str((row.partition, row.offset, row.window)) for row in observed.late)
-    # the reason says which row it is, if no place does
-    dead = Counter(row.reason if row.partition is None else str((row.partition, row.offset)) for row in observed.dead)
+    # those without a place are of rows, which can fail in each of their revisions
+    dead = Counter(str((row.partition, row.offset)) for row in observed.dead if row.partition is not None)
     return [
         f"{what} {row} came {times} times"
         for what, rows in (("on-time pane", panes), ("expired record", missed), ("dead letter", dead))
@@ -131,14 +132,16 @@ View = Callable[[Tabled, Observed], list[str]]
 def views(story: Story, pipeline: Tabled) -> list[tuple[str, View]]:
     """Return what to compare of a stream, by name.
 
-    With several partitions, ``late: batch``, or early panes by processing time the changelog is no promise, and what
-    late records make of single panes in mode discard is none either, nor which of them are in a revision by count.
+    With several partitions, ``late: batch``, or early panes by processing time the changelog is no promise, nor are
+    dead letters of its rows, and what late records make of single panes in mode discard is none either, nor which of
+    them are in a revision by count.
     """
-    found: list[tuple[str, View]] = [("on-time panes", _on_time), ("late", _late), ("dead", _dead)]
+    found: list[tuple[str, View]] = [("on-time panes", _on_time), ("late", _late)]
     if isinstance(pipeline, RulesPipeline):
-        return [*found, ("final", _final), ("changelog", _changelog)]
+        return [*found, ("dead", _dead), ("final", _final), ("changelog", _changelog)]
     emit = pipeline.emit
     one_order = len(story.log) == 1 and emit.late != "batch" and not looks_at_ticks(emit.early)
+    found.append(("dead", _dead if one_order else _dead_records))
     if one_order or (emit.mode != "discard" and not isinstance(emit.late, Records)):
         found.append(("final", _final))
     if one_order:
@@ -178,10 +181,14 @@ def _dead(_: Tabled, observed: Observed) -> list[str]:
     return [dead_text(row) for row in by_log(observed.dead)]
 
 
+def _dead_records(_: Tabled, observed: Observed) -> list[str]:
+    return [dead_text(row) for row in by_log(observed.dead) if row.partition is not None]
+
+
 def _final(pipeline: Tabled, observed: Observed) -> list[str]:
     """Return the table, without early panes where they depend on processing time."""
     early_too = isinstance(pipeline, RulesPipeline) or not looks_at_ticks(pipeline.emit.early)
-    entries = _in_order(apply_changelog(observed.changes, mode_of(pipeline)).rows.values())
+    entries = _in_order(fold_changelog(pipeline, observed.changes).rows.values())
     rows = [entry.row for entry in entries if early_too or entry.row.pane != "early"]
     return [table_text(pipeline, TableRow(row.window, row.key, row.values)) for row in rows]
 

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.aggregates.accumulators import Results
 from windrow.core.aggregates.catalogue import compile_aggregates
-from windrow.core.columns import MAX_TIME
+from windrow.core.columns import MAX_TIME, rescale
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.session.fragments import FIRED, Fragments, Numbers
 from windrow.core.operators.session.merge import SessionPlan
@@ -109,10 +108,10 @@ class SessionValues:
         self._is_traced = is_traced
         self._sql = session_sql(pipeline, is_traced=is_traced)
         self._retracts = pipeline.emit.mode == "retract"
-        self.no_changes = schema.changes(pipeline).empty_table()
+        self._schema = schema.changes(pipeline)
+        self.no_changes = self._schema.empty_table()
         if is_traced:
             self.no_changes = with_places(self.no_changes, self.no_changes)
-        self._results = Results(pipeline)
         none = duckdb_sql.query(
             connection, self._sql.begin, records=no_records.append_column(FRAGMENT, pa.array([], pa.int64()))
         )
@@ -164,8 +163,8 @@ class SessionValues:
             rows = rows.append_column(name, keys.column(name).take(numbers))
         made = duckdb_sql.query(self._duck, self._sql.changes, rows=rows)
         if not self._is_traced:
-            return self._results.of(made)
-        return with_places(self._results.of(made.drop_columns(list(PLACE))), made)
+            return rescale(made, self._schema)
+        return with_places(rescale(made.drop_columns(list(PLACE)), self._schema), made)
 
     def _fast_rows(self, worked: SessionPlan, totals: AccumulatorTable) -> pa.Table:
         """Return the rows that the fast path inserts."""

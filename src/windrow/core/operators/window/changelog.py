@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.aggregates.accumulators import Results
-from windrow.core.columns import MAX_TIME, cast_table, pack, to_micros, unpack, unscale
+from windrow.core.columns import MAX_TIME, cast_table, pack, rescale, to_micros, unpack, unscale
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.window.assigner import in_windows
@@ -91,7 +90,7 @@ class ChangelogWindowOperator:
         self._hold = hold
         self._is_traced = is_traced
         self._duck = duckdb_sql.Connection()
-        self._results = Results(pipeline)
+        self._schema = schema.changes(pipeline)
         self._sql = ChangelogSql(pipeline, unscale(record_schema(pipeline).empty_table()))
         fields = unscale(record_schema(pipeline).empty_table()).append_column(DIFF, pa.array([], pa.int64()))
         self._no_rows = fields.append_column(WINDOW, pa.array([], pa.int64()))
@@ -99,7 +98,7 @@ class ChangelogWindowOperator:
         stored = pa.schema([*keys, pa.field(REVISION, pa.int32()), pa.field(WINDOW, pa.int64())])
         self._no_revisions = stored.empty_table()
         self._no_changes = pa.schema(
-            [*schema.changes(pipeline), *(pa.field(name, type_) for name, type_ in PLACE_TYPES)]
+            [*self._schema, *(pa.field(name, type_) for name, type_ in PLACE_TYPES)]
         ).empty_table()
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
@@ -189,7 +188,7 @@ class ChangelogWindowOperator:
 
     def _finished(self, made: pa.Table) -> pa.Table:
         """Return changes with results, ends and places."""
-        changes = self._results.of(with_window_bounds(self._pipeline, made.drop_columns(list(PLACE))))
+        changes = rescale(with_window_bounds(self._pipeline, made.drop_columns(list(PLACE))), self._schema)
         ends = to_micros(changes.column("window_end"))
         is_pane = np.equal(made.column(PARTITION).to_numpy(), LAST_PARTITION)
         for name, type_ in PLACE_TYPES:

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.aggregates.accumulators import Results
-from windrow.core.columns import MIN_TIME, to_micros
+from windrow.core.columns import MIN_TIME, rescale, to_micros
 from windrow.core.operators.settled import in_log_order
 from windrow.core.operators.window.late import LateChunks
 from windrow.core.operators.window.panes import PaneStep, with_window_bounds
@@ -65,7 +64,7 @@ class EarlyPanes:
         self._shortest = min(trigger_periods(trigger), default=None)
         self._duck = connection
         self._sql = early_pane_sql(pipeline, self._plain, has_periods=self._shortest is not None)
-        self._results = Results(pipeline)
+        self._no_changes = schema.changes(pipeline).empty_table()
         self._chunks = LateChunks(pipeline, connection)
         self._no_panes = duckdb_sql.query(connection, self._sql.empty, records=no_records)
 
@@ -73,7 +72,7 @@ class EarlyPanes:
         """Run a step; return its changes, by window and key in the order of effect."""
         windows = windows_in(step.on_time) | windows_in(step.due) | step.firing | self._ticked(step, summary)
         panes = load_panes(state, "panes", windows & step.known, self._no_panes)
-        changes = schema.changes(self._pipeline).empty_table()
+        changes = self._no_changes
         if not self._is_by_time:
             step = replace(step, on_time=_numbered(step.on_time))
         if panes.num_rows + step.on_time.num_rows + step.due.num_rows:
@@ -111,9 +110,9 @@ class EarlyPanes:
             panes = duckdb_sql.query(self._duck, self._sql.settle, events=events, clock=clock)
             rows = duckdb_sql.query(self._duck, self._sql.changes, events=events)
             changes.append(
-                self._results.of(with_window_bounds(self._pipeline, rows))
+                rescale(with_window_bounds(self._pipeline, rows), self._no_changes.schema)
                 if rows.num_rows
-                else schema.changes(self._pipeline).empty_table()
+                else self._no_changes
             )
         return self._chunks.joined(changes), panes
 

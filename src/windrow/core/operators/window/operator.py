@@ -196,7 +196,6 @@ def begun_windows(window: Tumbling | Sliced | Calendar, windows: Collection[int]
 
 def change_records(changes: pa.Table) -> pa.Table:
     """Return changes with places as records: their time is the last microsecond of the window, `DIFF` 1 or -1."""
-    is_added = pc.is_in(changes.column("op"), pa.array(["insert", "update_after"]))
     times = to_micros(changes.column("window_end")) - 1
     fields = [name for name in changes.column_names if name not in {"op", "pane", "revision", *PLACE}]
     own = {
@@ -207,7 +206,13 @@ def change_records(changes: pa.Table) -> pa.Table:
         REVISION: changes.column("revision"),
     }
     values = {name: changes.column(name) for name in fields}
-    return pa.table(own | values | {DIFF: pc.if_else(is_added, 1, -1).cast(pa.int64())})
+    return pa.table(own | values | {DIFF: change_diffs(changes)})
+
+
+def change_diffs(changes: pa.Table) -> pa.ChunkedArray:
+    """Return the `DIFF` of changes: 1 for those that add a row, -1 for those that take one back."""
+    is_added = pc.is_in(changes.column("op"), pa.array(["insert", "update_after"]))
+    return pc.if_else(is_added, 1, -1).cast(pa.int64())
 
 
 def merge_summaries(summaries: list[WindowSummary]) -> WindowSummary:

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.aggregates.accumulators import Results
-from windrow.core.columns import MAX_TIME, to_micros
+from windrow.core.columns import MAX_TIME, rescale, to_micros
 from windrow.core.operators.window.late import LateChunks
 from windrow.core.operators.window.slices import SliceTree
 from windrow.core.operators.window.sql import window_sql
@@ -74,9 +73,9 @@ class WatermarkPanes:
         self._duck = connection
         self._is_traced = is_traced
         self._sql = window_sql(pipeline, is_traced=is_traced)
-        self._results = Results(pipeline)
+        self._schema = schema.changes(pipeline)
         self._no_panes = duckdb_sql.query(self._duck, self._sql.begin, records=no_records)
-        self._no_changes = schema.changes(pipeline).empty_table()
+        self._no_changes = self._schema.empty_table()
         if is_traced:
             self._no_changes = with_pane_places(self._no_changes)
         self._chunks = LateChunks(pipeline, connection, PLACE if is_traced else PLACE[1:])
@@ -145,7 +144,7 @@ class WatermarkPanes:
 
     def _changes(self, rows: pa.Table) -> pa.Table:
         """Return changes of what a statement made."""
-        return self._results.of(with_window_bounds(self._pipeline, rows))
+        return rescale(with_window_bounds(self._pipeline, rows), self._schema)
 
 
 PLACE_TYPES: Final = tuple(zip(PLACE, (pa.int64(), pa.int32(), pa.int64()), strict=True))

@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.aggregates.accumulators import Results
 from windrow.core.aggregates.catalogue import compile_running
-from windrow.core.columns import MAX_TIME, cast_table, unscale
+from windrow.core.columns import MAX_TIME, cast_table, rescale, unscale
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.window.changelog import FIRES, NEIGHBOURS, ChangelogSql, changes_query, marked
@@ -67,9 +66,9 @@ class _Changes:
     def __init__(self, pipeline: Pipeline, *, is_traced: bool) -> None:
         self._pipeline = pipeline
         self._is_traced = is_traced
-        self._results = Results(pipeline)
+        self._schema = schema.changes(pipeline)
         places = [pa.field(name, type_) for name, type_ in PLACE_TYPES]
-        self._none = pa.schema([*schema.changes(pipeline), *places]).empty_table()
+        self._none = pa.schema([*self._schema, *places]).empty_table()
 
     def none(self) -> OperatorOutput:
         """Return the output of a step without changes."""
@@ -82,7 +81,7 @@ class _Changes:
 
     def finished(self, made: pa.Table) -> pa.Table:
         """Return changes with results and places; nothing is late where there is no end."""
-        changes = self._results.of(with_window_bounds(self._pipeline, made.drop_columns(list(PLACE))))
+        changes = rescale(with_window_bounds(self._pipeline, made.drop_columns(list(PLACE))), self._schema)
         pane = changes.column_names.index("pane")
         changes = changes.set_column(
             pane, changes.schema.field(pane), pa.repeat(pa.scalar("on_time"), changes.num_rows)
