@@ -38,7 +38,7 @@ from windrow.expressions.streams import (
     united,
     view_of,
 )
-from windrow.expressions.syntax import SqlCall, bracket_problem, split_call
+from windrow.expressions.syntax import SqlCall, bracket_problem, is_column, split_call
 
 __all__ = [
     "GAP",
@@ -65,6 +65,7 @@ __all__ = [
     "duckdb_message",
     "exploded",
     "formulas",
+    "is_column",
     "is_same_type",
     "join_sides",
     "join_spans",

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from windrow.errors import PipelineError
 from windrow.expressions.analyse import Expression, analyse
+from windrow.expressions.syntax import is_column
 from windrow.model import (
     Aggregate,
     BooleanType,
@@ -170,7 +171,11 @@ def arguments(pipeline: Pipeline) -> tuple[tuple[Argument, ...], ...]:
 def _texts(aggregate: Aggregate, names: Iterable[str]) -> tuple[str, ...]:
     """Return the arguments as expressions, each null where the condition does not hold; a field is its plain name."""
     if isinstance(aggregate.function, Count):
-        return () if aggregate.where is None else (aggregate.where,)
+        if aggregate.where is None:
+            return ()
+        # a field that is called like a value, such as true, is in a condition only in double quotes
+        is_value = aggregate.where in names and not is_column(aggregate.where, frozenset(names))
+        return (f"({aggregate.where})" if is_value else aggregate.where,)
     of = aggregated_texts(aggregate.function)
     if aggregate.where is None:
         return of

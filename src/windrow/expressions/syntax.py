@@ -185,6 +185,16 @@ def columns(tree: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_columns(tree, frozenset())))
 
 
+def is_column(word: str, fields: frozenset[str]) -> bool:
+    """Whether SQL reads a word as the name of a column: true, null and current_date are values."""
+    try:
+        tree = parse(word, fields)
+        refuse_impure(tree, fields)
+        return columns(tree) == (word,)
+    except PipelineError:
+        return False
+
+
 def _columns(node: Any, bound: frozenset[str]) -> Iterator[str]:  # noqa: ANN401 - plain JSON
     if isinstance(node, list):
         for part in node:

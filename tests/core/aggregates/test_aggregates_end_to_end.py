@@ -22,10 +22,12 @@ from windrow.expressions import computed
 from windrow.model import (
     Aggregate,
     Avg,
+    BooleanType,
     Calendar,
     Count,
     Derive,
     Emit,
+    Field,
     Formula,
     Hopping,
     Pipeline,
@@ -178,3 +180,14 @@ def test_a_record_whose_argument_fails_is_dead_and_moves_no_clock() -> None:
     assert dead["reason"].startswith("expression: share: Division by zero")
     assert second.late.num_rows == 0
     assert [row["op"] for row in end.changes.to_pylist()] == ["insert"]
+
+
+def test_true_is_a_value_and_in_double_quotes_a_field() -> None:
+    decode = replace(PIPELINE.decode, fields=(*PIPELINE.decode.fields, Field("true", BooleanType())))
+    lines = tuple(LINES[0].replace(b'"b":true', b'"b":true,"true":' + value) for value in (b"false", b"false", b"true"))
+    conditions = {"value": "true", "no": "false", "field": '"true"', "both": 'true AND NOT "true"'}
+    aggregates = [Aggregate(name, Count(), where) for name, where in conditions.items()]
+    sums = [Aggregate(f"{name} sum", Sum("n"), where) for name, where in conditions.items()]
+    row = one(*aggregates, *sums, lines=lines, decode=decode)
+    assert [row[name] for name in conditions] == [3, 0, 1, 2]
+    assert [row[f"{name} sum"] for name in conditions] == [6, None, 2, 4]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from windrow.errors import PipelineError
-from windrow.expressions import Expression, View, analyse
+from windrow.expressions import Expression, View, analyse, is_column
 from windrow.model import (
     AnyPipeline,
     DataType,
@@ -61,8 +61,12 @@ def is_field(pipeline: View, name: str) -> bool:
 
 
 def is_misspelt(pipeline: View, text: str) -> bool:
-    """Whether a text looks like the name of a field but is not one."""
-    return _WORD.fullmatch(text) is not None and not is_field(pipeline, text)
+    """Whether a text looks like the name of a field but is not one; a value, such as true, is an expression."""
+    return (
+        _WORD.fullmatch(text) is not None
+        and not is_field(pipeline, text)
+        and is_column(text, frozenset(_fields(pipeline)))
+    )
 
 
 def no_field(pipeline: View, name: str) -> str:
