@@ -210,6 +210,19 @@ def test_what_a_run_reads_after_the_end_of_its_input_is_before_what_came_later_i
         assert [row[name] for row in found if row["op"] == "update_before"] == [99, 100]
 
 
+def test_a_window_that_an_end_has_fired_is_revised_by_the_first_record_of_a_partition() -> None:
+    some = SelectNode("some", ("minutes",), "n > 0")
+    sinks = tuple(SinkNode(f"to {one}", one, SqliteSink("unused.db", one)) for one in ("minutes", "some"))
+    graph = Graph("graph", (SOURCES[0], MINUTES, some, *sinks), 1)
+    run = Run(Case(graph, [], (0, 1, 2), ([], [])), [])
+    for partition, minute, v in ((0, 10, 1), (1, 2, 3), (2, 0, 5)):
+        # the two others have no watermark before it, and their window began before the end
+        run.step([(partition, minute * MINUTE, {"id": "a", "user": "A", "v": v})])
+        run.end()
+    for sink in sinks:
+        assert sorted(row["total"] for row in table_of(run, sink).values()) == [1, 8], sink.name
+
+
 @pytest.mark.long
 @many(2000)
 @given(cases())

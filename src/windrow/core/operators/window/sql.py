@@ -96,8 +96,8 @@ class PaneLists:
                 self.late_place, self.late_by = f"{GROUP} AS {PARTITION}, 0 AS {OFFSET}", f"{self.by}, {GROUP}"
             case _:
                 assert_never(pipeline.emit.late)
-        # before all others
-        first = {WATERMARK: -MAX_TIME, PARTITION: -1, OFFSET: -1}
+        # before all others, also those of a partition without a watermark
+        first = {WATERMARK: f"{-MAX_TIME} - 1", PARTITION: -1, OFFSET: -1}
         self.first_place = ", ".join(f"{first[name]} AS {name}" for name in (PLACE if is_traced else PLACE[1:]))
         self.change_order = f"ORDER BY {', '.join(['window_start', *keys])}"
 
