@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from windrow.expressions import stream_of
 from windrow.model import (
     MAX_PARTITIONS,
     Aggregate,
@@ -243,7 +244,7 @@ class GraphOracle:
                 end - 1 + hold,
                 0,
                 0,
-                dict(zip(node.key, key, strict=True)) | values,
+                {"window_start": start, "window_end": end} | dict(zip(node.key, key, strict=True)) | values,
                 f"{node.name}/{start}/{end}/{key}",
             )
             for (start, end, key), values in self._panes(node, self.rows(node.input, until), until).items()
@@ -308,10 +309,10 @@ class GraphOracle:
             if [one.values[name] for name in node.key] == [other.values[name] for name in node.right_key]
             and -node.before <= other.time - one.time <= node.after
         ]
+        keys = dict(zip(node.right_key, node.key, strict=True))
+        taken = {one.name for one in stream_of(self._graph, node.left).fields}
         names = {
-            name: node.key[node.right_key.index(name)] if name in node.right_key else f"{name}_right"
-            for other in right
-            for name in other.values
+            name: keys.get(name, f"{name}_right" if name in taken else name) for other in right for name in other.values
         }
         found = []
         for one, other in pairs:

@@ -19,7 +19,7 @@ from windrow.core.columns import MAX_TIME, Micros, are_before, to_micros
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema
-from windrow.core.operators.settled import is_later_sql, runs_of_equals
+from windrow.core.operators.settled import is_later_sql, net_changes, runs_of_equals
 from windrow.core.schema import (
     DIFF,
     ID,
@@ -80,6 +80,8 @@ class JoinOperator:
         self._view = view
         self._sides = join_sides(graph, node)
         self._spans = join_spans(graph, node) if isinstance(node, JoinNode) else None
+        self._is_ordered = graph.is_ordered(node)
+        self._changing = [number for number, side in enumerate(self._sides) if side.stream.is_changelog]
         self._stored = [pa.schema([one for one in side_schema(side) if one.name != SIDE]) for side in self._sides]
         self._duck = duckdb_sql.Connection()
         self._no_changes = schema.changes(view).empty_table()
@@ -99,8 +101,8 @@ class JoinOperator:
         """Run one step of one key group: pair the records of the step, find who is alone, drop what is past."""
         summary = state.summary or {}
         records, last = step.records, summary.get(_LAST)
-        if self._spans is None and records.num_rows:
-            records, last = _not_before(records, last)
+        if self._is_ordered and records.num_rows:
+            records, last = _not_before(records, last, self._changing)
         sides = to_micros(records.column(SIDE))
         left, right = (
             _Rows(
@@ -122,7 +124,16 @@ class JoinOperator:
             if side.is_outer and span is not None:
                 paired = Runs.decode(f"{kind}_paired", summary.get(f"{kind}_paired"))
                 met = self._met(number, pairs)
-                made += self._alone(number, rows, met, paired, _settled_until(step.time, span.wait))
+                fired = Runs.decode(f"{kind}_fired", summary.get(f"{kind}_fired"))
+                until = _settled_until(step.time, span.wait)
+                made += self._alone(number, rows, met, (paired, fired), until)
+                if step.time.end:
+                    early = self._fired(number, rows, fired, max(step.time.low - span.wait - 1, -MAX_TIME))
+                    fired.add(early, after, state)
+                    state.summary[fired.kind] = fired.encode()
+                elif fired.kind in summary:
+                    fired.add(self._paired[number].empty_table(), after, state)
+                    state.summary[fired.kind] = fired.encode()
                 together = self._paired[number].empty_table()
                 if met.num_rows:
                     together = duckdb_sql.query(self._duck, self._sql.alone[number].paired, met=met).cast(
@@ -134,7 +145,7 @@ class JoinOperator:
             state.summary[kind] = rows.runs.encode()
         pairs = pa.concat_tables(made)
         if pairs.num_rows and any(side.stream.is_changelog for side in self._sides):
-            pairs = _net(pairs)
+            pairs = net_changes(self._duck, pairs)
         return OperatorOutput(changes=self._no_changes, records=(pairs,))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
@@ -170,7 +181,7 @@ class JoinOperator:
         """Return how the step's changes change the pairs: each meets the rows that the other table has at its moment.
 
         d(l x r) = dl x r + l x dr (Gupta, Mumick, "Maintenance of Materialized Views", 1995): at one place, l before it
-        and r after it. Changes that meet all changes, as above, give the same after `_net`, but a product of them.
+        and r after it. Changes that meet all changes, as above, come to the same, but are a product of them.
         """
         moments = _moments(left.new, right.new)
         changes = [_with_span(rows.new, at, at + 1) for rows, at in zip((left, right), moments, strict=True)]
@@ -192,9 +203,12 @@ class JoinOperator:
         return pairs.select(columns).rename_columns([*self._view.key, *met])
 
     def _alone(
-        self, number: int, own: _Rows, met: pa.Table, paired: Runs, settled: tuple[int, int]
+        self, number: int, own: _Rows, met: pa.Table, known: tuple[Runs, Runs], settled: tuple[int, int]
     ) -> Iterator[pa.Table]:
-        """Yield the rows of records that are alone now, or are so no longer; for `settled` see `_settled_until`."""
+        """Yield the rows of records that are alone now, or are so no longer; for `settled` see `_settled_until`.
+
+        Known are the records that have met a partner, and those that an end of the input has settled.
+        """
         side, sql = self._sides[number], self._sql.alone[number]
         before, until = settled
         least, greatest = before + 1, until
@@ -202,19 +216,29 @@ class JoinOperator:
             if table.num_rows:
                 first, last = _range(table)
                 least, greatest = min(least, first), max(greatest, last)
-        rows = own.all(least, min(greatest, until))
-        rows = rows.filter(pa.array(to_micros(rows.column(TIME)) <= until))
+        paired, fired = known[0], known[1].table(self._paired[number], own.state)
+        last = max(until, _range(fired)[1]) if fired.num_rows else until
+        rows = own.all(least, min(greatest, last))
+        rows = duckdb_sql.query(self._duck, sql.versions, rows=rows, fired=fired, limits=pa.table({"until": [until]}))
         if not rows.num_rows:
             return
         tables = {
             "met": met,
             "paired": paired.table(self._paired[number], own.state, *_range(rows)),
+            "fired": fired,
             "settled": pa.table({"before": pa.array([before], pa.int64())}),
         }
-        rows = rows.append_column(_ROW, _numbers(rows))
         candidates = duckdb_sql.query(self._duck, sql.candidates, rows=rows, **tables)
         if candidates.num_rows:
             yield duckdb_sql.query(self._duck, sql.changes, candidates=candidates, **tables).cast(self._made)
+
+    def _fired(self, number: int, own: _Rows, fired: Runs, until: int) -> pa.Table:
+        """Return the records that the end of the input settles, of those that are later than the watermark says."""
+        rows = own.all(until + 1, MAX_TIME)
+        rows = rows.filter(pa.array(to_micros(rows.column(TIME)) > until))
+        known = fired.table(self._paired[number], own.state)
+        made = duckdb_sql.query(self._duck, self._sql.alone[number].fired, rows=rows, fired=known)
+        return made.cast(self._paired[number])
 
     def _without_partner(self, number: int, own: _Rows, others: _Rows, records: pa.Table) -> Iterator[pa.Table]:
         """Yield the rows of a table's rows that are without a partner now, or are so no longer."""
@@ -227,36 +251,30 @@ class JoinOperator:
             candidates = rows.append_column(_ROW, _numbers(rows))
             # a row of a table is settled at once
             tables = {"candidates": candidates, "settled": pa.table({"before": pa.array([MAX_TIME], pa.int64())})}
+            tables["fired"] = self._paired[number].empty_table()
             for name, partners in (("met", _marked(others.new, is_new=True)), ("paired", others.old(*everything))):
                 tables[name] = duckdb_sql.query(self._duck, sql.partners, candidates=candidates, others=partners)
             yield duckdb_sql.query(self._duck, sql.changes, **tables).cast(self._made)
 
 
-def _not_before(records: pa.Table, last: Sequence[int] | None) -> tuple[pa.Table, list[int]]:
-    """Give records in the merged order that are before the `last` place its place; return that of the last one, too.
+def _not_before(records: pa.Table, last: list[int] | None, changing: Sequence[int]) -> tuple[pa.Table, list[int]]:
+    """Give changes in the merged order that are before the `last` place its place; return that of the last one, too.
 
-    There are some only after the end of the input. Their changes come after those that they change, also in one step.
+    There are some only after the end of the input. They come after those that they change, also in one step. Records
+    that only come, those of the sides that are not `changing`, are known by their places.
     """
     places = [to_micros(records.column(name)) for name in PLACE]
-    if last is not None and tuple(column[0] for column in places) < tuple(last):
-        is_before = are_before(places, last)
-        places = [np.where(is_before, limit, column) for column, limit in zip(places, last, strict=True)]
-        for name, column in zip(PLACE, places, strict=True):
+    greatest = [int(column[-1]) for column in places]
+    if last is None:
+        return records, greatest
+    if tuple(column[0] for column in places) < tuple(last):
+        is_before = are_before(places, last) & np.isin(to_micros(records.column(SIDE)), changing)
+        for name, column, limit in zip(PLACE, places, last, strict=True):
             at = records.column_names.index(name)
             field = records.schema.field(at)
-            records = records.set_column(at, field, pa.array(column).cast(field.type))
-    return records, [int(column[-1]) for column in places]
-
-
-def _net(rows: pa.Table) -> pa.Table:
-    """Return what the changes of each row at one place come to."""
-    columns = [*(to_micros(rows.column(name)) for name in PLACE), to_micros(_numbers(rows))]
-    order = np.lexsort(columns[::-1])
-    runs = runs_of_equals([column[order] for column in columns])
-    net = np.bincount(runs, to_micros(rows.column(DIFF))[order]).astype(np.int64)
-    is_left = net != 0
-    first = order[np.unique(runs, return_index=True)[1]]
-    return _with_diffs(rows.take(pa.array(first[is_left])), net[is_left])
+            moved = pa.array(np.where(is_before, limit, column)).cast(field.type)
+            records = records.set_column(at, field, moved)
+    return records, max(greatest, last)
 
 
 def _with_diffs(rows: pa.Table, diffs: Micros) -> pa.Table:
@@ -331,18 +349,21 @@ class _AloneSql:
     """Queries for the records of a side without a partner; `settled` has the event time `before`.
 
     `met` are the partners that records have met in the step; `paired` are the numbers of those that they met before.
+    `versions`: rows of the side -> these with a number for each record, the same for what adds and takes back a row.
     `concerned`: rows of a table and the records of a step -> those with the key of one. `candidates`: rows of the side
-    -> the rows whose being alone may change, with a number a record. `partners`: candidates and the rows of the
+    -> the rows whose being alone may change. `partners`: candidates and the rows of the
     other table -> `met`, or `paired`. `changes`: candidates -> what changes. `paired`: met -> what is kept of it,
-    in the columns `paired_columns`.
+    in the columns `paired_columns`. `fired`: rows that the end of the input settles -> those that are not known yet.
     """
 
     paired_columns: tuple[str, ...]
+    versions: str
     concerned: str
     partners: str
     candidates: str
     changes: str
     paired: str
+    fired: str
 
 
 class _JoinSql:
@@ -417,6 +438,11 @@ class _JoinSql:
         settled = "" if other.stream.is_changelog else f"ANTI JOIN paired USING ({ids})"
         met = f"SELECT ({ids}) FROM met WHERE {_of_partner(_IS_NEW)}"
         touched = f"bool_or({_IS_NEW} OR ({ids}) IN ({met})) OVER (PARTITION BY {_ROW})"
+        # a session that is taken back can come again: a row with its id, and other values
+        fields = ", ".join([ID, TIME, *map(identifier, side.names.values())])
+        version = f"dense_rank() OVER (ORDER BY {fields})" if side.stream.is_changelog else "row_number() OVER ()"
+        is_settled = f"{TIME} <= (SELECT until FROM limits) OR ({ids}) IN (SELECT ({ids}) FROM fired)"
+        versions = f"SELECT *, {version} AS {_ROW} FROM rows WHERE {is_settled}"
         candidates = f"""
             SELECT * FROM rows {settled} QUALIFY {TIME} > (SELECT before FROM settled) OR {touched}
         """
@@ -446,7 +472,7 @@ class _JoinSql:
                 SELECT {_ROW}, false, {-MAX_TIME}, -1, -1, 0, paired.{_PARTNERS}, 0
                 FROM records JOIN paired USING ({ids})
                 UNION ALL
-                SELECT {_ROW}, {TIME} > (SELECT before FROM settled),
+                SELECT {_ROW}, {TIME} > (SELECT before FROM settled) AND ({ids}) NOT IN (SELECT ({ids}) FROM fired),
                     {TIME} + {wait}, {LAST_PARTITION}, {MAX_TIME}, 0, 0, 1
                 FROM records
             ), counted AS (
@@ -464,11 +490,13 @@ class _JoinSql:
         """
         return _AloneSql(
             (*keys, *identity, TIME, _PARTNERS),
+            versions,
             concerned,
             partners,
             candidates,
             changes,
             f"SELECT {by}, sum({_PARTNERS})::BIGINT AS {_PARTNERS} FROM met GROUP BY {by}",
+            f"SELECT DISTINCT {by}, 0 AS {_PARTNERS} FROM rows WHERE ({ids}) NOT IN (SELECT ({ids}) FROM fired)",
         )
 
 

@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql
 from windrow.core.columns import MAX_TIME, Micros, to_micros, unpack
+from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.base import Operator, OperatorOutput, OperatorStep
-from windrow.core.schema import ID, OFFSET, PARTITION, PLACE, SIDE, WATERMARK
+from windrow.core.schema import DIFF, ID, OFFSET, PARTITION, PLACE, SIDE, WATERMARK
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.store import MemoryState, OperatorState
 from windrow.core.state.time_buffer import Mask, TimeBuffer
@@ -105,6 +106,20 @@ def runs_of_equals(columns: Sequence[Micros]) -> Micros:
     for column in columns:
         is_first[1:] |= np.diff(column) != 0
     return np.cumsum(is_first)
+
+
+def net_changes(connection: duckdb_sql.Connection, changes: pa.Table) -> pa.Table:
+    """Return what the changes of equal rows at one place come to.
+
+    A row that comes and is taken back at one place is in no stream: what reads the changes knows no order of these.
+    """
+    if not (to_micros(changes.column(DIFF)) < 0).any():
+        return changes
+    columns = ", ".join(
+        f"sum({DIFF})::BIGINT AS {DIFF}" if name == DIFF else identifier(name) for name in changes.column_names
+    )
+    query = f"SELECT {columns} FROM changes GROUP BY ALL HAVING sum({DIFF}) <> 0 ORDER BY {', '.join(PLACE)}"
+    return duckdb_sql.query(connection, query, changes=changes).cast(changes.schema)
 
 
 def is_later_sql(one: str, other: str) -> str:
