@@ -16,6 +16,7 @@ from windrow.core.changelog import StepOutput
 from windrow.core.columns import Micros, are_before, concat, to_micros, unpack
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys, add_by_node
+from windrow.core.merged_order import in_log_order
 from windrow.core.messages import (
     Counted,
     DeadLetters,
@@ -39,7 +40,7 @@ from windrow.core.messages import (
 )
 from windrow.core.part_times import PartTime
 from windrow.core.samples import RecordSample, VerdictRow, join_verdicts
-from windrow.core.schema import ID, OFFSET, PARTITION
+from windrow.core.schema import OFFSET, PARTITION
 from windrow.core.state.migrate import StoredState
 from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange
@@ -168,8 +169,7 @@ class NodeInput:
             return self._nothing
         if self.is_ordered and records.num_rows > 1 and not _ascends(records):
             # messages come in any order: a step that is run again must take them in the same
-            names = [PARTITION, OFFSET, *([ID] if ID in records.column_names else [])]
-            return records.sort_by([(name, "ascending") for name in names])
+            return in_log_order(records)
         return records
 
 

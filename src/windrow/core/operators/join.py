@@ -17,9 +17,10 @@ import pyarrow as pa
 from windrow.core import duckdb_sql, schema
 from windrow.core.columns import MAX_TIME, Micros, are_before, to_micros
 from windrow.core.duckdb_sql import identifier
+from windrow.core.merged_order import is_later_sql, runs_of_equals
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema
-from windrow.core.operators.settled import is_later_sql, net_changes, runs_of_equals
+from windrow.core.operators.settled import net_changes
 from windrow.core.schema import (
     DIFF,
     ID,

@@ -12,8 +12,8 @@ import pyarrow as pa
 from windrow.core import duckdb_sql, schema
 from windrow.core.columns import MAX_TIME, to_micros
 from windrow.core.duckdb_sql import identifier
+from windrow.core.merged_order import ID_ORDER, in_merged_order, runs_of_equals, tied
 from windrow.core.operators.base import OperatorOutput, OperatorStep
-from windrow.core.operators.settled import in_merged_order, runs_of_equals, tied
 from windrow.core.schema import DIFF, ID, OFFSET, PARTITION, PLACE, TIME, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Runs, migrate_runs
@@ -98,8 +98,7 @@ class DeduplicateOperator:
 class RowsOperator:
     """Writes a stream of records into a table, a row each; what a changelog takes back is deleted. It has no state.
 
-    A row that is taken back, and one with its key that is added at the same place, are an update. A row that is added
-    and taken back at one place, as by a late record that waited for the row, is none.
+    A row that is taken back, and one with its key that is added at the same place, are an update.
     """
 
     def __init__(self, view: RecordStream) -> None:
@@ -116,7 +115,9 @@ class RowsOperator:
         }
         self._columns |= {name: name for name in self._changes.names[len(self._columns) :]}
         self._columns |= {} if view.row_key else {name: places[name] for name in key}
-        self._key = ", ".join(identifier(column) for name in key if isinstance(column := self._columns[name], str))
+        own = [column for name in key if isinstance(column := self._columns[name], str)]
+        by = ", ".join(sql for name in own for sql in (ID_ORDER if name == ID else [identifier(name)]))
+        self._ranks = f"SELECT {_NUMBER}, dense_rank() OVER (ORDER BY {by}) AS __rank FROM changes"
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""
@@ -135,30 +136,16 @@ class RowsOperator:
         """Return no state for each key group."""
         return [({}, MemoryState()) for _ in range(self._key_groups)]
 
-    def _compared(self, names: Sequence[str]) -> str:
-        """Return the SQL of the rank of each change by key, and whether it is left of those of an equal row."""
-        row = ", ".join(identifier(name) for name in names if name != DIFF)
-        return f"""
-            SELECT {_NUMBER}, dense_rank() OVER (ORDER BY {self._key}) AS __rank,
-                sum({DIFF}) OVER (PARTITION BY {row}) * {DIFF}
-                    >= row_number() OVER (PARTITION BY {row}, {DIFF} ORDER BY {_NUMBER}) AS __left
-            FROM changes
-        """
-
     def _with_operations(self, changes: pa.Table) -> pa.Table:
         """Sort changes by place and key, and add the operation of each; keys are compared where places are the same."""
         columns = [to_micros(changes.column(name)) for name in PLACE]
         order, ranks = np.lexsort(columns[::-1]), np.zeros(changes.num_rows, dtype=np.int64)
-        is_left = np.ones(changes.num_rows, dtype=np.bool_)
         if len(rows := tied(columns, order)):
             shared = changes.take(pa.array(rows)).append_column(_NUMBER, pa.array(rows))
-            found = duckdb_sql.query(self._duck, self._compared(changes.column_names), changes=shared)
-            numbers = found.column(_NUMBER).to_numpy()
-            ranks[numbers] = found.column("__rank").to_numpy()
-            is_left[numbers] = found.column("__left").to_numpy()
+            found = duckdb_sql.query(self._duck, self._ranks, changes=shared)
+            ranks[found.column(_NUMBER).to_numpy()] = found.column("__rank").to_numpy()
         diffs = to_micros(changes.column(DIFF))
         order = np.lexsort([diffs, ranks, *columns[::-1]])
-        order = order[is_left[order]]
         is_added = (diffs > 0)[order]
         runs = runs_of_equals([column[order] for column in (*columns, ranks)])
         is_update = (np.bincount(runs, is_added) > 0) & (np.bincount(runs, ~is_added) > 0)

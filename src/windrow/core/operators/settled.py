@@ -12,15 +12,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql
-from windrow.core.columns import MAX_TIME, Micros, to_micros, unpack
+from windrow.core.columns import MAX_TIME, to_micros, unpack
 from windrow.core.duckdb_sql import identifier
+from windrow.core.merged_order import in_merged_order
 from windrow.core.operators.base import Operator, OperatorOutput, OperatorStep
-from windrow.core.schema import DIFF, ID, OFFSET, PARTITION, PLACE, SIDE, WATERMARK
+from windrow.core.schema import DIFF, PARTITION, PLACE, WATERMARK
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.store import MemoryState, OperatorState
 from windrow.core.state.time_buffer import Mask, TimeBuffer
@@ -29,8 +28,6 @@ from windrow.core.watermarks.tracker import StepTime
 from windrow.expressions import View
 
 _KIND: Final = "unsettled"
-
-Order = npt.NDArray[np.intp]
 
 
 class SettledOperator:
@@ -76,38 +73,6 @@ class SettledOperator:
         return made
 
 
-def in_merged_order(records: pa.Table) -> pa.Table:
-    """Sort records by watermark, partition and offset; with the same ones by side of a join, and by what they are."""
-    return _sorted(records, (*PLACE, SIDE) if SIDE in records.column_names else PLACE)
-
-
-def in_log_order(records: pa.Table) -> pa.Table:
-    """Sort records by partition and offset; with the same ones by what they are."""
-    return _sorted(records, (PARTITION, OFFSET))
-
-
-def _sorted(records: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Sort records by columns of whole numbers, and where these are the same by `ID`, if they have one."""
-    if not records.num_rows:
-        return records
-    columns = [to_micros(records.column(name)) for name in names]
-    order = np.lexsort(columns[::-1])
-    if ID in records.column_names and len(rows := tied(columns, order)):
-        ranks = np.zeros(records.num_rows, dtype=np.int64)
-        ids = records.column(ID).take(pa.array(rows)).combine_chunks()
-        ranks[rows] = pc.rank(_with_whole_numbers(ids), tiebreaker="dense").to_numpy()
-        order = np.lexsort([ranks, *columns[::-1]])
-    return records.take(pa.array(order))
-
-
-def runs_of_equals(columns: Sequence[Micros]) -> Micros:
-    """Number the runs of consecutive rows that have the same values in all of some columns, from 0 on."""
-    is_first = np.zeros(len(columns[0]), dtype=np.bool_)
-    for column in columns:
-        is_first[1:] |= np.diff(column) != 0
-    return np.cumsum(is_first)
-
-
 def net_changes(connection: duckdb_sql.Connection, changes: pa.Table) -> pa.Table:
     """Return what the changes of equal rows at one place come to.
 
@@ -120,35 +85,6 @@ def net_changes(connection: duckdb_sql.Connection, changes: pa.Table) -> pa.Tabl
     )
     query = f"SELECT {columns} FROM changes GROUP BY ALL HAVING sum({DIFF}) <> 0 ORDER BY {', '.join(PLACE)}"
     return duckdb_sql.query(connection, query, changes=changes).cast(changes.schema)
-
-
-def is_later_sql(one: str, other: str) -> str:
-    """Return SQL for whether a row's place is after another's."""
-    watermark, partition, offset = ((f"{one}.{name}", f"{other}.{name}") for name in PLACE)
-    is_later = f"{' > '.join(partition)} OR ({' = '.join(partition)} AND {' > '.join(offset)})"
-    return f"({' > '.join(watermark)} OR ({' = '.join(watermark)} AND ({is_later})))"
-
-
-def tied(columns: Sequence[Micros], order: Order) -> Order:
-    """Return the rows that have the same values in all of some columns as another one, which is next to it in order."""
-    runs = runs_of_equals([column[order] for column in columns])
-    rows: Order = order[np.bincount(runs)[runs] > 1]
-    return rows
-
-
-def _with_whole_numbers(ids: pa.Array) -> pa.Array:
-    """Return ids in which the numbers of elements have as many digits, so that they are in order as text."""
-    if not pc.any(pc.match_substring(ids, "#")).as_py():
-        return ids
-    padded = pc.replace_substring_regex(ids, r"#([0-9]+)", rf"#{'0' * _DIGITS}\1")
-    return pc.replace_substring_regex(padded, rf"#[0-9]*([0-9]{{{_DIGITS}}})", r"#\1")
-
-
-_DIGITS: Final = 10
-"""An array in Arrow has less than 2**31 elements."""
-_PADDED: Final = f"regexp_replace({ID}, '#([0-9]+)', '#{'0' * _DIGITS}\\1', 'g')"
-ID_ORDER: Final = f"regexp_replace({_PADDED}, '#[0-9]*([0-9]{{{_DIGITS}}})', '#\\1', 'g')"
-"""SQL for an `ID` as `in_merged_order` compares it."""
 
 
 def _settled(records: pa.Table, time: StepTime) -> Mask:

@@ -30,9 +30,9 @@ from windrow.core.changelog import source_numbers
 from windrow.core.columns import FIRST_TIME, MAX_TIME, Micros, are_before, concat, to_micros
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.keys import key_numbers
+from windrow.core.merged_order import ID_ORDER, in_merged_order, is_later_sql, runs_of_equals
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema, with_ids
-from windrow.core.operators.settled import ID_ORDER, in_merged_order, is_later_sql, runs_of_equals
 from windrow.core.schema import DELETED, DIFF, ID, OFFSET, PARTITION, PLACE, SIDE, TIME, WATERMARK, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Compaction, Runs, migrate_runs
@@ -384,7 +384,7 @@ class _LookupSql:
         revise = revise_of(graph, node)
         keys = ", ".join(map(identifier, node.key))
         same = " AND ".join(f"l.{identifier(name)} = v.{identifier(name)}" for name in node.key)
-        place = [*PLACE, *([ID_ORDER] if right.stream.has_id else [])]
+        place = [*PLACE, *(ID_ORDER if right.stream.has_id else [])]
         columns = {name: f"CASE WHEN NOT v.{DELETED} THEN v.{identifier(name)} END" for name in right.names.values()}
         columns |= {name: f"l.{identifier(name)}" for name in left.names.values()} | {TIME: f"l.{TIME}"}
         columns[ID] = f"l.{ID}"

@@ -29,6 +29,7 @@ from windrow.core import duckdb_sql, schema
 from windrow.core.changelog import late_output
 from windrow.core.columns import MAX_TIME, MIN_TIME, Micros, distinct, pack, to_micros, unpack
 from windrow.core.keys import hashable, key_numbers
+from windrow.core.merged_order import in_log_order
 from windrow.core.messages import DeadLetters, Packet
 from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep
 from windrow.core.operators.dead_letters import DeadLetterTable
@@ -233,7 +234,7 @@ class RulesOperator:
             state.summary = state.summary or RulesSummary.decode(None).encode()
             return OperatorOutput(self._changes.empty_table())
         summary = RulesSummary.decode(state.summary)
-        records = _in_log_order(step.records)
+        records = in_log_order(step.records)
         watermarks, times = to_micros(records.column(WATERMARK)), to_micros(records.column(TIME))
         summary.advance(to_micros(records.column(PARTITION)), watermarks)
         expired_until = summary.expired_until(to_micros(records.column(PARTITION)), watermarks, self._rules.lateness)
@@ -553,12 +554,6 @@ def _found(tables: Iterable[pa.Table], cards: Places) -> Iterator[tuple[pa.Table
         rows, _ = ranges(firsts, ends)
         if len(rows):
             yield table, rows
-
-
-def _in_log_order(records: pa.Table) -> pa.Table:
-    places = [to_micros(records.column(name)) for name in (OFFSET, PARTITION)]
-    order = np.lexsort(places)
-    return records if (order[1:] > order[:-1]).all() else records.take(pa.array(order))
 
 
 def _with_own_windows(expired: pa.Table) -> pa.Table:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.columns import MIN_TIME, rescale, to_micros
-from windrow.core.operators.settled import in_log_order
+from windrow.core.merged_order import in_log_order
 from windrow.core.operators.window.late import LateChunks
 from windrow.core.operators.window.panes import PaneStep, with_window_bounds
 from windrow.core.operators.window.sql import (

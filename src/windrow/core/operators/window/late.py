@@ -14,7 +14,7 @@ from windrow.core import duckdb_sql
 from windrow.core.aggregates.catalogue import compile_aggregates
 from windrow.core.columns import pack, to_micros, unpack
 from windrow.core.duckdb_sql import identifier
-from windrow.core.operators.settled import in_log_order
+from windrow.core.merged_order import in_log_order
 from windrow.core.operators.window.sql import GROUP
 from windrow.core.schema import ID, PLACE, WINDOW
 from windrow.core.state.store import OperatorState
