@@ -463,6 +463,7 @@ class GraphOracle:
 
 
 LAST = 2**31 - 1
+BEHIND = 2**30
 
 
 class Counting:
@@ -481,9 +482,10 @@ class Counting:
         for one in records:
             self.fire(one.watermark)
             at = (one.watermark, one.partition, one.offset)
-            self.place = (one.time, LAST, FOREVER) if self.in_event_time else at
+            self.place = (one.time, one.partition | BEHIND, one.offset) if self.in_event_time else at
             self.cause, self.number = one.places, 0
             self.record(one)
+            self.fire(one.watermark, is_own=True)
         self.fire(until + 1)
         return self.made
 
@@ -498,15 +500,15 @@ class Counting:
         if self.count % 3 == 0:
             self.timers["now"] = max(one.time - 10 * MINUTE, int(one.watermark))
 
-    def fire(self, reached: float) -> None:
+    def fire(self, reached: float, *, is_own: bool = False) -> None:
         while self.timers:
             due, name = min((due, name) for name, due in self.timers.items())
             if due > reached:
                 return
             del self.timers[name]
-            if (due - 1, LAST, FOREVER) > self.place:
-                at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=due)
-                timer = f"{self.key}@{at.isoformat()}" + (f"@{self.name}" if self.name else "")
+            at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=due)
+            timer = f"{self.key}@{at.isoformat()}" + (f"@{self.name}" if self.name else "")
+            if not is_own and timer != self.cause:
                 self.place, self.cause, self.number = (due - 1, LAST, FOREVER), timer, 0
             self.emit(due, name, self.count, -self.count)
 

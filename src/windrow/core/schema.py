@@ -204,6 +204,8 @@ PLACE: Final = (WATERMARK, PARTITION, OFFSET)
 REVISION: Final = "__revision"
 LAST_PARTITION: Final = 2**31 - 1
 """The partition of what no record made, such as a pane: behind all partitions."""
+BEHIND_PARTITIONS: Final = 1 << 30
+"""A bit of the partition of what a record makes when its time has come: behind all records of that watermark."""
 DIFF: Final = "__diff"
 """In a changelog: 1 for a row that was added, -1 for one that was taken back."""
 DELETED: Final = "__deleted"

@@ -57,7 +57,7 @@ class Context(Protocol):
         ...
 
     def timer(self, *, at: datetime, name: str = "") -> None:
-        """Call `on_timer` when the watermark reaches a time; one that it has reached is due right after this call.
+        """Call `on_timer` when the watermark reaches a time; right after this call if its watermark has reached that.
 
         A timer replaces the key's other timer of that name. Raise ValueError if `on_timer` sets one that is not later
         than itself, which would repeat forever.

@@ -247,6 +247,33 @@ def test_a_state_that_is_not_declared_is_told_with_those_that_are() -> None:
             played(pipeline(lambda ctx, _: ctx.state.m.clear(), declared), [[(0, record("A", 1))]])
 
 
+def test_an_attribute_is_not_set_and_the_error_says_what_to_write() -> None:
+    states = (ValueState("n", LongType()), ListState("l", LongType()), MapState("m", LongType(), LongType()))
+    ways = ["ctx.state.n.set(value)", "ctx.state.l.append(value)", "ctx.state.m.set(key, value)"]
+
+    def told(declared: tuple[KeyedState, ...], function: Callable[[Any, Any], None]) -> str:
+        with pytest.raises(RunError, match="AttributeError") as raised:
+            played(pipeline(function, declared), [[(0, record("A", 1))]])
+        return str(raised.value)
+
+    for name, way in zip("nlm", ways, strict=True):
+        said = told(states, lambda ctx, _, name=name: setattr(ctx.state, name, 1))  # type: ignore[misc]
+        assert f"ctx.state.{name} = ... sets no state" in said
+        assert f"lost; write {way} (" in said
+    for where in ("state", "now", "count", "state.other"):
+        *path, name = where.split(".")
+
+        def function(ctx: Any, _: Any, path: list[str] = path, name: str = name) -> None:  # noqa: ANN401
+            for one in path:
+                ctx = getattr(ctx, one)
+            setattr(ctx, name, 1)
+
+        assert f"ctx.{where} = ..." in told(states, function)
+        assert f"write {' or '.join(ways)} (" in told(states, function)
+        assert "declare a state, process(..., state=" in told((), function)
+    assert "write ctx.state.n.clear()" in told(states, lambda ctx, _: delattr(ctx.state, "n"))
+
+
 def test_what_a_function_returns_is_refused_where_it_is_returned() -> None:
     function: Any = lambda ctx, _: ctx.timer(at=at(2)) or {"n": 1}  # noqa: E731
     for ttl in (None, 60_000_000):

@@ -74,6 +74,44 @@ def test_a_timer_that_is_due_when_it_is_set_fires_right_after_the_call() -> None
     assert last(output, "A") == "r@5/- r@5/4 t@4/4 r@6/4 t@4/4"
 
 
+def test_it_fires_before_the_key_expires_and_does_not_wait_for_other_partitions() -> None:
+    def function(ctx: Any, record: Any) -> None:  # noqa: ANN401
+        if record["amount"] == 2:
+            ctx.timer(at=at(0))
+        say(ctx, "r")
+
+    given_ = pipeline(function, LOG, TEXT, on_timer=lambda ctx, _: say(ctx, "t"), ttl=2 * MINUTE)
+    host = MemoryHost(given_, [0, 1])
+    # nothing is known of partition 1: the low watermark stays before all
+    host.step(raw(0, 0, record("A", 5), record("A", 7)))
+    output = StepOutput.concat(one.rows for one in host.step(raw(0, 2, record("B", 1, 2))))
+    # by its record alone B would have expired at 3, and the watermark of the call is 6
+    assert [(op, text) for op, _, _, text in by_user(output)["B"]] == [
+        ("insert", ""),
+        ("update_before", ""),
+        ("update_after", "t@6/6"),
+    ]
+
+
+def test_many_timers_of_a_key_cost_little_each() -> None:
+    """If each looked at all others, this would take minutes."""
+    many = 30_000
+    fired: list[int] = []
+
+    def function(ctx: Any, record: Any) -> None:  # noqa: ANN401
+        if record["amount"] == 2:
+            for number in range(many):
+                ctx.timer(at=at(10), name=f"moved {number}")
+                ctx.timer(at=at(20 + (number * 7919 % many) / many), name=str(number))
+            for number in range(many):
+                ctx.cancel(f"moved {number}")
+
+    given_ = pipeline(function, (), on_timer=lambda _, timer: fired.append(int(timer.name)))
+    played(given_, [[(0, record("A", 1, 2))], [(0, record("B", 21.5))], [(0, record("A", 30))]])
+    assert len(fired) == many
+    assert [number * 7919 % many for number in fired] == sorted(number * 7919 % many for number in fired)
+
+
 def test_at_the_end_each_timer_fires_once_and_those_that_it_sets_wait() -> None:
     def again(ctx: Any, timer: Any) -> None:  # noqa: ANN401
         say(ctx, timer.name)
@@ -163,6 +201,19 @@ def test_an_entry_is_gone_a_time_to_live_after_its_writing_and_the_row_after_the
     assert by_user(after)["A"][-1] == ("insert", "on_time", 0, "24.00")
     table = net_changes(after.changes, ("user",)).inserts.to_pylist()
     assert {row["user"]: row["text"] for row in table} == {"A": "24.00", "B": "23.00"}
+
+
+def test_a_call_that_leaves_nothing_counts_for_the_time_to_live_in_every_cut() -> None:
+    def function(ctx: Any, record: Any) -> None:  # noqa: ANN401
+        if record["amount"] == 2:
+            ctx.emit(n=1)
+
+    given_ = pipeline(function, (), ttl=2 * MINUTE)
+    # A lives until 12 by its first call, which leaves nothing, and not until 11 by its second
+    records = [record("A", 10), record("A", 9, 2), record("B", 12.5), record("A", 13, 2), record("B", 40)]
+    for steps in ([[(0, one) for one in records]], [[(0, one)] for one in records]):
+        changes = by_user(played(given_, steps))["A"]
+        assert [op for op, *_ in changes] == ["insert", "update_before", "update_after", "delete"]
 
 
 def test_many_keys_that_come_and_go_leave_nothing() -> None:

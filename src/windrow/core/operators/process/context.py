@@ -39,12 +39,17 @@ class CallContext:
         self._has_timers = process.on_timer is not None
         self._has_processing_timers = process.on_processing_timer is not None
         self._accept_time = value_codec(MICROS, "at").accept
-        self.in_timer = False
-        self.changes: list[EmittedChange] = []
-        self.rows: list[EmittedRow] = []
         self._columns = {name for name, _ in self._returns}
-        self.now: int | None = None
         self.state: StateHandles = state_handles(call, process.state)
+        self._is_made = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Raise AttributeError once it is made: all keys have the same object, and no run restores it."""
+        if "_is_made" in vars(self):
+            ways = _what_to_write(vars(self.state))
+            msg = f"ctx.{name} = ... would be shared by all keys and lost at a restart; {ways}"
+            raise AttributeError(msg)
+        super().__setattr__(name, value)
 
     @property
     def key(self) -> Mapping[str, Any]:
@@ -73,15 +78,15 @@ class CallContext:
         row = tuple([None if values[name] is None else accept(values[name]) for name, accept in self._returns])
         memory = self._call.memory
         if self._call.trace is not None:
-            self.rows.append(self._call.trace.emitted(self._call.time, memory.key, row))
+            self._call.rows.append(self._call.trace.emitted(self._call.time, memory.key, row))
         before = memory.row
-        self.changes.append(EmittedChange(self._call.early, memory.key, memory.revision, before, row))
+        self._call.changes.append(EmittedChange(self._call.early, memory.key, memory.revision, before, row))
         if before is not None:
             memory.revision += 1
         memory.row = row
 
     def timer(self, *, at: datetime, name: str = "") -> None:
-        """Call `on_timer` when the watermark reaches a time; one that it has reached is due right away.
+        """Call `on_timer` when the watermark reaches a time; right after this call if its watermark has reached that.
 
         A timer replaces the key's other timer of that name. Raise ValueError if `on_timer` sets one that is not later
         than itself, which would go on for ever.
@@ -91,7 +96,7 @@ class CallContext:
             raise ValueError(msg)
         watermark = self._call.watermark
         due = max(micros_of(self._accept_time(at)), watermark)
-        if self.in_timer and due == watermark:
+        if self._call.in_timer and due == watermark:
             msg = f"on_timer must set timers later than {self.watermark}, not at {at}: it would be called for ever"
             raise ValueError(msg)
         self._call.memory.set_timer(_checked_name(name), KeyTimer("event", due))
@@ -108,7 +113,8 @@ class CallContext:
         if wait <= 0:
             msg = f"after must be longer than 0, not {after}"
             raise ValueError(msg)
-        alarm = KeyTimer("wait", wait) if self.now is None else KeyTimer("tick", min(self.now + wait, NEVER - 1))
+        now = self._call.now
+        alarm = KeyTimer("wait", wait) if now is None else KeyTimer("tick", min(now + wait, NEVER - 1))
         self._call.memory.set_timer(_checked_name(name), alarm)
 
     def cancel(self, name: str = "") -> None:
@@ -145,8 +151,8 @@ class EmissionTrace:
     """The place of what a key's calls emit, and what it is made of: a record, or a timer.
 
     A timer is due when the watermark reaches its time, after all records below that: before it, no other call of the
-    key can come. One that was set for a time in the past belongs to the call that set it. The process function called
-    `name` takes rows that others emitted, which are known in the same way: so its own have all numbers, and its name.
+    key can come. One that its call's watermark had reached belongs to that call. The process function called `name`
+    takes rows that others emitted, which are known in the same way: so its own have all numbers, and its name.
     """
 
     name: str = ""
@@ -156,19 +162,19 @@ class EmissionTrace:
 
     def begin(self) -> None:
         """Begin with the calls of a key."""
-        self.place = (MIN_TIME, -1, -1)
+        self.cause = ""
 
     def record(self, place: tuple[int, int, int], cause: str) -> None:
         """Go on to the call for a record."""
         self.place, self.cause, self.number = place, cause, 0
 
-    def timer(self, key: tuple[Any, ...], due: int) -> None:
-        """Go on to the call for a timer."""
-        place = due - 1, LAST_PARTITION, MAX_TIME
-        if place > self.place:
-            timer = f"{'/'.join(map(_escaped, key))}@{time_of(due).isoformat()}"
-            # no time ends like a name
-            self.record(place, f"{timer}@{self.name}" if self.name else timer)
+    def timer(self, key: tuple[Any, ...], due: int, number: int) -> None:
+        """Go on to the call for a timer; `number` is that of the rows which timers of its time emitted at an end."""
+        timer = f"{'/'.join(map(_escaped, key))}@{time_of(due).isoformat()}"
+        # no time ends like a name
+        cause = f"{timer}@{self.name}" if self.name else timer
+        if cause != self.cause:
+            self.place, self.cause, self.number = (due - 1, LAST_PARTITION, MAX_TIME), cause, number
 
     def emitted(self, time: int, key: tuple[Any, ...], values: tuple[Any, ...]) -> EmittedRow:
         """Return a row of the call."""
@@ -188,7 +194,7 @@ class CurrentCall:
     """The call that is being made: its key's memory, its event time and watermark, and whether what it emits is early.
 
     Entries that were written at or before `horizon` are gone. All times are microseconds. There is a `trace` where
-    other streams take the rows.
+    other streams take the rows. `changes` and `rows` are those of the step's calls, and `now` is its processing time.
     """
 
     memory: KeyState = field(default_factory=lambda: KeyState((), []))
@@ -197,6 +203,10 @@ class CurrentCall:
     horizon: int = MIN_TIME - 1
     early: bool = False
     trace: EmissionTrace | None = None
+    in_timer: bool = False
+    now: int | None = None
+    changes: list[EmittedChange] = field(default_factory=list)
+    rows: list[EmittedRow] = field(default_factory=list)
 
 
 def state_handles(call: CurrentCall, states: tuple[KeyedState, ...]) -> StateHandles:
@@ -204,7 +214,7 @@ def state_handles(call: CurrentCall, states: tuple[KeyedState, ...]) -> StateHan
     return StateHandles(**{state.name: _state_handle(call, number, state) for number, state in enumerate(states)})
 
 
-def _state_handle(call: CurrentCall, number: int, state: KeyedState) -> ValueHandle | ListHandle | MapHandle:
+def _state_handle(call: CurrentCall, number: int, state: KeyedState) -> Handle:
     accept = value_codec(arrow_type(state.type), f"state {state.name}").accept
     match state:
         case ValueState():
@@ -219,8 +229,27 @@ def _state_handle(call: CurrentCall, number: int, state: KeyedState) -> ValueHan
             assert_never(state)
 
 
+def _what_to_write(handles: Mapping[str, Handle]) -> str:
+    """Return what to write in place of setting an attribute."""
+    ways = [f"ctx.state.{name}.{handle.WRITE}" for name, handle in handles.items()]
+    if ways:
+        return f"write {' or '.join(ways)}"
+    return "declare a state, process(..., state={'NAME': wr.value_state('long')}), and write ctx.state.NAME.set(value)"
+
+
 class StateHandles(SimpleNamespace):
     """The handles by their names."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Raise AttributeError: a value is set by its handle."""
+        own = {name: vars(self)[name]} if name in vars(self) else vars(self)
+        msg = f"ctx.state.{name} = ... sets no state: it would be shared by all keys and lost; {_what_to_write(own)}"
+        raise AttributeError(msg)
+
+    def __delattr__(self, name: str) -> None:
+        """Raise AttributeError: a value is cleared by its handle."""
+        msg = f"del ctx.state.{name} clears no state; write ctx.state.{name}.clear()"
+        raise AttributeError(msg)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never returns
         """Raise AttributeError: there is no such state."""
@@ -232,6 +261,7 @@ class ValueHandle:
     """One value of the key."""
 
     __slots__ = ("_accept", "_call", "_number")
+    WRITE: Final = "set(value)"
 
     def __init__(self, call: CurrentCall, number: int, accept: Accept) -> None:
         self._call = call
@@ -256,6 +286,7 @@ class ListHandle:
     """Values of the key in the order in which they were appended."""
 
     __slots__ = ("_accept", "_call", "_number")
+    WRITE: Final = "append(value)"
 
     def __init__(self, call: CurrentCall, number: int, accept: Accept) -> None:
         self._call = call
@@ -286,6 +317,7 @@ class MapHandle:
     """Values of the key by keys of their own, in the order in which these were first set."""
 
     __slots__ = ("_accept", "_accept_key", "_call", "_number")
+    WRITE: Final = "set(key, value)"
 
     def __init__(self, call: CurrentCall, number: int, accept_key: Accept, accept: Accept) -> None:
         self._call = call
@@ -330,6 +362,9 @@ class MapHandle:
     def __len__(self) -> int:
         horizon = self._call.horizon
         return sum(time > horizon for _, time in self._call.memory.slots[self._number].values())
+
+
+Handle = ValueHandle | ListHandle | MapHandle
 
 
 class RecordColumns(dict[str, list[Any]]):

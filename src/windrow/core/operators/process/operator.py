@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql
 from windrow.core.changelog import late_output
-from windrow.core.columns import MAX_TIME, MIN_TIME, cast_table, to_micros, unpack
+from windrow.core.columns import MIN_TIME, cast_table, to_micros, unpack
 from windrow.core.keys import key_texts
+from windrow.core.merged_order import in_merged_order
 from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep, qualified_name
 from windrow.core.operators.process.codec import time_of
 from windrow.core.operators.process.context import (
@@ -30,8 +31,17 @@ from windrow.core.operators.process.context import (
     stream_rows,
 )
 from windrow.core.operators.process.state import KeyState, KeyStateCodec, KeyTimer
-from windrow.core.operators.settled import in_merged_order
-from windrow.core.schema import END, ID, LAST_PARTITION, OFFSET, PARTITION, TIME, WATERMARK, WINDOW, record_schema
+from windrow.core.schema import (
+    BEHIND_PARTITIONS,
+    END,
+    ID,
+    OFFSET,
+    PARTITION,
+    TIME,
+    WATERMARK,
+    WINDOW,
+    record_schema,
+)
 from windrow.core.state.keyed import KEYED_KIND, NEVER, BucketIndex, KeyedEntry, KeyedStore
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.store import MemoryState, OperatorState
@@ -195,7 +205,8 @@ class ProcessOperator:
     def _causes(self, records: pa.Table) -> Causes:
         """Return the places of records, and their names.
 
-        In the order of event time a record's call is after all records whose watermark is not past its time.
+        In the order of event time a record's call is after all records whose watermark is not past its time, and those
+        of one time are in the order of their calls.
         """
         columns = [to_micros(records.column(name)).tolist() for name in (WATERMARK, PARTITION, OFFSET)]
         places = list(zip(*columns, strict=True))
@@ -208,13 +219,16 @@ class ProcessOperator:
             ]
         if self._in_event_time:
             times = to_micros(records.column(TIME)).tolist()
-            places = [(time, LAST_PARTITION, MAX_TIME) for time in times]
+            places = [
+                (time, partition | BEHIND_PARTITIONS, offset)
+                for time, (_, partition, offset) in zip(times, places, strict=True)
+            ]
         return Causes(places, names)
 
     def _run(self, batch: _RecordsByKey, buckets: KeyedStore, time: StepTime) -> None:
         """Make the calls of a step, and store the keys."""
-        due = set(buckets.due(NEVER - 1 if time.end else time.low, time.now))
-        for key in sorted(due | batch.rows.keys()):
+        waiting = set(buckets.due(NEVER - 1 if time.end else time.low, time.now))
+        for key in sorted(waiting | batch.rows.keys()):
             bucket = buckets.of(key)
             blob = bucket.get(key)
             rows = batch.rows.get(key, range(0))
@@ -225,10 +239,9 @@ class ProcessOperator:
                 self._calls.end(memory)
             if time.now is not None and memory.tick <= time.now:
                 self._calls.tick(memory, time.now, time.low)
-            self._memories.prune(memory)
-            bucket.put(
-                key, None if memory.is_empty else KeyedEntry(memory.due, memory.tick, self._memories.encode(memory))
-            )
+            self._memories.prune(memory, time.low)
+            due = min(memory.due, *memory.ended) if memory.ended else memory.due
+            bucket.put(key, None if memory.is_empty else KeyedEntry(due, memory.tick, self._memories.encode(memory)))
 
     def _new(self, batch: _RecordsByKey, rows: range) -> KeyState:
         return self._memories.new(tuple(batch.columns[name][rows.start] for name in self._pipeline.key))
@@ -267,19 +280,19 @@ class FunctionCalls:
 
     def begin(self, now: int | None) -> None:
         """Begin a step; `now` is the last processing time that is known."""
-        self._context.changes = []
-        self._context.rows = []
-        self._context.now = now
+        self._call.changes = []
+        self._call.rows = []
+        self._call.now = now
 
     @property
     def changes(self) -> list[EmittedChange]:
         """The rows emitted since `begin`."""
-        return self._context.changes
+        return self._call.changes
 
     @property
     def rows(self) -> list[EmittedRow]:
         """The same as rows of a stream, if they are traced."""
-        return self._context.rows
+        return self._call.rows
 
     def records(self, memory: KeyState, batch: _RecordsByKey, rows: range) -> None:
         """Give a key its records, each after the timers that its watermark has reached."""
@@ -308,6 +321,8 @@ class FunctionCalls:
                     returned = function(context, Record(columns, row))
                 if returned is not None:
                     _reject_return_value(returned)
+                if memory.alarm <= watermark:
+                    self._fire_reached(memory, watermark)
         except RunError:
             raise  # a timer's
         except Exception as exc:
@@ -319,11 +334,15 @@ class FunctionCalls:
             if memory.expiry < memory.alarm:
                 self._expire(memory)
             else:
-                name, alarm = min(
-                    ((name, alarm) for name, alarm in memory.timers.items() if alarm.kind == "event"),
-                    key=lambda pair: (pair[1].due, pair[0]),
-                )
-                self._fire(memory, name, alarm)
+                self._fire(memory, *memory.next_timer())
+
+    def _fire_reached(self, memory: KeyState, watermark: int) -> None:
+        """Fire the timers that a call has set for a time that its watermark has reached, before anything else.
+
+        They belong to that call: what they emit is made of the same.
+        """
+        while memory.alarm <= watermark:
+            self._fire(memory, *memory.next_timer(), is_reached=True)
 
     def end(self, memory: KeyState) -> None:
         """Fire each timer of event time that is set now once, in order of time."""
@@ -333,6 +352,8 @@ class FunctionCalls:
                 if memory.expiry < due:
                     self._expire(memory)
                 self._fire(memory, name, alarm)
+                if self._trace is not None:
+                    memory.ended[due] = self._trace.number
 
     def tick(self, memory: KeyState, now: int, low: int) -> None:
         """Fire the timers of processing time that are due."""
@@ -348,6 +369,7 @@ class FunctionCalls:
                     self._timed(memory, self._on_processing_timer, Timer(name, time_of(at)), self._known(memory, low))
                 finally:
                     self._call.early = False
+                self._fire_reached(memory, self._call.watermark)
 
     def _known(self, memory: KeyState, low: int) -> int:
         """Return the event time of a call that no record's or timer's event time explains."""
@@ -356,21 +378,21 @@ class FunctionCalls:
             return memory.expiry - self._ttl
         return time
 
-    def _fire(self, memory: KeyState, name: str, alarm: KeyTimer) -> None:
+    def _fire(self, memory: KeyState, name: str, alarm: KeyTimer, *, is_reached: bool = False) -> None:
         memory.cancel(name)
         if self._on_timer is None:  # it was set when there was one
             return
-        self._context.in_timer = True
+        if self._trace is not None and not is_reached:
+            self._trace.timer(memory.key, alarm.due, memory.ended.get(alarm.due, 0))
+        self._call.in_timer = True
         try:
             self._timed(memory, self._on_timer, Timer(name, time_of(alarm.due)), alarm.due)
         finally:
-            self._context.in_timer = False
+            self._call.in_timer = False
 
     def _timed(self, memory: KeyState, function: _UserFunction, timer: Timer, time: int) -> None:
         call, ttl = self._call, self._ttl
         call.memory, call.time, call.watermark = memory, time, time
-        if self._trace is not None:
-            self._trace.timer(memory.key, time)
         if ttl is not None:
             memory.reached = max(memory.reached, time)
             call.horizon = memory.reached - ttl

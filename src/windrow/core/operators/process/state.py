@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, assert_never
+from typing import Any, Final, Literal, Protocol, assert_never
 
 from windrow.core.columns import MIN_TIME
 from windrow.core.operators.process.codec import ValueCodec, value_codec
@@ -12,6 +13,8 @@ from windrow.core.schema import arrow_type, record_schema
 from windrow.core.state.keyed import NEVER
 from windrow.model import KeyedState, ListState, MapState, ProcessPipeline, ValueState
 
+_MOST_STALE: Final = 16
+"""So many timers that were moved or cancelled are never worth a new heap."""
 # made once: `json.dumps` and `json.loads` would make them for each key
 _write_json = json.JSONEncoder(separators=(",", ":")).encode
 _read_json = json.JSONDecoder().decode
@@ -30,31 +33,45 @@ class KeyState:
 
     `slots` are in the order of the declared states: an entry (value, event time of its writing) or None, a list of
     entries, or a dict of them. `due` is when something is to happen by event time, the least of `alarm` (the timers)
-    and `expiry` (when all is forgotten). `reached` is the greatest watermark of a call.
+    and `expiry` (when all is forgotten). `reached` is the greatest watermark of a call. `ended` has the number of rows
+    that timers emitted at an end of the input, by their time, until the watermark reaches that.
     """
 
-    __slots__ = ("alarm", "due", "expiry", "key", "reached", "revision", "row", "slots", "timers")
+    __slots__ = ("_heap", "alarm", "due", "ended", "expiry", "key", "reached", "revision", "row", "slots", "timers")
 
     def __init__(self, key: tuple[Any, ...], slots: list[Any]) -> None:
         self.key = key
         self.slots = slots
         self.timers: dict[str, KeyTimer] = {}
+        self.ended: dict[int, int] = {}
         self.row: tuple[Any, ...] | None = None
         self.revision = 0
         self.expiry = NEVER
         self.reached = MIN_TIME
         self.alarm = NEVER
         self.due = NEVER
+        # the timers of event time by (due, name); those that were moved or cancelled stay until they are the first
+        self._heap: list[tuple[int, str]] = []
 
     def set_timers(self, timers: dict[str, KeyTimer]) -> None:
         """Set all timers."""
         self.timers = timers
+        self._sort()
         self._look()
 
     def set_timer(self, name: str, alarm: KeyTimer) -> None:
         """Set a timer, in the place of one of that name."""
         self.timers[name] = alarm
+        if alarm.kind == "event":
+            heapq.heappush(self._heap, (alarm.due, name))
+        if len(self._heap) > _MOST_STALE + 2 * len(self.timers):
+            self._sort()
         self._look()
+
+    def next_timer(self) -> tuple[str, KeyTimer]:
+        """Return the timer of event time that is due first, at `alarm`: of several the first by name."""
+        name = self._heap[0][1]
+        return name, self.timers[name]
 
     def cancel(self, name: str) -> None:
         """Forget a timer, if it is set."""
@@ -89,11 +106,23 @@ class KeyState:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to keep."""
-        return self.row is None and not self.timers and not any(self.slots)
+        """Whether there is nothing to keep; a time to live runs from the last call, even if that left nothing."""
+        is_known = self.expiry != NEVER or self.row is not None or self.ended
+        return not (is_known or self.timers or any(self.slots))
+
+    def _sort(self) -> None:
+        self._heap = [(alarm.due, name) for name, alarm in self.timers.items() if alarm.kind == "event"]
+        heapq.heapify(self._heap)
 
     def _look(self) -> None:
-        self.alarm = min((alarm.due for alarm in self.timers.values() if alarm.kind == "event"), default=NEVER)
+        heap, timers = self._heap, self.timers
+        while heap:
+            due, name = heap[0]
+            alarm = timers.get(name)
+            if alarm is not None and alarm.kind == "event" and alarm.due == due:
+                break
+            heapq.heappop(heap)
+        self.alarm = heap[0][0] if heap else NEVER
         self.due = min(self.alarm, self.expiry)
 
 
@@ -112,8 +141,9 @@ class KeyStateCodec:
         """Return the state of a new key."""
         return KeyState(key, [slot.empty() for slot in self._slots])
 
-    def prune(self, memory: KeyState) -> None:
-        """Drop the entries that no call will see."""
+    def prune(self, memory: KeyState, low: int) -> None:
+        """Drop the entries that no call will see, and the times of timers that the low watermark has reached."""
+        memory.ended = {due: rows for due, rows in memory.ended.items() if due > low}
         if self._ttl is not None:
             horizon = memory.reached - self._ttl
             memory.slots = [slot.pruned(held, horizon) for slot, held in zip(self._slots, memory.slots, strict=True)]
@@ -130,17 +160,20 @@ class KeyStateCodec:
                 None if row is None else [one.written(value) for one, value in zip(self._row, row, strict=True)],
                 [[name, alarm.kind, alarm.due] for name, alarm in memory.timers.items()],
                 *(slot.written(held) for slot, held in zip(self._slots, memory.slots, strict=True)),
+                *([list(memory.ended.items())] if memory.ended else []),
             ]
         ).encode()
 
     def decode(self, blob: bytes) -> KeyState:
         """Read what `encode` wrote."""
-        key, expiry, reached, revision, row, timers, *slots = _read_json(blob.decode())
+        key, expiry, reached, revision, row, timers, *rest = _read_json(blob.decode())
+        slots, ended = rest[: len(self._slots)], rest[len(self._slots) :]
         memory = KeyState(
             tuple(one.kept(value) for one, value in zip(self._key, key, strict=True)),
             [slot.kept(held) for slot, held in zip(self._slots, slots, strict=True)],
         )
         memory.expiry, memory.reached, memory.revision = expiry, reached, revision
+        memory.ended = dict(*ended)
         if row is not None:
             memory.row = tuple(one.kept(value) for one, value in zip(self._row, row, strict=True))
         memory.set_timers({name: KeyTimer(kind, due) for name, kind, due in timers})
