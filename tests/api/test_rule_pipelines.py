@@ -125,6 +125,7 @@ sink: {sqlite: {path: fraud.db, table: alerts}}
             "rules.0.say: '{prev.id} at {prev.t:%H:%M}, then {mor:.2f} more, {{so}}': 'mor' is",
         ),
         ("{more:.2f}", "{more:d}", 13, "rules.0.say: {more:d} is no format for a decimal"),
+        ("{more:.2f}", "{seq:c}", 13, "rules.0.say: {seq:c} is no format for a long"),
         ("{more:.2f}", "{more", 13, "rules.0.say: "),
         (
             "more: amount -",

@@ -334,3 +334,17 @@ def test_rows_of_a_union_that_are_known_by_their_branch_are_part_of_its_meaning(
 
 def fingerprint_of(text: str) -> dict[str, Any]:
     return fingerprint(read_document(text, "shop.yaml").pipeline)
+
+
+def test_the_alerts_of_a_rule_that_is_removed_are_said_to_stay() -> None:
+    records = wr.log("purchases").decode(card="string", t="timestamp_micros").event_time("t", delay="0s")
+
+    def meaning(*names: str) -> dict[str, Any]:
+        given = [wr.rule(name, when="true") for name in names]
+        rules = records.key_by("card").rules(*given, recent=wr.recent(last=5, within="10m"))
+        return fingerprint(rules.to(wr.sqlite("alerts.db", table="alerts"), name="p"))
+
+    stays = "alerts that are there stay until they are revised"
+    for now, said in (("ab", ""), ("b", ", and those of 'a' for ever: no rule of that name revises them any more")):
+        (change,) = pipeline_changes(meaning("a"), meaning(*now))
+        assert change.means == f"records are judged by it from here on; {stays}{said}"

@@ -269,9 +269,15 @@ def _judging(change: PipelineChange) -> PipelineChange:
         return change.refused(
             "they use `next` now, and alerts that the next record of a key would revise are not kept: start over"
         )
-    return replace(
-        change, means="records are judged by it from here on; alerts that are there stay until they are revised"
-    )
+    means = "records are judged by it from here on; alerts that are there stay until they are revised"
+    removed = [name for name in _rule_names(change.there) if name not in _rule_names(change.here)]
+    if removed:
+        means += f", and those of {', '.join(map(repr, removed))} for ever: no rule of that name revises them any more"
+    return replace(change, means=means)
+
+
+def _rule_names(rules: Any) -> list[str]:  # noqa: ANN401 - plain JSON
+    return [one["name"] for one in rules or ()]
 
 
 def _use_next(rules: Any) -> bool:  # noqa: ANN401 - plain JSON

@@ -142,7 +142,9 @@ def rule_expressions(pipeline: RulesPipeline) -> Iterator[Finding]:
         yield from _problem(f"{where}.when", scope.condition, rule.when)
         for name, sql in rule.evidence:
             yield from _problem(f"{where}.with.{name}", scope.analyse, sql)
-        if rule.say is not None:
+        if rule.say is not None and "\0" in rule.say:
+            yield error(f"{where}.say", "has U+0000, which a text must not have")
+        elif rule.say is not None:
             yield from _text(where, scope, rule)
         if not pipeline.rules.revise:
             yield from _next(where, rule)
@@ -170,10 +172,10 @@ def _text(where: str, scope: RuleScope, rule: Rule) -> Iterator[Finding]:
     for part in parts:
         if part.name is not None and part.format:
             type_ = values[part.name].type
-            sample = _sample(type_)
             try:
-                format(sample, part.format)
-            except ValueError as exc:
+                for sample in _samples(type_):
+                    format(sample, part.format)
+            except (ValueError, OverflowError) as exc:
                 message = f"{{{part.name}:{part.format}}} is no format for a {type_}: {exc}"
                 yield error(f"{where}.say", message)
 
@@ -193,15 +195,16 @@ def _next(where: str, rule: Rule) -> Iterator[Finding]:
                 yield error(f"{where}.{part}", message)
 
 
-def _sample(type_: DataType) -> Any:  # noqa: ANN401 - a value of any type
+def _samples(type_: DataType) -> tuple[Any, ...]:
+    """Return values of a type which a format fits if it fits all of them."""
     match type_:
         case LongType():
-            return 1
+            return 1, 2**63 - 1
         case DoubleType():
-            return 1.0
+            return (1.0,)
         case DecimalType():
-            return Decimal(1)
+            return (Decimal(1),)
         case TimestampType():
-            return datetime(2026, 1, 1, tzinfo=UTC)
+            return datetime(2026, 1, 1, tzinfo=UTC), datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
         case StringType() | BooleanType() | ArrayType():
-            return "x"
+            return ("x",)

@@ -7,14 +7,15 @@ from decimal import Decimal
 
 import pytest
 
-from windrow.core.operators.rules.judge import alert_id, time_text
+from windrow.core.operators.rules.judge import alert_id, formatted, time_text
 
 AT = datetime(2026, 1, 1, 10, 0, tzinfo=UTC)
 
 
 def test_an_identity_stays() -> None:
     key = ("A", 1, Decimal("1.50"), None, AT)
-    assert alert_id("fraud", "burst", key, time_text(AT)) == "p5zesae5sjwiugk6ab2vu2joga"
+    assert alert_id("fraud", "burst", key, time_text(AT), 0) == "p5zesae5sjwiugk6ab2vu2joga"
+    assert alert_id("fraud", "burst", key, time_text(AT), 1) == "lftwosahorrzogwqthkyvrdkou"
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,9 @@ def test_an_identity_stays() -> None:
 )
 def test_a_time_has_a_fraction_only_if_it_is_not_zero(time: datetime, text: str) -> None:
     assert time_text(time) == text
+
+
+@pytest.mark.parametrize("spec", ["", ".2f"])
+@pytest.mark.parametrize("value", [None, float("inf"), float("-inf"), float("nan")])
+def test_what_is_no_number_is_null_in_a_text(value: float | None, spec: str) -> None:
+    assert formatted(value, spec) == "null"

@@ -141,12 +141,15 @@ class Judge:
         """Return a finding for each row; evidence and values are null where they fail, and why they do."""
         if not rule.evidence and not rule.values:
             return [Finding(_text(rule.text, {}), "{}")] * table.num_rows, {}
-        made, failed = _evaluated(shown.table, table, f"rules.{rule.rule.name}")
+        where = f"rules.{rule.rule.name}"
+        made, failed = _evaluated(shown.table, table, where)
         values = (row for part in made for row in zip(*(column.to_pylist() for column in part.columns), strict=True))
         nothing = (None,) * (len(rule.evidence) + len(rule.values))
         found = []
         for row in range(table.num_rows):
             given = nothing if row in failed else next(values)
+            if any(isinstance(value, str) and "\0" in value for value in given):
+                given, failed[row] = nothing, f"expression: {where}: the result holds U+0000"
             evidence = dict(zip((name for name, _ in rule.evidence), given, strict=False))
             shown_values = dict(zip((name for name, _ in rule.values), given[len(evidence) :], strict=True))
             found.append(Finding(_text(rule.text, shown_values), evidence_text(evidence)))
@@ -223,10 +226,14 @@ def rule_hash(rule: Rule) -> str:
     return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
 
 
-def alert_id(pipeline: str, rule: str, key: Sequence[Any], subject: str) -> str:
-    """Return the identity of the alert of a rule for a record: the same on every host and in every run."""
-    named = json.dumps([pipeline, rule, [_plain(value) for value in key], subject], ensure_ascii=False)
-    digest = hashlib.blake2b(named.encode(), digest_size=16).digest()
+def alert_id(pipeline: str, rule: str, key: Sequence[Any], subject: str, partition: int) -> str:
+    """Return the identity of the alert of a rule for a record: the same on every host and in every run.
+
+    A key is judged in each partition by itself, so what has one name in two of them has two alerts. For partition 0 the
+    identity has no partition, as once that of every alert: a table of one partition keeps its identities.
+    """
+    named = [pipeline, rule, [_plain(value) for value in key], subject, *([partition] if partition else [])]
+    digest = hashlib.blake2b(json.dumps(named, ensure_ascii=False).encode(), digest_size=16).digest()
     return base64.b32encode(digest).decode().rstrip("=").lower()
 
 
@@ -271,7 +278,12 @@ _WORDS: Final = {None: "null", True: "true", False: "false"}
 
 
 def formatted(value: Any, spec: str) -> str:  # noqa: ANN401 - a value of any field
-    """Return a value in a format of Python's, as it stands in the text of an alert; raise ValueError if none fits."""
+    """Return a value in a format of Python's, as it stands in the text of an alert; raise ValueError if none fits.
+
+    A double that is not finite is null, as in the evidence.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        value = None
     if value is None or isinstance(value, bool):
         return _WORDS[value]
     if isinstance(value, datetime):

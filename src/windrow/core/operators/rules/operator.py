@@ -155,18 +155,25 @@ def _between(before: _Alert | None, made: tuple[Any, ...] | None, pane: str) -> 
 
 @dataclass(frozen=True)
 class _Subject:
-    """A record that alerts are about: its card's hash, place, event time, key, and its name among those of the key."""
+    """A record that alerts are about: its card's hash, place, event time, key, and its name among those of the card."""
 
     card: int
     partition: int
     offset: int
     time: int
     key: tuple[Any, ...]
-    name: str
+    id: str | None
 
-    def row(self, pipeline: str, rule: Rule, hashed: str, finding: Finding) -> tuple[Any, ...]:
-        """Return the row of an alert."""
-        identity = alert_id(pipeline, rule.name, self.key, self.name)
+    @property
+    def name(self) -> str:
+        """The record's name in the table."""
+        return f"{self.partition}:{self.offset}" if self.id is None else self.id
+
+    def row(self, pipeline: str, rule: Rule, hashed: str, finding: Finding, before: _Alert | None) -> tuple[Any, ...]:
+        """Return the row of an alert, which keeps the identity that it had before."""
+        # the name of a record's place has the partition
+        partition = 0 if self.id is None else self.partition
+        identity = alert_id(pipeline, rule.name, self.key, self.name, partition) if before is None else before.row[0]
         about = (*self.key, self.name, self.time, finding.text, finding.evidence)
         return (identity, rule.name, rule.severity, hashed, *about)
 
@@ -436,7 +443,8 @@ class RulesOperator:
                 finding, name = found.get((number, place)), (row, rule.name)
                 made = None
                 if finding is not None:
-                    made = subjects[row].row(self._pipeline.name, rule, version.hashes[place], finding)
+                    hashed = version.hashes[place]
+                    made = subjects[row].row(self._pipeline.name, rule, hashed, finding, now.get(name))
                 after = _between(now.get(name), made, pane)
                 if after is not None:
                     now[name] = after[0]
@@ -450,9 +458,8 @@ class RulesOperator:
         table = known.table.select(self._needed).take(pa.array(rows, pa.int64()))
         cards, *places = (to_micros(table.column(name)).tolist() for name in (CARD, PARTITION, OFFSET, TIME))
         keys = zip(*(table.column(name).to_pylist() for name in self._pipeline.key), strict=True)
-        ids = None if unique is None else map(value_text, table.column(unique).to_pylist())
-        names = [f"{partition}:{offset}" for partition, offset in zip(*places[:2], strict=True)] if ids is None else ids
-        made = zip(cards, *places, keys, names, strict=True)
+        ids = [None] * len(rows) if unique is None else map(value_text, table.column(unique).to_pylist())
+        made = zip(cards, *places, keys, ids, strict=True)
         return {row: _Subject(*one) for row, one in zip(rows, made, strict=True)}
 
     def _alert_rows(self, alerts: Sequence[tuple[_Subject, _Alert]]) -> pa.Table:
