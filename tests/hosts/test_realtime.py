@@ -39,7 +39,7 @@ import windrow as wr
 from windrow.api.load import open_pipeline
 from windrow.api.printing import to_yaml
 from windrow.cli import main
-from windrow.errors import InputError, RunError, SourceError
+from windrow.errors import InputError, RunError, SinkUnavailableError, SourceError
 from windrow.hosts.backtest import back_test
 from windrow.hosts.realtime import partition
 from windrow.hosts.realtime.journal import read_journal
@@ -152,19 +152,32 @@ def failing(ctx: Any, record: Mapping[str, Any]) -> None:  # noqa: ANN401 - the 
     ctx.emit(id=record["id"])
 
 
-def test_a_failure_that_repeats_stops_the_run_and_says_where(kafka: Kafka, topic: Callable[..., str]) -> None:
+def failing_for_now(*_: object) -> None:
+    """Raise what would be tried again for minutes, if it were not a function's."""
+    message = "it does not answer"
+    raise SinkUnavailableError(message)
+
+
+def exiting(*_: object) -> None:
+    """End the process, for what it can."""
+    sys.exit(0)
+
+
+@pytest.mark.parametrize("function", [failing, failing_for_now, exiting])
+def test_a_failure_that_repeats_stops_the_run_and_says_where(
+    kafka: Kafka, topic: Callable[..., str], function: Callable[[Any, Any], None]
+) -> None:
     source, name = topic(1), f"p-{uuid4().hex[:8]}"
     pipeline = (
         cards(kafka.servers, source)
         .key_by("card")
-        .process(failing, state={}, returns={"id": "string"})
+        .process(function, state={}, returns={"id": "string"})
         .to(wr.kafka_sink(f"{name}.alerts", servers=kafka.servers), name=name, mode="realtime")
     )
     feed(kafka, source, 0, 20, partitions=1)
     jobs = open_jobs(pipeline)
-    with pytest.raises(
-        RunError, match=rf"partition 0 of {source} failed twice behind offset 0: .*offset \d+ of {source}"
-    ):
+    place = rf"{function.__name__} failed at partition 0, offset \d+ of {source}, key card='"
+    with pytest.raises(RunError, match=rf"partition 0 of {source} failed twice behind offset 0: .*{place}"):
         serve(jobs, until_read(jobs, ends_of(pipeline)))
     # what failed is not decided: it is read again when the function is mended
     assert Committed(jobs).offsets().get(0, 0) == 0

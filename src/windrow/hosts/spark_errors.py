@@ -36,6 +36,15 @@ _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _WRAPPING = re.compile(r"^(?:\[STREAM_FAILED\] )?Query \[id = [^\]]*\] terminated with exception: ")
 _OURS = re.compile(r"^windrow\.errors\.(\w+): (.+?)(?=\n\s*at |\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
 _CAUSE = re.compile(r"^Caused by: (?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_PYTHON = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t]+.*\n)+(\S.*)$", re.MULTILINE)
+"""The stack of an error in Python, up to the line that says what it is."""
+_AWAITED = "Exception thrown in awaitResult"
+"""What is said where only the causes say what has failed."""
+_CRASHED = "Python worker exited unexpectedly"
+_WHY_CRASHED = (
+    "; a Python process ends so when the machine is short of memory, or when code in it ends it: os._exit, or a crash "
+    "within a library"
+)
 _RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception))(?:: (.+))?$", re.MULTILINE)
 
 
@@ -71,16 +80,20 @@ def translate_spark_error(
     # a process that did not start in ten seconds, as on a busy machine, or that was killed
     kind = WorkerLostError if _LOST_WORKER.search(said) or _LOST_EXECUTOR.search(said) else EngineError
     at = "" if host in {None, "localhost", "127.0.0.1"} else f" on {host}"
-    return kind(f"{what} stopped{at}: {_said(exc, text)}{then}")
+    why = _WHY_CRASHED if _CRASHED in said else ""
+    return kind(f"{what} stopped{at}: {_said(exc, text)}{why}{then}")
 
 
 def _said(exc: Exception, text: str) -> str:
     if isinstance(exc, Py4JJavaError):
-        text = str(exc.java_exception.getMessage())
+        message = str(exc.java_exception.getMessage())
+        text = text if message.startswith(_AWAITED) else message
     elif isinstance(exc, (Py4JError, ConnectionError)):
         return "Spark's Java process has ended"
     elif not isinstance(exc, SPARK_ERRORS):
         return f"{type(exc).__name__}: {text}"
+    if in_python := _PYTHON.findall(text):
+        return str(in_python[-1])
     unwrapped = _WRAPPING.sub("", text)
     raised = _CAUSE.findall(unwrapped) or _RAISED.findall(unwrapped)
     return ": ".join(filter(None, raised[-1])) if raised else unwrapped.split("\n", 1)[0]

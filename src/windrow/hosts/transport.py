@@ -21,6 +21,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from windrow.core.columns import Blob, pack, unpack
+from windrow.core.user_code import raise_user_code_error
 from windrow.errors import PipelineError
 from windrow.hosts.folders import Folder, fetched, folder_of, remove
 from windrow.hosts.settings import runs_in_driver
@@ -121,7 +122,7 @@ def pickle_pipeline(pipeline: Runnable) -> bytes:
             held.callback(cloudpickle.unregister_pickle_by_value, module)
         try:
             return cloudpickle.dumps(pipeline)  # type: ignore[no-any-return, no-untyped-call]
-        except (pickle.PicklingError, TypeError, AttributeError) as exc:
+        except Exception as exc:
             msg = (
                 f"the functions of the pipeline {pipeline.name!r} cannot be sent to Spark's workers ({exc}); let them "
                 "use nothing that lives in one process only, such as an open file, a lock or a connection"
@@ -135,8 +136,13 @@ def unpickle_pipeline(sent: bytes) -> Runnable:
 
     A pipeline may hold Python functions. If each task unpickled it, the functions would be new objects that equal no
     earlier ones, and a worker would build again what it keeps for the pipeline.
+
+    Raise RunError if the code of a function fails as it is loaded.
     """
-    pipeline: Runnable = pickle.loads(sent)  # noqa: S301 - the driver of this run pickled it
+    try:
+        pipeline: Runnable = pickle.loads(sent)  # noqa: S301 - the driver of this run pickled it
+    except BaseException as exc:  # noqa: BLE001 - raised again, with what failed
+        raise_user_code_error(exc, "the functions of the pipeline cannot be loaded in a Python process of Spark's")
     return pipeline
 
 

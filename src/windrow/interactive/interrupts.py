@@ -31,9 +31,9 @@ def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
     """Raise KeyboardInterrupt on a signal, with logging off: py4j would log a stack trace of the call it interrupts."""
     import logging  # noqa: PLC0415 - commands that end at once do without; where py4j runs, it is loaded
 
-    del number, frame
     logging.disable()
-    raise KeyboardInterrupt
+    # no `raise` of ours: by that it is told from one of the user's code
+    signal.default_int_handler(number, frame)
 
 
 @contextmanager

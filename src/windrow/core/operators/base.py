@@ -313,9 +313,3 @@ class Operator(Protocol):
         The low watermark of the run was `low`.
         """
         ...
-
-
-def qualified_name(code: object) -> str:
-    """Return how messages name a user's Python code: the module and name of a function, or of an object's class."""
-    named = code if hasattr(code, "__qualname__") else type(code)
-    return f"{named.__module__}.{named.__qualname__}"

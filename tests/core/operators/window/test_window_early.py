@@ -242,8 +242,9 @@ def fails(_: PaneSoFar) -> bool:
     raise LookupError(msg)
 
 
-def test_an_error_of_a_predicate_names_it_and_the_pane() -> None:
+def test_an_error_of_a_predicate_names_it_the_record_and_the_pane() -> None:
     host = MemoryHost(early(When(fails)), [0])
-    said = rf"the trigger {re.escape(__name__)}\.fails failed at PaneSoFar\(.*\): LookupError: no luck; what was"
+    where = r"at partition 0, offset 0 of spend, key user='A', PaneSoFar\(.*\)"
+    said = rf"the trigger {re.escape(__name__)}\.fails failed {where}: LookupError: no luck \(.*\); what was"
     with pytest.raises(RunError, match=said):
         host.step(raw(0, 0, record("A", 1)))

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.columns import MAX_TIME, MIN_TIME
-from windrow.core.operators.process.codec import micros_of, time_of, to_values, value_codec
 from windrow.core.operators.process.state import KeyState, KeyTimer
 from windrow.core.schema import ID, LAST_PARTITION, MICROS, OFFSET, PARTITION, TIME, WATERMARK, arrow_type
 from windrow.core.state.keyed import NEVER
+from windrow.core.value_codec import micros_of, time_of, to_values, value_codec
 from windrow.core.windows import GLOBAL_END, GLOBAL_START
 from windrow.model import KeyedState, ListState, MapState, ProcessPipeline, ValueState, parse_duration
 
@@ -66,14 +66,15 @@ class CallContext:
         """The watermark at this call; None before the partition's first record."""
         return _datetime_or_none(self._call.watermark)
 
-    def emit(self, /, **values: Any) -> None:  # noqa: ANN401 - of the declared types
+    def emit(self, /, *rows: object, **values: Any) -> None:  # noqa: ANN401 - of the declared types
         """Write the key's row, in the place of the one that was there: a value, or None, for each declared column.
 
         Raise TypeError if a column is missing or is not declared, or if a value is not of its type.
         """
-        if values.keys() != self._columns:
+        if rows or values.keys() != self._columns:
             takes = ", ".join(name for name, _ in self._returns)
-            msg = f"emit takes {takes}, and was given {', '.join(values) or 'nothing'}"
+            given = ", ".join([*(f"{type(row).__name__} without a name" for row in rows), *values])
+            msg = f"emit takes {takes}, and was given {given or 'nothing'}: write ctx.emit({self._returns[0][0]}=...)"
             raise TypeError(msg)
         row = tuple([None if values[name] is None else accept(values[name]) for name, accept in self._returns])
         memory = self._call.memory

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +15,7 @@ from windrow.core.changelog import late_output
 from windrow.core.columns import MIN_TIME, cast_table, to_micros, unpack
 from windrow.core.keys import key_texts
 from windrow.core.merged_order import in_merged_order
-from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep, qualified_name
-from windrow.core.operators.process.codec import time_of
+from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep
 from windrow.core.operators.process.context import (
     CallContext,
     CurrentCall,
@@ -47,8 +44,9 @@ from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.store import MemoryState, OperatorState
 from windrow.core.state.time_buffer import BUFFER_KIND, TimeBuffer
 from windrow.core.state.widening import StateChange
+from windrow.core.user_code import key_text, qualified_name, raise_user_code_error, record_place
+from windrow.core.value_codec import time_of
 from windrow.core.watermarks.tracker import StepTime
-from windrow.errors import RunError
 from windrow.model import MAX_PARTITIONS, ProcessPipeline, Timer, source_number
 
 
@@ -253,9 +251,6 @@ def _with_own_windows(expired: pa.Table) -> pa.Table:
     return expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))
 
 
-_HERE: Final = Path(__file__).parent
-"""The folder of what stands between a call and the user's code."""
-
 _UserFunction = Callable[[CallContext, Any], object]
 """A function of the user's as it may be: what it returns is looked at."""
 
@@ -302,31 +297,27 @@ class FunctionCalls:
         call.memory = memory
         if trace is not None:
             trace.begin()
-        row = -1
-        try:
-            for row in rows:
-                watermark = watermarks[row]
-                if memory.due <= watermark:
-                    self.sweep(memory, watermark)
-                if trace is not None and causes is not None:
-                    trace.record(causes.places[row], causes.names[row])
-                call.time = time = times[row]
-                call.watermark = watermark
-                if ttl is not None:
-                    memory.reached = max(memory.reached, watermark)
-                    call.horizon = memory.reached - ttl
-                    returned = function(context, Record(columns, row))
-                    memory.lives_until(time + ttl)
-                else:
-                    returned = function(context, Record(columns, row))
+        for row in rows:
+            watermark = watermarks[row]
+            if memory.due <= watermark:
+                self.sweep(memory, watermark)
+            if trace is not None and causes is not None:
+                trace.record(causes.places[row], causes.names[row])
+            call.time = time = times[row]
+            call.watermark = watermark
+            if ttl is not None:
+                memory.reached = max(memory.reached, watermark)
+                call.horizon = memory.reached - ttl
+            try:
+                returned = function(context, Record(columns, row))
                 if returned is not None:
                     _reject_return_value(returned)
-                if memory.alarm <= watermark:
-                    self._fire_reached(memory, watermark)
-        except RunError:
-            raise  # a timer's
-        except Exception as exc:
-            raise self._failure(function, exc, memory, self._place(columns, row)) from exc
+            except BaseException as exc:  # noqa: BLE001 - raised again with its place
+                self._fail(function, exc, memory, self._place(columns, row))
+            if ttl is not None:
+                memory.lives_until(time + ttl)
+            if memory.alarm <= watermark:
+                self._fire_reached(memory, watermark)
 
     def sweep(self, memory: KeyState, bound: int) -> None:
         """Run what is due for a key up to a watermark, in order of time: timers, and its expiry."""
@@ -400,9 +391,8 @@ class FunctionCalls:
             returned = function(self._context, timer)
             if returned is not None:
                 _reject_return_value(returned)
-        except Exception as exc:
-            where = f"in the timer {timer.name!r} of {timer.at.isoformat()}"
-            raise self._failure(function, exc, memory, where) from exc
+        except BaseException as exc:  # noqa: BLE001 - as above
+            self._fail(function, exc, memory, f"in the timer {timer.name!r} of {timer.at.isoformat()}")
         if ttl is not None and time != MIN_TIME:
             memory.lives_until(time + ttl)
 
@@ -415,19 +405,11 @@ class FunctionCalls:
         memory.forget()
 
     def _place(self, columns: RecordColumns, row: int) -> str:
-        partition, offset = columns.coordinates(row)
-        return f"at partition {partition}, offset {offset} of {self._pipeline.source.label}"
+        return record_place(self._pipeline.source.label, *columns.coordinates(row))
 
-    def _failure(self, function: _UserFunction, exc: Exception, memory: KeyState, where: str) -> RunError:
-        key = ", ".join(f"{name}={value!r}" for name, value in zip(self._pipeline.key, memory.key, strict=True))
-        # the last line of the user's own: below it there is only ours
-        frames = [frame for frame in traceback.extract_tb(exc.__traceback__) if Path(frame.filename).parent != _HERE]
-        line = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-        said = " ".join(str(exc).split())
-        return RunError(
-            f"the function {qualified_name(function)} failed {where}, key {key}: {type(exc).__name__}: {said}{line}; "
-            "what was committed stays; mend it and start again"
-        )
+    def _fail(self, function: _UserFunction, exc: BaseException, memory: KeyState, where: str) -> NoReturn:
+        key = key_text(self._pipeline.key, memory.key)
+        raise_user_code_error(exc, f"the function {qualified_name(function)} failed {where}, {key}")
 
 
 def _reject_return_value(returned: object) -> None:

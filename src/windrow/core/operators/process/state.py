@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, assert_never
 
 from windrow.core.columns import MIN_TIME
-from windrow.core.operators.process.codec import ValueCodec, value_codec
 from windrow.core.schema import arrow_type, record_schema
 from windrow.core.state.keyed import NEVER
+from windrow.core.value_codec import ValueCodec, value_codec
 from windrow.model import KeyedState, ListState, MapState, ProcessPipeline, ValueState
 
 _MOST_STALE: Final = 16

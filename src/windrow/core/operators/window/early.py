@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -33,10 +34,11 @@ from windrow.core.operators.window.sql import (
     WAITING,
     early_pane_sql,
 )
-from windrow.core.operators.window.triggers import sql_trigger, start_trigger, trigger_periods
-from windrow.core.schema import REVISION, TIME, WATERMARK, WINDOW
+from windrow.core.operators.window.triggers import RecordPlace, sql_trigger, start_trigger, trigger_periods
+from windrow.core.schema import OFFSET, PARTITION, REVISION, TIME, WATERMARK, WINDOW
 from windrow.core.state.store import OperatorState
 from windrow.core.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
+from windrow.core.user_code import key_text, record_place
 from windrow.core.windows import GLOBAL_END, WindowBounds, window_bounds
 from windrow.model import Every, EveryEventTime, PaneSoFar, Pipeline, Session, Trigger
 
@@ -160,7 +162,11 @@ class EarlyPanes:
         """Evaluate the trigger at each record and at the tick; return the records in chunks, and its state."""
         observed = duckdb_sql.query(self._duck, self._sql.observed, records=step.on_time, panes=panes)
         found = evaluate_trigger(
-            self._trigger, observed, window_bounds(self._window, to_micros(observed.column(WINDOW))), step
+            self._pipeline,
+            self._trigger,
+            observed,
+            window_bounds(self._window, to_micros(observed.column(WINDOW))),
+            step,
         )
         memory = observed.select([WINDOW, *self._pipeline.key]).take(found.firsts)
         return (
@@ -214,12 +220,13 @@ class _TriggerRun:
         if memory is not None:
             self._asked.memory = json.loads(memory)
 
-    def at_record(self, time: int) -> tuple[int, bool]:
+    def at_record(self, time: int, place: RecordPlace) -> tuple[int, bool]:
         """Return a record's chunk, and whether an early pane follows it."""
         chunk = self._panes - self._before
         self._records += 1
         self._waiting += 1
-        says = self._asked.at_record(PaneSoFar(*self._bounds, self._records, self._waiting, self._panes, time))
+        pane = PaneSoFar(*self._bounds, self._records, self._waiting, self._panes, time)
+        says = self._asked.at_record(pane, place)
         if says:
             self._begin_anew()
         return chunk, says
@@ -244,7 +251,9 @@ class _TriggerRun:
         self._asked.begin_anew()
 
 
-def evaluate_trigger(trigger: Trigger, observed: pa.Table, bounds: WindowBounds, step: PaneStep) -> Evaluation:
+def evaluate_trigger(
+    pipeline: Pipeline, trigger: Trigger, observed: pa.Table, bounds: WindowBounds, step: PaneStep
+) -> Evaluation:
     """Ask a trigger at each on-time record in log order, and at the step's tick; `bounds` are those of told windows."""
     chunks = np.zeros(step.on_time.num_rows, dtype=np.int64)
     early = np.zeros(step.on_time.num_rows, dtype=np.bool_)
@@ -260,7 +269,7 @@ def evaluate_trigger(trigger: Trigger, observed: pa.Table, bounds: WindowBounds,
             windows.append(window)
             followed.append(_TriggerRun(trigger, (int(bounds.starts[place]), int(bounds.ends[place])), tuple(known)))
         if nth is not None:
-            chunks[row], early[row] = followed[-1].at_record(time)
+            chunks[row], early[row] = followed[-1].at_record(time, partial(_record_place, pipeline, step.on_time, row))
     now, latest = step.time.now, step.time.latest
     due = [
         now is not None and latest is not None and window not in step.firing and one.at_tick(now, latest)
@@ -273,3 +282,10 @@ def evaluate_trigger(trigger: Trigger, observed: pa.Table, bounds: WindowBounds,
         pa.array([one.memory for one in followed], pa.string()),
         pa.array(due, pa.bool_()),
     )
+
+
+def _record_place(pipeline: Pipeline, records: pa.Table, row: int) -> str:
+    """Return where a record is, and its key, as an error names them."""
+    row_of = records.slice(row, 1)
+    partition, offset, *key = (row_of.column(name)[0].as_py() for name in (PARTITION, OFFSET, *pipeline.key))
+    return f"{record_place(pipeline.source.label, partition, offset)}, {key_text(pipeline.key, key)}"

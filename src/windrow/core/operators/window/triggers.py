@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, assert_never
 
-from windrow.core.operators.base import qualified_name
-from windrow.errors import RunError
+import numpy as np
+
+from windrow.core.user_code import qualified_name, raise_user_code_error
 from windrow.model import AllOf, AnyOf, Every, EveryEventTime, PaneSoFar, Records, Repeat, Trigger, When
 
 
@@ -61,13 +62,17 @@ def trigger_periods(trigger: Trigger) -> Iterator[int]:
             assert_never(trigger)
 
 
+RecordPlace = Callable[[], str]
+"""Returns where a record is, and its key."""
+
+
 class TriggerState(Protocol):
     """A trigger of one window and key; its memory is plain JSON."""
 
     memory: Any
 
-    def at_record(self, pane: PaneSoFar) -> bool:
-        """Look at the window after one more record."""
+    def at_record(self, pane: PaneSoFar, place: RecordPlace) -> bool:
+        """Look at the window after one more record; `place` is called for the message of an error."""
         ...
 
     def at_tick(self, waited: int) -> bool:
@@ -104,12 +109,12 @@ class _SimpleTrigger:
         self._trigger = trigger
         self.memory: Any = None
 
-    def at_record(self, pane: PaneSoFar) -> bool:
+    def at_record(self, pane: PaneSoFar, place: RecordPlace) -> bool:
         match self._trigger:
             case Records(number):
                 return pane.since % number == 0
             case When(predicate):
-                return _evaluate_predicate(predicate, pane)
+                return _evaluate_predicate(predicate, pane, place)
             case Every():
                 return False
             case _:
@@ -122,16 +127,15 @@ class _SimpleTrigger:
         pass
 
 
-def _evaluate_predicate(predicate: Callable[[PaneSoFar], bool], pane: PaneSoFar) -> bool:
+def _evaluate_predicate(predicate: Callable[[PaneSoFar], object], pane: PaneSoFar, place: RecordPlace) -> bool:
     try:
-        return bool(predicate(pane))
-    except Exception as exc:
-        said = " ".join(str(exc).split())
-        msg = (
-            f"the trigger {qualified_name(predicate)} failed at {pane}: {type(exc).__name__}: {said}; what was "
-            "committed stays; mend it and start again"
-        )
-        raise RunError(msg) from exc
+        says = predicate(pane)
+        if not isinstance(says, bool | np.bool_):
+            msg = f"it returned {type(says).__name__}, and must return True or False: bool(...) makes it one"
+            raise TypeError(msg)  # noqa: TRY301 - reported with the place, as what it raises itself
+    except BaseException as exc:  # noqa: BLE001 - the same
+        raise_user_code_error(exc, f"the trigger {qualified_name(predicate)} failed {place()}, {pane}")
+    return bool(says)
 
 
 class _CombinedTrigger:
@@ -152,8 +156,8 @@ class _CombinedTrigger:
         for part, its_own in zip(self._parts, parts, strict=True):
             part.memory = its_own
 
-    def at_record(self, pane: PaneSoFar) -> bool:
-        return self._enough([part.at_record(pane) for part in self._parts])
+    def at_record(self, pane: PaneSoFar, place: RecordPlace) -> bool:
+        return self._enough([part.at_record(pane, place) for part in self._parts])
 
     def at_tick(self, waited: int) -> bool:
         return self._enough([part.at_tick(waited) for part in self._parts])
@@ -184,8 +188,8 @@ class _RepeatTrigger:
     def memory(self, memory: Any) -> None:  # noqa: ANN401 - the same
         self._left, self._said, self._trigger.memory = memory
 
-    def at_record(self, pane: PaneSoFar) -> bool:
-        return self._counted(says=self._trigger.at_record(pane))
+    def at_record(self, pane: PaneSoFar, place: RecordPlace) -> bool:
+        return self._counted(says=self._trigger.at_record(pane, place))
 
     def at_tick(self, waited: int) -> bool:
         return self._counted(says=self._trigger.at_tick(waited))

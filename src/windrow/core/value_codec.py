@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -101,6 +102,8 @@ def _boolean(name: str) -> Callable[[Any], bool]:
     def accept(value: Any) -> bool:  # noqa: ANN401 - what a user gives
         if type(value) is bool:
             return value
+        if isinstance(value, np.bool_):
+            return bool(value)
         raise _type_error(name, value, "boolean")
 
     return accept
@@ -109,7 +112,7 @@ def _boolean(name: str) -> Callable[[Any], bool]:
 def _long(name: str) -> Callable[[Any], int]:
     def accept(value: Any) -> int:  # noqa: ANN401 - what a user gives
         if type(value) is not int:
-            if isinstance(value, bool):
+            if isinstance(value, bool | np.bool_):
                 raise _type_error(name, value, "long")
             try:
                 value = operator.index(value)
@@ -124,7 +127,7 @@ def _long(name: str) -> Callable[[Any], int]:
 
 def _double(name: str) -> Callable[[Any], float]:
     def accept(value: Any) -> float:  # noqa: ANN401 - what a user gives
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
             try:
                 number = float(value)
             except OverflowError as exc:
@@ -141,9 +144,12 @@ def _decimal(name: str, precision: int, scale: int) -> Callable[[Any], Decimal]:
     unit = Decimal(1).scaleb(-scale)
 
     def accept(value: Any) -> Decimal:  # noqa: ANN401 - what a user gives
-        if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
+        if isinstance(value, (int, Decimal, np.integer)) and not isinstance(value, bool):
+            number = value if isinstance(value, Decimal) else Decimal(int(value))
+            if not number.is_finite():
+                raise _type_error(name, value, f"decimal({precision},{scale}) (finite)")
             try:
-                return Decimal(value).quantize(unit, context=exact)
+                return number.quantize(unit, context=exact)
             except (Inexact, InvalidOperation) as exc:
                 raise _type_error(name, value, f"decimal({precision},{scale})") from exc
         raise _type_error(name, value, f"decimal({precision},{scale}); give a Decimal or an int")
@@ -154,7 +160,12 @@ def _decimal(name: str, precision: int, scale: int) -> Callable[[Any], Decimal]:
 def _time(name: str) -> Callable[[Any], datetime]:
     def accept(value: Any) -> datetime:  # noqa: ANN401 - what a user gives
         if isinstance(value, datetime) and value.tzinfo is not None:
-            return value if value.tzinfo is UTC and type(value) is datetime else time_of(micros_of(value))
+            if value.tzinfo is UTC and type(value) is datetime:
+                return value
+            time = time_of(micros_of(value))
+            if time == value:
+                return time
+            raise _type_error(name, value, "timestamp in whole microseconds")
         raise _type_error(name, value, "timestamp; give a datetime with a time zone")
 
     return accept
