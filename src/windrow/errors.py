@@ -35,9 +35,14 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from opcode import opmap
+from typing import Final, TypeVar
 
 T = TypeVar("T")
+
+_MOST: Final = 2000
+"""Characters of an error's text."""
+_RAISE: Final = opmap["RAISE_VARARGS"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,32 @@ def not_one_of(given: object, options: Sequence[object]) -> str:
     texts = [option for option in options if isinstance(option, str)]
     either = f"{', '.join(first)} or {last}" if first else last
     return f"must be {either}, not {given!r}{did_you_mean(given, texts)}"
+
+
+def encodable(text: str) -> str:
+    """Return a text with escapes for what UTF-8 cannot encode."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def described(exc: BaseException) -> str:
+    """Return the kind of an error of the user's code and its text, on one line, whatever that does."""
+    try:
+        text = " ".join(str(exc).split())
+    except BaseException as of_text:  # noqa: BLE001 - it is said of the one that is described
+        text = f"its text cannot be had, as {type(of_text).__name__} is raised"
+    if len(text) > _MOST:
+        text = f"{text[:_MOST]}..."
+    return encodable(f"{type(exc).__name__}: {text}" if text else type(exc).__name__)
+
+
+def is_interrupt(exc: BaseException) -> bool:
+    """Return whether a signal raised an exception of the user's code: its handler has no `raise` statement."""
+    place = exc.__traceback__
+    if not isinstance(exc, KeyboardInterrupt) or place is None:
+        return False
+    while place.tb_next is not None:
+        place = place.tb_next
+    return place.tb_frame.f_code.co_code[place.tb_lasti] != _RAISE
 
 
 class WindrowError(Exception):

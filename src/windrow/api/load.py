@@ -20,7 +20,7 @@ from windrow.api.pipeline_file import (
     read_roots,
 )
 from windrow.api.variables import NOTHING_GIVEN, Given, secret_variables
-from windrow.errors import PipelineError, Place, each_error, join_errors
+from windrow.errors import PipelineError, Place, described, each_error, is_interrupt, join_errors
 from windrow.model import AnyPipeline, Graph, RunMode, Runnable
 
 
@@ -121,9 +121,11 @@ def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> Runnable:
     except SyntaxError as exc:
         msg = f"is not valid Python: {exc.msg}"
         raise PipelineError(msg, Place(exc.filename or file, exc.lineno or 1)) from exc
-    except (Exception, SystemExit) as exc:
+    except BaseException as exc:
+        if is_interrupt(exc):
+            raise
         # the file is the user's own: whatever it raises is reported with its line
-        msg = f"the file raised {type(exc).__name__}: {exc}"
+        msg = f"the file raised {described(exc)}"
         raise PipelineError(msg, _last_line(exc, file)) from exc
     finally:
         sys.path.remove(folder)

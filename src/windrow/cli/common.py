@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from windrow.errors import InputError, PipelineError, Place, WindrowError, each_error
+from windrow.errors import InputError, PipelineError, Place, WindrowError, described, each_error
 from windrow.interactive.interrupts import raise_interrupt
 
 OK = 0
@@ -126,7 +126,7 @@ def _message(exc: Exception) -> str:
             return f"{exc.filename or 'the output'} cannot be written: {exc.strerror}"
         case _:
             return (
-                f"unexpected {type(exc).__name__}: {exc}\n"
+                f"unexpected {described(exc)}\n"
                 "This is a defect of windrow. `windrow --debug COMMAND ...` (or WINDROW_DEBUG=1) shows the stack trace;"
                 " please report it."
             )

@@ -7,18 +7,15 @@ windrow's own, or one that elsewhere means that a server does not answer, but al
 
 from __future__ import annotations
 
-import dis
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NoReturn
 
-from windrow.errors import RunError
+from windrow.errors import RunError, described, encodable, is_interrupt
 
 _HERE: Final = Path(__file__).parent
 """The folder of what stands between a call and the user's code."""
-_MOST: Final = 2000
-_RAISE: Final = dis.opmap["RAISE_VARARGS"]
 
 
 def qualified_name(code: object) -> str:
@@ -43,13 +40,13 @@ def raise_user_code_error(exc: BaseException, what: str) -> NoReturn:
     The cause is shown with its stack, unless its text cannot be encoded: Spark's worker would lose the error. The
     KeyboardInterrupt of a signal is raised again.
     """
-    if isinstance(exc, KeyboardInterrupt) and not _is_raised_by_statement(exc):
+    if is_interrupt(exc):
         raise exc
     # the last line of the user's own: below it there is only ours
     frames = [frame for frame in traceback.extract_tb(exc.__traceback__) if _HERE not in Path(frame.filename).parents]
     line = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    text = f"{what}: {type(exc).__name__}{_text(exc)}{line}; what was committed stays; mend it and start again"
-    raise RunError(text.encode(errors="backslashreplace").decode()) from exc if _can_be_shown(exc) else None
+    text = f"{what}: {described(exc)}{line}; what was committed stays; mend it and start again"
+    raise RunError(encodable(text)) from exc if _can_be_shown(exc) else None
 
 
 def _can_be_shown(exc: BaseException) -> bool:
@@ -58,21 +55,3 @@ def _can_be_shown(exc: BaseException) -> bool:
     except Exception:  # noqa: BLE001 - whatever it is, a worker of Spark's could not show it either
         return False
     return True
-
-
-def _text(exc: BaseException) -> str:
-    try:
-        text = " ".join(str(exc).split())
-    except BaseException as of_text:  # noqa: BLE001 - it is said of the one that is reported
-        text = f"its text cannot be had, as {type(of_text).__name__} is raised"
-    if len(text) > _MOST:
-        text = f"{text[:_MOST]}..."
-    return f": {text}" if text else ""
-
-
-def _is_raised_by_statement(exc: BaseException) -> bool:
-    """Return whether a `raise` statement raised an exception: the handler of a signal has none."""
-    place = exc.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return place is None or place.tb_frame.f_code.co_code[place.tb_lasti] == _RAISE
