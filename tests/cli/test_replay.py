@@ -410,3 +410,17 @@ def test_postgresql_too(database: str) -> None:
     assert (promoted["former"], promoted["left"]) == ("spend_shadow", [])
     assert "holds the rows of another run" in windrow("replay", *MEMORY, code=1).stderr
     assert windrow("diff").exit_code == 0
+
+
+def test_diff_compares_what_is_stored() -> None:
+    live()
+    windrow("replay", *MEMORY)
+    assert plain("diff")["same"] is True
+    with closing(sqlite3.connect("spend.db")) as db, db:
+        db.execute("UPDATE spend SET events = 1.5 WHERE events = 2")
+        changed = db.execute("SELECT count(*) FROM spend WHERE events = 1.5").fetchone()[0]
+    found = plain("diff", code=1)
+    assert (found["same"], found["different"]) == (False, changed)
+    assert {(one["here"]["events"], one["there"]["events"]) for one in found["first"]} == {("1.5", 2)}
+    assert "events 1.5 and 2\n" in windrow("diff", code=1).stdout
+    assert "column 'events' of table 'spend' holds 1.5" in windrow("show", "--limit", "1000", code=1).stderr

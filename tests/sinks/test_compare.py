@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,7 @@ from windrow.hosts.launch import Options, launch
 from windrow.model import Pipeline, SqliteSink
 from windrow.sinks import diff
 from windrow.sinks.diff import RowDifference, compare, differences
+from windrow.sinks.misfits import MISFITS
 from windrow.testing.generator import LogSpec, write_log
 
 KEY = ("window_start", "user")
@@ -90,6 +92,76 @@ def test_it_finds_what_dictionaries_do(pair: tuple[Answer, Answer], sizes: tuple
             total = here[key][0]
             assert one.here["total"] == (None if total is None else f"{total:.2f}")
             assert one.here["last"] == here[key][3]
+
+
+BAGS = st.lists(
+    st.tuples(
+        st.none() | st.integers(0, 2), st.none() | st.sampled_from("ab"), st.integers(0, 1), st.none() | st.just("n")
+    ),
+    max_size=8,
+)
+"""Rows of which a key can have more than one, or lack a part; the last says whether the value is a misfit."""
+
+
+def bag(rows: list[tuple[int | None, str | None, int, str | None]], size: int) -> Iterator[pa.Table]:
+    """The rows in the order of their keys, nulls last, in tables of some rows, with misfits where there are any."""
+    ordered = sorted(rows, key=lambda row: (row[0] is None, row[0] or 0, row[1] is None, row[1] or ""))
+    for start in range(0, len(ordered), size):
+        piece = ordered[start : start + size]
+        table = pa.table(
+            {
+                "here": pa.array([row[0] for row in piece], pa.int64()),
+                "user": pa.array([row[1] for row in piece], pa.string()),
+                "n": pa.array([None if row[3] else row[2] for row in piece], pa.int64()),
+            }
+        )
+        misfits = [f'{{"n": "{row[2]}.5"}}' if row[3] else None for row in piece]
+        yield table.append_column(MISFITS, pa.array(misfits, pa.string())) if any(misfits) else table
+
+
+@given(BAGS, BAGS, st.sampled_from([0, 1]), st.tuples(st.integers(1, 4), st.integers(1, 4)))
+def test_rows_of_one_key_are_compared_as_bags(
+    here: list[Any], more: list[Any], is_near: Literal[0, 1], sizes: tuple[int, int]
+) -> None:
+    there = [*here, *more[:1]] if is_near else more
+    found = compare(bag(here, sizes[0]), bag(there, sizes[1]), ("here", "user"), 100)
+    seen = Counter((*row[:2], f"{row[2]}.5" if row[3] else row[2]) for row in here)
+    others = Counter((*row[:2], f"{row[2]}.5" if row[3] else row[2]) for row in there)
+    assert found.is_same == (seen == others)
+    assert (found.here.rows, found.there.rows) == (len(here), len(there))
+    assert found.only_here + found.different == (seen - others).total()
+    assert found.only_there + found.different == (others - seen).total()
+    for side, bags in ((found.here, seen), (found.there, others)):
+        keys = Counter(row[:2] for row in bags.elements() if None not in row[:2])
+        assert side.repeated == sum(count - 1 for count in keys.values())
+    told: Counter[Any] = Counter()
+    for one in found.first:
+        for row, sign in ((one.here, 1), (one.there, -1)):
+            if row is not None:
+                told[(*one.key.values(), row["n"])] += sign
+    assert {key: n for key, n in told.items() if n} == {
+        key: seen[key] - others[key] for key in seen | others if seen[key] != others[key]
+    }
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        (pa.array([2**53 + 1, None]), pa.array([2.0**53, None]), False),
+        (pa.array([2**53, None]), pa.array([2.0**53, None]), True),
+        (pa.array([Decimal("0.10")]), pa.array([0.1]), True),
+        (pa.array([Decimal("0.10")]), pa.array([0.1000001]), False),
+        (pa.array([5]), pa.array([Decimal("5.00")]), True),
+        (pa.array([5]), pa.array(["5"]), True),
+        (pa.array([5]), pa.array(["5.0"]), False),
+        (pa.array([True]), pa.array(["true"]), True),
+        (pa.array([b"a"]), pa.array(["a"]), False),
+        (pa.array([float("nan")]), pa.array([1]), False),
+    ],
+)
+def test_columns_of_different_types_are_compared_by_value(one: pa.Array, other: pa.Array, *, is_same: bool) -> None:
+    sides = [iter([pa.table({"k": list(range(len(side))), "v": side})]) for side in (one, other)]
+    assert compare(sides[0], sides[1], ["k"], 5).is_same is is_same
 
 
 def test_decimals_of_other_scales_are_compared_by_value() -> None:

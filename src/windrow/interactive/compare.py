@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from io import StringIO
@@ -54,6 +55,11 @@ class TableDiff:
             *((title, here, there) for title, here, there in sums),
             ("rows missing in the other", f"{found.only_here:,}", f"{found.only_there:,}"),
             ("rows that differ", f"{found.different:,}", f"{found.different:,}"),
+            *(
+                [("rows whose key is there before", f"{found.here.repeated:,}", f"{found.there.repeated:,}")]
+                if found.here.repeated or found.there.repeated
+                else []
+            ),
         ]
 
     @property
@@ -69,6 +75,9 @@ class TableDiff:
         for name, columns in zip(self.names, (self.compared.only_here, self.compared.only_there), strict=True):
             if columns:
                 yield f"only {name} has the columns {', '.join(columns)}"
+        for name, side in zip(self.names, (found.here, found.there), strict=True):
+            if side.first_repeated is not None:
+                yield f"{name} has more than one row of a key, first {_where(side.first_repeated)}"
         for difference in found.first:
             yield _line(difference, self.compared, self.names)
         more = found.only_here + found.only_there + found.different - len(found.first)
@@ -238,14 +247,16 @@ def _side(pipeline: View, compared: Compared, name: str) -> dict[str, Any]:
         "rows": side.rows,
         "only": compared.found.only_here if is_here else compared.found.only_there,
         "only_columns": list(compared.only_here if is_here else compared.only_there),
-        "sums": {column: str(total) if isinstance(total, Decimal) else total for column, total in side.sums.items()},
+        "repeated": side.repeated,
+        "sums": {
+            column: str(total) if isinstance(total, Decimal) or not math.isfinite(total) else total
+            for column, total in side.sums.items()
+        },
     }
 
 
 def _line(difference: RowDifference, compared: Compared, names: tuple[str, str]) -> str:
-    key = dict(difference.key)
-    window = [f"[{key.pop('window_start')}, {key.pop('window_end')})"] if "window_start" in key else []
-    where = " ".join([*window, *(_value(value) for value in key.values())])
+    where = _where(difference.key)
     match difference.kind:
         case "here":
             return f"  {where}: only in {names[0]}: {_values(difference.here)}"
@@ -257,6 +268,12 @@ def _line(difference: RowDifference, compared: Compared, names: tuple[str, str])
             return f"  {where}: " + ", ".join(
                 f"{name} {_value(before[name])} and {_value(after[name])}" for name in changed
             )
+
+
+def _where(key: Mapping[str, Any]) -> str:
+    parts = dict(key)
+    window = [f"[{parts.pop('window_start')}, {parts.pop('window_end')})"] if "window_start" in parts else []
+    return " ".join([*window, *(_value(value) for value in parts.values())])
 
 
 def _values(row: dict[str, Any] | None) -> str:

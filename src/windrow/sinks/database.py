@@ -137,11 +137,14 @@ class Snapshot(Protocol):
         *,
         descending: Collection[str] = (),
         limit: int | None = None,
+        misfits: bool = False,
     ) -> Iterator[pa.Table]:
         """Read columns of a table, of rows that meet all conditions; the tables yielded have its schema.
 
         They are ordered by the columns `order`: text by code points, nulls last, and `descending` ones backwards.
-        Decimals may come with more digits behind the point than the schema says, if the database holds such.
+        Decimals may come with more digits behind the point than the schema says, if the database holds such. A value
+        that is not of its column's type is a SinkError; with `misfits` it is null, and a column
+        `windrow.sinks.misfits.MISFITS` has it.
         """
         ...
 

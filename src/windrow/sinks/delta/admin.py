@@ -16,6 +16,7 @@ from windrow.model import DeltaSink
 from windrow.sinks.base import Run
 from windrow.sinks.database import Condition, Promoted, Replayed, read_replayed
 from windrow.sinks.delta.folder import ATTEMPTS, DeltaFolder, translated
+from windrow.sinks.misfits import exact_cast, with_misfits
 from windrow.sinks.tables import REDRIVES, REPLAYS, Layout, Table, nulls_last, quote, quote_all
 
 
@@ -124,12 +125,14 @@ class DeltaSnapshot:
         *,
         descending: Collection[str] = (),
         limit: int | None = None,
+        misfits: bool = False,
     ) -> Iterator[pa.Table]:
         """Read columns of a table, ordered; see `windrow.sinks.database.Snapshot`."""
         most = "" if limit is None else f"LIMIT {limit:d}"
         by = nulls_last(order, descending)
         for batch in self._query(table, quote_all(table.columns), where, f"ORDER BY {by} {most}"):
-            yield pa.Table.from_batches([batch]).cast(table.schema)
+            columns = [exact_cast(column, field.type) for column, field in zip(batch, table.schema, strict=True)]
+            yield with_misfits(table, columns, keep=misfits)
 
     def count(self, table: Table, where: Sequence[Condition] = ()) -> int:
         """Return the number of rows that meet all conditions."""

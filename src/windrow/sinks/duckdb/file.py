@@ -34,6 +34,7 @@ from windrow.core.duckdb_sql import literal
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.sinks.database import Condition, Value
 from windrow.sinks.embedded.file import Column, EmbeddedFile, Made, Session
+from windrow.sinks.misfits import exact_cast, with_misfits
 from windrow.sinks.tables import (
     REDRIVES,
     REPLAYS,
@@ -358,6 +359,7 @@ class DuckDBSnapshot:
         *,
         descending: Collection[str] = (),
         limit: int | None = None,
+        misfits: bool = False,
     ) -> Iterator[pa.Table]:
         """Read columns of a table, ordered; see `windrow.sinks.database.Snapshot`."""
         within, values = _within(table, where)
@@ -368,7 +370,8 @@ class DuckDBSnapshot:
         sql = f"SELECT {quote_all(table.columns)} FROM {quote(table.name)} WHERE {within} ORDER BY {by}{most}"
         found: pa.RecordBatchReader = db.execute(sql, values).to_arrow_reader(_BATCH)
         for batch in found:
-            yield pa.Table.from_batches([batch]).cast(table.schema)
+            columns = [exact_cast(column, field.type) for column, field in zip(batch, table.schema, strict=True)]
+            yield with_misfits(table, columns, keep=misfits)
 
     def count(self, table: Table, where: Sequence[Condition] = ()) -> int:
         """Return the number of rows that meet all conditions."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -19,6 +20,7 @@ from windrow.model import PostgresSink
 from windrow.postgresql import Connection
 from windrow.sinks.base import Run
 from windrow.sinks.database import Condition, Promoted, Replayed
+from windrow.sinks.misfits import exact_array, fitted, with_misfits
 from windrow.sinks.ownership import may_promote
 from windrow.sinks.postgres.catalog import Catalog, sql_types
 from windrow.sinks.postgres.connection import connect, lock_table, qualified, schema_of, server, translated
@@ -375,6 +377,7 @@ class PostgresSnapshot:
         *,
         descending: Collection[str] = (),
         limit: int | None = None,
+        misfits: bool = False,
     ) -> Iterator[pa.Table]:
         """Read columns of a table, ordered; see `windrow.sinks.database.Snapshot`."""
         cursor = f"windrow_rows_{next(self._numbers)}"
@@ -388,10 +391,11 @@ class PostgresSnapshot:
             [one.value for one in where],
         )
         while rows := self._connection.execute(f"FETCH {_ROWS} FROM {cursor}").fetchall():
-            arrays = [
-                _column(values, field.type) for values, field in zip(zip(*rows, strict=True), table.schema, strict=True)
+            found = [
+                fitted(values, partial(_column, type_=field.type))
+                for values, field in zip(zip(*rows, strict=True), table.schema, strict=True)
             ]
-            yield pa.table(arrays, names=table.schema.names)
+            yield with_misfits(table, found, keep=misfits)
 
     def count(self, table: Table, where: Sequence[Condition] = ()) -> int:
         """Return the number of rows that meet all conditions."""
@@ -431,15 +435,16 @@ def _ordered(field: pa.Field, descending: bool) -> str:  # noqa: FBT001 - a colu
     return f"{name} DESC NULLS LAST" if descending else name
 
 
-def _column(values: tuple[Any, ...], type_: pa.DataType) -> pa.Array:
+def _column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Read the values of a column; raise an error as `windrow.sinks.misfits.fitted` has it."""
     if pa.types.is_timestamp(type_):
         return pa.array(values, pa.int64()).cast(MICROS)
     if not pa.types.is_decimal(type_):
-        return pa.array(values, type_)
+        return exact_array(values, type_)
     text = pa.array(values, pa.string())
     try:
         return text.cast(pa.decimal128(38, type_.scale))
-    except pa.ArrowInvalid:  # more digits than the type says, or none at all: NaN
+    except pa.ArrowInvalid:  # more digits than the type says
         exact = [None if value is None else Decimal(value) for value in values]
         scale = max((-int(number.as_tuple().exponent) for number in exact if number is not None), default=0)
         return pa.array(exact, pa.decimal128(38, min(38, max(scale, type_.scale))))

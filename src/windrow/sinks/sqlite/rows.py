@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
+from functools import partial
 from itertools import chain
 from typing import Any, Literal, cast
 
@@ -14,6 +16,7 @@ import pyarrow.compute as pc
 
 from windrow.core.schema import MICROS
 from windrow.sinks.database import Condition, Value
+from windrow.sinks.misfits import exact_array, fitted, with_misfits
 from windrow.sinks.tables import Table, decimal_text, quote, quote_all, significant_digits, unscaled, utc_text
 
 Decimals = Literal["numeric", "text"]
@@ -152,13 +155,27 @@ def _integers(column: pa.Array) -> pa.Array:
 _EXACT = 10**EXACT_DIGITS
 
 
+def _compared_by_value(one: str, other: str) -> int:
+    """Compare decimals that are text; a text that is none is greater than all of them."""
+    a, b = (_decimal_order(text) for text in (one, other))
+    return (a > b) - (a < b)
+
+
+def _decimal_order(text: str) -> tuple[bool, Decimal, str]:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return True, Decimal(0), text
+    return (False, number, "") if number.is_finite() else (True, Decimal(0), text)
+
+
 class SqliteSnapshot:
     """The tables in a transaction that is open; see `windrow.sinks.database.Snapshot`."""
 
     def __init__(self, db: sqlite3.Connection, decimals: Decimals) -> None:
         self._db = db
         self._decimals = decimals
-        db.create_collation("windrow_decimal", lambda one, other: int(Decimal(one).compare(Decimal(other))))
+        db.create_collation("windrow_decimal", _compared_by_value)
 
     def columns(self, table: str) -> list[str]:
         """Return the names of a table's columns; none if there is no such table."""
@@ -172,6 +189,7 @@ class SqliteSnapshot:
         *,
         descending: Collection[str] = (),
         limit: int | None = None,
+        misfits: bool = False,
     ) -> Iterator[pa.Table]:
         """Read columns of a table, ordered; see `windrow.sinks.database.Snapshot`."""
         by = ", ".join(self._ordered(table.schema.field(name), name in descending) for name in order)
@@ -182,10 +200,10 @@ class SqliteSnapshot:
         )
         while rows := cursor.fetchmany(_ROWS):
             columns = [
-                _column(list(values), field.type)
+                fitted(values, partial(_column, type_=field.type))
                 for values, field in zip(zip(*rows, strict=True), table.schema, strict=True)
             ]
-            yield pa.table(columns, names=table.schema.names)
+            yield with_misfits(table, columns, keep=misfits)
 
     def count(self, table: Table, where: Sequence[Condition] = ()) -> int:
         """Return the number of rows that meet all conditions."""
@@ -234,19 +252,39 @@ def text(micros: int | None) -> str | None:
     return None if micros is None else str(utc_text(pa.array([micros], pa.int64()).cast(MICROS))[0])
 
 
-def _column(values: list[Any], type_: pa.DataType) -> pa.Array:
+def _column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Read the stored values of a column; raise an error as `windrow.sinks.misfits.fitted` has it."""
     if pa.types.is_timestamp(type_):
-        distinct = {value: number for number, value in enumerate(dict.fromkeys(values))}
-        return times(list(distinct)).take(pa.array([distinct[value] for value in values]))
+        numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
+        return _times_as_written(list(numbers)).take(pa.array([numbers[value] for value in values]))
     if pa.types.is_boolean(type_):
-        return pa.array(values, pa.int64()).cast(pa.bool_())
+        stored = exact_array(values, pa.int64())
+        if not set(values) <= {0, 1, None}:
+            msg = "a boolean is stored as 0 or 1"
+            raise ValueError(msg)
+        return stored.cast(pa.bool_())
     if pa.types.is_decimal(type_):
         return _decimals(values, type_)
-    return pa.array(values, type_)
+    return exact_array(values, type_)
 
 
-def _decimals(values: list[Any], type_: pa.DataType) -> pa.Array:
-    """Read decimals that are text, whole numbers or doubles, of which each stands for the shortest decimal."""
+def _times_as_written(distinct: list[Any]) -> pa.Array:
+    """Read times; raise ValueError or TypeError if they are not as windrow writes them, which is how they sort."""
+    written = exact_array(distinct, pa.string())
+    # numpy warns of a time zone, and reads "NaT"
+    if pc.all(pc.match_substring_regex(written, r"^[0-9 :.+-]+$")).as_py() is not False:
+        read = times(distinct)
+        if utc_text(read).equals(written):
+            return read
+    msg = "not all are times as windrow writes them"
+    raise ValueError(msg)
+
+
+def _decimals(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Read decimals that are text, whole numbers or doubles, of which each stands for the shortest decimal.
+
+    Raise ValueError for anything else.
+    """
     kinds = {type(value) for value in values}
     if kinds <= {float, int}:
         numbers = np.array(values, dtype=np.float64)
@@ -255,6 +293,16 @@ def _decimals(values: list[Any], type_: pa.DataType) -> pa.Array:
         if np.all(np.abs(scaled) < _EXACT) and np.array_equal(scaled / 10.0**type_.scale, numbers):
             whole = pa.array(scaled.astype(np.int64)).cast(pa.decimal128(38, 0))
             return pa.Array.from_buffers(pa.decimal128(38, type_.scale), len(whole), whole.buffers())
-    exact = [None if value is None else Decimal(str(value)) for value in values]
+    exact = [None if value is None else _decimal(value) for value in values]
     scale = max((-int(number.as_tuple().exponent) for number in exact if number is not None), default=0)
     return pa.array(exact, pa.decimal128(38, min(38, max(scale, type_.scale))))
+
+
+_PLAIN = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+
+
+def _decimal(value: object) -> Decimal:
+    if not isinstance(value, (int, float)) and not (isinstance(value, str) and _PLAIN.fullmatch(value)):
+        msg = f"{value!r} is not a decimal"
+        raise ValueError(msg)
+    return Decimal(str(value))
