@@ -20,6 +20,7 @@ from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.sinks import open_sink
+from windrow.sources.log import EmbeddedLog
 
 PIPELINE = """\
 name: user-spend
@@ -424,3 +425,72 @@ def test_diff_compares_what_is_stored() -> None:
     assert {(one["here"]["events"], one["there"]["events"]) for one in found["first"]} == {("1.5", 2)}
     assert "events 1.5 and 2\n" in windrow("diff", code=1).stdout
     assert "column 'events' of table 'spend' holds 1.5" in windrow("show", "--limit", "1000", code=1).stderr
+
+
+@pytest.mark.parametrize("at_end", ["fire", "hold"])
+def test_a_replay_that_ended_before_the_live_table_is_not_promoted(log: Files, at_end: str) -> None:
+    Path("pipeline.yaml").write_text(PIPELINE.replace("lateness: 1h", f"lateness: 1h, at_end: {at_end}"))
+    live()
+    kept = contents("spend")
+    windrow("replay", "--to", "0=10,1=150", *MEMORY)
+    refused = windrow("promote", code=1).stderr
+    assert "ended at 10 of partition 0, but 'spend' has what was read up to 150" in refused
+    assert "replay again with --fresh, without --to, then promote" in refused
+    assert contents("spend") == kept
+    windrow("replay", "--fresh", *MEMORY)
+    windrow("promote")
+    windrow("replay", "--into", "t2", "--to", "0=10,1=150", *MEMORY)
+    assert "ended at 10 of partition 0" in windrow("promote", "--from", "t2", code=1).stderr
+    log.append([(0, event(400))])
+    windrow("promote")
+    assert contents("spend") == kept
+
+
+def own(made: Checkpoint) -> None:
+    """Let the live table be of the checkpoint's run, one step of which is in it."""
+    with closing(sqlite3.connect("spend.db")) as db, db:
+        for table in ("tables", "epochs", "openers"):
+            db.execute(f"UPDATE windrow_{table} SET run = ?", (made.run.id,))
+        db.execute("DELETE FROM windrow_epochs WHERE epoch > 0")
+
+
+def test_a_replay_as_far_as_the_checkpoint_can_be_promoted_and_one_before_it_cannot() -> None:
+    live()
+    own(checkpoint(".windrow/user-spend", {0: 100, 1: 150}))
+    windrow("replay", "--to", "0=99,1=150", *MEMORY)
+    assert "ended at 99 of partition 0, but 'spend' has what was read up to 100" in windrow("promote", code=1).stderr
+    assert "as far as the live table" in windrow("replay", "--fresh", *MEMORY).stderr
+    windrow("promote")
+
+
+def test_a_replay_of_a_log_that_lacks_what_the_live_run_read_is_not_promoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    live()
+    made = checkpoint(".windrow/user-spend", {0: 150, 1: 150})
+    own(made)
+    made.note_beginning(StepOffsets({"0": {"line": 0, "byte": 0}, "1": {"line": 0, "byte": 0}}))
+    windrow("replay", *MEMORY)
+    ends = EmbeddedLog.ends
+    monkeypatch.setattr(EmbeddedLog, "ends", lambda self: ends(self) | {0: (5, 150)})
+    assert "the log no longer has its beginning" in windrow("replay", "--fresh", *MEMORY).stderr
+    assert "if the log no longer has it, keep the live table" in windrow("promote", code=1).stderr
+
+
+def test_a_replay_of_a_trimmed_log_whose_first_windows_are_missing_is_not_promoted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    live()
+    windrow("replay", *MEMORY)
+    ends = EmbeddedLog.ends
+    monkeypatch.setattr(EmbeddedLog, "ends", lambda self: ends(self) | {0: (5, 150)})
+    execute("DELETE FROM spend_shadow WHERE window_start = (SELECT min(window_start) FROM spend)")
+    said = windrow("promote", code=1).stderr
+    assert "as the log no longer has its beginning, and 'spend' from 2026-01-01 00:" in said
+    assert "which it would lose: keep the live table" in said
+
+
+def test_a_replay_that_has_the_first_windows_can_be_promoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    live()
+    windrow("replay", *MEMORY)
+    ends = EmbeddedLog.ends
+    monkeypatch.setattr(EmbeddedLog, "ends", lambda self: ends(self) | {0: (5, 150)})
+    windrow("promote")

@@ -12,7 +12,7 @@ from windrow.cli.options import STATE_FOLDER, TABLE
 from windrow.cli.pipelines import command_lines, open_pipeline, pipeline_argument
 from windrow.errors import CheckpointError
 from windrow.hosts.folders import Folder, default_checkpoint
-from windrow.hosts.replay import shadows
+from windrow.hosts.replay import require_as_far, shadows
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
 from windrow.sinks import promote
 from windrow.sinks.database import Promoted
@@ -41,6 +41,7 @@ def command(*, pipeline: str, shadow: str | None, checkpoint: Folder | None, as_
     has_checkpoint = Checkpoint.read(live_checkpoint) is not None
     if has_checkpoint:
         _refuse_running(live_checkpoint, ", ".join(tables))
+    require_as_far(valid, tables, live_checkpoint)
     promoted = promote(valid, tables)
     if as_json:
         listed = [_plain(live, tables[live], one) for live, one in promoted.items()]

@@ -13,10 +13,12 @@ from windrow.core.changelog import with_labels, with_numbers
 from windrow.core.columns import MIN_TIME
 from windrow.core.operators.window.triggers import trigger_periods
 from windrow.core.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
-from windrow.errors import CheckpointError, InputError
+from windrow.errors import CheckpointError, InputError, SinkError
+from windrow.expressions import sink_views
 from windrow.hosts.batch.plan import MAX_RECORDS, BatchSettings, starts_at_latest
 from windrow.hosts.folders import Folder, remove, write_whole
 from windrow.hosts.launch import Ended, ReplayHost
+from windrow.hosts.numbers import format_time
 from windrow.hosts.reports import Observer, OnStep, PartitionName, counted, naming_partitions
 from windrow.hosts.savepoint import FILE, fingerprint, require_new_folder
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
@@ -38,7 +40,8 @@ from windrow.model import Sink as SinkModel
 from windrow.model import Source as SourceModel
 from windrow.sinks import open_database, open_sinks
 from windrow.sinks.base import Run
-from windrow.sinks.database import Replayed
+from windrow.sinks.database import Replayed, only_columns
+from windrow.sinks.tables import layout
 from windrow.sources import Cut, open_sources, with_lists
 
 SHADOW = "_shadow"
@@ -72,7 +75,8 @@ class ReplayOptions:
 class Replay:
     """A replay that can begin: into the tables of `pipeline`; `notes` say what to know of it.
 
-    `tables` are the live tables, each with its shadow.
+    `tables` are the live tables, each with its shadow. `lacks` are the first offsets in the log if the live table has
+    read records before them, so that the shadow cannot have them.
     """
 
     pipeline: Runnable
@@ -80,6 +84,7 @@ class Replay:
     end: Cut
     settings: BatchSettings
     notes: tuple[str, ...]
+    lacks: Cut | None = None
 
 
 def shadows(pipeline: Runnable, into: str | None, option: str) -> dict[str, str]:
@@ -141,7 +146,83 @@ def plan_replay(pipeline: Runnable, options: ReplayOptions) -> Replay:
         run=Run.new(pipeline.name),
     )
     notes = (*warnings, *_notes(pipeline, options, checkpoint, replayed, first=first, epoch=epoch))
-    return Replay(_shadowed(pipeline, tables, checkpoint, options), tuple(tables.items()), end, settings, notes)
+    shadowed = _shadowed(pipeline, tables, checkpoint, options)
+    lacks = first if any(first.values()) and _is_trimmed(Checkpoint.read(options.checkpoint), first) else None
+    return Replay(shadowed, tuple(tables.items()), end, settings, notes, lacks)
+
+
+def _is_trimmed(checkpoint: Checkpoint | None, first: Cut) -> bool:
+    """Whether the run of a checkpoint has read records that the log no longer has, as far as that is noted."""
+    begun = {} if checkpoint is None else checkpoint.offsets(-1)
+    return any(offset > begun.get(partition, offset) for partition, offset in first.items())
+
+
+def require_as_far(pipeline: Runnable, tables: Mapping[str, str], folder: Folder) -> None:
+    """Raise SinkError if a replay, into the shadow of a live table, ended before where the live table is.
+
+    Or if the log no longer has its beginning, and the shadow begins later than a live table of which no checkpoint says
+    where it began.
+    That is where the checkpoint in the folder is, if it is of the run that wrote the table; else where the input of its
+    bounded run ended. If nothing says it, it is the end of the log.
+    """
+    graph = as_graph(pipeline)
+    for node in graph.sinks:
+        live, shadow, database = node.sink.table, tables[node.sink.table], open_database(node.sink)
+        replayed, stands = database.replayed(shadow), database.stands(live)
+        if replayed is None or stands is None:
+            continue
+        for partition, offset in _ends(pipeline, stands, folder).items():
+            end = replayed.end.get(partition, 0)
+            if offset > end:
+                name = graph.partition_name(partition)
+                msg = (
+                    f"the replay into {shadow!r} ended at {end:,} of partition {name}, but {live!r} has what was read "
+                    f"up to {offset:,} and would lose rows: replay again with --fresh, without --to, then promote (if "
+                    f"the live run has another checkpoint than {folder}, name it with --checkpoint)"
+                )
+                raise SinkError(msg)
+        checkpoint = Checkpoint.read(folder)
+        if checkpoint is None or checkpoint.run != stands[0]:
+            _require_as_early(pipeline, node.sink, shadow)
+
+
+def _require_as_early(pipeline: Runnable, sink: SinkModel, shadow: str) -> None:
+    if not any(first for first, _ in open_sources(pipeline).ends().values()):
+        return
+    begins = [_first_window(pipeline, sink, table) for table in (sink.table, shadow)]
+    if begins[0] is not None and (begins[1] is None or begins[0] < begins[1]):
+        first = "no windows" if begins[1] is None else f"windows from {format_time(begins[1])} on"
+        msg = (
+            f"{shadow!r} has {first}, as the log no longer has its beginning, and {sink.table!r} from "
+            f"{format_time(begins[0])} on, which it would lose: keep the live table"
+        )
+        raise SinkError(msg)
+
+
+def _first_window(pipeline: Runnable, sink: SinkModel, name: str) -> int | None:
+    """Return the begin of the first window in a table; None if it has none, or if its rows are of no windows."""
+    view = next(view for view in sink_views(as_graph(pipeline)).values() if view.sink == sink)
+    table = layout(view, with_table(sink, name)).result
+    if "window_start" not in table.columns:
+        return None
+    with open_database(sink).snapshot() as snapshot:
+        rows = list(snapshot.rows(only_columns(table, ["window_start"]), ["window_start"], limit=1))
+    return next((int(part["window_start"][0].value) for part in rows if part.num_rows), None)
+
+
+def _ends(pipeline: Runnable, stands: tuple[Run, int | None], folder: Folder) -> Cut:
+    """Return the next offset of each partition where a live table is; see `require_as_far`."""
+    owner, epoch = stands
+    checkpoint = Checkpoint.read(folder)
+    if checkpoint is not None and checkpoint.run == owner:
+        return checkpoint.offsets(-1 if epoch is None else epoch - checkpoint.first_epoch)
+    if checkpoint is not None and checkpoint.follows is not None and checkpoint.follows.run == owner:
+        return checkpoint.offsets(-1)
+    with closing(open_sinks(pipeline)) as sinks:
+        journal = with_numbers(as_graph(pipeline), sinks.journal())
+    columns = (journal.column(name).to_pylist() for name in ("partition", "offset", "reason"))
+    ends = {partition: offset for partition, offset, reason in zip(*columns, strict=True) if reason == "end"}
+    return ends or {partition: last for partition, (_, last) in open_sources(pipeline).ends().items()}
 
 
 def run_replay(
@@ -167,7 +248,7 @@ def _run_replay(
             Replayed(
                 table=node.sink.table,
                 run=settings.run,
-                begin=settings.begin,
+                begin=settings.begin if replay.lacks is None else replay.lacks,
                 end=replay.end,
                 since=settings.since,
                 finished=False,

@@ -271,7 +271,7 @@ def may_promote(
     elif replayed.begin is not None:
         msg = (
             f"{shadow!r} was replayed from offsets on and lacks what came before them, so {live!r} would too: "
-            f"replay from the beginning with --fresh, then promote"
+            f"replay from the beginning with --fresh, then promote; if the log no longer has it, keep the live table"
         )
     else:
         return
