@@ -22,6 +22,7 @@ from tests.properties.test_graphs import SOURCE, TICK, Case, Run
 from tests.properties.test_tables import changelog, table_of
 
 from windrow.core.schema import RAW
+from windrow.hosts.memory import MemoryHost
 from windrow.model import (
     LOG_TIME,
     MAX_PARTITIONS,
@@ -115,6 +116,15 @@ class FileRun(Run):
         self._take(self.host.step(pa.concat_tables(tables)))
 
 
+class KilledRun(FileRun):
+    """A run that is killed after each of its steps, so also in the middle of a reading, and resumes by its states."""
+
+    def step(self, records: list[tuple[int, int, Values]]) -> None:
+        killed, self.host = self.host, MemoryHost(self.graph, self.partitions)
+        self.host.begin(killed.copy_states())
+        super().step(records)
+
+
 @st.composite
 def cases(draw: st.DrawFn, *, ticks: bool = False) -> Readings:
     """A graph that looks records up in a file, which has been read some times, and where steps end."""
@@ -187,6 +197,18 @@ def test_lookups_in_a_file_are_the_oracles_in_every_cut(case: Readings) -> None:
         compare(case, run, {})
     for sink in case.graph.sinks:
         assert changelog(runs[0], sink) == changelog(runs[1], sink)
+
+
+@examples(8)
+@given(cases())
+def test_a_run_that_is_killed_within_a_reading_finds_the_same(case: Readings) -> None:
+    whole = FileRun(case, [])
+    each = KilledRun(case, list(range(1, len(case.records))))
+    for run in (whole, each):
+        run.end()
+    compare(case, each, {})
+    for sink in case.graph.sinks:
+        assert changelog(whole, sink) == changelog(each, sink)
 
 
 @examples(15)
