@@ -177,6 +177,28 @@ def test_differences_are_found_by_window_and_key(store: TableStore) -> None:
     assert compared(model, other, bounds=WindowRange(after=_micros(5), before=_micros(10))).is_same
 
 
+def test_values_that_are_not_of_their_columns_type_differ(store: TableStore) -> None:
+    if not isinstance(store, Store):
+        pytest.skip("a type that SQL changes")
+    model = store.model()
+    other = shadow(model, store)
+    given = [change("insert", 0, user, Decimal(2), 2) for user in "AB"]
+    committed(store, model, step(model, given))
+    committed(store, other, step(other, given), run=AGAIN)
+    if not isinstance(store, SqliteStore):
+        # SQLite takes them as they are
+        for column in ("events", "total"):
+            store.query(f"ALTER TABLE spend ALTER COLUMN {column} TYPE double precision")
+    assert compared(model, other).is_same
+    store.query("UPDATE spend SET events = 1.5, total = 1e300 WHERE \"user\" = 'B'")
+    [difference] = compared(model, other).found.first
+    assert (difference.kind, difference.key["user"]) == ("differs", "B")
+    assert difference.here is not None
+    # PostgreSQL writes a decimal as text
+    assert {name: value.strip("'") for name, value in difference.here.items()} == {"total": "1e+300", "events": "1.5"}
+    assert difference.there == {"total": "2.00", "events": 2}
+
+
 def test_decimal_keys_are_in_the_order_of_numbers(store: TableStore) -> None:
     model = store.model(key=("amount",))
     other = shadow(model, store)

@@ -66,9 +66,17 @@ def _fits(value: object, read: Callable[[Sequence[Any]], pa.Array]) -> bool:
 
 
 def exact_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Return values as an array; raise an error for one of another type, which Arrow would convert."""
+    """Return values as an array; raise an error for one of another type, which Arrow would convert.
+
+    A number of another type that is whole is a whole number.
+    """
     known = next((known for kinds, _, known in _KINDS if any(is_(type_) for is_ in kinds)), None)
-    if known is not None and (others := set(map(type, values)) - known - {NoneType}):
+    others = set[type]() if known is None else set(map(type, values)) - known - {NoneType}
+    if others and pa.types.is_integer(type_) and others <= {float, Decimal}:
+        whole = [None if value is None else int(value) for value in values]
+        if whole == list(values):
+            return pa.array(whole, type_)
+    if others:
         msg = f"values of {others} in a column of {type_}"
         raise TypeError(msg)
     return pa.array(values, type_)
