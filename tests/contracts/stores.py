@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -45,7 +45,7 @@ class AnyStore(ABC):
         """The model of a sink that writes there."""
 
     @abstractmethod
-    def sink(self, *models: View) -> Sink:
+    def sink(self, *models: View, streams: Sequence[str] = ()) -> Sink:
         """A sink of these models' tables."""
 
     @abstractmethod
@@ -179,8 +179,8 @@ class DeltaStore(TableStore):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> DeltaSink:
         return DeltaSink(str(self.path), table, key)
 
-    def sink(self, *models: View) -> Sink:
-        return DeltaTables(*models)
+    def sink(self, *models: View, streams: Sequence[str] = ()) -> Sink:
+        return DeltaTables(*models, streams=streams)
 
     def read(self, table: Table, order: str = "") -> list[Row]:
         return _ordered("found", table, order, DeltaTable(self.path / table.name).to_pyarrow_table())
@@ -222,9 +222,9 @@ class ParquetStore(AnyStore):
     def settings(self, table: str = "spend") -> ParquetSink:
         return ParquetSink(str(self.path), table)
 
-    def sink(self, *models: View) -> Sink:
+    def sink(self, *models: View, streams: Sequence[str] = ()) -> Sink:
         (model,) = models
-        return ParquetFolder(model)
+        return ParquetFolder(model, streams=streams)
 
     def read(self, table: Table, order: str = "") -> list[Row]:
         name, _, kind = table.name.rpartition("_")
@@ -271,8 +271,8 @@ class SqliteStore(Store):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> SqliteSink:
         return SqliteSink(str(self.path), table, key)
 
-    def sink(self, *models: View) -> Sink:
-        return SqliteTables(*models, busy=5)
+    def sink(self, *models: View, streams: Sequence[str] = ()) -> Sink:
+        return SqliteTables(*models, busy=5, streams=streams)
 
     def index_tables(self, index: str) -> list[str]:
         return [name for (name,) in self.query(f"SELECT tbl_name FROM sqlite_master WHERE name = '{index}'")]
@@ -304,8 +304,8 @@ class DuckDBStore(Store):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> DuckDBSink:
         return DuckDBSink(str(self.path), table, key)
 
-    def sink(self, *models: View) -> Sink:
-        return DuckDBTables(*models, busy=20)
+    def sink(self, *models: View, streams: Sequence[str] = ()) -> Sink:
+        return DuckDBTables(*models, busy=20, streams=streams)
 
     def index_tables(self, index: str) -> list[str]:
         return [name for (name,) in self.query(f"SELECT table_name FROM duckdb_indexes() WHERE index_name = '{index}'")]
@@ -347,8 +347,8 @@ class PostgresStore(Store):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> PostgresSink:
         return PostgresSink(self.url, table, key, outbox=self.outbox)
 
-    def sink(self, *models: View) -> Sink:
-        return PostgresTables(*models, lock_seconds=20)
+    def sink(self, *models: View, streams: Sequence[str] = ()) -> Sink:
+        return PostgresTables(*models, lock_seconds=20, streams=streams)
 
     def unlock(self, sink: Sink) -> None:
         assert isinstance(sink, PostgresTables)

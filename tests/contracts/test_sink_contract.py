@@ -20,7 +20,7 @@ from windrow.expressions import RecordStream
 from windrow.model import Aggregate, Count, Emit, Field, StringType, Sum
 from windrow.model.types import Decode
 from windrow.sinks import ownership, tables
-from windrow.sinks.tables import EPOCHS, OPENERS, OWNERS
+from windrow.sinks.tables import EPOCHS, OPENERS, ORIGINS, OWNERS
 
 ALL_WITH_PLACE = pa.schema([one.with_nullable(one.name in {"log_time", "raw"}) for one in schema.DEAD])
 """The schema of dead letters before rows could be some."""
@@ -73,6 +73,8 @@ def test_the_shared_tables_say_whose_the_table_is(store: Store) -> None:
     committed(store, store.model(), step(store.model()))
     assert store.read(OWNERS) == [{"table_name": "spend", "pipeline": RUN.pipeline, "run": RUN.id}]
     assert [(row["pipeline"], row["run"]) for row in store.read(OPENERS)] == [(RUN.pipeline, RUN.id)]
+    origin = {"stream": RUN.pipeline, "changelog": True, "left_after": None}
+    assert store.read(ORIGINS) == [{"table_name": "spend", "pipeline": RUN.pipeline, "run": RUN.id} | origin]
     assert all(abs((row["committed_at"] - DAY).days) < 100_000 for row in store.read(EPOCHS))
 
 
@@ -180,16 +182,23 @@ def test_the_last_change_of_a_step_decides(store: TableStore, changelog: bool) -
     assert len(store.changes(model)) == len(rows) * changelog
 
 
-def test_a_run_can_begin_or_end_its_changelog(store: TableStore) -> None:
+def test_a_run_can_end_its_changelog_and_not_begin_it(store: TableStore) -> None:
     model = store.model()
-    for epoch, changelog in enumerate([False, True, False]):
-        sink = store.sink(replace(model, sink=replace(store.settings(), changelog=changelog)))
-        assert sink.open(RUN) == (epoch - 1 if epoch else None)
-        op = "update_after" if epoch else "insert"
-        sink.commit(epoch, step(model, [change(op, 0, "A", Decimal(epoch), epoch, revision=epoch)]))
-        sink.close()
-    assert brief(store.result(model)) == [(0, "A", Decimal(2), 2, "on_time", 2)]
-    assert [row["epoch"] for row in store.changes(model)] == [1]
+    plain = replace(model, sink=replace(store.settings(), changelog=False))
+    committed(store, model, step(model, [change("insert", 0, "A", Decimal(0), 0)]))
+    sink = store.sink(plain)
+    assert sink.open(RUN) == 0
+    sink.commit(1, step(model, [change("update_after", 0, "A", Decimal(1), 1, revision=1)]))
+    sink.close()
+    assert brief(store.result(model)) == [(0, "A", Decimal(1), 1, "on_time", 1)]
+    assert [row["epoch"] for row in store.changes(model)] == [0]
+    sink = store.sink(model)
+    for refusing in (sink.preflight, sink.open):
+        with pytest.raises(SinkError, match=r"'spend' was written without its changelog, .* the steps up to 1: leave"):
+            refusing(RUN)
+    sink.clear()
+    assert sink.open(RUN) is None
+    sink.close()
 
 
 def test_the_changelog_keeps_every_change_in_order(store: AnyStore) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from tests.contracts.steps import RUN, change, step
 from tests.contracts.stores import AnyStore, Store, TableStore, brief, committed
 
+import windrow as wr
+from windrow.core.changelog import empty_by_sink
 from windrow.errors import SinkError
-from windrow.sinks import open_database
-from windrow.sinks.base import Run
+from windrow.model import Graph
+from windrow.sinks import open_database, open_sinks
+from windrow.sinks.base import Follows, Run
 
 
 @pytest.mark.parametrize("rows", [0, 1])
@@ -70,6 +74,66 @@ def test_the_same_run_may_not_change_its_table(store: Store) -> None:
     committed(store, model, step(model))
     with pytest.raises(SinkError, match=r"steps 0 to 0 to other tables.*'spend_too' would miss"):
         store.sink(store.model(sink=store.settings("spend_too"))).open(RUN)
+
+
+def test_a_table_gets_the_rows_of_one_stream(store: AnyStore) -> None:
+    model = store.model()
+    sink = store.sink(model, streams=["high"])
+    assert sink.open(RUN) is None
+    sink.close()
+    # nothing was written
+    sink = store.sink(model, streams=["low"])
+    assert sink.open(RUN) is None
+    sink.commit(0, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
+    sink.close()
+    other = store.sink(model, streams=["high"])
+    for refusing in (other.preflight, other.open):
+        with pytest.raises(SinkError, match=r"has the rows of 'low', and those of 'high' would be mixed .* --fresh"):
+            refusing(RUN)
+        with pytest.raises(SinkError, match=r"has the rows of 'low', and those of 'high' would be mixed .* --fresh"):
+            refusing(Run(RUN.pipeline, "run-2"), Follows(RUN, 0))
+    assert sink.open(Run(RUN.pipeline, "run-2"), Follows(RUN, 0)) == 0
+    sink.close()
+    other.clear()
+    assert other.open(Run(RUN.pipeline, "run-3")) is None
+    other.close()
+
+
+def test_a_run_does_not_return_to_a_table_that_it_left(store: Store) -> None:
+    both = [store.model(sink=store.settings(table)) for table in ("spend", "spend_too")]
+    steps = [step(model, [change("insert", 0, "A", Decimal(1), 1)]) for model in both]
+    sink = store.sink(*both)
+    assert sink.open(RUN) is None
+    sink.commit(0, *steps)
+    sink.close()
+    alone = store.sink(both[0])
+    assert alone.open(RUN) == 0
+    alone.close()
+    # nothing came between
+    sink = store.sink(*both)
+    assert sink.open(RUN) == 0
+    sink.close()
+    alone = store.sink(both[0])
+    assert alone.open(RUN) == 0
+    alone.commit(1, step(both[0]))
+    alone.close()
+    sink = store.sink(*both)
+    for refusing in (sink.preflight, sink.open):
+        with pytest.raises(SinkError, match=r"without table 'spend_too' after step 0, which lacks the steps up to 1"):
+            refusing(RUN)
+    assert alone.open(RUN) == 1
+    alone.close()
+
+
+def test_what_an_older_version_wrote_is_taken_as_it_is(store: Store) -> None:
+    model = store.model()
+    committed(store, model, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
+    store.drop("windrow_origins")
+    sink = store.sink(model, streams=["high"])
+    assert sink.open(RUN) == 0
+    sink.close()
+    with pytest.raises(SinkError, match="has the rows of 'high'"):
+        store.sink(model, streams=["low"]).open(RUN)
 
 
 def test_another_pipeline_is_refused(store: AnyStore) -> None:
@@ -192,3 +256,27 @@ def test_tables_that_do_not_fit_are_named_without_opening_them(store: Store) -> 
     store.query("ALTER TABLE spend ADD COLUMN odd integer")
     (found,) = database.mismatches(store.tables(model))
     assert "has a column 'odd'" in found
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_tables_of_a_graph_do_not_change_places(elsewhere: bool, tmp_path: Path) -> None:  # noqa: FBT001 - pytest's
+    records = wr.log("data/log").decode(user="string", at="timestamp", n="long").event_time("at", delay="1m")
+    second = tmp_path / ("b.db" if elsewhere else "a.db")
+
+    def graph(low: str, high: str) -> Graph:
+        made = wr.graph("g")
+        source = made.source("records", records)
+        streams = {name: made.stream(name, source.where(sql)) for name, sql in (("low", "n < 5"), ("high", "n >= 5"))}
+        made.sink("one", streams[low], wr.sqlite(str(tmp_path / "a.db"), table="one"))
+        made.sink("two", streams[high], wr.sqlite(str(second), table="two"))
+        return made.build()
+
+    run = Run("g", "run-1")
+    first = graph("low", "high")
+    sinks = open_sinks(first)
+    assert sinks.open(run) is None
+    sinks.commit(0, empty_by_sink(first))
+    sinks.close()
+    with pytest.raises(SinkError, match="'one' has the rows of 'low', and those of 'high' would be mixed with them"):
+        open_sinks(graph("high", "low")).open(run)
+    assert open_sinks(graph("low", "high")).open(run) == 0

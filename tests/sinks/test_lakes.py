@@ -25,6 +25,7 @@ from windrow.sinks.base import Follows, Run
 from windrow.sinks.database import Replayed
 from windrow.sinks.delta import DeltaTables, merge
 from windrow.sinks.delta.folder import DeltaFolder
+from windrow.sinks.ownership import Origin
 from windrow.sinks.parquet import ParquetFolder
 from windrow.sinks.tables import Table
 
@@ -151,8 +152,9 @@ def test_who_was_given_up_is_refused_by_delta_itself(tmp_path: Path, monkeypatch
     model = store.model()
     steps = two_steps(model)
     committed(store, model, steps[0])
-    for output in (steps[1], replace(steps[1], late=steps[0].late, dead=steps[0].dead), step(model)):
-        for changelog in (True, False):
+    outputs = (steps[1], replace(steps[1], late=steps[0].late, dead=steps[0].dead), step(model))
+    for changelog in (True, False):
+        for output in outputs:
             one = store.model(sink=replace(store.settings(), changelog=changelog))
             given_up, next_one = DeltaTables(one), DeltaTables(one)
             given_up.open(RUN)
@@ -266,14 +268,14 @@ def test_a_step_is_written_once_if_it_is_committed_while_tables_are_handed_over(
     given_up.open(RUN)
     claim, claimed = DeltaFolder.claim, list[str]()
 
-    def meanwhile(self: DeltaFolder, run: Run, opener: str, last: int | None) -> None:
+    def meanwhile(self: DeltaFolder, run: Run, opener: str, last: int | None, origin: Origin | None = None) -> None:
         if len(claimed) == claims:
             _, companions = given_up._tables[0].step(1, steps[1])  # noqa: SLF001 - of a step that has begun
             with suppress(SinkError):
                 for folder, write in companions:
                     folder.commit(RUN, 1, given_up._check, write)  # noqa: SLF001 - the same
         claimed.append(self.table.name)
-        claim(self, run, opener, last)
+        claim(self, run, opener, last, origin)
 
     with monkeypatch.context() as patched, suppress(SinkError):
         patched.setattr(DeltaFolder, "claim", meanwhile)

@@ -231,7 +231,7 @@ def test_a_sum_that_is_a_key_orders_as_a_number(tmp_path: Path, decimals: Litera
     with open_database(model.sink).snapshot() as snapshot:
         (found,) = snapshot.rows(table, table.key)
         assert found["d"].to_pylist() == sorted(map(Decimal, SUMS))
-    sink = SqliteTables(model)
+    sink = SqliteTables(model, streams=["sums"])
     sink.open(RUN)
     sink.commit(1, step(model, [change("delete", 0, Decimal(one), 1) for one in SUMS]))
     sink.close()

@@ -211,11 +211,21 @@ def _derived(there: str | None, here: str | None) -> str | None:
 def _decoded(change: PipelineChange) -> PipelineChange:
     if change.there is None or change.here is None:
         return replace(change, means=_NEW if change.there is None else _GONE)
+    there, here = _place(change.there), _place(change.here)
+    if there.get("path") != here.get("path"):
+        return change.refused("its values would be read from another place in a record")
+    if gone := set(there.get("alias", ())) - set(here.get("alias", ())):
+        return change.refused(f"records that have it as {', '.join(sorted(gone))} would lack it")
     (before, lacked), (after, lacks) = (parse_field_type(type_text(one)) for one in (change.there, change.here))
     if lacked and not lacks:
         return change.refused("records that are known by now may lack it")
     stays = "" if before == after else "; what is known by now stays as it was read"
     return _wider(change, [(before, after)], f"true from the next record on{stays}")
+
+
+def _place(field: Any) -> dict[str, Any]:  # noqa: ANN401 - plain JSON
+    """Return the settings of a decoded field that stand beside its type."""
+    return field if isinstance(field, dict) else {}
 
 
 def _returned(change: PipelineChange) -> PipelineChange:

@@ -60,19 +60,19 @@ def _open(pipelines: Sequence[View], streams: Sequence[str]) -> Sink:
         case PostgresSink():
             from windrow.sinks.postgres import PostgresTables  # noqa: PLC0415 - the same, and psycopg
 
-            return PostgresTables(*pipelines)
+            return PostgresTables(*pipelines, streams=streams)
         case DeltaSink():
             from windrow.sinks.delta import DeltaTables  # noqa: PLC0415 - the same, and deltalake
 
-            return DeltaTables(*pipelines)
+            return DeltaTables(*pipelines, streams=streams)
         case ParquetSink():
             from windrow.sinks.parquet import ParquetFolder  # noqa: PLC0415 - as above
 
-            return ParquetFolder(*pipelines)
+            return ParquetFolder(*pipelines, streams=streams)
         case KafkaSink():
             from windrow.sinks.kafka.sink import KafkaTopics  # noqa: PLC0415 - the same, and librdkafka
 
-            return KafkaTopics(*pipelines)
+            return KafkaTopics(*pipelines, streams=streams)
         case _:
             assert_never(pipelines[0].sink)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from windrow.core.schema import DEAD, MICROS
 from windrow.errors import InputError, SinkError
+from windrow.expressions import View
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.database import Replayed
 from windrow.sinks.tables import Table, quote, utc_text
@@ -65,12 +67,39 @@ def still_opened(opener: str, last: str | None, table: str) -> None:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What a table is made of: the stream of its rows, and whether its changelog is written.
+
+    A sink keeps it beside the table. `left_after` is the epoch after which its run went on without the table.
+    """
+
+    stream: str
+    changelog: bool = True
+    left_after: int | None = None
+
+    @staticmethod
+    def of_all(pipelines: Sequence[View], streams: Sequence[str] = ()) -> list[Origin]:
+        """Return what a run makes tables of; without `streams` that of each has the name of its pipeline."""
+        names = streams or [pipeline.name for pipeline in pipelines]
+        return [Origin(name, pipeline.sink.changelog) for pipeline, name in zip(pipelines, names, strict=True)]
+
+    def text(self) -> str:
+        """Return it as JSON."""
+        return json.dumps({"stream": self.stream, "changelog": self.changelog})
+
+    @staticmethod
+    def read(text: str | None) -> Origin | None:
+        """Read what `text` wrote; None if nothing was written."""
+        return Origin(**json.loads(text)) if text else None
+
+
+@dataclass(frozen=True)
 class FoundTables:
     """The contents of a database before a run starts.
 
     `owner` is the run that the result table belongs to, `owner_last` its last epoch, `last` the last epoch of the run
     that opens, `elsewhere` another result table that belongs to it; `present` are the pipeline's tables that exist,
-    `filled` those that have rows.
+    `filled` those that have rows. `origin` is what the result table is made of; None for one of an older version.
     """
 
     owner: Run | None
@@ -79,13 +108,48 @@ class FoundTables:
     elsewhere: str | None
     present: Sequence[str]
     filled: Sequence[str]
+    origin: Origin | None = None
 
 
-def authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: Follows | None = None) -> bool:
+def authorize(
+    run: Run, tables: Sequence[Table], found: FoundTables, follows: Follows | None = None, origin: Origin | None = None
+) -> bool:
     """Return whether the tables are handed over to the run, which follows their owner.
 
-    Raise SinkError unless it may write them (the first is the result table).
+    Raise SinkError unless it may write them (the first is the result table), as what `origin` says.
     """
+    is_handed_over = _authorize(run, tables, found, follows)
+    if origin is not None and found.origin is not None and (is_handed_over or found.owner == run):
+        _refuse_other_origin(tables[0].name, found, found.origin, origin)
+    return is_handed_over
+
+
+def _refuse_other_origin(table: str, found: FoundTables, before: Origin, now: Origin) -> None:
+    """Raise SinkError if a table that has steps would get rows of another stream, or lacks some of its own."""
+    last = found.last if found.owner_last is None else found.owner_last
+    if last is None:
+        return
+    if before.stream != now.stream:
+        msg = (
+            f"table {table!r} has the rows of {before.stream!r}, and those of {now.stream!r} would be mixed with them: "
+            f"write {before.stream!r} to it as before, or give {now.stream!r} another table and start over with --fresh"
+        )
+    elif before.left_after is not None and before.left_after < last:
+        msg = (
+            f"the run went on without table {table!r} after step {before.left_after}, which lacks the steps up to "
+            f"{last}: leave its sink out, or start over with --fresh"
+        )
+    elif now.changelog and not before.changelog:
+        msg = (
+            f"table {table!r} was written without its changelog, which would lack the steps up to {last}: leave "
+            f"`changelog: false`, or start over with --fresh"
+        )
+    else:
+        return
+    raise SinkError(msg)
+
+
+def _authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: Follows | None) -> bool:
     table = tables[0].name
     missing = [one.name for one in tables if one.name not in found.present]
     if follows is not None and found.owner != run and found.last is None:

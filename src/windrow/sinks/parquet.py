@@ -15,7 +15,7 @@ import json
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from windrow.expressions import View
 from windrow.model import ParquetSink
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.files import refuse_folder, refuse_unwritable, write_parquet
-from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_opened, still_owned
+from windrow.sinks.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.sinks.tables import in_order, layout, of_epoch, storable_dead
 from windrow.sources.log.kept import replace_durably, sync_path
 
@@ -50,7 +50,7 @@ class ParquetFolder:
     needs_rows = True
     is_even = True
 
-    def __init__(self, pipeline: View) -> None:
+    def __init__(self, pipeline: View, *, streams: Sequence[str] = ()) -> None:
         if not isinstance(pipeline.sink, ParquetSink):
             raise TypeError(pipeline.sink)
         self._layout = layout(pipeline, pipeline.sink)
@@ -58,6 +58,7 @@ class ParquetFolder:
         self._path = Path(pipeline.sink.path).absolute()
         self._folder = self._path / self._name
         self._pipeline = pipeline.name
+        (self._origin,) = Origin.of_all([pipeline], streams)
         self._id = str(uuid.uuid4())
         self._run: Run | None = None
         self._last: int | None = None
@@ -79,14 +80,14 @@ class ParquetFolder:
             if self._run == run and self._folder.is_dir():
                 self._check(run)
             # looked at before others are refused, and again when they can commit no more
-            authorize(run, [self._layout.result], self._find(run), follows)
+            self._authorize(run, follows)
             self._folder.mkdir(parents=True, exist_ok=True)
             self._staging.mkdir(exist_ok=True)
             self._refuse_others()
-            authorize(run, [self._layout.result], self._find(run), follows)
+            self._authorize(run, follows)
             owner = self._staging / _OWNER
             with self._fenced():
-                replace_durably(owner, {"pipeline": run.pipeline, "run": run.id})
+                replace_durably(owner, {"pipeline": run.pipeline, "run": run.id, "origin": self._origin.text()})
                 owner.rename(self._folder / _OWNER)
             sync_path(self._folder)
             sync_path(self._path)
@@ -98,16 +99,22 @@ class ParquetFolder:
         """Raise what `open` would raise."""
         refuse_folder(self._path)
         with self._translated():
-            authorize(run, [self._layout.result], self._find(run), follows)
+            self._authorize(run, follows)
         refuse_unwritable(self._folder if self._folder.exists() else self._path)
 
+    def _authorize(self, run: Run, follows: Follows | None) -> None:
+        authorize(run, [self._layout.result], self._find(run), follows, self._origin)
+
     def _owner(self) -> Run | None:
-        """Return the run that the folder belongs to; raise SinkError if that cannot be read."""
+        return self._noted()[0]
+
+    def _noted(self) -> tuple[Run | None, Origin | None]:
+        """Return the run that the folder belongs to, and of what it is; raise SinkError if that cannot be read."""
         try:
             found = json.loads((self._folder / _OWNER).read_text(encoding="utf-8"))
-            return Run(found["pipeline"], found["run"])
+            return Run(found["pipeline"], found["run"]), Origin.read(found.get("origin"))
         except FileNotFoundError:
-            return None
+            return None, None
         except (ValueError, LookupError, TypeError) as exc:
             msg = (
                 f"{self._folder / _OWNER} is damaged ({exc!r}): restore it, or move {self._folder} away and start over "
@@ -116,7 +123,7 @@ class ParquetFolder:
             raise SinkError(msg) from exc
 
     def _find(self, run: Run) -> FoundTables:
-        owner, last = self._owner(), max(self._steps(), default=None)
+        (owner, origin), last = self._noted(), max(self._steps(), default=None)
         is_foreign = any(not name.startswith((_STAGING, _REMOVED, _OWNER)) for name in _names(self._folder))
         return FoundTables(
             owner=owner,
@@ -125,6 +132,7 @@ class ParquetFolder:
             elsewhere=None,
             present=[self._name] if self._folder.is_dir() else [],
             filled=[self._name] if last is not None or (owner is None and is_foreign) else [],
+            origin=origin,
         )
 
     def _refuse_others(self) -> None:

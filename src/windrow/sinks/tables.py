@@ -72,7 +72,21 @@ OPENERS = Table(
 )
 """Who has opened a run's tables last: of several processes that run with one checkpoint, that one alone may write."""
 
-SHARED = (EPOCHS, OWNERS, OPENERS)
+ORIGINS = Table(
+    "windrow_origins",
+    pa.schema(
+        [
+            *(pa.field(name, pa.string(), nullable=False) for name in ("table_name", "pipeline", "run", "stream")),
+            pa.field("changelog", pa.bool_(), nullable=False),
+            pa.field("left_after", pa.int64()),
+        ]
+    ),
+    ("table_name",),
+)
+"""Which stream a run writes to a table, and whether with its changelog; `left_after` is the epoch after which the run
+went on without the table."""
+
+SHARED = (EPOCHS, OWNERS, OPENERS, ORIGINS)
 """The tables that all pipelines in a database share."""
 
 REPLAYS = Table(

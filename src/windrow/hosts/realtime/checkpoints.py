@@ -22,7 +22,7 @@ from typing import Any
 from windrow.core.state.store import MemoryState
 from windrow.hosts.realtime.topics import source_of
 from windrow.hosts.savepoint import fingerprint
-from windrow.model import Runnable
+from windrow.model import Runnable, as_graph
 
 MAX_VALUE = 900_000
 """Bytes of a blob in one record; a broker takes a million by default."""
@@ -203,6 +203,7 @@ def meaning_of(pipeline: Runnable) -> dict[str, Any]:
     """Return what the state depends on, as plain JSON: the pipeline without the sections in `_ELSEWHERE`."""
     found = _kept(fingerprint(pipeline)) | {"topic": source_of(pipeline).topic}
     if "streams" in found:
+        found["tables"] = {sink.sink.table: sink.input for sink in as_graph(pipeline).sinks}
         found["streams"] = {name: _kept(stream) for name, stream in found["streams"].items()}
     plain: dict[str, Any] = json.loads(json.dumps(found))
     return plain

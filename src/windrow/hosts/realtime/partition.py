@@ -416,6 +416,8 @@ class PartitionRun:
 
     def _require_same(self, meaning: Mapping[str, Any]) -> None:
         """Raise InputError if the state is of a pipeline that means something else."""
+        # an older version did not write down which stream a topic is of
+        meaning = {"tables": self._meaning.get("tables"), **meaning}
         changed = sorted(name for name in {*meaning, *self._meaning} if meaning.get(name) != self._meaning.get(name))
         if changed:
             msg = (

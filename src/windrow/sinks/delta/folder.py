@@ -1,7 +1,8 @@
 """A Delta table in its folder: whose it is, how far it is, and commits that only its last opener can make.
 
 The table's properties say whose it is: `windrow.pipeline`, `windrow.run`, `windrow.opener` (an id of the sink that
-opened it last) and `windrow.key` (the primary key of a result table, as a JSON list). The application transaction
+opened it last), `windrow.key` (the primary key of a result table, as a JSON list) and `windrow.origin` (what a result
+table is made of, as JSON). The application transaction
 `windrow:PIPELINE:RUN` of Delta's protocol has the last epoch that the run committed; -1 is none.
 
 The fence: a commit reads the newest version, checks properties and epoch there, and is the next version or none, since
@@ -25,11 +26,12 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.sinks.base import Run
-from windrow.sinks.ownership import Existing, SchemaMismatch, relaxed, schema_mismatches
+from windrow.sinks.ownership import Existing, Origin, SchemaMismatch, relaxed, schema_mismatches
 from windrow.sinks.tables import Table
 from windrow.sources.log.kept import sync_path
 
 PIPELINE, RUN, OPENER, KEY = "windrow.pipeline", "windrow.run", "windrow.opener", "windrow.key"
+ORIGIN = "windrow.origin"
 
 Write = Callable[["DeltaFolder", deltalake.CommitProperties], None]
 """A change of a table as one commit, with these properties."""
@@ -100,6 +102,11 @@ class DeltaFolder:
         """The id of the sink that has opened the table last."""
         return self.properties.get(OPENER)
 
+    @property
+    def origin(self) -> Origin | None:
+        """What the table is made of; None if that is not written down."""
+        return Origin.read(self.properties.get(ORIGIN))
+
     def last(self, run: Run | None) -> int | None:
         """Return the last epoch that a run committed to the table, or None."""
         if run is None or self._found is None:
@@ -148,10 +155,14 @@ class DeltaFolder:
         """The primary key, of a table that has one to be merged by."""
         return () if "epoch" in self.table.key else self.table.key
 
-    def claim(self, run: Run, opener: str, last: int | None) -> None:
-        """Give the table, which is created if it is not there, to a run that has committed `last`, or what it has."""
+    def claim(self, run: Run, opener: str, last: int | None, origin: Origin | None = None) -> None:
+        """Give the table, which is created if it is not there, to a run that has committed `last`, or what it has.
+
+        A result table has an `origin`.
+        """
         last = self.last(run) if last is None else last
         given = {PIPELINE: run.pipeline, RUN: run.id, OPENER: opener, KEY: json.dumps(list(self._key))}
+        given |= {} if origin is None else {ORIGIN: origin.text()}
         properties = _properties(run, _NONE if last is None else last)
         before = 0 if self._found is None else self._found.version()
         with translated(self.uri):
@@ -179,7 +190,7 @@ class DeltaFolder:
         with translated(self.uri):
             # first, so that no run adds rows; the pipeline may empty it again if it is killed before it has no rows
             self.delta.alter.set_table_properties(
-                {PIPELINE: pipeline, RUN: "", OPENER: "", KEY: ""}, raise_if_not_exists=False
+                {PIPELINE: pipeline, RUN: "", OPENER: "", KEY: "", ORIGIN: ""}, raise_if_not_exists=False
             )
             deltalake.write_deltalake(
                 self.delta,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from windrow.sinks.delta.merge import append, merge
 from windrow.sinks.files import refuse_folder, refuse_unwritable
 from windrow.sinks.ownership import (
     FoundTables,
+    Origin,
     authorize,
     is_new,
     may_clear,
@@ -42,8 +44,9 @@ class DeltaTables:
 
     needs_rows = True
 
-    def __init__(self, *pipelines: View) -> None:
-        self._tables = [DeltaResult(pipeline) for pipeline in pipelines]
+    def __init__(self, *pipelines: View, streams: Sequence[str] = ()) -> None:
+        origins = Origin.of_all(pipelines, streams)
+        self._tables = [DeltaResult(pipeline, origin) for pipeline, origin in zip(pipelines, origins, strict=True)]
         self._path = self._tables[0].sink.path
         self._pipeline = pipelines[0].name
         self._run: Run | None = None
@@ -71,7 +74,7 @@ class DeltaTables:
             for folder in one.companions:
                 folder.claim(run, self._id, epoch)
         for one, epoch in zip(self._tables, given, strict=True):
-            one.result.claim(run, self._id, epoch)
+            one.result.claim(run, self._id, epoch, one.origin)
         self._run, self._is_open = run, True
         last = self._last(run)
         self.is_even = {one.last_of_any(run) for one in self._tables} == {last}
@@ -89,7 +92,8 @@ class DeltaTables:
         if self._run == run:
             still_opened(self._id, self._tables[0].result.opener, self._name)
         handed_over = [
-            authorize(run, one.layout.own, there, follows) for one, there in zip(self._tables, found, strict=True)
+            authorize(run, one.layout.own, there, follows, one.origin)
+            for one, there in zip(self._tables, found, strict=True)
         ]
         for one in self._tables:
             refuse([mismatch for folder in one.folders for mismatch in folder.mismatches()])
@@ -159,10 +163,10 @@ class DeltaTables:
 class DeltaResult:
     """A result table and its companions."""
 
-    def __init__(self, pipeline: View) -> None:
+    def __init__(self, pipeline: View, origin: Origin) -> None:
         if not isinstance(pipeline.sink, DeltaSink):
             raise TypeError(pipeline.sink)
-        self.sink = pipeline.sink
+        self.sink, self.origin = pipeline.sink, origin
         self.layout = layout(pipeline, pipeline.sink)
         self.folders = [DeltaFolder(self.sink.path, table) for table in self.layout.own]
         self.result, *self.companions = self.folders
@@ -181,6 +185,7 @@ class DeltaResult:
             elsewhere=None,
             present=[folder.table.name for folder in present],
             filled=[folder.table.name for folder in self.folders if folder.is_filled],
+            origin=self.result.origin,
         )
 
     def last_of_any(self, run: Run | None) -> int | None:

@@ -13,7 +13,7 @@ from windrow.sinks.database import Promoted, Replayed, Snapshot, read_replayed
 from windrow.sinks.embedded.file import EmbeddedFile, Session
 from windrow.sinks.embedded.tables import last_epoch, owner_of, table_mismatches
 from windrow.sinks.ownership import may_promote
-from windrow.sinks.tables import OWNERS, REDRIVES, REPLAYS, Layout, Table, quote, table_names, upsert
+from windrow.sinks.tables import ORIGINS, OWNERS, REDRIVES, REPLAYS, Layout, Table, quote, table_names, upsert
 
 
 class EmbeddedDatabase:
@@ -108,9 +108,10 @@ def _promote(db: Session, pipeline: str, live: Sequence[str], shadow: Sequence[s
                 f"({str(exc).partition(chr(10))[0]}): drop it first; nothing was changed"
             )
             raise SinkError(msg) from exc
-    for table, to in ((live[0], _ASIDE), (shadow[0], live[0]), (_ASIDE, shadow[0])):
-        query = f"UPDATE {quote(OWNERS.name)} SET table_name = ? WHERE {db.same.format('table_name', '?')}"
-        db.execute(query, (to, table))
+    for shared in (OWNERS, *([ORIGINS] if db.has(ORIGINS.name) else [])):
+        query = f"UPDATE {quote(shared.name)} SET table_name = ? WHERE {db.same.format('table_name', '?')}"
+        for table, to in ((live[0], _ASIDE), (shadow[0], live[0]), (_ASIDE, shadow[0])):
+            db.execute(query, (to, table))
     return Promoted(shadow[0] if live[0] in there else None, tuple(f"{one.kind} {one.name}" for one in made), ())
 
 

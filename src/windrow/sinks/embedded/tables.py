@@ -18,6 +18,7 @@ from windrow.sinks.embedded.file import Column, EmbeddedFile, Session
 from windrow.sinks.ownership import (
     Existing,
     FoundTables,
+    Origin,
     SchemaMismatch,
     authorize,
     is_new,
@@ -32,6 +33,7 @@ from windrow.sinks.ownership import (
 from windrow.sinks.tables import (
     EPOCHS,
     OPENERS,
+    ORIGINS,
     OWNERS,
     SHARED,
     Table,
@@ -60,9 +62,9 @@ class EmbeddedTables:
     def __init__(self, file: EmbeddedFile, *pipelines: View, streams: Sequence[str] = ()) -> None:
         """Take the pipelines of the tables, and the names of the streams of their rows, which are else theirs."""
         self._file = file
-        names = streams or [pipeline.name for pipeline in pipelines]
+        origins = Origin.of_all(pipelines, streams)
         self._tables = [
-            EmbeddedTable(pipeline, file.system, stream) for pipeline, stream in zip(pipelines, names, strict=True)
+            EmbeddedTable(pipeline, file.system, origin) for pipeline, origin in zip(pipelines, origins, strict=True)
         ]
         self._pipeline = pipelines[0].name
         self._is_open = False
@@ -83,12 +85,13 @@ class EmbeddedTables:
                 if self._run == run:
                     still_opened(self._id, _opener(db, run), self._tables[0].name)
                 handed_over = [
-                    authorize(run, one.layout.own, there, follows)
-                    for one, there in zip(self._tables, found, strict=True)
+                    authorize(run, table.layout.own, there, follows, table.origin)
+                    for table, there in zip(self._tables, found, strict=True)
                 ]
-                for one in self._tables:
-                    one.create(db)
-                    one.claim(db, run)
+                for table in self._tables:
+                    table.create(db)
+                    table.claim(db, run)
+                _note_left(db, run, [table.name for table in self._tables])
                 if any(handed_over) and follows is not None:
                     _fence(db, run, follows.epoch)
                 _note_opener(db, run, self._id)
@@ -108,9 +111,9 @@ class EmbeddedTables:
         if not file.exists():
             return
         with self._file.reading() as db:
-            for one, found in zip(self._tables, self._find(db, run), strict=True):
-                authorize(run, one.layout.own, found, follows)
-                one.check(db)
+            for table, found in zip(self._tables, self._find(db, run), strict=True):
+                authorize(run, table.layout.own, found, follows, table.origin)
+                table.check(db)
 
     def journal(self) -> pa.Table:
         """Return the clock journal in the file, by epoch; empty if there is none."""
@@ -177,14 +180,14 @@ class EmbeddedTables:
 class EmbeddedTable:
     """A result table and its companions, within a session.
 
-    `system` is what the database is called, `stream` what the rows come from.
+    `system` is what the database is called, `origin` what the rows come from.
     """
 
-    def __init__(self, pipeline: View, system: str, stream: str) -> None:
+    def __init__(self, pipeline: View, system: str, origin: Origin) -> None:
         self.name = pipeline.sink.table
-        self._stream = stream
         self.layout = layout(pipeline, pipeline.sink)
         self._changelog = pipeline.sink.changelog
+        self.origin = origin
         for table in self.layout.own:
             _refuse_twins(table, system)
 
@@ -200,6 +203,7 @@ class EmbeddedTable:
             elsewhere=self._elsewhere(db, run, own),
             present=present,
             filled=filled,
+            origin=_origin(db, self.name),
         )
 
     def create(self, db: Session) -> None:
@@ -212,13 +216,12 @@ class EmbeddedTable:
                 db.relax(table, columns)
 
     def claim(self, db: Session, run: Run) -> None:
-        """Write down whose the table is, in the place of who had it under any spelling of its name."""
-        same = db.same.format("table_name", "?")
-        db.execute(f"DELETE FROM {quote(OWNERS.name)} WHERE {same}", (self.name,))
-        db.execute(
-            f"INSERT INTO {quote(OWNERS.name)} ({quote_all(OWNERS.columns)}) VALUES (?, ?, ?)",
-            (self.name, run.pipeline, run.id),
-        )
+        """Write down whose the table is and of what, in the place of who had it under any spelling of its name."""
+        owner = (self.name, run.pipeline, run.id)
+        for shared, values in ((OWNERS, owner), (ORIGINS, (*owner, self.origin.stream, self.origin.changelog, None))):
+            db.execute(f"DELETE FROM {quote(shared.name)} WHERE {db.same.format('table_name', '?')}", (self.name,))
+            marks = ", ".join("?" * len(values))
+            db.execute(f"INSERT INTO {quote(shared.name)} ({quote_all(shared.columns)}) VALUES ({marks})", values)
 
     def fit(self, db: Session, output: StepOutput) -> tuple[StepOutput, pa.Table]:
         """Return a step without the rows that the tables cannot hold, and the dead letters that it has of them."""
@@ -232,7 +235,7 @@ class EmbeddedTable:
             rows = (part.cast(result.schema) for part in db.snapshot().rows(result, result.key, where))
             return pa.concat_tables([result.schema.empty_table(), *rows])
 
-        return without_unfit(result, output, reasons, stored, self._stream)
+        return without_unfit(result, output, reasons, stored, self.origin.stream)
 
     def write(self, db: Session, epoch: int, output: StepOutput) -> None:
         """Write a step."""
@@ -268,6 +271,26 @@ def owner_of(db: Session, table: str) -> Run | None:
         return None
     query = f"SELECT pipeline, run FROM {quote(OWNERS.name)} WHERE {db.same.format('table_name', '?')}"
     return next((Run(*row) for row in db.execute(query, (table,))), None)
+
+
+def _origin(db: Session, table: str) -> Origin | None:
+    """Return what a result table is made of, under any spelling of its name; None if that is not written down."""
+    if not db.has(ORIGINS.name):
+        return None
+    same = db.same.format("table_name", "?")
+    query = f"SELECT stream, changelog, left_after FROM {quote(ORIGINS.name)} WHERE {same}"
+    rows = db.execute(query, (table,))
+    return next((Origin(stream, bool(changelog), left_after) for stream, changelog, left_after in rows), None)
+
+
+def _note_left(db: Session, run: Run, tables: Sequence[str]) -> None:
+    """Write down at which epoch a run goes on without tables that it has written before."""
+    is_here = " OR ".join(db.same.format("table_name", "?") for _ in tables)
+    db.execute(
+        f"UPDATE {quote(ORIGINS.name)} SET left_after = ? "
+        f"WHERE pipeline = ? AND run = ? AND left_after IS NULL AND NOT ({is_here})",
+        (last_epoch(db, run), run.pipeline, run.id, *tables),
+    )
 
 
 def last_epoch(db: Session, run: Run) -> int | None:

@@ -24,7 +24,7 @@ from windrow.model import Sink as AnySink
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.kafka import STAMPED
 from windrow.sinks.kafka.records import KafkaRecords
-from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_opened, still_owned
+from windrow.sinks.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.sinks.tables import Table
 from windrow.sources.kafka.client import Admin, client_of, unreachable
 from windrow.sources.kafka.options import TIMEOUT, client_options
@@ -49,6 +49,7 @@ class _Written:
     """The owner record of a topic of clocks: the run, the last epoch that it committed, and its last opener.
 
     `opener` is the id of the sink that opened the topics last, and `fence` the transactional id under which it writes.
+    `origin` is what the topic's records are made of, as `Origin` writes it.
     """
 
     pipeline: str
@@ -56,6 +57,7 @@ class _Written:
     opener: str
     epoch: int | None
     fence: str
+    origin: str | None = None
 
     @property
     def owner(self) -> Run:
@@ -79,8 +81,9 @@ class KafkaTopics:
     needs_rows = True
     is_even = True
 
-    def __init__(self, *views: View) -> None:
+    def __init__(self, *views: View, streams: Sequence[str] = ()) -> None:
         self._views = views
+        self._origins = Origin.of_all(views, streams)
         self._records: list[KafkaRecords] = []
         self._sinks: list[KafkaSink] = [view.sink for view in views if isinstance(view.sink, KafkaSink)]
         self._pipeline = views[0].name
@@ -137,11 +140,11 @@ class KafkaTopics:
     def _authorize(self, run: Run, follows: Follows | None) -> int | None:
         """Return the last epoch of the run, or of the one that it follows; raise SinkError if it may not write."""
         lasts = []
-        for sink in self._sinks:
+        for sink, origin in zip(self._sinks, self._origins, strict=True):
             written, found = self._find(sink, run)
             if self._run == run and written is not None and written.run == run.id:
                 still_opened(self._id, written.opener, sink.topic)
-            is_handed_over = authorize(run, _tables(sink), found, follows)
+            is_handed_over = authorize(run, _tables(sink), found, follows, origin)
             lasts.append(found.owner_last if is_handed_over else found.last)
         if len(set(lasts)) > 1:
             msg = f"the topics of pipeline {self._pipeline!r} are at different steps, {lasts}: start over with --fresh"
@@ -160,7 +163,8 @@ class KafkaTopics:
         owner = None if written is None else written.owner
         epoch = None if written is None else written.epoch
         last = epoch if owner == run else None
-        return written, FoundTables(owner, epoch, last, None, present, filled)
+        origin = Origin.read(None if written is None else written.origin)
+        return written, FoundTables(owner, epoch, last, None, present, filled, origin)
 
     def _create(self, sink: KafkaSink) -> None:
         admin = _admin(sink)
@@ -258,9 +262,9 @@ class KafkaTopics:
         self._last = epoch
 
     def _write_owner(self, producer: TransactionalProducer, run: Run, epoch: int | None) -> None:
-        value = json.dumps(vars(_Written(self._pipeline, run.id, self._id, epoch, self._fence)))
-        for sink in self._sinks:
-            producer.send(companion(sink, "clocks"), _OWNER, value.encode(), partition=0)
+        for sink, origin in zip(self._sinks, self._origins, strict=True):
+            written = _Written(self._pipeline, run.id, self._id, epoch, self._fence, origin.text())
+            producer.send(companion(sink, "clocks"), _OWNER, json.dumps(vars(written)).encode(), partition=0)
 
     def _fenced(self) -> RunError:
         """Return the error for a writer that is fenced: by its own run, by one that took over, or by the time limit."""

@@ -26,6 +26,7 @@ from windrow.sinks.postgres.catalog import Catalog, sql_types
 from windrow.sinks.postgres.connection import connect, lock_table, qualified, schema_of, server, translated
 from windrow.sinks.tables import (
     EPOCHS,
+    ORIGINS,
     OWNERS,
     REDRIVES,
     REPLAYS,
@@ -230,9 +231,10 @@ class Promotion:
         replayed = _replayed(self.connection, self.schema, self.shadow[0])
         may_promote(pipeline, (self.live[0], self.shadow[0]), owners, replayed)
         # first the owners' rows, which a step that is being written holds, and then the tables, as it does
-        for table, to in _renames(self.live[0], self.shadow[0]):
-            query = f"UPDATE {self._name(OWNERS.name)} SET table_name = $2 WHERE table_name = $1"
-            self.connection.execute(query, (table, to))
+        for shared in (OWNERS, *([ORIGINS] if self._oid(ORIGINS.name) is not None else [])):
+            query = f"UPDATE {self._name(shared.name)} SET table_name = $2 WHERE table_name = $1"
+            for table, to in _renames(self.live[0], self.shadow[0]):
+                self.connection.execute(query, (table, to))
         self._exclude(list(there))
         oids = list(there.values())
         indexes, views = self._rows(_INDEXES, oids), self._rows(_VIEWS, oids)

@@ -14,6 +14,7 @@ from windrow.sinks.base import Run
 from windrow.sinks.ownership import (
     Existing,
     FoundTables,
+    Origin,
     SchemaMismatch,
     last_to_forget,
     refuse,
@@ -21,7 +22,7 @@ from windrow.sinks.ownership import (
     schema_mismatches,
 )
 from windrow.sinks.postgres.connection import qualified
-from windrow.sinks.tables import EPOCHS, OPENERS, OWNERS, RELAYS, SHARED, Layout, Table, create_table, quote
+from windrow.sinks.tables import EPOCHS, OPENERS, ORIGINS, OWNERS, RELAYS, SHARED, Layout, Table, create_table, quote
 
 NAME_BYTES = 63
 """Bytes of a name that PostgreSQL keeps (NAMEDATALEN - 1); it truncates longer names without an error."""
@@ -123,6 +124,7 @@ class Catalog:
             elsewhere=self._elsewhere(run, own) if OWNERS.name in existing else None,
             present=present,
             filled=filled,
+            origin=self._origin() if ORIGINS.name in existing else None,
         )
 
     def claim(self, run: Run) -> None:
@@ -133,6 +135,31 @@ class Catalog:
                 f"ON CONFLICT (table_name) DO UPDATE SET pipeline = excluded.pipeline, run = excluded.run",
                 (self._layout.result.name, run.pipeline, run.id),
             )
+
+    def note_origin(self, run: Run, origin: Origin) -> None:
+        """Write down what the result table is made of."""
+        self._connection.execute(
+            f"INSERT INTO {self.name(ORIGINS.name)} (table_name, pipeline, run, stream, changelog) "
+            "VALUES ($1, $2, $3, $4, $5) ON CONFLICT (table_name) DO UPDATE SET pipeline = excluded.pipeline, "
+            "run = excluded.run, stream = excluded.stream, changelog = excluded.changelog, left_after = NULL",
+            (self._layout.result.name, run.pipeline, run.id, origin.stream, origin.changelog),
+        )
+
+    def note_left(self, run: Run, tables: Sequence[str]) -> None:
+        """Write down at which epoch a run goes on without tables that it has written before."""
+        self._connection.execute(
+            f"UPDATE {self.name(ORIGINS.name)} SET left_after = $1 WHERE pipeline = $2 AND run = $3 "
+            "AND left_after IS NULL AND table_name <> ALL($4::text[])",
+            (self.last(run), run.pipeline, run.id, list(tables)),
+        )
+
+    def _origin(self) -> Origin | None:
+        query = f"SELECT stream, changelog, left_after FROM {self.name(ORIGINS.name)} WHERE table_name = $1"
+        row = self._connection.execute(query, (self._layout.result.name,)).fetchone()
+        if row is None:
+            return None
+        stream, changelog, left_after = row
+        return Origin(str(stream), bool(changelog), None if left_after is None else int(str(left_after)))
 
     def mismatches(self) -> list[SchemaMismatch]:
         """Return how tables that exist differ from the layout."""
@@ -273,7 +300,7 @@ class Catalog:
         needs: tuple[str, ...] = ("SELECT", "INSERT")
         if table == self._layout.result:
             needs = (*needs, "UPDATE", "DELETE")
-        elif table in (OWNERS, OPENERS):
+        elif table in (OWNERS, OPENERS, ORIGINS):
             needs = (*needs, "UPDATE")
         for privilege in needs:
             self._demand(table.name, privilege)

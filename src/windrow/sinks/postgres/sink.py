@@ -21,7 +21,7 @@ from windrow.model import PostgresSink
 from windrow.postgresql import Connection
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.kafka.records import KafkaRecords
-from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_opened, still_owned
+from windrow.sinks.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.sinks.postgres.catalog import Catalog, check_names
 from windrow.sinks.postgres.connection import connect, lock_table, schema_of, server, translated
 from windrow.sinks.tables import (
@@ -55,13 +55,14 @@ class PostgresTables:
     needs_rows = True
     is_even = True
 
-    def __init__(self, *pipelines: View, lock_seconds: float = LOCK_SECONDS) -> None:
+    def __init__(self, *pipelines: View, lock_seconds: float = LOCK_SECONDS, streams: Sequence[str] = ()) -> None:
         sinks = [pipeline.sink for pipeline in pipelines if isinstance(pipeline.sink, PostgresSink)]
         self._url = server(sinks[0].url).address
         self._name = pipelines[0].name
         self._changelogs = [sink.changelog for sink in sinks]
         self._records = [KafkaRecords(one) if sink.outbox else None for one, sink in zip(pipelines, sinks, strict=True)]
         self._layouts = [layout(pipeline, sink) for pipeline, sink in zip(pipelines, sinks, strict=True)]
+        self._origins = Origin.of_all(pipelines, streams)
         self._lock_seconds = lock_seconds
         self._connection: Connection | None = None
         self._catalogs: list[Catalog] = []
@@ -86,11 +87,14 @@ class PostgresTables:
             if self._opened == run:
                 still_opened(self._id, catalogs[0].opener(run), self._layouts[0].result.name)
             handed_over = [
-                authorize(run, one.own, found, follows) for one, found in zip(self._layouts, all_found, strict=True)
+                authorize(run, one.own, found, follows, origin)
+                for one, found, origin in zip(self._layouts, all_found, self._origins, strict=True)
             ]
-            for catalog in catalogs:
+            for catalog, origin in zip(catalogs, self._origins, strict=True):
                 catalog.create()
                 catalog.claim(run)
+                catalog.note_origin(run, origin)
+            catalogs[0].note_left(run, [one.result.name for one in self._layouts])
             if any(handed_over) and follows is not None:
                 catalogs[0].fence(run, follows.epoch)
             catalogs[0].note_opener(run, self._id)
@@ -105,8 +109,9 @@ class PostgresTables:
         with connect(self._url) as connection, translated(place):
             schema = schema_of(connection, place)
             catalogs = [Catalog(connection, schema, one) for one in self._layouts]
-            for one, catalog, found in zip(self._layouts, catalogs, self._find(catalogs, run), strict=True):
-                authorize(run, one.own, found, follows)
+            parts = zip(self._layouts, catalogs, self._find(catalogs, run), self._origins, strict=True)
+            for one, catalog, found, origin in parts:
+                authorize(run, one.own, found, follows, origin)
                 catalog.missing()
 
     def journal(self) -> pa.Table:
