@@ -119,10 +119,28 @@ def test_a_run_does_not_return_to_a_table_that_it_left(store: Store) -> None:
     alone.close()
     sink = store.sink(*both)
     for refusing in (sink.preflight, sink.open):
-        with pytest.raises(SinkError, match=r"without table 'spend_too' after step 0, which lacks the steps up to 1"):
+        with pytest.raises(SinkError, match=r"without table 'spend_too', which lacks the steps from 1 to 1: leave"):
             refusing(RUN)
     assert alone.open(RUN) == 1
     alone.close()
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_table_that_was_left_before_its_first_step_or_by_an_older_version(store: Store, is_old: bool) -> None:  # noqa: FBT001 - pytest's
+    both = [store.model(sink=store.settings(table)) for table in ("spend", "spend_too")]
+    sink = store.sink(*both)
+    assert sink.open(RUN) is None
+    if is_old:
+        sink.commit(0, step(both[0]), step(both[1]))
+    sink.close()
+    if is_old:
+        store.drop("windrow_origins")
+    alone, first = store.sink(both[0]), int(is_old)
+    assert alone.open(RUN) == (0 if is_old else None)
+    alone.commit(first, step(both[0]))
+    alone.close()
+    with pytest.raises(SinkError, match=f"which lacks the steps from {first} to {first}"):
+        store.sink(*both).open(RUN)
 
 
 def test_what_an_older_version_wrote_is_taken_as_it_is(store: Store) -> None:

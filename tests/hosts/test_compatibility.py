@@ -27,6 +27,7 @@ from windrow.model import (
     DoubleType,
     EventTime,
     Field,
+    Graph,
     KafkaSource,
     LogSource,
     LongType,
@@ -163,6 +164,58 @@ def test_a_field_stays_where_it_is_in_a_record(there: dict[str, Any], here: dict
     (change,) = pipeline_changes(before, after)
     assert (change.field, change.means is None) == ("decode.n", why is not None)
     assert why is None or change.why == why
+
+
+def of_two_streams(low: str, high: str, *, changelog: bool = True) -> Graph:
+    """A graph with the streams `low` and `high`, and the tables of their rows."""
+    made = wr.graph("g")
+    records = wr.log("data/log").decode(user="string", at="timestamp", n="long").event_time("at", delay="1m")
+    source = made.source("records", records)
+    for name, table in (("low", low), ("high", high)):
+        windows = source.key_by("user").window(wr.tumbling("5m"))
+        stream = made.stream(name, windows.aggregate(n=wr.count(where="n < 5" if name == "low" else "n >= 5")))
+        made.sink(f"to_{name}", stream, wr.sqlite("a.db", table=table, changelog=changelog))
+    return made.build()
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "found"),
+    [
+        (
+            of_two_streams("one", "two"),
+            of_two_streams("two", "one"),
+            [
+                'sinks.to_low: "two of high" there, "two of low" here',
+                'sinks.to_high: "one of low" there, "one of high" here',
+            ],
+        ),
+        (of_two_streams("one", "two"), of_two_streams("three", "two"), []),
+        (
+            of_two_streams("one", "two", changelog=False),
+            of_two_streams("one", "two"),
+            [f"sinks.to_{name}.sink.sqlite.changelog: false there, true here" for name in ("low", "high")],
+        ),
+        (of_two_streams("one", "two"), of_two_streams("one", "two", changelog=False), []),
+        (
+            replace(PIPELINE, sink=SqliteSink("spend.db", "spend", changelog=False)),
+            PIPELINE,
+            ["sink.sqlite.changelog: false there, true here"],
+        ),
+    ],
+)
+def test_a_table_is_of_one_stream_with_its_changelog_or_without(
+    there: Pipeline | Graph, here: Pipeline | Graph, found: list[str], tmp_path: Path
+) -> None:
+    assert Checkpoint.new(tmp_path, there, [0]).differences(here) == found
+    kept = tmp_path / "kept"
+    savepoint = Savepoint(Run(there.name, "one"), 3, {0: 5}, (0,), there.key_groups, fingerprint(there))
+    savepoint.write(kept, ((group, MemoryState()) for group in range(there.key_groups)))
+    if not found:
+        assert meant(kept, here) == []
+        return
+    with pytest.raises(CheckpointError) as refused:
+        meant(kept, here)
+    assert all(f"{line}: the table has the rows of before" in str(refused.value) for line in found)
 
 
 def test_a_field_that_may_be_lacking_cannot_be_there_always() -> None:

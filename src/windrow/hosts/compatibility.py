@@ -18,7 +18,7 @@ from windrow.errors import CheckpointError
 from windrow.expressions import result_pipelines
 from windrow.expressions.rules import uses_next
 from windrow.hosts.folders import Folder
-from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint, without_location
+from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint, other_tables, without_location
 from windrow.model import (
     AnyPipeline,
     DataType,
@@ -332,6 +332,9 @@ def meant(folder: Folder, pipeline: Runnable) -> list[PipelineChange]:
     """
     kept, now = Savepoint.read(folder).meaning, fingerprint(pipeline)
     found = pipeline_changes(kept, now, result_pipelines(as_graph(pipeline)))
+    for other in other_tables(kept, pipeline):
+        why = "the table has the rows of before: leave that as it was, or choose another table and start over"
+        found.append(PipelineChange(other.field, other.there, other.here, None, why))
     refused = [change for change in found if change.means is None]
     if refused:
         listed = "\n  ".join(change.text for change in refused)

@@ -22,7 +22,7 @@ from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
 from windrow.expressions import result_pipelines
 from windrow.hosts.folders import Folder, new_folder
-from windrow.model import DEFAULT_ALERTS, Graph, ResultNode, Runnable, SelectNode, is_by_branch
+from windrow.model import DEFAULT_ALERTS, Graph, ResultNode, Runnable, SelectNode, as_graph, is_by_branch
 from windrow.sinks.base import Run
 from windrow.sources.base import Offset
 
@@ -248,6 +248,47 @@ def fingerprint(pipeline: Runnable) -> Meaning:
     return {"name": pipeline.name, "key_groups": pipeline.key_groups, "streams": streams, "records": records} | (
         {"sources": [node.name for node in pipeline.sources]} if len(pipeline.sources) > 1 else {}
     )
+
+
+_SAME_TABLE = ("path", "url", "servers", "table", "topic")
+"""Settings of a sink that say which table it writes."""
+
+
+@dataclass(frozen=True)
+class OtherTable:
+    """A setting of a sink, by its path in a pipeline file, by which its table would get other rows than before."""
+
+    field: str
+    there: Any
+    here: Any
+
+
+def other_tables(kept: Meaning, pipeline: Runnable) -> Iterator[OtherTable]:
+    """Go through the sinks whose table another stream wrote, or the same without its changelog.
+
+    What is kept of a pipeline names one sink of each window, and that is all that is known of tables of older versions.
+    """
+    graph = as_graph(pipeline)
+    streams: dict[str, Meaning] = kept.get("streams", {"": kept})
+    known = {_table(one["sink"]): (name, one["sink"]) for name, one in streams.items() if "sink" in one}
+    printed = to_dict(graph)["sinks"]
+    for node in graph.sinks:
+        section = printed[node.name]["sink"]
+        if _table(section) not in known:
+            continue
+        stream, before = known[_table(section)]
+        ((kind, settings),) = section.items()
+        if stream != node.input:
+            table = node.sink.table
+            yield OtherTable(f"sinks.{node.name}", f"{table} of {stream}", f"{table} of {node.input}")
+        elif settings.get("changelog", True) and not before[kind].get("changelog", True):
+            path = f"sinks.{node.name}." if node.name else ""
+            yield OtherTable(f"{path}sink.{kind}.changelog", there=False, here=True)
+
+
+def _table(section: dict[str, dict[str, Any]]) -> str:
+    ((kind, settings),) = section.items()
+    return json.dumps([kind, *(settings.get(name) for name in _SAME_TABLE)])
 
 
 def without_location(section: dict[str, Any]) -> dict[str, Any]:

@@ -70,7 +70,8 @@ def still_opened(opener: str, last: str | None, table: str) -> None:
 class Origin:
     """What a table is made of: the stream of its rows, and whether its changelog is written.
 
-    A sink keeps it beside the table. `left_after` is the epoch after which its run went on without the table.
+    A sink keeps it beside the table. `left_after` is the epoch after which its run went on without the table, -1 before
+    the first; the stream of a table that an older version wrote, and that was left since, is empty.
     """
 
     stream: str
@@ -129,15 +130,15 @@ def _refuse_other_origin(table: str, found: FoundTables, before: Origin, now: Or
     last = found.last if found.owner_last is None else found.owner_last
     if last is None:
         return
-    if before.stream != now.stream:
+    if before.stream not in {"", now.stream}:
         msg = (
             f"table {table!r} has the rows of {before.stream!r}, and those of {now.stream!r} would be mixed with them: "
             f"write {before.stream!r} to it as before, or give {now.stream!r} another table and start over with --fresh"
         )
     elif before.left_after is not None and before.left_after < last:
         msg = (
-            f"the run went on without table {table!r} after step {before.left_after}, which lacks the steps up to "
-            f"{last}: leave its sink out, or start over with --fresh"
+            f"the run went on without table {table!r}, which lacks the steps from {before.left_after + 1} to {last}: "
+            f"leave its sink out, or start over with --fresh"
         )
     elif now.changelog and not before.changelog:
         msg = (

@@ -84,7 +84,8 @@ ORIGINS = Table(
     ("table_name",),
 )
 """Which stream a run writes to a table, and whether with its changelog; `left_after` is the epoch after which the run
-went on without the table."""
+went on without the table, -1 before the first. A table that an older version wrote, and that was left since, has an
+empty stream."""
 
 SHARED = (EPOCHS, OWNERS, OPENERS, ORIGINS)
 """The tables that all pipelines in a database share."""

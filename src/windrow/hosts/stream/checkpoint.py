@@ -21,7 +21,7 @@ from windrow.core.lists import with_entries
 from windrow.errors import CheckpointError
 from windrow.hosts.folders import Folder, draft_of, make_private, on_this_machine, remove, write_whole
 from windrow.hosts.history import FILES as HISTORY
-from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
+from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint, other_tables
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import MAX_PARTITIONS, RulesPipeline, Runnable
 from windrow.sinks.base import Follows, Run
@@ -104,7 +104,11 @@ class Checkpoint:
 
     def differences(self, pipeline: Runnable) -> list[str]:
         """Return in words how a pipeline differs from that of the checkpoint, as far as its state is concerned."""
-        return list(_differences(self.meaning, fingerprint(pipeline)))
+        tables = other_tables(self.meaning, pipeline)
+        return [
+            *_differences(self.meaning, fingerprint(pipeline)),
+            *(f"{one.field}: {_text(one.there)} there, {_text(one.here)} here" for one in tables),
+        ]
 
     @staticmethod
     def new(

@@ -285,11 +285,15 @@ def _origin(db: Session, table: str) -> Origin | None:
 
 def _note_left(db: Session, run: Run, tables: Sequence[str]) -> None:
     """Write down at which epoch a run goes on without tables that it has written before."""
-    is_here = " OR ".join(db.same.format("table_name", "?") for _ in tables)
+    is_left = " AND NOT ".join(("pipeline = ? AND run = ?", *(db.same.format("table_name", "?") for _ in tables)))
+    last = last_epoch(db, run)
+    given = (-1 if last is None else last, run.pipeline, run.id, *tables)
+    origins = quote(ORIGINS.name)
+    db.execute(f"UPDATE {origins} SET left_after = ? WHERE left_after IS NULL AND {is_left}", given)
     db.execute(
-        f"UPDATE {quote(ORIGINS.name)} SET left_after = ? "
-        f"WHERE pipeline = ? AND run = ? AND left_after IS NULL AND NOT ({is_here})",
-        (last_epoch(db, run), run.pipeline, run.id, *tables),
+        f"INSERT INTO {origins} ({quote_all(ORIGINS.columns)}) SELECT table_name, pipeline, run, '', TRUE, ? "
+        f"FROM {quote(OWNERS.name)} WHERE table_name NOT IN (SELECT table_name FROM {origins}) AND {is_left}",
+        given,
     )
 
 

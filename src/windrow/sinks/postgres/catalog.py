@@ -147,10 +147,16 @@ class Catalog:
 
     def note_left(self, run: Run, tables: Sequence[str]) -> None:
         """Write down at which epoch a run goes on without tables that it has written before."""
+        is_left = "pipeline = $2 AND run = $3 AND table_name <> ALL($4::text[])"
+        last = self.last(run)
+        given = (-1 if last is None else last, run.pipeline, run.id, list(tables))
+        origins = self.name(ORIGINS.name)
+        self._connection.execute(f"UPDATE {origins} SET left_after = $1 WHERE left_after IS NULL AND {is_left}", given)
         self._connection.execute(
-            f"UPDATE {self.name(ORIGINS.name)} SET left_after = $1 WHERE pipeline = $2 AND run = $3 "
-            "AND left_after IS NULL AND table_name <> ALL($4::text[])",
-            (self.last(run), run.pipeline, run.id, list(tables)),
+            f"INSERT INTO {origins} (table_name, pipeline, run, stream, changelog, left_after) "
+            f"SELECT table_name, pipeline, run, '', TRUE, $1 FROM {self.name(OWNERS.name)} "
+            f"WHERE table_name NOT IN (SELECT table_name FROM {origins}) AND {is_left}",
+            given,
         )
 
     def _origin(self) -> Origin | None:
