@@ -88,6 +88,7 @@ PRIVILEGES = [
     ("spend_late", "SELECT", "INSERT"),
     ("windrow_epochs", "SELECT", "INSERT"),
     ("windrow_openers", "SELECT, INSERT", "UPDATE"),
+    ("windrow_origins", "SELECT, INSERT", "UPDATE"),
 ]
 
 
