@@ -355,7 +355,7 @@ def test_a_run_that_is_going_is_not_pushed_aside() -> None:
     made = checkpoint(".windrow/user-spend", {0: 0})
     with locked(made.folder):
         assert "another run is using the checkpoint" in windrow("promote", code=2).stderr
-    assert "the checkpoint .windrow/user-spend belongs to the former tables" in windrow("promote").stdout
+    assert "the checkpoint .windrow/user-spend does not belong to the tables" in windrow("promote").stdout
 
 
 def test_promote_speaks_of_a_checkpoint_only_where_there_is_one() -> None:

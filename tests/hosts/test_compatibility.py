@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -356,10 +357,14 @@ def test_where_the_logs_of_a_graph_are_may_change() -> None:
     ("change", "expected"),
     [
         # what a selection takes is in no window's own settings
-        (("delay: 5m, future", "delay: 6m, future"), [("streams", False)]),
-        (("derive: {twice: amount * 2}", "derive: {twice: amount * 3}"), [("streams", False)]),
-        (("topic: returned", "topic: back"), [("streams", False)]),
-        (("select: [user, t, amount]", "where: amount > 1, select: [user, t, amount]"), [("streams", False)]),
+        (("delay: 5m, future", "delay: 6m, future"), [("sources.returned.time.delay", True)]),
+        (("delay: 5m, future", "delay: 5m, idle: 1m, future"), [("sources.returned.time.idle", True)]),
+        (("derive: {twice: amount * 2}", "derive: {twice: amount * 3}"), [("sources.returned.derive.twice", False)]),
+        (("topic: returned", "topic: back"), [("sources.returned.source.kafka.topic", False)]),
+        (
+            ("select: [user, t, amount]", "where: amount > 1, select: [user, t, amount]"),
+            [("streams.back.where", False)],
+        ),
         ((f"{OTHER}5m", f"{OTHER}6m"), [("time.delay", True)]),
     ],
 )
@@ -380,7 +385,23 @@ def test_a_lookup_can_be_broadcast_from_a_savepoint_on() -> None:
         assert change.text.startswith(f"streams.found.lookup.broadcast: {said}: the states are divided")
     other = here.replace("as_of: order", "how: left, as_of: order")
     kept, given = (fingerprint(read_document(one, "shop.yaml").pipeline) for one in (there, other))
-    assert [(change.field, change.means) for change in pipeline_changes(kept, given)] == [("streams", None)]
+    assert [(change.field, change.means) for change in pipeline_changes(kept, given)] == [
+        ("streams.found.lookup.how", None)
+    ]
+
+
+def test_the_topic_of_a_source_is_known_by_its_id_unless_it_was_moved(tmp_path: Path) -> None:
+    text = GRAPH.replace("{log: {path: data/bought}}", '{kafka: {servers: "localhost:9092", topic: bought}}')
+    text = text.replace("{log: {path: data/other}}", '{kafka: {servers: "localhost:9092", topic: other}}')
+    ids = ["id-bought", "id-returned", "id-other"]
+    savepoint = Savepoint(Run("shop", "one"), 3, {0: 5}, (0,), 8, fingerprint_of(text), identity=json.dumps(ids))
+    savepoint.write(tmp_path / "kept", ((group, MemoryState()) for group in range(8)))
+    given = read_document(text, "shop.yaml").pipeline
+    assert upgraded(tmp_path / "kept", given)[0].identity == json.dumps(ids)
+    for name, at in (("bought", 0), ("returned", 1), ("other", 2)):
+        moved = read_document(text.replace(f'9092", topic: {name}', f'9093", topic: {name}'), "shop.yaml").pipeline
+        known = json.loads(str(upgraded(tmp_path / "kept", moved)[0].identity))
+        assert known == [None if number == at else id_ for number, id_ in enumerate(ids)]
 
 
 def test_the_sources_of_a_graph_stay_in_their_order() -> None:

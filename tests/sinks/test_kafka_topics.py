@@ -182,6 +182,18 @@ def test_a_run_that_follows_is_given_the_topics(model: Pipeline) -> None:
     assert users(model) == ["A", "B", "C"]
 
 
+def test_a_topic_gets_the_rows_of_one_stream(model: Pipeline) -> None:
+    with closing(KafkaTopics(model, streams=["low"])) as sink:
+        assert sink.open(RUN) is None
+        sink.commit(0, sums(model, "A"))
+    with closing(KafkaTopics(model, streams=["high"])) as other:
+        for refusing in (other.preflight, other.open):
+            with pytest.raises(SinkError, match="has the rows of 'low', and those of 'high' would be mixed with them"):
+                refusing(RUN)
+        other.clear()
+        assert other.open(RUN) is None
+
+
 def test_who_opened_the_topics_last_writes_them(model: Pipeline) -> None:
     with closing(KafkaTopics(model)) as given_up, closing(KafkaTopics(model)) as next_one:
         given_up.open(RUN)

@@ -14,7 +14,9 @@ from windrow.errors import CheckpointError
 from windrow.hosts.folders import Folder, default_checkpoint
 from windrow.hosts.replay import require_as_far, shadows
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
-from windrow.sinks import promote
+from windrow.model import Runnable, as_graph
+from windrow.sinks import open_database, promote
+from windrow.sinks.base import Run
 from windrow.sinks.database import Promoted
 
 _HELP = {
@@ -38,8 +40,8 @@ def command(*, pipeline: str, shadow: str | None, checkpoint: Folder | None, as_
     valid = open_pipeline(pipeline).runnable()
     tables = shadows(valid, shadow, "--from")
     live_checkpoint = checkpoint or default_checkpoint(valid.name)
-    has_checkpoint = Checkpoint.read(live_checkpoint) is not None
-    if has_checkpoint:
+    known = Checkpoint.read(live_checkpoint)
+    if known is not None:
         _refuse_running(live_checkpoint, ", ".join(tables))
     require_as_far(valid, tables, live_checkpoint)
     promoted = promote(valid, tables)
@@ -57,12 +59,20 @@ def command(*, pipeline: str, shadow: str | None, checkpoint: Folder | None, as_
             click.echo(f"  {carried} is on the new tables")
         for left in one.left:
             click.echo(f"  {left} stays on {one.former}: create it again", err=True)
-    if has_checkpoint:
+    if known is not None and _is_of_tables(known.run, valid):
+        click.echo(f"  the checkpoint {live_checkpoint} belongs to the tables that are live now: continue with it")
+    elif known is not None:
         click.echo(
-            f"  the checkpoint {live_checkpoint} belongs to the former tables: continue from the replay's\n"
-            "  savepoint with another checkpoint (windrow run --from-savepoint DIR --checkpoint NEW)"
+            f"  the checkpoint {live_checkpoint} does not belong to the tables that are live now: continue from the\n"
+            "  replay's savepoint with another checkpoint (windrow run --from-savepoint DIR --checkpoint NEW)"
         )
     return OK
+
+
+def _is_of_tables(run: Run, pipeline: Runnable) -> bool:
+    """Return whether the live tables of a pipeline belong to a run."""
+    stands = [open_database(sink.sink).stands(sink.sink.table) for sink in as_graph(pipeline).sinks]
+    return all(found is not None and found[0] == run for found in stands)
 
 
 def _plain(live: str, shadow: str, promoted: Promoted) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from windrow.model import (
 )
 
 _NOTHING = "nothing"
+_OTHER_RECORDS = "what is kept was made of other records: start over"
 _NEW = "a record from here on is a dead letter if its value is not good"
 _GONE = "it is read no more"
 
@@ -78,10 +79,8 @@ def pipeline_changes(
     if kept.get("sources") != given.get("sources"):
         why = "sources cannot be added, removed, renamed or put in another order: start over"
         found.append(PipelineChange("sources", kept.get("sources"), given.get("sources"), None, why))
-    if _without_broadcast(kept) != _without_broadcast(given):
-        why = "what is kept was made of other records: start over"
-        found.append(PipelineChange("streams", kept.get("records"), given.get("records"), None, why))
-    else:
+    found += _record_changes(_without_broadcast(kept), _without_broadcast(given))
+    if not found:
         found += _broadcast_changes(kept, given)
     for name in after:
         changes = _stream_changes(before[name], after[name])
@@ -96,6 +95,23 @@ def pipeline_changes(
 def _without_broadcast(meaning: Meaning) -> dict[str, Any]:
     """Return the sources and the streams that are no results, as if no lookup were broadcast."""
     return {name: _lookup(section)[0] for name, section in _records(meaning).items()}
+
+
+def _record_changes(kept: dict[str, Any], given: dict[str, Any]) -> Iterator[PipelineChange]:
+    """Go through what differs in sources and in streams that are no results; clocks alone can change."""
+    for name in dict.fromkeys([*kept, *given]):
+        there, here = kept.get(name), given.get(name)
+        is_source = not all(isinstance(section, dict) and "source" not in section for section in (there, here))
+        field = f"{'sources' if is_source else 'streams'}.{name}"
+        if not (isinstance(there, dict) and isinstance(here, dict)):
+            # of a source that windows alone read it is the lateness
+            if there != here:
+                yield PipelineChange(f"{field}.lateness", there, here, None, _OTHER_RECORDS)
+            continue
+        for change in _changes(there, here, ()):
+            is_clock = change.means is not None and change.field.startswith("time.")
+            found = change if is_clock else change.refused(_OTHER_RECORDS)
+            yield replace(found, field=f"{field}.{change.field}")
 
 
 def _records(meaning: Meaning) -> dict[str, Any]:
@@ -148,7 +164,10 @@ def _stream_changes(kept: Meaning, given: Meaning) -> list[PipelineChange]:
     moved, changes = set(_moved(kept, given)), _changes(kept, given, ())
     if given.get("is_chained"):
         why = "other streams depend on it, or it depends on others: start over"
-        return [one if one.field == "key_groups" else one.refused(why) for one in changes]
+        return [
+            change if change.field == "key_groups" or change.field.startswith("time.") else change.refused(why)
+            for change in changes
+        ]
     return [one.refused() if one.field in moved else one for one in changes]
 
 
@@ -353,11 +372,14 @@ def upgraded(folder: Folder, pipeline: Runnable) -> tuple[Savepoint, Iterator[tu
     """
     meant(folder, pipeline)
     savepoint, now = Savepoint.read(folder), fingerprint(pipeline)
-    # a topic at other servers is one that was moved there: it has another id, and the same offsets
-    moved = _servers(savepoint.meaning) != _servers(now)
-    identity = None if moved else savepoint.identity
     since = savepoint.decoded_since if _decoding(savepoint.meaning) == _decoding(now) else savepoint.offsets
-    given = replace(savepoint, key_groups=pipeline.key_groups, meaning=now, identity=identity, decoded_since=since)
+    given = replace(
+        savepoint,
+        key_groups=pipeline.key_groups,
+        meaning=now,
+        identity=_identity(savepoint, now),
+        decoded_since=since,
+    )
     before, after = _streams(savepoint.meaning), _streams(now)
     plans = {name: _plan(before[name], after[name]) for name in after}
     # what deduplications keep stays as it is
@@ -382,10 +404,31 @@ def _decoding(meaning: Meaning) -> Meaning:
     return {"streams": streams, "records": _records(meaning)}
 
 
-def _servers(of: Meaning) -> str | None:
-    stream = next(iter(_streams(of).values()))
-    servers: str | None = stream["source"].get("kafka", {}).get("servers")
-    return servers
+def _identity(savepoint: Savepoint, now: Meaning) -> str | None:
+    """Return what the logs of a savepoint are known by, without those of topics at other servers.
+
+    Such a topic is one that was moved there: it has another id, and the same offsets.
+    """
+    kept, given = _servers(savepoint.meaning), _servers(now)
+    moved = [kept.get(source, servers) != servers for source, servers in given.items()]
+    if savepoint.identity is None or not any(moved):
+        return savepoint.identity
+    if len(moved) == 1:
+        return None
+    ids = json.loads(savepoint.identity)
+    return json.dumps([None if is_moved else id_ for is_moved, id_ in zip(moved, ids, strict=True)])
+
+
+def _servers(of: Meaning) -> dict[str, str | None]:
+    """Return the servers of each source by name, in order; a short form has one without a name.
+
+    An older version kept those of sources that windows read.
+    """
+    servers: dict[str, str | None] | None = of.get("servers")
+    if servers is not None:
+        return servers
+    streams = _streams(of).values()
+    return {stream.get("from", ""): stream["source"].get("kafka", {}).get("servers") for stream in streams}
 
 
 def _plan(kept: Meaning, now: Meaning) -> StateChange:

@@ -220,6 +220,7 @@ FREE = {
     ("emit", "at_end"),
     ("at_end",),
     ("sink",),
+    ("servers",),
 }
 """Settings that no state depends on: locations, and how a bounded run ends."""
 
@@ -245,9 +246,13 @@ def fingerprint(pipeline: Runnable) -> Meaning:
         if isinstance(node, SelectNode) and is_by_branch(pipeline, node):
             # states of before knew the rows by their places alone
             records[node.name]["rows"] = "by branch"
-    return {"name": pipeline.name, "key_groups": pipeline.key_groups, "streams": streams, "records": records} | (
-        {"sources": [node.name for node in pipeline.sources]} if len(pipeline.sources) > 1 else {}
-    )
+    found = {"name": pipeline.name, "key_groups": pipeline.key_groups, "streams": streams, "records": records}
+    # with the places of the topics, as an id is that of a topic at its servers
+    found["servers"] = {
+        source.name: printed["sources"][source.name]["source"].get("kafka", {}).get("servers")
+        for source in pipeline.sources
+    }
+    return found | ({"sources": [node.name for node in pipeline.sources]} if len(pipeline.sources) > 1 else {})
 
 
 _SAME_TABLE = ("path", "url", "servers", "table", "topic")

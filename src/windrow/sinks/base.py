@@ -131,6 +131,11 @@ class SinkGroup:
         self.is_even = len(set(last)) == 1 and all(sink.is_even for _, sink in self._sinks)
         return None if None in last else min(epoch for epoch in last if epoch is not None)
 
+    def preflight(self, run: Run, follows: Follows | None = None) -> None:
+        """Raise what `open` would raise, as `Sink.preflight` does."""
+        for _, sink in self._sinks:
+            sink.preflight(run, follows)
+
     def journal(self) -> pa.Table:
         """Return the clock journal of the first."""
         return self._sinks[0][1].journal()

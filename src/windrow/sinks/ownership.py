@@ -164,7 +164,12 @@ def _authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: F
             )
             raise SinkError(msg)
     elif found.last is not None:
-        if found.elsewhere is None:
+        if found.elsewhere is None and found.owner is None and not found.present:
+            msg = (
+                f"table {table!r} is new, and would lack the steps 0 to {found.last} that this run has committed: "
+                f"{_NEW}"
+            )
+        elif found.elsewhere is None:
             msg = (
                 f"table {table!r} was handed over to another run, which resumes from a savepoint of this checkpoint's "
                 f"run, or its tables were removed: go on with that run's --checkpoint, or start over with --fresh"
@@ -188,8 +193,19 @@ def _authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: F
     return False
 
 
+_NEW = "leave its sink out, or read the log again into new tables (`windrow replay`, or --fresh)"
+"""What to do about a table that a run has not written so far."""
+
+
 def _may_follow(follows: Follows, table: str, found: FoundTables, missing: Sequence[str]) -> None:
     """Raise SinkError unless the tables are all there, that run's, and at that epoch."""
+    if found.owner is None and not found.present:
+        msg = (
+            f"table {table!r} is not there, and this run resumes from a savepoint: name the table that the savepoint "
+            f"belongs to (a replay's is its shadow until it is promoted); a new one would lack the steps up to "
+            f"{follows.epoch}: {_NEW}"
+        )
+        raise SinkError(msg)
     if found.owner != follows.run or missing:
         whose = f"table {missing[0]!r} is not there" if missing else f"table {table!r} belongs to another run"
         msg = (

@@ -195,7 +195,7 @@ def _read(manifest: bytes | None) -> Manifest | None:
     return None if manifest is None else Manifest(**json.loads(manifest))
 
 
-_ELSEWHERE = frozenset({"source", "sink", "key_groups", "mode", "rules", "lists", "recent"})
+_ELSEWHERE = frozenset({"source", "sink", "servers", "key_groups", "mode", "rules", "lists", "recent"})
 """Sections on which the state does not depend: places, and what the rules journal has, by the offset."""
 
 

@@ -15,7 +15,7 @@ from windrow.hosts.stream.checkpoint import Checkpoint, last_noted, offsets_of
 from windrow.hosts.stream.integrity import RESTORE, checksum, is_whole, refuse_damaged, write_checksum
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import Runnable
-from windrow.sinks.base import Follows
+from windrow.sinks.base import Follows, SinkGroup
 from windrow.sources.base import FoundLosses, Loss, Offset, OnDataLoss, Source, another_log, listed, restoring
 
 
@@ -175,11 +175,11 @@ def agree(checkpoint: Checkpoint, written: int | None) -> int:
     return held
 
 
-def begin_from(folder: Folder, pipeline: Runnable, given: Folder) -> None:
+def begin_from(folder: Folder, pipeline: Runnable, given: Folder, sinks: SinkGroup | None = None) -> None:
     """Make the checkpoint of a run that resumes from a savepoint, if it is not there, in a folder that is locked.
 
-    Raise CheckpointError if it began otherwise, or if the pipeline cannot resume from there. What is ended half done is
-    done again by the next call.
+    Raise CheckpointError if it began otherwise, or if the pipeline cannot resume from there, and SinkError if `sinks`
+    cannot be handed over: no checkpoint is made then. What is ended half done is done again by the next call.
     """
     savepoint = Savepoint.read(given)
     follows = Follows(savepoint.run, savepoint.epoch)
@@ -194,6 +194,8 @@ def begin_from(folder: Folder, pipeline: Runnable, given: Folder) -> None:
         return
     checkpoint = Checkpoint.new(folder, pipeline, savepoint.partitions, follows)
     checkpoint.clear_start()
+    if sinks is not None:
+        sinks.preflight(checkpoint.run, follows)
     known, states = upgraded(given, pipeline)
     known.write(checkpoint.start, states)
     checkpoint.write()

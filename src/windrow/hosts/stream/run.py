@@ -212,7 +212,7 @@ class StreamRun:
             self._settings.on_resume()
         partitions = tuple(number for number in self._source.partitions() if number != self._settings.ticks)
         if savepoint is not None:
-            begin_from(folder, self._pipeline, savepoint)
+            begin_from(folder, self._pipeline, savepoint, self._sinks)
             checkpoint = Checkpoint.open(folder, self._pipeline)
         if checkpoint is None:
             checkpoint = Checkpoint.new(folder, self._pipeline, partitions)
