@@ -1,0 +1,138 @@
+"""The changes of a pipeline in the table of docs/guides/savepoints.md: each resumes from a savepoint, or is refused."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.docs.pages import ROOT
+
+from windrow.api.pipeline_file import read_document
+from windrow.core.changelog import empty_by_sink
+from windrow.core.state.store import MemoryState
+from windrow.errors import CheckpointError, InputError, SinkError
+from windrow.hosts.compatibility import upgraded
+from windrow.hosts.savepoint import Savepoint, fingerprint
+from windrow.model import Runnable
+from windrow.sinks import open_sinks
+from windrow.sinks.base import Follows, Run
+
+PAGE = (ROOT / "docs" / "guides" / "savepoints.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| `([a-z_.]+)` \| (.+?) \| (.+?) \| (yes|no) \|$", PAGE, re.MULTILINE)
+
+RECORDS = """
+source: {log: {path: data/a}}
+decode: {user: string, at: timestamp, sent: timestamp, amount: "decimal(12,2)"}
+derive: {half: amount / 2}
+time: {field: at, delay: 1m, future: 1h}
+"""
+SHORT = f"""
+name: spend
+{RECORDS}
+key: user
+window: {{tumbling: 5m}}
+aggregate: {{total: sum(amount)}}
+emit: {{lateness: 1h, mode: retract}}
+key_groups: 4
+sink: {{sqlite: {{path: a.db, table: spend}}}}
+"""
+GRAPH = f"""
+name: shop
+sources:
+  events: {{{", ".join(RECORDS.strip().splitlines())}, lateness: 1h}}
+streams:
+  once: {{from: events, deduplicate: {{by: [user, at], within: 5m}}}}
+  large: {{from: once, where: amount > 5}}
+  latest: {{from: events, table: {{key: user}}}}
+  total: {{from: large, key: user, window: {{tumbling: 5m}}, aggregate: {{total: sum(amount)}}, emit: {{lateness: 1h}}}}
+sinks:
+  to_large: {{from: large, sink: {{sqlite: {{path: a.db, table: large}}}}}}
+  to_latest: {{from: latest, sink: {{sqlite: {{path: a.db, table: latest}}}}}}
+  to_total: {{from: total, sink: {{sqlite: {{path: a.db, table: total}}}}}}
+"""
+WORDS: dict[str, Any] = {
+    "a source": {
+        "source": {"log": {"path": "data/more"}},
+        "decode": {"user": "string", "at": "timestamp"},
+        "time": {"field": "at", "delay": "1m"},
+    },
+    "a stream with a window": {
+        "from": "once",
+        "key": "user",
+        "window": {"tumbling": "1h"},
+        "aggregate": {"n": "count()"},
+        "emit": {"lateness": "1h"},
+    },
+    "a sink": {"from": "large", "sink": {"sqlite": {"path": "a.db", "table": "large"}}},
+}
+FREED = {"sources.more": "more", "streams.more": "more"}
+"""What needs a sink to be no error."""
+
+
+def changed(path: str, value: str) -> dict[str, Any]:
+    """The document with a setting as a row of the table has it."""
+    names = path.split(".")
+    document: dict[str, Any] = yaml.safe_load(GRAPH if names[0] in {"sources", "streams", "sinks"} else SHORT)
+    within = document
+    for name in names[:-1]:
+        within = within.setdefault(name, {})
+    if value == "`-`":
+        within.pop(names[-1], None)
+        return document
+    made = copy.deepcopy(WORDS[value]) if value in WORDS else yaml.safe_load(value.strip("`"))
+    if path == "sinks.more":
+        made["sink"]["sqlite"]["table"] = "more"
+    within[names[-1]] = made
+    if path in FREED:
+        sink = {"from": FREED[path], "sink": {"sqlite": {"path": "a.db", "table": "more"}}}
+        document["sinks"]["to_more"] = sink
+    return document
+
+
+def read(document: dict[str, Any]) -> Runnable:
+    return read_document(yaml.safe_dump(document, sort_keys=False), "file.yaml").pipeline
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[f"{path}: {after}" for path, _, after, _ in ROWS])
+def test_a_change_resumes_as_the_table_says(
+    row: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, before, after, resumes = row
+    monkeypatch.chdir(tmp_path)
+    there, here = read(changed(path, before)), read(changed(path, after))
+    assert there != here
+    run = Run(there.name, "run-1")
+    groups = there.key_groups
+    Savepoint(run, 0, {0: 5}, (0,), groups, fingerprint(there)).write(
+        tmp_path / "savepoint", ((group, MemoryState()) for group in range(groups))
+    )
+    sinks = open_sinks(there)
+    sinks.open(run)
+    sinks.commit(0, empty_by_sink(there))
+    sinks.close()
+
+    def resume() -> None:
+        upgraded(tmp_path / "savepoint", here)
+        opened = open_sinks(here)
+        opened.preflight(Run(here.name, "run-2"), Follows(run, 0))
+
+    if resumes == "yes":
+        if path.startswith("aggregate."):
+            # the columns are the user's to add and to drop
+            with pytest.raises(SinkError, match="ALTER TABLE"):
+                resume()
+            return
+        resume()
+    else:
+        with pytest.raises((CheckpointError, SinkError, InputError)):
+            resume()
+
+
+def test_the_table_has_rows_for_each_section() -> None:
+    sections = {path.split(".")[0] for path, *_ in ROWS}
+    assert sections >= {*yaml.safe_load(SHORT), *yaml.safe_load(GRAPH)} - {"key"}
+    assert len(ROWS) > 45
