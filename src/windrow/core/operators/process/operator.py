@@ -343,8 +343,6 @@ class FunctionCalls:
                 if memory.expiry < due:
                     self._expire(memory)
                 self._fire(memory, name, alarm)
-                if self._trace is not None:
-                    memory.ended[due] = self._trace.number
 
     def tick(self, memory: KeyState, now: int, low: int) -> None:
         """Fire the timers of processing time that are due."""
@@ -380,6 +378,8 @@ class FunctionCalls:
             self._timed(memory, self._on_timer, Timer(name, time_of(alarm.due)), alarm.due)
         finally:
             self._call.in_timer = False
+        if self._trace is not None and not is_reached:
+            memory.ended[alarm.due] = self._trace.number
 
     def _timed(self, memory: KeyState, function: _UserFunction, timer: Timer, time: int) -> None:
         call, ttl = self._call, self._ttl

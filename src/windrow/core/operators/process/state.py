@@ -34,7 +34,7 @@ class KeyState:
     `slots` are in the order of the declared states: an entry (value, event time of its writing) or None, a list of
     entries, or a dict of them. `due` is when something is to happen by event time, the least of `alarm` (the timers)
     and `expiry` (when all is forgotten). `reached` is the greatest watermark of a call. `ended` has the number of rows
-    that timers emitted at an end of the input, by their time, until the watermark reaches that.
+    that timers emitted, by their time, until the low watermark reaches that: at an end of the input they are ahead.
     """
 
     __slots__ = ("_heap", "alarm", "due", "ended", "expiry", "key", "reached", "revision", "row", "slots", "timers")
