@@ -440,3 +440,14 @@ def test_the_alerts_of_a_rule_that_is_removed_are_said_to_stay() -> None:
     for now, said in (("ab", ""), ("b", ", and those of 'a' for ever: no rule of that name revises them any more")):
         (change,) = pipeline_changes(meaning("a"), meaning(*now))
         assert change.means == f"records are judged by it from here on; {stays}{said}"
+
+
+def test_a_pipeline_with_rules_has_the_checkpoint_of_before(tmp_path: Path) -> None:
+    """It cannot be printed as a graph."""
+    text = """
+        {name: s, source: {log: {path: a}}, decode: {user: string, t: timestamp, n: long}, key: user,
+         time: {field: t, delay: 1m}, recent: {last: 5, within: 1h}, rules: [{name: more, when: n > prev.n}],
+         sink: {sqlite: {path: a.db, table: s}}}
+    """
+    pipeline = read_document(text, "s.yaml").pipeline
+    assert Checkpoint.new(tmp_path, pipeline, [0]).differences(pipeline) == []

@@ -276,9 +276,10 @@ def other_tables(kept: Meaning, pipeline: Runnable) -> Iterator[OtherTable]:
     graph = as_graph(pipeline)
     streams: dict[str, Meaning] = kept.get("streams", {"": kept})
     known = {_table(one["sink"]): (name, one["sink"]) for name, one in streams.items() if "sink" in one}
-    printed = to_dict(graph)["sinks"]
+    # a short form is printed as such: a graph has no rules
+    printed = to_dict(pipeline)["sinks"] if isinstance(pipeline, Graph) else {"": to_dict(pipeline)}
     for node in graph.sinks:
-        section = printed[node.name]["sink"]
+        section = printed[node.name if isinstance(pipeline, Graph) else ""]["sink"]
         if _table(section) not in known:
             continue
         stream, before = known[_table(section)]
