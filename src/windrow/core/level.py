@@ -162,7 +162,7 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
                 operator = DeduplicateOperator(node, view, stream_of(graph, node.input).bound)
             case _:
                 return RowsOperator(view)
-        return SettledOperator(view, operator) if graph.is_ordered(node) else operator
+        return SettledOperator(view, operator, input_schema(graph, node)) if graph.is_ordered(node) else operator
     if isinstance(view, ProcessPipeline):
         from windrow.core.operators.process.operator import ProcessOperator  # noqa: PLC0415 - see above
 
@@ -175,7 +175,7 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
             labels=[source.source.label for source in graph.sources],
             records=input_schema(graph, node),
         )
-        return SettledOperator(view, process) if is_settled else process
+        return SettledOperator(view, process, input_schema(graph, node)) if is_settled else process
     if isinstance(view, RulesPipeline):
         from windrow.core.operators.rules import RulesOperator  # noqa: PLC0415 - see above
 
@@ -185,7 +185,7 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
     operator, is_settled = _open_windows(graph, node, inner_pipeline(view))
     if has_formulas(view) and not isinstance(node, SinkNode):
         operator = FormulaOperator(graph, node, view, operator)
-    return SettledOperator(view, operator) if is_settled else operator
+    return SettledOperator(view, operator, input_schema(graph, node)) if is_settled else operator
 
 
 def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> tuple[Operator, bool]:
@@ -280,7 +280,10 @@ def migrate(pipeline: Runnable, changes: Mapping[str, StateChange], states: Iter
         name = node.name
         if name not in changes:
             continue
-        stored = [(summary.operators[name], blobs_of(name, state)) for summary, state in known]
+        # a table of a stream of records can be new, and has no state
+        stored = [
+            (summary.operators[name], blobs_of(name, state)) for summary, state in known if name in summary.operators
+        ]
         low = clocks.low(sources_of(graph, node))
         migrated = open_operator(graph, node).migrate(changes[name], low, stored)
         for state, summary, (own, blobs) in zip(made, summaries, migrated, strict=True):

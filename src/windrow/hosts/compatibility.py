@@ -7,7 +7,7 @@ state survives, and the state that it resumes with.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,8 +79,8 @@ def pipeline_changes(
     if kept.get("sources") != given.get("sources"):
         why = "sources cannot be added, removed, renamed or put in another order: start over"
         found.append(PipelineChange("sources", kept.get("sources"), given.get("sources"), None, why))
-    found += _record_changes(_without_broadcast(kept), _without_broadcast(given))
-    if not found:
+    found += _record_changes(_without_broadcast(kept), _without_broadcast(given), _names(kept))
+    if all(change.means is not None for change in found):
         found += _broadcast_changes(kept, given)
     for name in after:
         changes = _stream_changes(before[name], after[name])
@@ -97,8 +97,24 @@ def _without_broadcast(meaning: Meaning) -> dict[str, Any]:
     return {name: _lookup(section)[0] for name, section in _records(meaning).items()}
 
 
-def _record_changes(kept: dict[str, Any], given: dict[str, Any]) -> Iterator[PipelineChange]:
-    """Go through what differs in sources and in streams that are no results; clocks alone can change."""
+def _names(section: Any) -> set[str]:  # noqa: ANN401 - plain JSON
+    """Return all names and texts in a section, the fields among them."""
+    if isinstance(section, dict):
+        return set(section).union(*(_names(value) for name, value in section.items() if name != "name"))
+    return set().union(*map(_names, section)) if isinstance(section, list) else {str(section)}
+
+
+def _is_new_optional(change: PipelineChange) -> bool:
+    """Whether a field is decoded now that was not, and that records can lack."""
+    is_new = change.field.startswith("decode.") and change.there is None
+    return is_new and parse_field_type(type_text(change.here))[1]
+
+
+def _record_changes(kept: dict[str, Any], given: dict[str, Any], names: Collection[str]) -> Iterator[PipelineChange]:
+    """Go through what differs in sources and in streams that are no results.
+
+    Clocks can change, and optional fields can be new, unless a field has the name already: a join would rename it.
+    """
     for name in dict.fromkeys([*kept, *given]):
         there, here = kept.get(name), given.get(name)
         is_source = not all(isinstance(section, dict) and "source" not in section for section in (there, here))
@@ -110,7 +126,10 @@ def _record_changes(kept: dict[str, Any], given: dict[str, Any]) -> Iterator[Pip
             continue
         for change in _changes(there, here, ()):
             is_clock = change.means is not None and change.field.startswith("time.")
+            is_new = _is_new_optional(change) and change.field.removeprefix("decode.") not in names
             found = change if is_clock else change.refused(_OTHER_RECORDS)
+            if is_new:
+                found = replace(change, means="null in the records that are kept by now")
             yield replace(found, field=f"{field}.{change.field}")
 
 
@@ -165,7 +184,9 @@ def _stream_changes(kept: Meaning, given: Meaning) -> list[PipelineChange]:
     if given.get("is_chained"):
         why = "other streams depend on it, or it depends on others: start over"
         return [
-            change if change.field == "key_groups" or change.field.startswith("time.") else change.refused(why)
+            change
+            if change.field == "key_groups" or change.field.startswith("time.") or _is_new_optional(change)
+            else change.refused(why)
             for change in changes
         ]
     return [one.refused() if one.field in moved else one for one in changes]
@@ -385,7 +406,8 @@ def upgraded(folder: Folder, pipeline: Runnable) -> tuple[Savepoint, Iterator[tu
     # what deduplications keep stays as it is
     others = {node.name: StateChange((), 0) for node in as_graph(pipeline).computed if node.name not in plans}
     same = all(plan == _plan(after[name], after[name]) for name, plan in plans.items())
-    same &= _records(savepoint.meaning) == _records(now)
+    # in their order, which is that of the columns of stored records
+    same &= json.dumps(_records(savepoint.meaning)) == json.dumps(_records(now))
     if same and savepoint.key_groups == pipeline.key_groups:
         return given, Savepoint.states(folder)
     return given, iter(enumerate(migrate(pipeline, plans | others, (state for _, state in Savepoint.states(folder)))))

@@ -151,7 +151,16 @@ class JoinOperator:
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the records of both sides."""
-        return migrate_runs(RowsByKeyGroup(self._view, self._duck), states, greatest=_LAST)
+        return migrate_runs(
+            RowsByKeyGroup(
+                self._view,
+                self._duck,
+                dict(zip(_KINDS, self._stored, strict=True))
+                | {f"{_KINDS[number]}_paired": paired for number, paired in self._paired.items()},
+            ),
+            states,
+            greatest=_LAST,
+        )
 
     def _compact(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001, ARG002 - as `Compaction` has it
         """Return the rows of a table without those that have been removed."""

@@ -31,11 +31,12 @@ _KIND: Final = "unsettled"
 
 
 class SettledOperator:
-    """Gives an operator its records in the merged order, each as soon as it is settled."""
+    """Gives an operator its records in the merged order, each as soon as it is settled; `records` is their schema."""
 
-    def __init__(self, view: View, operator: Operator) -> None:
+    def __init__(self, view: View, operator: Operator, records: pa.Schema) -> None:
         self._view = view
         self._operator = operator
+        self._records = records
         self._duck = duckdb_sql.Connection()
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
@@ -53,7 +54,7 @@ class SettledOperator:
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
         """Migrate the state of the operator, and the records that are held."""
-        groups = RowsByKeyGroup(self._view, self._duck)
+        groups = RowsByKeyGroup(self._view, self._duck, {_KIND: self._records})
         inner: list[StoredState] = []
         for summary, state in states:
             own = MemoryState()

@@ -122,7 +122,7 @@ class TableOperator:
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the last versions."""
-        return migrate_runs(RowsByKeyGroup(self._view, self._duck), states)
+        return migrate_runs(RowsByKeyGroup(self._view, self._duck, {_VERSIONS: self._stored}), states)
 
     def _after(self, last: pa.Table, given: pa.Table) -> pa.Table:
         """Return the versions that are not before the last one of their key.
@@ -225,7 +225,11 @@ class LookupOperator:
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the versions, and the records whose row can be replaced."""
-        return migrate_runs(RowsByKeyGroup(self._view, self._duck), states, greatest=_READ)
+        return migrate_runs(
+            RowsByKeyGroup(self._view, self._duck, dict(zip((_LEFT, _VERSIONS), self._stored, strict=True))),
+            states,
+            greatest=_READ,
+        )
 
     def _rows(
         self, lefts: pa.Table, before: pa.Table, versions: pa.Table, stored: pa.Table, given: pa.Table

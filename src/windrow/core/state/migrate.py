@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import Any
 
@@ -140,14 +140,30 @@ BlobAddress = tuple[str, int]
 """The kind and bucket of a blob."""
 
 
+_NO_SCHEMAS: Mapping[str, pa.Schema] = {}
+
+
+def _with_lacking(rows: pa.Table, given: pa.Schema) -> pa.Table:
+    """Return rows with the columns of a schema in its order, null where the rows lack one."""
+    known = set(rows.column_names)
+    for field in given:
+        if field.name not in known:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select([*given.names, *(name for name in rows.column_names if name not in given.names)])
+
+
 class RowsByKeyGroup:
     """Rows of stored tables, gathered by the key group that the pipeline has for their key.
 
     In a broadcast lookup, records are in the key group of their place, and the versions of a table's rows in all.
+    `schemas` are those of the pipeline's rows by kind; optional fields that stored rows lack are null in them.
     """
 
-    def __init__(self, pipeline: View, connection: duckdb_sql.Connection) -> None:
+    def __init__(
+        self, pipeline: View, connection: duckdb_sql.Connection, schemas: Mapping[str, pa.Schema] = _NO_SCHEMAS
+    ) -> None:
         self._duck = connection
+        self._schemas = schemas
         self._are_ids = isinstance(pipeline, RecordStream)
         self._is_broadcast = isinstance(pipeline, RecordStream) and pipeline.is_broadcast
         self._keys = pa.schema(schema.key_fields(pipeline))
@@ -156,6 +172,8 @@ class RowsByKeyGroup:
 
     def add(self, address: BlobAddress, rows: pa.Table) -> None:
         """Add rows that have the key as columns, with decimals scaled or unscaled."""
+        if address[0] in self._schemas:
+            rows = _with_lacking(rows, self._schemas[address[0]])
         if DELETED in rows.column_names:
             # the run may have had them in all key groups
             is_version = rows.column(DELETED).is_valid()

@@ -139,7 +139,7 @@ class ChangelogWindowOperator:
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate rows and revisions."""
-        groups = RowsByKeyGroup(self._pipeline, self._duck)
+        groups = RowsByKeyGroup(self._pipeline, self._duck, {_ROWS: self._no_rows.drop_columns(WINDOW).schema})
         for _, state in states:
             for address, blob in state.items():
                 groups.add(address, unpack(blob))

@@ -250,7 +250,7 @@ class RunningRowsOperator:
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate rows and revisions."""
-        return migrate_runs(RowsByKeyGroup(self._pipeline, self._duck), states)
+        return migrate_runs(RowsByKeyGroup(self._pipeline, self._duck, {_ROWS: self._rows}), states)
 
     def _near_rows(self, runs: Runs, rows: pa.Schema, given: pa.Table, state: OperatorState) -> pa.Table:
         """Return the stored rows that have the key of a record."""
