@@ -76,6 +76,8 @@ def pipeline_changes(
         why = "streams cannot be added, removed or renamed with the state of others: start over"
         return [PipelineChange("streams", list(before), list(after), None, why)]
     found: list[PipelineChange] = []
+    if kept.get("name") != given.get("name"):  # a graph may have no window, whose settings have it
+        found.append(PipelineChange("name", kept.get("name"), given.get("name"), None))
     if kept.get("sources") != given.get("sources"):
         why = "sources cannot be added, removed, renamed or put in another order: start over"
         found.append(PipelineChange("sources", kept.get("sources"), given.get("sources"), None, why))
