@@ -15,26 +15,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core.columns import Micros, to_micros
-from windrow.core.schema import ID, OFFSET, PARTITION, PLACE, SIDE
+from windrow.core.schema import BEHIND_PARTITIONS, ID, OFFSET, PARTITION, PLACE, SIDE, TIME
 
 Order = npt.NDArray[np.intp]
 
 
 def in_merged_order(records: pa.Table) -> pa.Table:
     """Sort records by watermark, partition and offset; with the same ones by side of a join, and by what they are."""
-    return _sorted(records, (*PLACE, SIDE) if SIDE in records.column_names else PLACE)
+    return _sorted(records, _columns(records, (*PLACE, SIDE) if SIDE in records.column_names else PLACE))
 
 
 def in_log_order(records: pa.Table) -> pa.Table:
     """Sort records by partition and offset; with the same ones by what they are."""
-    return _sorted(records, (PARTITION, OFFSET))
+    return _sorted(records, _columns(records, (PARTITION, OFFSET)))
 
 
-def _sorted(records: pa.Table, names: Sequence[str]) -> pa.Table:
+def in_event_time_order(records: pa.Table) -> pa.Table:
+    """Sort records by event time, partition and offset; with the same ones by what they are."""
+    times, partitions, offsets = _columns(records, (TIME, PARTITION, OFFSET))
+    return _sorted(records, [times, partitions | BEHIND_PARTITIONS, offsets])
+
+
+def _columns(records: pa.Table, names: Sequence[str]) -> list[Micros]:
+    return [to_micros(records.column(name)) for name in names]
+
+
+def _sorted(records: pa.Table, columns: list[Micros]) -> pa.Table:
     """Sort records by columns of whole numbers, and where these are the same by `ID`, if they have one."""
     if not records.num_rows:
         return records
-    columns = [to_micros(records.column(name)) for name in names]
     order = np.lexsort(columns[::-1])
     if ID in records.column_names and len(rows := tied(columns, order)):
         ids = records.column(ID).take(pa.array(rows)).combine_chunks()

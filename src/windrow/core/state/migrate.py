@@ -144,12 +144,17 @@ _NO_SCHEMAS: Mapping[str, pa.Schema] = {}
 
 
 def _with_lacking(rows: pa.Table, given: pa.Schema) -> pa.Table:
-    """Return rows with the columns of a schema in its order, null where the rows lack one."""
-    known = set(rows.column_names)
+    """Return rows with the fields of a schema in its order, null where the rows lack one.
+
+    The columns of windrow's own, before and behind the fields, stay in the order in which the rows come.
+    """
     for field in given:
-        if field.name not in known:
+        if field.name not in rows.column_names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    return rows.select([*given.names, *(name for name in rows.column_names if name not in given.names)])
+    own = [name for name in rows.column_names if name.startswith("__")]
+    first = next((at for at, name in enumerate(rows.column_names) if not name.startswith("__")), len(own))
+    fields = [name for name in dict.fromkeys([*given.names, *rows.column_names]) if not name.startswith("__")]
+    return rows.select([*own[:first], *fields, *own[first:]])
 
 
 class RowsByKeyGroup:

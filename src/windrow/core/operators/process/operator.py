@@ -14,7 +14,7 @@ from windrow.core import duckdb_sql
 from windrow.core.changelog import late_output
 from windrow.core.columns import MIN_TIME, cast_table, to_micros, unpack
 from windrow.core.keys import key_texts
-from windrow.core.merged_order import in_merged_order
+from windrow.core.merged_order import in_event_time_order, in_merged_order
 from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep
 from windrow.core.operators.process.context import (
     CallContext,
@@ -171,7 +171,9 @@ class ProcessOperator:
 
     def _batch(self, records: pa.Table) -> _RecordsByKey:
         """Sort records by key, and within a key in the order of its calls."""
-        if ID in records.column_names and not self._is_settled:
+        if self._in_event_time:
+            records = in_event_time_order(records)
+        elif ID in records.column_names and not self._is_settled:
             # so that those of one record are in the same order as in the merged one
             records = in_merged_order(records)
         texts = key_texts(self._duck, records.select(list(self._pipeline.key)))
@@ -179,9 +181,7 @@ class ProcessOperator:
         codes = encoded.indices.to_numpy()
         places = [to_micros(records.column(name)) for name in (OFFSET, PARTITION)]
         times = to_micros(records.column(TIME))
-        if self._in_event_time:
-            order = np.lexsort((*places, times, codes))
-        elif self._is_settled:
+        if self._in_event_time or self._is_settled:
             order = np.argsort(codes, kind="stable")
         else:
             order = np.lexsort((*places, codes))
