@@ -52,7 +52,7 @@ from windrow.core.operators.join import JoinOperator
 from windrow.core.operators.local_aggregate import LocalAggregate
 from windrow.core.operators.records import DeduplicateOperator, RowsOperator
 from windrow.core.operators.route import Router, input_schema
-from windrow.core.operators.settled import SettledOperator
+from windrow.core.operators.settled import NetOperator, SettledOperator
 from windrow.core.operators.table import LookupOperator, TableOperator
 from windrow.core.operators.window.changelog import ChangelogWindowOperator
 from windrow.core.operators.window.operator import WindowOperator
@@ -185,6 +185,8 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
     operator, is_settled = _open_windows(graph, node, inner_pipeline(view))
     if has_formulas(view) and not isinstance(node, SinkNode):
         operator = FormulaOperator(graph, node, view, operator)
+    if isinstance(view.window, Session):
+        operator = NetOperator(operator)
     return SettledOperator(view, operator, input_schema(graph, node)) if is_settled else operator
 
 

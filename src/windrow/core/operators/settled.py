@@ -74,6 +74,27 @@ class SettledOperator:
         return made
 
 
+class NetOperator:
+    """Gives streams what the changes of an operator's rows at one place come to.
+
+    Late records that wait for a session make its row longer as soon as it fires: the shorter row comes and is taken
+    back at one place.
+    """
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self._duck = duckdb_sql.Connection()
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        output = self._operator.process(step, state)
+        return replace(output, records=tuple(net_changes(self._duck, changes) for changes in output.records))
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
+        """Migrate the state of the operator."""
+        return self._operator.migrate(change, low, states)
+
+
 def net_changes(connection: duckdb_sql.Connection, changes: pa.Table) -> pa.Table:
     """Return what the changes of equal rows at one place come to.
 

@@ -37,7 +37,6 @@ from windrow.core.operators.session.fragments import (
 )
 from windrow.core.operators.session.merge import SessionPlan, plan_step
 from windrow.core.operators.session.sql import SessionValues
-from windrow.core.operators.settled import net_changes
 from windrow.core.operators.window.operator import change_records
 from windrow.core.schema import END, OFFSET, PARTITION, PLACE, TIME, WATERMARK, WINDOW, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredColumns, StoredState
@@ -115,7 +114,7 @@ class SessionOperator:
         state.summary = summary.encode()
         made: tuple[pa.Table, ...] = ()
         if self._is_traced:
-            made = (self._change_records(changes),)
+            made = (change_records(changes),)
             changes = changes.drop_columns(list(PLACE))
         return OperatorOutput(
             changes=changes,
@@ -145,13 +144,6 @@ class SessionOperator:
                 self._stored.put(store, summary, bucket, rows, low, now=lateness < change.lateness)
             made.append((summary.encode(), store))
         return made
-
-    def _change_records(self, changes: pa.Table) -> pa.Table:
-        """Return changes as records, without the rows that come and are taken back at one place.
-
-        Late records that wait for a session make its row longer as soon as it fires.
-        """
-        return net_changes(self._duck, change_records(changes))
 
     def _due(self, time: StepTime) -> int | None:
         """Return up to which processing time a record must have come to be due for an early pane now."""
