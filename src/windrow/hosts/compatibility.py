@@ -256,9 +256,10 @@ def _decoded(change: PipelineChange) -> PipelineChange:
     there, here = _place(change.there), _place(change.here)
     if there.get("path") != here.get("path"):
         return change.refused("its values would be read from another place in a record")
-    if gone := set(there.get("alias", ())) - set(here.get("alias", ())):
-        return change.refused(f"records that have it as {', '.join(sorted(gone))} would lack it")
     (before, lacked), (after, lacks) = (parse_field_type(type_text(one)) for one in (change.there, change.here))
+    if lacks and (gone := set(there.get("alias", ())) - set(here.get("alias", ()))):
+        # of a field that is not optional such a record is a dead letter
+        return change.refused(f"it would be null in records that have it as {', '.join(sorted(gone))}")
     if lacked and not lacks:
         return change.refused("records that are known by now may lack it")
     stays = "" if before == after else "; what is known by now stays as it was read"

@@ -146,15 +146,18 @@ _NO_SCHEMAS: Mapping[str, pa.Schema] = {}
 def _with_lacking(rows: pa.Table, given: pa.Schema) -> pa.Table:
     """Return rows with the fields of a schema in its order, null where the rows lack one.
 
-    The columns of windrow's own, before and behind the fields, stay in the order in which the rows come.
+    The columns of windrow's own stay between the fields where the rows have them.
     """
+    names, before = rows.column_names, None
     for field in given:
-        if field.name not in rows.column_names:
+        if field.name.startswith("__"):
+            continue
+        if field.name not in names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    own = [name for name in rows.column_names if name.startswith("__")]
-    first = next((at for at, name in enumerate(rows.column_names) if not name.startswith("__")), len(own))
-    fields = [name for name in dict.fromkeys([*given.names, *rows.column_names]) if not name.startswith("__")]
-    return rows.select([*own[:first], *fields, *own[first:]])
+            names.insert(0 if before is None else names.index(before) + 1, field.name)
+        before = field.name
+    fields = iter(dict.fromkeys(name for name in (*given.names, *names) if not name.startswith("__")))
+    return rows.select([name if name.startswith("__") else next(fields) for name in names])
 
 
 class RowsByKeyGroup:

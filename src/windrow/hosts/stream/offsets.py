@@ -194,9 +194,9 @@ def begin_from(folder: Folder, pipeline: Runnable, given: Folder, sinks: SinkGro
         return
     checkpoint = Checkpoint.new(folder, pipeline, savepoint.partitions, follows)
     checkpoint.clear_start()
+    known, states = upgraded(given, pipeline)
     if sinks is not None:
         sinks.preflight(checkpoint.run, follows)
-    known, states = upgraded(given, pipeline)
     known.write(checkpoint.start, states)
     checkpoint.write()
 
