@@ -313,3 +313,25 @@ def test_a_function_that_fails_leaves_the_state_as_it_was() -> None:
         "B": [("insert", "on_time", 0, 1)],
         "C": [("insert", "on_time", 0, 1)],
     }
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda state: 1 if state else 2,
+        lambda state: not state,
+        lambda state: state == 0,
+        lambda state: state != 0,
+        lambda state: state in (0, 1),
+        lambda state: f"{state}",
+        lambda state: {state: 1},
+        lambda state: state < 1,
+        lambda state: state + 1,
+    ],
+)
+def test_a_value_state_is_no_value(read: Callable[[Any], object]) -> None:
+    def function(ctx: Any, _: Any) -> None:  # noqa: ANN401 - as users write it
+        read(ctx.state.seen)
+
+    with pytest.raises(RunError, match=r"TypeError: .*(ctx\.state\.NAME\.get|not supported|unsupported|unhashable)"):
+        played(pipeline(function, (ValueState("seen", LongType()),)), [[(0, record("A", 1))]])

@@ -258,6 +258,9 @@ class StateHandles(SimpleNamespace):
         raise AttributeError(msg)
 
 
+_NO_VALUE: Final = "a value state is not its value: write ctx.state.NAME.get()"
+
+
 class ValueHandle:
     """One value of the key."""
 
@@ -281,6 +284,20 @@ class ValueHandle:
     def clear(self) -> None:
         """Forget the value."""
         self._call.memory.slots[self._number] = None
+
+    def __bool__(self) -> bool:
+        """Raise TypeError: the state of every key would be true."""
+        raise TypeError(_NO_VALUE)
+
+    def __eq__(self, other: object) -> bool:
+        """Raise TypeError: the state would equal no value."""
+        raise TypeError(_NO_VALUE)
+
+    __hash__ = None  # type: ignore[assignment] # a state is no key of a dict either
+
+    def __format__(self, spec: str) -> str:
+        """Raise TypeError: the text would be that of an object."""
+        raise TypeError(_NO_VALUE)
 
 
 class ListHandle:
