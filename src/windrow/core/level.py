@@ -150,44 +150,49 @@ def levels_with_state(pipeline: Runnable) -> tuple[int, ...]:
 def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
     """Return the operator of a node. Large ones are imported when a pipeline has them."""
     view = view_of(graph, node)
-    if isinstance(view, RecordStream):
-        match node:
-            case JoinNode() | TableJoinNode():
-                operator: Operator = JoinOperator(graph, node, view)
-            case TableNode():
-                operator = TableOperator(graph, node, view)
-            case LookupNode():
-                operator = LookupOperator(graph, node, view)
-            case DeduplicateNode():
-                operator = DeduplicateOperator(node, view, stream_of(graph, node.input).bound)
-            case _:
-                return RowsOperator(view)
-        return SettledOperator(view, operator, input_schema(graph, node)) if graph.is_ordered(node) else operator
-    if isinstance(view, ProcessPipeline):
-        from windrow.core.operators.process.operator import ProcessOperator  # noqa: PLC0415 - see above
+    operator: Operator
+    is_settled = not isinstance(node, SinkNode) and graph.is_ordered(node)
+    match view:
+        case RecordStream():
+            operator = _open_records(graph, node, view)
+        case ProcessPipeline():
+            from windrow.core.operators.process.operator import ProcessOperator  # noqa: PLC0415 - see above
 
-        is_settled = not isinstance(node, SinkNode) and graph.is_ordered(node)
-        process = ProcessOperator(
-            view,
-            is_settled=is_settled,
-            is_traced=graph.is_read(node),
-            name=node.name if is_behind_process(graph, node.inputs[0]) else "",
-            labels=[source.source.label for source in graph.sources],
-            records=input_schema(graph, node),
-        )
-        return SettledOperator(view, process, input_schema(graph, node)) if is_settled else process
-    if isinstance(view, RulesPipeline):
-        from windrow.core.operators.rules import RulesOperator  # noqa: PLC0415 - see above
+            operator = ProcessOperator(
+                view,
+                is_settled=is_settled,
+                is_traced=graph.is_read(node),
+                name=node.name if is_behind_process(graph, node.inputs[0]) else "",
+                labels=[source.source.label for source in graph.sources],
+                records=input_schema(graph, node),
+            )
+        case RulesPipeline():
+            from windrow.core.operators.rules import RulesOperator  # noqa: PLC0415 - see above
 
-        # a row is known by what it is made of and the key
-        dead_letters = RowDeadLetters(graph, node.inputs[0], view.decode.fields, view.key)
-        return RulesOperator(view, dead_letters)
-    operator, is_settled = _open_windows(graph, node, inner_pipeline(view))
-    if has_formulas(view) and not isinstance(node, SinkNode):
-        operator = FormulaOperator(graph, node, view, operator)
-    if isinstance(view.window, Session):
-        operator = NetOperator(operator)
+            # a row is known by what it is made of and the key
+            dead_letters = RowDeadLetters(graph, node.inputs[0], view.decode.fields, view.key)
+            return RulesOperator(view, dead_letters)
+        case _:
+            operator, is_settled = _open_windows(graph, node, inner_pipeline(view))
+            if has_formulas(view) and not isinstance(node, SinkNode):
+                operator = FormulaOperator(graph, node, view, operator)
+            if isinstance(view.window, Session):
+                operator = NetOperator(operator)
     return SettledOperator(view, operator, input_schema(graph, node)) if is_settled else operator
+
+
+def _open_records(graph: Graph, node: KeyedNode | SinkNode, view: RecordStream) -> Operator:
+    match node:
+        case JoinNode() | TableJoinNode():
+            return JoinOperator(graph, node, view)
+        case TableNode():
+            return TableOperator(graph, node, view)
+        case LookupNode():
+            return LookupOperator(graph, node, view)
+        case DeduplicateNode():
+            return DeduplicateOperator(node, view, stream_of(graph, node.input).bound)
+        case _:
+            return RowsOperator(view)
 
 
 def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> tuple[Operator, bool]:

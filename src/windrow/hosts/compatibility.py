@@ -127,11 +127,12 @@ def _record_changes(kept: dict[str, Any], given: dict[str, Any], names: Collecti
                 yield PipelineChange(f"{field}.lateness", there, here, None, _OTHER_RECORDS)
             continue
         for change in _changes(there, here, ()):
-            is_clock = change.means is not None and change.field.startswith("time.")
-            is_new = _is_new_optional(change) and change.field.removeprefix("decode.") not in names
-            found = change if is_clock else change.refused(_OTHER_RECORDS)
-            if is_new:
+            if _is_new_optional(change) and change.field.removeprefix("decode.") not in names:
                 found = replace(change, means="null in the records that are kept by now")
+            elif change.means is not None and change.field.startswith("time."):
+                found = change
+            else:
+                found = change.refused(_OTHER_RECORDS)
             yield replace(found, field=f"{field}.{change.field}")
 
 

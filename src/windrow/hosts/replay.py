@@ -160,18 +160,17 @@ def _is_trimmed(checkpoint: Checkpoint | None, first: Cut) -> bool:
 def require_as_far(pipeline: Runnable, tables: Mapping[str, str], folder: Folder) -> None:
     """Raise SinkError if a replay, into the shadow of a live table, ended before where the live table is.
 
-    Or if the log no longer has its beginning, and the shadow begins later than a live table of which no checkpoint says
-    where it began.
     That is where the checkpoint in the folder is, if it is of the run that wrote the table; else where the input of its
-    bounded run ended. If nothing says it, it is the end of the log.
+    bounded run ended. If nothing says it, it is the end of the log. Raise SinkError also if the log no longer has its
+    beginning, and the shadow begins later than a live table of which no checkpoint says where it began.
     """
-    graph = as_graph(pipeline)
+    graph, checkpoint = as_graph(pipeline), Checkpoint.read(folder)
     for node in graph.sinks:
         live, shadow, database = node.sink.table, tables[node.sink.table], open_database(node.sink)
         replayed, stands = database.replayed(shadow), database.stands(live)
         if replayed is None or stands is None:
             continue
-        for partition, offset in _ends(pipeline, stands, folder).items():
+        for partition, offset in _ends(pipeline, stands, checkpoint).items():
             end = replayed.end.get(partition, 0)
             if offset > end:
                 name = graph.partition_name(partition)
@@ -181,7 +180,6 @@ def require_as_far(pipeline: Runnable, tables: Mapping[str, str], folder: Folder
                     f"the live run has another checkpoint than {folder}, name it with --checkpoint)"
                 )
                 raise SinkError(msg)
-        checkpoint = Checkpoint.read(folder)
         if checkpoint is None or checkpoint.run != stands[0]:
             _require_as_early(pipeline, node.sink, shadow)
 
@@ -210,10 +208,9 @@ def _first_window(pipeline: Runnable, sink: SinkModel, name: str) -> int | None:
     return next((int(part["window_start"][0].value) for part in rows if part.num_rows), None)
 
 
-def _ends(pipeline: Runnable, stands: tuple[Run, int | None], folder: Folder) -> Cut:
+def _ends(pipeline: Runnable, stands: tuple[Run, int | None], checkpoint: Checkpoint | None) -> Cut:
     """Return the next offset of each partition where a live table is; see `require_as_far`."""
     owner, epoch = stands
-    checkpoint = Checkpoint.read(folder)
     if checkpoint is not None and checkpoint.run == owner:
         return checkpoint.offsets(-1 if epoch is None else epoch - checkpoint.first_epoch)
     if checkpoint is not None and checkpoint.follows is not None and checkpoint.follows.run == owner:

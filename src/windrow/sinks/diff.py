@@ -315,15 +315,12 @@ def _compare(found: Comparison, one: pa.Table, other: pa.Table, key: Sequence[st
         return
     repeated = {_key_at(rows, key, int(number)) for rows in (one, other) for number in _repeats(rows, key)}
     if repeated:
-        parts = [
-            (rows.filter(is_repeated), rows.filter(pc.invert(is_repeated)))
+        masks = [
+            pa.array([_key_at(rows, key, row) in repeated for row in range(rows.num_rows)], pa.bool_())
             for rows in (one, other)
-            for is_repeated in [
-                pa.array([_key_at(rows, key, row) in repeated for row in range(rows.num_rows)], pa.bool_())
-            ]
         ]
-        _compare_as_sets(found, parts[0][0], parts[1][0], key, limit)
-        one, other = parts[0][1], parts[1][1]
+        _compare_as_sets(found, one.filter(masks[0]), other.filter(masks[1]), key, limit)
+        one, other = (rows.filter(pc.invert(mask)) for rows, mask in zip((one, other), masks, strict=True))
     names = [name for name in one.schema.names if name not in key]
     keys = [f"key.{name}" for name in key]
     marked = [

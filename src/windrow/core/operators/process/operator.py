@@ -179,12 +179,11 @@ class ProcessOperator:
         texts = key_texts(self._duck, records.select(list(self._pipeline.key)))
         encoded = texts.combine_chunks().dictionary_encode()
         codes = encoded.indices.to_numpy()
-        places = [to_micros(records.column(name)) for name in (OFFSET, PARTITION)]
         times = to_micros(records.column(TIME))
         if self._in_event_time or self._is_settled:
             order = np.argsort(codes, kind="stable")
         else:
-            order = np.lexsort((*places, codes))
+            order = np.lexsort((*(to_micros(records.column(name)) for name in (OFFSET, PARTITION)), codes))
         ends = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary))).tolist()
         rows = {
             key: range(start, end)
@@ -378,7 +377,7 @@ class FunctionCalls:
             self._timed(memory, self._on_timer, Timer(name, time_of(alarm.due)), alarm.due)
         finally:
             self._call.in_timer = False
-        if self._trace is not None and not is_reached:
+        if self._trace is not None and not is_reached and self._trace.number:
             memory.ended[alarm.due] = self._trace.number
 
     def _timed(self, memory: KeyState, function: _UserFunction, timer: Timer, time: int) -> None:
