@@ -19,6 +19,7 @@ from windrow.errors import SourceError
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
 from windrow.hosts.stream.step_offsets import StepOffsets
+from windrow.model import LogSource
 from windrow.sinks import open_sink
 from windrow.sources.log import EmbeddedLog
 
@@ -105,7 +106,7 @@ def checkpoint(folder: str, offsets: dict[int, int]) -> Checkpoint:
 
 def plan(made: Checkpoint, epoch: int, offsets: dict[int, int]) -> None:
     """Note where a step is to end."""
-    at = {str(partition): {"line": offset, "byte": 0} for partition, offset in offsets.items()}
+    at = EmbeddedLog(LogSource("spend")).beginning(offsets)
     (made.spark / "offsets" / str(epoch)).write_text(f"v1\n{{}}\n{json.dumps(StepOffsets(at).written())}\n")
 
 
@@ -494,3 +495,73 @@ def test_a_replay_that_has_the_first_windows_can_be_promoted(monkeypatch: pytest
     ends = EmbeddedLog.ends
     monkeypatch.setattr(EmbeddedLog, "ends", lambda self: ends(self) | {0: (5, 150)})
     windrow("promote")
+
+
+def goes_on(epochs: int) -> None:
+    """Let another run have the live table, with some steps more than the replay that was promoted."""
+    with closing(sqlite3.connect("spend.db")) as db, db:
+        run = ("user-spend", "run-3")
+        db.execute("UPDATE windrow_tables SET run = 'run-3' WHERE table_name = 'spend'")
+        db.executemany("INSERT INTO windrow_epochs VALUES (?, ?, ?, '')", [(*run, epoch) for epoch in range(epochs)])
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_table_that_a_run_has_left_behind_is_not_promoted_back(log: Files, *, named: bool) -> None:
+    Path("pipeline.yaml").write_text(PIPELINE.replace("lateness: 1h", "lateness: 1h, at_end: hold"))
+    live()
+    if named:
+        own(checkpoint(".windrow/user-spend", {0: 150, 1: 150}))
+    windrow("replay", *MEMORY)
+    windrow("promote")
+    goes_on(9)
+    log.append([(1, event(700))])
+    now = contents("spend")
+    refused = windrow("promote", code=1).stderr
+    why = "has what was read up to 150 of partition 1" if named else "is of no replay, and nothing says how much of"
+    assert f"'spend_shadow' {why}" in refused
+    assert "but 'spend' has what was read up to 15" in refused
+    assert "would lose rows: replay again with --fresh, without --to, then promote" in refused
+    assert contents("spend") == now
+    windrow("replay", "--fresh", "--to", "end", *MEMORY)
+    windrow("promote")
+
+
+def test_a_table_is_promoted_back_if_no_run_has_read_on() -> None:
+    live()
+    own(checkpoint(".windrow/user-spend", {0: 150, 1: 150}))
+    windrow("replay", *MEMORY)
+    windrow("promote")
+    goes_on(9)
+    windrow("promote")
+
+
+def test_where_a_bounded_run_ended_does_not_say_where_a_later_one_is(log: Files) -> None:
+    live()
+    windrow("replay", *MEMORY)
+    goes_on(9)  # in whose last step the input does not end
+    log.append([(1, event(700))])
+    assert "ended at 150 of partition 1, but 'spend' has what was read up to 151" in windrow("promote", code=1).stderr
+
+
+def test_a_replay_of_another_log_is_not_promoted(tmp_path: Path) -> None:
+    live()
+    before = contents("spend")
+    (tmp_path / "other").mkdir()
+    other = Files(tmp_path / "other" / "spend", 2)
+    other.append([(number % 2, event(number, "else")) for number in range(400)])
+    Path("other.yaml").write_text(PIPELINE.replace("path: spend}", "path: other/spend}"))
+    ran = CliRunner().invoke(main, ["replay", "other.yaml", *MEMORY])
+    assert ran.exit_code == 0, ran.output
+    refused = windrow("promote", code=1).stderr
+    assert "the replay into 'spend_shadow' read another log than spend of the pipeline" in refused
+    assert contents("spend") == before
+
+
+def test_a_replay_is_not_promoted_over_a_live_table_of_another_log(log: Files) -> None:
+    live()
+    own(checkpoint(".windrow/user-spend", {0: 150, 1: 150}))
+    for number in range(2):
+        Path(f"spend/partition-{number}.jsonl").unlink()
+    log.append([(number % 2, event(number, "else")) for number in range(400)])
+    windrow("replay", *MEMORY, "--to", "end")
+    assert "'spend' is of another log than spend of the pipeline" in windrow("promote", code=1).stderr

@@ -209,6 +209,7 @@ def note(store: Store, **changed: Any) -> Database:  # noqa: ANN401 - any part o
     ("changed", "message"),
     [
         ({"finished": False}, "has not come to its end.*--fresh"),
+        ({"finished": False, "at": {"topic": {"0": 7}}, "identity": "id"}, "has not come to its end"),
         ({"since": 1_767_225_600_500_000}, r"only windows that end after 2026-01-01 00:00:00.500"),
         ({"begin": {0: 3}}, "was replayed from offsets on"),
     ],

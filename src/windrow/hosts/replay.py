@@ -8,6 +8,9 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from windrow.api.checks import require_valid
 from windrow.core.changelog import with_labels, with_numbers
 from windrow.core.columns import MIN_TIME
@@ -40,9 +43,10 @@ from windrow.model import Sink as SinkModel
 from windrow.model import Source as SourceModel
 from windrow.sinks import open_database, open_sinks
 from windrow.sinks.base import Run
-from windrow.sinks.database import Replayed, only_columns
+from windrow.sinks.database import Condition, Replayed, only_columns
 from windrow.sinks.tables import layout
 from windrow.sources import Cut, open_sources, with_lists
+from windrow.sources.base import Offset
 
 SHADOW = "_shadow"
 
@@ -158,30 +162,68 @@ def _is_trimmed(checkpoint: Checkpoint | None, first: Cut) -> bool:
 
 
 def require_as_far(pipeline: Runnable, tables: Mapping[str, str], folder: Folder) -> None:
-    """Raise SinkError if a replay, into the shadow of a live table, ended before where the live table is.
+    """Raise SinkError if the shadow of a live table ends before where the live table is, or is of another log.
 
-    That is where the checkpoint in the folder is, if it is of the run that wrote the table; else where the input of its
-    bounded run ended. If nothing says it, it is the end of the log. Raise SinkError also if the log no longer has its
-    beginning, and the shadow begins later than a live table of which no checkpoint says where it began.
+    See `_position`, with the checkpoint in the folder. If nothing says where a table is, a live one is at the end of
+    the log and a shadow at its beginning. What a replay was promoted over can take its place again, unless a run has
+    written to it since.
+
+    Raise SinkError also if the log no longer has its beginning, and the shadow begins later than a live table of which
+    no checkpoint says where it began.
     """
-    graph, checkpoint = as_graph(pipeline), Checkpoint.read(folder)
-    for node in graph.sinks:
+    checkpoint = Checkpoint.read(folder)
+    for node in as_graph(pipeline).sinks:
         live, shadow, database = node.sink.table, tables[node.sink.table], open_database(node.sink)
-        replayed, stands = database.replayed(shadow), database.stands(live)
-        if replayed is None or stands is None:
+        if database.stands(shadow) is None:
             continue
-        for partition, offset in _ends(pipeline, stands, checkpoint).items():
-            end = replayed.end.get(partition, 0)
-            if offset > end:
-                name = graph.partition_name(partition)
-                msg = (
-                    f"the replay into {shadow!r} ended at {end:,} of partition {name}, but {live!r} has what was read "
-                    f"up to {offset:,} and would lose rows: replay again with --fresh, without --to, then promote (if "
-                    f"the live run has another checkpoint than {folder}, name it with --checkpoint)"
-                )
-                raise SinkError(msg)
+        replayed, stands = database.replayed(shadow), database.stands(live)
+        if replayed is not None and replayed.at is not None:
+            _require_log(pipeline, f"the replay into {shadow!r} read", replayed.at, replayed.identity)
+        if stands is None or (replayed is None and database.replayed(live) is not None):
+            continue
+        _require_rows(pipeline, tables, node.sink, checkpoint, folder)
         if checkpoint is None or checkpoint.run != stands[0]:
             _require_as_early(pipeline, node.sink, shadow)
+        elif checkpoint.place(checkpoint.batch)[0].is_file():
+            _require_log(pipeline, f"{live!r} is of", checkpoint.note(checkpoint.batch).at, checkpoint.identity)
+
+
+def _require_rows(
+    pipeline: Runnable, tables: Mapping[str, str], sink: SinkModel, checkpoint: Checkpoint | None, folder: Folder
+) -> None:
+    there, here = (_position(pipeline, names, sink, checkpoint) for names in ({}, tables))
+    if there is None:
+        there = {partition: last for partition, (_, last) in open_sources(pipeline).ends().items()}
+    behind = ((number, offset) for number, offset in there.items() if offset > (here or {}).get(number, 0))
+    partition, offset = next(behind, (None, 0))
+    if partition is None:
+        return
+    shadow, name = tables[sink.table], as_graph(pipeline).partition_name(partition)
+    end = f"{(here or {}).get(partition, 0):,} of partition {name}"
+    if open_database(sink).replayed(shadow) is not None:
+        ended = f"the replay into {shadow!r} ended at {end}"
+    elif here is not None:
+        ended = f"{shadow!r} has what was read up to {end}"
+    else:
+        ended = f"{shadow!r} is of no replay, and nothing says how much of partition {name} is in it"
+    msg = (
+        f"{ended}, but {sink.table!r} has what was read up to {offset:,} and would lose rows: replay again with "
+        f"--fresh, without --to, then promote (if the live run has another checkpoint than {folder}, name it with "
+        f"--checkpoint)"
+    )
+    raise SinkError(msg)
+
+
+def _require_log(pipeline: Runnable, what: str, at: Offset, identity: str | None) -> None:
+    """Raise SinkError if the pipeline's log does not have what was read up to a position, other than by retention."""
+    source = open_sources(pipeline)
+    others = [loss for loss in source.find_losses(at, identity).losses if loss.goes_on <= loss.stood]
+    if others:
+        msg = (
+            f"{what} another log than {source.name} of the pipeline ({others[0]}): name the pipeline of that log, or "
+            f"replay this one again with --fresh, then promote"
+        )
+        raise SinkError(msg)
 
 
 def _require_as_early(pipeline: Runnable, sink: SinkModel, shadow: str) -> None:
@@ -208,18 +250,43 @@ def _first_window(pipeline: Runnable, sink: SinkModel, name: str) -> int | None:
     return next((int(part["window_start"][0].value) for part in rows if part.num_rows), None)
 
 
-def _ends(pipeline: Runnable, stands: tuple[Run, int | None], checkpoint: Checkpoint | None) -> Cut:
-    """Return the next offset of each partition where a live table is; see `require_as_far`."""
+def _position(
+    pipeline: Runnable, names: Mapping[str, str], sink: SinkModel, checkpoint: Checkpoint | None
+) -> Cut | None:
+    """Return the next offset of each partition where the table of a sink is, or the one that `names` has for it.
+
+    That is where its replay ended, where the checkpoint is if it is of its run, or where the input of its bounded run
+    ended, if that was its last step. Return None if nothing says it.
+    """
+    database, table = open_database(sink), names.get(sink.table, sink.table)
+    replayed, stands = database.replayed(table), database.stands(table)
+    if replayed is not None or stands is None:
+        return None if replayed is None else replayed.end
     owner, epoch = stands
     if checkpoint is not None and checkpoint.run == owner:
         return checkpoint.offsets(-1 if epoch is None else epoch - checkpoint.first_epoch)
     if checkpoint is not None and checkpoint.follows is not None and checkpoint.follows.run == owner:
         return checkpoint.offsets(-1)
-    with closing(open_sinks(pipeline)) as sinks:
-        journal = with_numbers(as_graph(pipeline), sinks.journal())
-    columns = (journal.column(name).to_pylist() for name in ("partition", "offset", "reason"))
-    ends = {partition: offset for partition, offset, reason in zip(*columns, strict=True) if reason == "end"}
-    return ends or {partition: last for partition, (_, last) in open_sources(pipeline).ends().items()}
+    return None if epoch is None else _ended(pipeline, names, epoch)
+
+
+def _ended(pipeline: Runnable, names: Mapping[str, str], epoch: int) -> Cut | None:
+    """Return where the input ended in a step, None if it did not, by the journal, which is beside the first table."""
+    graph = as_graph(pipeline)
+    view = next(iter(sink_views(graph).values()))
+    name = names.get(view.sink.table, view.sink.table)
+    clocks = layout(view, with_table(view.sink, name)).clocks
+    with open_database(view.sink).snapshot() as snapshot:
+        rows = (
+            list(snapshot.rows(clocks, ["epoch"], [Condition("reason", "=", "end")]))
+            if snapshot.columns(clocks.name)
+            else []
+        )
+    journal = with_numbers(
+        graph, pa.concat_tables([clocks.schema.empty_table(), *(part.cast(clocks.schema) for part in rows)])
+    )
+    journal = journal.filter(pc.equal(journal["epoch"], epoch))
+    return dict(zip(journal["partition"].to_pylist(), journal["offset"].to_pylist(), strict=True)) or None
 
 
 def run_replay(
@@ -235,7 +302,7 @@ def run_replay(
 def _run_replay(
     replay: Replay, options: ReplayOptions, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]
 ) -> Ended:
-    sinks, settings = open_sinks(replay.pipeline), replay.settings
+    sinks, settings, source = open_sinks(replay.pipeline), replay.settings, open_sources(replay.pipeline)
     if settings.run is None:
         msg = "a replay must say whose its rows are"
         raise ValueError(msg)
@@ -249,6 +316,8 @@ def _run_replay(
                 end=replay.end,
                 since=settings.since,
                 finished=False,
+                at=source.beginning(replay.end),
+                identity=source.identity(),
             ),
         )
         for node in as_graph(replay.pipeline).sinks

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import pyarrow as pa
 
@@ -22,7 +22,8 @@ from windrow.sinks.tables import REPLAYS, Layout, Table
 class Replayed:
     """A replay into a table: from `begin` (None: the beginning of the log) to `end`, and whether it got there.
 
-    With `since` only the windows that end after it (microseconds) are in the table.
+    With `since` only the windows that end after it (microseconds) are in the table. `at` is the end in the source's own
+    form, and `identity` distinguishes the log from another of the same name; a note of an older version has neither.
     """
 
     table: str
@@ -31,10 +32,13 @@ class Replayed:
     end: Mapping[int, int]
     since: int | None
     finished: bool
+    at: Any = None
+    identity: str | None = None
 
     def texts(self) -> tuple[str | None, str]:
         """Return begin and end as they are written down."""
-        return None if self.begin is None else json.dumps(self.begin), json.dumps(self.end)
+        log = {} if self.at is None else {_LOG: {"at": self.at, "identity": self.identity}}
+        return None if self.begin is None else json.dumps(self.begin), json.dumps({**self.end, **log})
 
     def row(self) -> pa.Table:
         """Return the row of `windrow.sinks.tables.REPLAYS`."""
@@ -42,9 +46,21 @@ class Replayed:
         return pa.table([[value] for value in values], schema=REPLAYS.schema)
 
     @staticmethod
-    def offsets(text: str) -> dict[int, int]:
+    def read(table: str, run: Run, texts: tuple[str | None, str], since: int | None, *, finished: bool) -> Replayed:
         """Read what `texts` wrote."""
-        return {int(partition): offset for partition, offset in json.loads(text).items()}
+        begins, ends = texts
+        end = json.loads(ends)
+        log = end.pop(_LOG, {})
+        begin = None if begins is None else _offsets(json.loads(begins))
+        return Replayed(table, run, begin, _offsets(end), since, finished, **log)
+
+
+def _offsets(of: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in of.items()}
+
+
+_LOG = "log"
+"""The name beside partitions in the text of where a replay ended."""
 
 
 @dataclass(frozen=True)
@@ -195,16 +211,22 @@ class Database(Protocol):
 
 
 def read_replayed(snapshot: Snapshot, table: str, owner: Run) -> Replayed | None:
-    """Return what `owner` has replayed into a table, under any spelling of its name; None if it was no replay."""
+    """Return what `owner`, which has a table, has replayed; None if it was no replay.
+
+    A replay into several tables has a note for each; one that was promoted has it under its former name.
+    """
     if not snapshot.columns(REPLAYS.name):
         return None
     where = [Condition("pipeline", "=", owner.pipeline), Condition("run", "=", owner.id)]
-    for part in snapshot.rows(REPLAYS, REPLAYS.key, where):
-        for row in part.set_column(5, "since", part["since"].cast(pa.int64())).to_pylist():
-            if row["table_name"].lower() == table.lower():
-                begin = None if row["begins"] is None else Replayed.offsets(row["begins"])
-                end = Replayed.offsets(row["ends"])
-                return Replayed(row["table_name"], owner, begin, end, row["since"], row["finished"])
+    parts = [
+        part.set_column(5, "since", part["since"].cast(pa.int64()))
+        for part in snapshot.rows(REPLAYS, REPLAYS.key, where)
+    ]
+    rows = [row for part in parts for row in part.to_pylist()]
+    named = [row for row in rows if row["table_name"].lower() == table.lower()]
+    for row in named or rows:
+        texts = row["begins"], row["ends"]
+        return Replayed.read(row["table_name"], owner, texts, row["since"], finished=row["finished"])
     return None
 
 

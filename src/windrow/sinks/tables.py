@@ -103,7 +103,8 @@ REPLAYS = Table(
     ),
     ("table_name", "run"),
 )
-"""The replays into tables: offsets as JSON, `begins` is null for the beginning of the log."""
+"""The replays into tables (`windrow.sinks.database.Replayed`): offsets as JSON, `begins` is null for the beginning of
+the log."""
 
 
 REDRIVES = Table(

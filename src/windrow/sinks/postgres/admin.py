@@ -141,19 +141,19 @@ def _replayed(connection: Connection, schema: str, table: str) -> Replayed | Non
         return None
     replays, owners = (qualified(schema, one.name) for one in (REPLAYS, OWNERS))
     row = connection.execute(
-        f"SELECT pipeline, run, begins, ends, (extract(epoch FROM since) * 1000000)::bigint, finished "
-        f"FROM {replays} JOIN {owners} USING (table_name, pipeline, run) WHERE table_name = $1",
+        f"SELECT r.table_name, pipeline, run, begins, ends, (extract(epoch FROM since) * 1000000)::bigint, finished "
+        f"FROM {replays} r JOIN {owners} o USING (pipeline, run) WHERE o.table_name = $1 "
+        f"ORDER BY r.table_name <> o.table_name LIMIT 1",
         (table,),
     ).fetchone()
     if row is None:
         return None
-    pipeline, run, begins, ends, since, finished = row
-    return Replayed(
-        table=table,
-        run=Run(str(pipeline), str(run)),
-        begin=None if begins is None else Replayed.offsets(str(begins)),
-        end=Replayed.offsets(str(ends)),
-        since=None if since is None else int(str(since)),
+    name, pipeline, run, begins, ends, since, finished = row
+    return Replayed.read(
+        str(name),
+        Run(str(pipeline), str(run)),
+        (None if begins is None else str(begins), str(ends)),
+        None if since is None else int(str(since)),
         finished=bool(finished),
     )
 
