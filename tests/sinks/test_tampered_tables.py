@@ -219,6 +219,33 @@ def test_values_are_shown_as_they_are_stored(written: tuple[str, Path, Pipeline]
         wr.read_table(pipeline)
 
 
+@pytest.mark.parametrize("written", ["sqlite", "sqlite_text"], indirect=True)
+@pytest.mark.parametrize("column", ["last", "n", "total", "mean", "user", "window_start"])
+def test_a_text_that_is_not_utf8_is_a_difference(
+    written: tuple[str, Path, Pipeline], tmp_path: Path, column: str
+) -> None:
+    first = "WHERE window_start = '2026-01-01 10:00:00' AND user = 'u0'"
+    value = "CAST(x'61ff' AS TEXT)"
+    pipeline, found = tampered(written, tmp_path, f"UPDATE x SET {column} = {value} {first}")
+    assert not found.same
+    shown = [(one["here"] or {}).get(column, one["key"].get(column)) for one in found.plain()["first"]]
+    assert value in shown
+    with pytest.raises(
+        SinkError, match=rf"column '{column}' of table 'x' holds CAST\(x'61ff' AS TEXT\), which is not "
+    ):
+        wr.read_table(pipeline)
+
+
+@pytest.mark.parametrize("written", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("zone", ["Z", "+00:00", "-07:00", "+07", ".5+00:00"])
+def test_a_time_with_a_zone_is_a_difference_without_a_warning(
+    written: tuple[str, Path, Pipeline], tmp_path: Path, zone: str
+) -> None:
+    _, found = tampered(written, tmp_path, f"UPDATE x SET window_end = window_end || '{zone}' WHERE user = 'u0'")
+    assert not found.same
+    assert f"'2026-01-01 10:05:00{zone}'" in str(found.plain())
+
+
 @pytest.mark.parametrize("written", ["sqlite"], indirect=True)
 def test_rows_doubled_in_both_tables_are_the_same_and_named(
     written: tuple[str, Path, Pipeline], tmp_path: Path

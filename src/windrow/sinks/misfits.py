@@ -30,10 +30,14 @@ _KINDS: Final[tuple[tuple[tuple[Callable[[pa.DataType], bool], ...], str, set[ty
     ((pa.types.is_floating,), "a number", {float, int}),
     ((pa.types.is_decimal,), "a decimal", {Decimal}),
     ((pa.types.is_timestamp,), "a time as windrow writes it", {datetime}),
-    ((pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view), "text", {str}),
+    ((pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view), "text in UTF-8", {str}),
     ((pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view), "bytes", {bytes}),
 )
 """Kinds of types in words, each with the Python types of its values."""
+
+
+class NotUtf8(bytes):
+    """The bytes of a text that is not UTF-8."""
 
 
 class Fitted(NamedTuple):
@@ -128,6 +132,8 @@ def _literal(value: object) -> str:
     match value:
         case str():
             return "'" + value.replace("'", "''") + "'"
+        case NotUtf8():
+            return f"CAST(x'{value.hex()}' AS TEXT)"
         case bytes():
             return f"x'{value.hex()}'"
         case _:

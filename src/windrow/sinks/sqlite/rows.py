@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from windrow.core.schema import MICROS
 from windrow.sinks.database import Condition, Value
-from windrow.sinks.misfits import exact_array, fitted, with_misfits
+from windrow.sinks.misfits import NotUtf8, exact_array, fitted, with_misfits
 from windrow.sinks.tables import Table, decimal_text, quote, quote_all, significant_digits, unscaled, utc_text
 
 Decimals = Literal["numeric", "text"]
@@ -169,12 +169,21 @@ def _decimal_order(text: str) -> tuple[bool, Decimal, str]:
     return (False, number, "") if number.is_finite() else (True, Decimal(0), text)
 
 
+def _read_text(stored: bytes) -> str | NotUtf8:
+    """Read a text, which SQLite keeps as it was given, whether it is UTF-8 or not."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return NotUtf8(stored)
+
+
 class SqliteSnapshot:
     """The tables in a transaction that is open; see `windrow.sinks.database.Snapshot`."""
 
     def __init__(self, db: sqlite3.Connection, decimals: Decimals) -> None:
         self._db = db
         self._decimals = decimals
+        db.text_factory = _read_text
         db.create_collation("windrow_decimal", _compared_by_value)
 
     def columns(self, table: str) -> list[str]:
@@ -272,7 +281,7 @@ def _times_as_written(distinct: list[Any]) -> pa.Array:
     """Read times; raise ValueError or TypeError if they are not as windrow writes them, which is how they sort."""
     written = exact_array(distinct, pa.string())
     # numpy warns of a time zone, and reads "NaT"
-    if pc.all(pc.match_substring_regex(written, r"^[0-9 :.+-]+$")).as_py() is not False:
+    if pc.all(pc.match_substring_regex(written, r"^[+-]?[0-9]+-[0-9]{2}-[0-9]{2} [0-9:.]+$")).as_py() is not False:
         read = times(distinct)
         if utc_text(read).equals(written):
             return read
