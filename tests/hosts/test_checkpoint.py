@@ -94,6 +94,18 @@ def test_where_things_are_and_how_a_run_ends_may_change(changed: dict[str, Any],
     assert found.committed is None
 
 
+def test_before_the_first_step_a_changelog_can_begin(kept: Path) -> None:
+    without = replace(PIPELINE, sink=SqliteSink("spend.db", "spend", changelog=False))
+    for pipeline in (without, PIPELINE, without):
+        found = Checkpoint.open(kept, pipeline)
+        assert found is not None
+        found.write()
+    (found.spark / "offsets").mkdir(parents=True)
+    (found.spark / "offsets" / "0").touch()
+    with pytest.raises(CheckpointError, match=r"sink\.sqlite\.changelog: false there, true here"):
+        Checkpoint.open(kept, PIPELINE)
+
+
 @pytest.mark.parametrize("damaged", [b"", b'{"format": 1, "name":', b"[]", b"7", b'{"name": "user-spend"}', b"\xff"])
 def test_a_damaged_checkpoint_is_an_error(damaged: bytes, kept: Path) -> None:
     (kept / "windrow.json").write_bytes(damaged)

@@ -89,7 +89,8 @@ class Checkpoint:
     def open(folder: Folder, pipeline: Runnable) -> Checkpoint | None:
         """Return the checkpoint in a folder, None if there is none yet.
 
-        Raise CheckpointError if it is another pipeline's, or as `read` does.
+        Before the first step it is of the pipeline's tables as they are now. Raise CheckpointError if it is another
+        pipeline's, or as `read` does.
         """
         checkpoint = Checkpoint.read(folder)
         if checkpoint is not None and (differences := checkpoint.differences(pipeline)):
@@ -100,11 +101,13 @@ class Checkpoint:
                 "(run --from-savepoint)"
             )
             raise CheckpointError(msg)
+        if checkpoint is not None and checkpoint.has_no_rows:
+            return replace(checkpoint, meaning=fingerprint(pipeline))
         return checkpoint
 
     def differences(self, pipeline: Runnable) -> list[str]:
         """Return in words how a pipeline differs from that of the checkpoint, as far as its state is concerned."""
-        tables = other_tables(self.meaning, pipeline)
+        tables = () if self.has_no_rows else other_tables(self.meaning, pipeline)
         return [
             *_differences(self.meaning, fingerprint(pipeline)),
             *(f"{one.field}: {_text(one.there)} there, {_text(one.here)} here" for one in tables),
@@ -118,8 +121,8 @@ class Checkpoint:
         return Checkpoint(folder, Run.new(pipeline.name), tuple(partitions), fingerprint(pipeline), follows)
 
     def write(self) -> None:
-        """Write whose checkpoint this is, if that is not there."""
-        if (self.folder / _FILE).exists():
+        """Write whose checkpoint this is, unless that is there and may be of tables with rows."""
+        if (self.folder / _FILE).exists() and not self.has_no_rows:
             return
         body = {
             "format": _FORMAT,
@@ -233,6 +236,11 @@ class Checkpoint:
     def has_steps(self) -> bool:
         """Whether a step was planned."""
         return self._planned is not None
+
+    @property
+    def has_no_rows(self) -> bool:
+        """Whether no step can be in the tables, neither of this run nor of one that it follows."""
+        return self.follows is None and not self.has_steps
 
     def note_beginning(self, note: StepOffsets) -> None:
         """Write where the run begins; raise CheckpointError if that cannot be written."""
