@@ -11,6 +11,7 @@ import pytest
 import yaml
 from tests.docs.pages import ROOT
 
+import windrow as wr
 from windrow.api.pipeline_file import read_document
 from windrow.core.changelog import empty_by_sink
 from windrow.core.state.store import MemoryState
@@ -93,8 +94,32 @@ def changed(path: str, value: str) -> dict[str, Any]:
     return document
 
 
-def read(document: dict[str, Any]) -> Runnable:
-    return read_document(yaml.safe_dump(document, sort_keys=False), "file.yaml").pipeline
+def read(path: str, value: str) -> Runnable:
+    """The pipeline with a setting as a row of the table has it."""
+    stream, called, setting = path.rpartition("process.")
+    if called:
+        return calling(setting, value.strip("`"), in_graph=bool(stream))
+    return read_document(yaml.safe_dump(changed(path, value), sort_keys=False), "file.yaml").pipeline
+
+
+def calling(setting: str, value: str, *, in_graph: bool) -> Runnable:
+    """A pipeline that calls a function, with a setting of that."""
+    options: dict[str, Any] = {"state": {"last": wr.value_state("long")}, "returns": {"calls": "long"}}
+    name, _, column = setting.partition(".")
+    if value != "-":
+        options[name] = options[name] | {column: value} if column else value
+    records = wr.log("data/a").decode(user="string", at="timestamp").event_time("at", delay="1m")
+    calls = records.key_by("user").process(print, **options)
+    if not in_graph:
+        return calls.to(wr.sqlite("a.db", table="calls"), key_groups=4)
+    graph = wr.graph("shop", key_groups=4)
+    source = graph.source("events", records)
+    graph.sink(
+        "to_calls",
+        graph.stream("calls", source.key_by("user").process(print, **options)),
+        wr.sqlite("a.db", table="calls"),
+    )
+    return graph.build()
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{path}: {after}" for path, _, after, _ in ROWS])
@@ -103,7 +128,7 @@ def test_a_change_resumes_as_the_table_says(
 ) -> None:
     path, before, after, resumes = row
     monkeypatch.chdir(tmp_path)
-    there, here = read(changed(path, before)), read(changed(path, after))
+    there, here = read(path, before), read(path, after)
     assert there != here
     run = Run(there.name, "run-1")
     groups = there.key_groups
@@ -128,8 +153,9 @@ def test_a_change_resumes_as_the_table_says(
             return
         resume()
     else:
-        with pytest.raises((CheckpointError, SinkError, InputError)):
+        with pytest.raises((CheckpointError, SinkError, InputError)) as refused:
             resume()
+        assert "process." not in path or f"\n  {path}: " in str(refused.value)
 
 
 def test_the_table_has_rows_for_each_section() -> None:

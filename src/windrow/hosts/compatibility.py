@@ -188,7 +188,10 @@ def _stream_changes(kept: Meaning, given: Meaning) -> list[PipelineChange]:
         why = "other streams depend on it, or it depends on others: start over"
         return [
             change
-            if change.field == "key_groups" or change.field.startswith("time.") or _is_new_optional(change)
+            if change.field == "key_groups"
+            or change.field.startswith("time.")
+            or _is_new_optional(change)
+            or (change.means is None and change.why is not None)
             else change.refused(why)
             for change in changes
         ]
@@ -203,8 +206,8 @@ def _moved(kept: Meaning, given: Meaning) -> Iterator[str]:
 
 
 def _changes(kept: Any, given: Any, path: tuple[str, ...]) -> Iterator[PipelineChange]:  # noqa: ANN401 - plain JSON
-    if path in _ORDERED and list(kept or ()) != list(given or ()):
-        yield PipelineChange(".".join(path), kept, given, None)
+    if path in _ORDERED and set(kept or ()) == set(given or ()) and list(kept or ()) != list(given or ()):
+        yield PipelineChange(".".join(path), kept, given, None, "it is the order of columns in what is kept")
     if path in FREE or kept == given:
         return
     rule = _rule(path)
@@ -218,8 +221,14 @@ def _changes(kept: Any, given: Any, path: tuple[str, ...]) -> Iterator[PipelineC
         for name in dict.fromkeys([*before, *after]):
             yield from _changes(before.get(name), after.get(name), (*path, name))
     else:
-        yield PipelineChange(".".join(path), kept, given, None)
+        yield PipelineChange(".".join(path), kept, given, None, _REFUSED.get(path))
 
+
+_REFUSED = {
+    ("process", "ttl"): "what is kept of a key would be forgotten at other times than it was to be",
+    ("process", "order"): "records that wait for their time are kept in one order, and none in the other",
+}
+"""Why fields cannot change, where that is not plain."""
 
 _WHOLE = {("key",), ("window",), ("time", "delay"), ("emit", "early")}
 """Fields that are reported as one."""
