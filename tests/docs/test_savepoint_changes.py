@@ -81,6 +81,13 @@ def changed(path: str, value: str) -> dict[str, Any]:
     within = document
     for name in names[:-1]:
         within = within.setdefault(name, {})
+    if path.startswith("sources.other."):
+        document["sources"]["other"] |= {
+            "decode": {"user": "string", "at": "timestamp"},
+            "time": {"field": "at", "delay": "1m"},
+        }
+        document["streams"]["others"] = {"from": "other", "where": "user = 'A'"}
+        document["sinks"]["to_others"] = {"from": "others", "sink": {"sqlite": {"path": "a.db", "table": "others"}}}
     if value == "`-`":
         within.pop(names[-1], None)
         return document

@@ -94,16 +94,32 @@ def test_where_things_are_and_how_a_run_ends_may_change(changed: dict[str, Any],
     assert found.committed is None
 
 
+def test_a_log_of_another_name_is_reported(kept: Path) -> None:
+    moved = replace(PIPELINE, source=LogSource("elsewhere/other"))
+    found = Checkpoint.read(kept)
+    assert found is not None
+    assert found.renamed(moved) == []  # before the first step
+    planned(kept)
+    assert [(one.there, one.here) for one in found.renamed(moved)] == [("spend", "other")]
+    assert found.renamed(replace(PIPELINE, source=LogSource("elsewhere/spend"))) == []
+    assert found.differences(moved) == []
+
+
 def test_before_the_first_step_a_changelog_can_begin(kept: Path) -> None:
     without = replace(PIPELINE, sink=SqliteSink("spend.db", "spend", changelog=False))
     for pipeline in (without, PIPELINE, without):
         found = Checkpoint.open(kept, pipeline)
         assert found is not None
         found.write()
-    (found.spark / "offsets").mkdir(parents=True)
-    (found.spark / "offsets" / "0").touch()
+    planned(kept)
     with pytest.raises(CheckpointError, match=r"sink\.sqlite\.changelog: false there, true here"):
         Checkpoint.open(kept, PIPELINE)
+
+
+def planned(checkpoint: Path) -> None:
+    """Let a checkpoint have a step."""
+    (checkpoint / "spark" / "offsets").mkdir(parents=True)
+    (checkpoint / "spark" / "offsets" / "0").touch()
 
 
 @pytest.mark.parametrize("damaged", [b"", b'{"format": 1, "name":', b"[]", b"7", b'{"name": "user-spend"}', b"\xff"])

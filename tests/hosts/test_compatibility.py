@@ -76,7 +76,11 @@ def amount(field: Field) -> Edit:
 CAN: list[tuple[Edit, list[str]]] = [
     (lambda pipeline: pipeline, []),
     (lambda pipeline: replace(pipeline, sink=PostgresSink("postgresql://localhost/a", "b")), []),
-    (lambda pipeline: replace(pipeline, source=LogSource("elsewhere")), []),
+    (lambda pipeline: replace(pipeline, source=LogSource("elsewhere/spend")), []),
+    (
+        lambda pipeline: replace(pipeline, source=LogSource("elsewhere")),
+        ['source: "spend" there, "elsewhere" here: the source of rows from here on; those of before keep the other'],
+    ),
     (lambda pipeline: replace(pipeline, aggregates=pipeline.aggregates[::-1]), []),
     (emit(at_end="hold"), []),
     (lambda pipeline: replace(pipeline, alerts=wr.alerts(lag="1m", hot_key="off", webhook="https://h")), []),

@@ -18,7 +18,15 @@ from windrow.errors import CheckpointError
 from windrow.expressions import result_pipelines
 from windrow.expressions.rules import uses_next
 from windrow.hosts.folders import Folder
-from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint, other_tables, without_location
+from windrow.hosts.savepoint import (
+    FREE,
+    Meaning,
+    Savepoint,
+    fingerprint,
+    other_tables,
+    renamed_logs,
+    without_location,
+)
 from windrow.model import (
     AnyPipeline,
     DataType,
@@ -37,6 +45,7 @@ _NOTHING = "nothing"
 _OTHER_RECORDS = "what is kept was made of other records: start over"
 _NEW = "a record from here on is a dead letter if its value is not good"
 _GONE = "it is read no more"
+_RENAMED = "the source of rows from here on; those of before keep the other"
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,10 @@ def pipeline_changes(
     if kept.get("sources") != given.get("sources"):
         why = "sources cannot be added, removed, renamed or put in another order: start over"
         found.append(PipelineChange("sources", kept.get("sources"), given.get("sources"), None, why))
+    found += (
+        PipelineChange(one.field, one.there, one.here, None if one.why else _RENAMED, one.why)
+        for one in renamed_logs(kept, given)
+    )
     found += _record_changes(_without_broadcast(kept), _without_broadcast(given), _names(kept))
     if all(change.means is not None for change in found):
         found += _broadcast_changes(kept, given)
@@ -224,7 +237,7 @@ def _changes(kept: Any, given: Any, path: tuple[str, ...]) -> Iterator[PipelineC
         yield PipelineChange(".".join(path), kept, given, None, _REFUSED.get(path))
 
 
-_REFUSED = {
+_REFUSED: dict[tuple[str, ...], str] = {
     ("process", "ttl"): "what is kept of a key would be forgotten at other times than it was to be",
     ("process", "order"): "records that wait for their time are kept in one order, and none in the other",
 }

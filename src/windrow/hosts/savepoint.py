@@ -22,7 +22,7 @@ from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
 from windrow.expressions import result_pipelines
 from windrow.hosts.folders import Folder, new_folder
-from windrow.model import DEFAULT_ALERTS, Graph, ResultNode, Runnable, SelectNode, as_graph, is_by_branch
+from windrow.model import DEFAULT_ALERTS, Graph, KafkaSource, ResultNode, Runnable, SelectNode, as_graph, is_by_branch
 from windrow.sinks.base import Run
 from windrow.sources.base import Offset
 
@@ -221,14 +221,20 @@ FREE = {
     ("at_end",),
     ("sink",),
     ("servers",),
+    ("labels",),
 }
 """Settings that no state depends on: locations, and how a bounded run ends."""
 
 
 def fingerprint(pipeline: Runnable) -> Meaning:
     """Return what the state of a pipeline depends on, and where its things are; of a graph, for each of its streams."""
+    # a topic has its name in its section
+    folders = [source for source in as_graph(pipeline).sources if not isinstance(source.source.records, KafkaSource)]
+    is_graph = isinstance(pipeline, Graph)
+    named = {source.name if is_graph else "": source.source.label for source in folders}
+    labels = {"labels": named} if folders else {}
     if not isinstance(pipeline, Graph):
-        return to_dict(replace(pipeline, alerts=DEFAULT_ALERTS)) | {"key_groups": pipeline.key_groups}
+        return to_dict(replace(pipeline, alerts=DEFAULT_ALERTS)) | {"key_groups": pipeline.key_groups} | labels
     streams = {name: to_dict(one) for name, one in result_pipelines(pipeline).items()}
     printed = to_dict(pipeline)
     records: dict[str, Any] = {}
@@ -246,7 +252,7 @@ def fingerprint(pipeline: Runnable) -> Meaning:
         if isinstance(node, SelectNode) and is_by_branch(pipeline, node):
             # states of before knew the rows by their places alone
             records[node.name]["rows"] = "by branch"
-    found = {"name": pipeline.name, "key_groups": pipeline.key_groups, "streams": streams, "records": records}
+    found = {"name": pipeline.name, "key_groups": pipeline.key_groups, "streams": streams, "records": records} | labels
     # with the places of the topics, as an id is that of a topic at its servers
     found["servers"] = {
         source.name: printed["sources"][source.name]["source"].get("kafka", {}).get("servers")
@@ -295,6 +301,29 @@ def other_tables(kept: Meaning, pipeline: Runnable) -> Iterator[OtherTable]:
 def _table(section: dict[str, dict[str, Any]]) -> str:
     ((kind, settings),) = section.items()
     return json.dumps([kind, *(settings.get(name) for name in _SAME_TABLE)])
+
+
+@dataclass(frozen=True)
+class RenamedLog:
+    """A source, by its path in a pipeline file, whose rows would have another name as their `source` than before."""
+
+    field: str
+    there: str
+    here: str
+    why: str | None
+    """Why that cannot be; None if it can."""
+
+
+def renamed_logs(kept: Meaning, given: Meaning) -> Iterator[RenamedLog]:
+    """Go through the sources whose log has another name; what an older version kept has no names."""
+    labels: dict[str, str] = given.get("labels", {})
+    for name, there in kept.get("labels", {}).items():
+        here = labels.get(name, there)
+        if here != there:
+            # which of several logs a row of the journal is of is known by its name alone
+            why = f"the clock journal has it as {there}: call the folder so again, or a link to it"
+            field, is_one = f"sources.{name}.source" if name else "source", "sources" not in given
+            yield RenamedLog(field, there, here, None if is_one else why)
 
 
 def without_location(section: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from windrow.core.lists import with_entries
 from windrow.errors import CheckpointError
 from windrow.hosts.folders import Folder, draft_of, make_private, on_this_machine, remove, write_whole
 from windrow.hosts.history import FILES as HISTORY
-from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint, other_tables
+from windrow.hosts.savepoint import FREE, Meaning, RenamedLog, Savepoint, fingerprint, other_tables, renamed_logs
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import MAX_PARTITIONS, RulesPipeline, Runnable
 from windrow.sinks.base import Follows, Run
@@ -110,8 +110,17 @@ class Checkpoint:
         tables = () if self.has_no_rows else other_tables(self.meaning, pipeline)
         return [
             *_differences(self.meaning, fingerprint(pipeline)),
+            *(
+                f"{one.field}: {one.there} there, {one.here} here: {one.why}"
+                for one in self.renamed(pipeline)
+                if one.why
+            ),
             *(f"{one.field}: {_text(one.there)} there, {_text(one.here)} here" for one in tables),
         ]
+
+    def renamed(self, pipeline: Runnable) -> list[RenamedLog]:
+        """Return the sources of a pipeline whose rows would have another `source` than those of before."""
+        return [] if self.has_no_rows else list(renamed_logs(self.meaning, fingerprint(pipeline)))
 
     @staticmethod
     def new(

@@ -210,6 +210,11 @@ class StreamRun:
         checkpoint = None if savepoint is not None else Checkpoint.open(folder, self._pipeline)
         if checkpoint is not None:
             self._settings.on_resume()
+            for renamed in checkpoint.renamed(self._pipeline):
+                self._settings.on_warning(
+                    f"the source of rows is {renamed.here!r} from here on, and was {renamed.there!r}: to keep it, give "
+                    "the folder of the log that name, or a link to it"
+                )
         partitions = tuple(number for number in self._source.partitions() if number != self._settings.ticks)
         if savepoint is not None:
             begin_from(folder, self._pipeline, savepoint, self._sinks)
