@@ -227,6 +227,15 @@ def test_a_table_is_of_one_stream_with_its_changelog_or_without(
     assert all(f"{line}: the table has the rows of before" in str(refused.value) for line in found)
 
 
+@pytest.mark.parametrize("section", ["state", "returns"])
+def test_what_a_process_keeps_stays_in_its_order(section: str) -> None:
+    kept = {"process": {section: {"a": "value(long)", "b": "value(long)"}}}
+    given = {"process": {section: {"b": "value(long)", "a": "value(long)"}}}
+    (change,) = pipeline_changes(kept, given)
+    assert (change.field, change.means) == (f"process.{section}", None)
+    assert change.why == "it is the order of columns in what is kept"
+
+
 def test_a_field_that_may_be_lacking_cannot_be_there_always() -> None:
     (change,) = pipeline_changes({"decode": {"a": "long?"}}, {"decode": {"a": "long"}})
     assert (change.means, change.why) == (None, "records that are known by now may lack it")

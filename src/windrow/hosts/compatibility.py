@@ -221,7 +221,11 @@ def _moved(kept: Meaning, given: Meaning) -> Iterator[str]:
 def _changes(kept: Any, given: Any, path: tuple[str, ...]) -> Iterator[PipelineChange]:  # noqa: ANN401 - plain JSON
     if path in _ORDERED and set(kept or ()) == set(given or ()) and list(kept or ()) != list(given or ()):
         yield PipelineChange(".".join(path), kept, given, None, "it is the order of columns in what is kept")
-    if path in FREE or kept == given:
+    if path in FREE or (kept == given and not isinstance(given, dict)):
+        return
+    if kept == given:  # also in another order
+        for name in given:
+            yield from _changes(kept[name], given[name], (*path, name))
         return
     rule = _rule(path)
     typed = _typed(path)
