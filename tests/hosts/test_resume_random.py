@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import windrow as wr
 from windrow.api.pipeline_file import read_document
 from windrow.core.changelog import StepOutput, concat_by_sink, empty_by_sink
 from windrow.core.operators.base import GroupOutput
@@ -25,7 +26,7 @@ from windrow.hosts.compatibility import upgraded
 from windrow.hosts.memory import MemoryHost
 from windrow.hosts.savepoint import Savepoint, fingerprint
 from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.model import MAX_PARTITIONS, Runnable
+from windrow.model import MAX_PARTITIONS, Runnable, as_graph
 from windrow.sinks.base import Run
 
 Section = dict[str, Any]
@@ -89,9 +90,78 @@ NODES: dict[str, Section] = {
 WINDOWS = {"tumbling", "hopping", "session"}
 """Nodes with nothing else between them and the log."""
 
+SHORT: dict[str, Section] = {
+    "rules": {
+        "recent": {"last": 8, "within": "1h"},
+        "rules": [
+            {"name": "rise", "when": "n > prev.n + 5", "say": "{n} after {prev.n}"},
+            {"name": "burst", "when": "count(recent, '5m') >= 4"},
+        ],
+        "emit": {"lateness": "10m"},
+    },
+    "process": {"process": {"function": "counted", "ttl": "1h"}},
+    "process by event time": {"process": {"function": "counted", "order": "event_time"}},
+}
+"""Pipelines with one stream. A process function has no form in a file; its settings are those of the call."""
+
+
+def counted(ctx: wr.Context, record: Mapping[str, Any]) -> None:
+    """Emit how many records a key had, and the sum of some."""
+    ctx.state.seen.set(ctx.state.seen.get(0) + 1)
+    if record["n"] > 3:
+        ctx.state.large.append(record["n"])
+    ctx.emit(seen=ctx.state.seen.get(0), total=sum(ctx.state.large.get()))
+
+
+def counted_again(ctx: wr.Context, record: Mapping[str, Any]) -> None:
+    """Emit the same."""
+    counted(ctx, record)
+
+
+def parsed(text: str) -> Runnable:
+    """The pipeline of a document."""
+    document = json.loads(text)
+    if "process" not in document:
+        return read_document(text, "shop.yaml").pipeline
+    time = document["time"]
+    options = {"state": {"seen": "value(long)", "large": "list(long)"}, "returns": {"seen": "long", "total": "long"}}
+    options = deepcopy(options) | document["process"]
+    states = {
+        "value(long)": wr.value_state("long"),
+        "value(decimal(19,0))": wr.value_state("decimal(19,0)"),
+        "list(long)": wr.list_state("long"),
+    }
+    options["state"] = {name: states[one] for name, one in options["state"].items()}
+    return (
+        wr.log(document["source"]["log"]["path"])
+        .decode(**document["decode"])
+        .event_time(time["field"], **{name: one for name, one in time.items() if name != "field"})
+        .key_by(*document["key"])
+        .process({"counted": counted, "counted_again": counted_again}[options.pop("function")], **options)
+        .to(wr.sqlite("a.db", table="out"), name=document["name"], key_groups=document["key_groups"])
+    )
+
+
+def partitions_of(node: str) -> tuple[int, ...]:
+    """The partitions of the sources that a pipeline reads."""
+    return (0,) if node in SHORT else PARTITIONS
+
 
 def graph_of(node: str) -> Section:
-    """The graph of a node, as in a pipeline file."""
+    """The graph of a node, or the pipeline with one stream, as in a pipeline file."""
+    if node in SHORT:
+        return deepcopy(
+            {
+                "name": "shop",
+                "source": {"log": {"path": "data/l"}},
+                "decode": {"user": "string", "t": "timestamp", "t2": "timestamp", "n": "long", "spare": "string?"},
+                "time": {"field": "t", "delay": "1m"},
+                "key": ["user"],
+                "sink": {"sqlite": {"path": "a.db", "table": "out"}},
+                "key_groups": 2,
+            }
+            | SHORT[node]
+        )
     decode = {"user": "string", "t": "timestamp", "t2": "timestamp", "n": "long", "spare": "string?"}
     time = {"field": "t", "delay": "1m"}
     source = {"decode": decode, "time": time, "lateness": "10m"}
@@ -126,7 +196,9 @@ def _taken(section: Section) -> set[str]:
 class Change:
     """A change of a graph: its name, the edit, and the nodes of which a savepoint takes it (None: of all).
 
-    A checkpoint takes it only if it `is_place`. `hidden` are columns that one of the runs does not have.
+    A checkpoint takes it only if it `is_place`. `hidden` are columns that one of the runs does not have. Of one that
+    `begins` with the next record, the rows of records before are those of before. An edit that changes nothing in a
+    node is not tried with it.
     """
 
     name: str
@@ -134,6 +206,7 @@ class Change:
     taken: frozenset[str] | None
     is_place: bool = False
     hidden: frozenset[str] = frozenset()
+    begins: bool = False
 
 
 ALL = None
@@ -159,11 +232,7 @@ def _reordered(graph: Section, section: str) -> None:
 
 
 def _aggregate(graph: Section, **functions: str | None) -> None:
-    out = graph["streams"]["out"]
-    given = out.get("aggregate", graph["streams"].get("all", out).setdefault("aggregate", {}))
-    merged = {name: function for name, function in (given | functions).items() if function is not None}
-    given.clear()
-    given.update(merged)
+    _aggregated(graph, lambda given: {k: v for k, v in (given | functions).items() if v is not None})
 
 
 CHANGES = [
@@ -214,6 +283,110 @@ CHANGES = [
     ),
     Change("new stream", lambda graph: _add(graph, {"from": "l", "where": "n > 3"}), NEVER),
     Change("new windows", lambda graph: _add(graph, sums("l", tumbling="5m")), NEVER),
+    Change(
+        "new aggregate",
+        lambda graph: _aggregate(graph, most="max(n)"),
+        DIRECT | {"table"},
+        hidden=frozenset({"most"}),
+    ),
+    Change(
+        "removed aggregate",
+        lambda graph: _aggregate(graph, events=None),
+        DIRECT | {"table"},
+        hidden=frozenset({"events"}),
+    ),
+    Change("other aggregate", lambda graph: _aggregate(graph, total="min(n)"), NEVER),
+    Change("order of aggregates", lambda graph: _aggregated(graph, lambda given: dict(reversed(given.items()))), ALL),
+    Change("other windows", lambda graph: _windowed(graph, {"tumbling": "15m"}), NEVER),
+    Change("later windows", lambda graph: _windowed(graph, {"tumbling": {"size": "5m", "offset": "1m"}}), NEVER),
+    Change("broadcast", lambda graph: _of(graph, "lookup", broadcast=True), ALL),
+    Change("revise", lambda graph: _of(graph, "lookup", revise="6m"), NEVER),
+    Change("within", lambda graph: _of(graph, "deduplicate", within="6m"), NEVER),
+    Change("by", lambda graph: _of(graph, "deduplicate", by=["user"]), NEVER),
+    Change("after", lambda graph: _of(graph, "join", after="5m") if _is_timed(graph) else None, NEVER),
+    Change("how", lambda graph: _of(graph, "join", how="left"), NEVER),
+    Change("where", lambda graph: [one.update(where="n > 11") for one in _streams(graph) if "where" in one], NEVER),
+    Change("key of a table", lambda graph: _of(graph, "table", key="n"), NEVER),
+]
+
+
+def _streams(graph: Section) -> list[Section]:
+    return list(graph["streams"].values())
+
+
+def _of(graph: Section, kind: str, **settings: Any) -> None:  # noqa: ANN401 - any setting
+    for one in _streams(graph):
+        if kind in one and one["from"] != "r":
+            one[kind].update(settings)
+
+
+def _is_timed(graph: Section) -> bool:
+    return any("after" in one.get("join", {}) for one in _streams(graph))
+
+
+def _aggregated(graph: Section, edit: Callable[[Section], Section]) -> None:
+    for name, one in graph["streams"].items():
+        if name in {"out", "all"} and "aggregate" in one and one["from"] != "small":
+            one["aggregate"] = edit(one["aggregate"])
+
+
+def _windowed(graph: Section, window: Section) -> None:
+    for name, one in graph["streams"].items():
+        if name in {"out", "all"} and "window" in one:
+            one["window"] = window
+
+
+OF_SHORT = [
+    Change("nothing", dict, ALL, is_place=True),
+    Change("name", lambda short: short.update(name="other"), NEVER),
+    Change("more key groups", lambda short: short.update(key_groups=5), ALL),
+    Change("fewer key groups", lambda short: short.update(key_groups=1), ALL),
+    Change("path", lambda short: short.update(source={"log": {"path": "e/l"}}), ALL, is_place=True),
+    Change("longer delay", lambda short: short["time"].update(delay="2m"), ALL),
+    Change("idle", lambda short: short["time"].update(idle="1m"), ALL),
+    Change("future", lambda short: short["time"].update(future="10h"), ALL),
+    Change("time field", lambda short: short["time"].update(field="t2"), NEVER),
+    Change("key", lambda short: short.update(key=["user", "t2"]), NEVER),
+    Change("optional field", lambda short: short["decode"].update(z="long?"), frozenset({"process"})),
+    Change("removed field", lambda short: short["decode"].pop("spare"), frozenset({"process"})),
+    Change("place of the table", lambda short: short["sink"]["sqlite"].update(path="b.db"), ALL, is_place=True),
+]
+OF_RULES = [
+    *OF_SHORT,
+    Change("other rule", lambda short: short["rules"][0].update(when="n > prev.n + 9"), ALL, begins=True),
+    Change("other text", lambda short: short["rules"][0].update(say="up to {n}"), ALL, begins=True),
+    Change("new rule", lambda short: short["rules"].append({"name": "zero", "when": "n = 0"}), ALL, begins=True),
+    Change("removed rule", lambda short: short["rules"].pop(), ALL, begins=True),
+    Change("order of rules", lambda short: short["rules"].reverse(), ALL, begins=True),
+    Change("other severity", lambda short: short["rules"][1].update(severity="low"), ALL, begins=True),
+    Change("rule of the next record", lambda short: short["rules"][0].update(when="n > next.n"), NEVER),
+    Change("fewer recent records", lambda short: short["recent"].update(last=3), ALL, begins=True),
+    Change("longer lateness", lambda short: short["emit"].update(lateness="20m"), ALL),
+    Change("shorter lateness", lambda short: short["emit"].update(lateness="5m"), ALL),
+    Change("no revisions", lambda short: short["emit"].update(revise=False), NEVER),
+]
+OF_PROCESS = [
+    *OF_SHORT,
+    Change("other function", lambda short: short["process"].update(function="counted_again"), ALL),
+    Change("ttl", lambda short: short["process"].update(ttl="2h"), NEVER),
+    Change(
+        "order",
+        lambda short: short["process"].update(order="log" if "order" in short["process"] else "event_time"),
+        NEVER,
+    ),
+    Change(
+        "new state",
+        lambda short: short["process"].update(
+            state={"seen": "value(long)", "large": "list(long)", "other": "value(long)"}
+        ),
+        NEVER,
+    ),
+    Change(
+        "order of states",
+        lambda short: short["process"].update(state={"large": "list(long)", "seen": "value(long)"}),
+        NEVER,
+    ),
+    Change("removed column", lambda short: short["process"].update(returns={"seen": "long"}), NEVER),
 ]
 
 
@@ -239,10 +412,11 @@ RECORDS = 60
 CUT = 30
 
 
-def raw(log: Log, begin: int, end: int) -> pa.Table:
+def raw(log: Log, begin: int, end: int, partitions: Iterable[int] = PARTITIONS) -> pa.Table:
     """The records of a log from one offset to another."""
     tables = []
-    for partition, values in log.items():
+    for partition in partitions:
+        values = log[partition]
         offsets = range(begin, end)
         columns = [[partition] * len(offsets), offsets, None, None, values[begin:end]]
         arrays = [
@@ -271,14 +445,14 @@ def add(table: Counter[str], output: StepOutput) -> None:
         table[text] += sign
 
 
-def joined(*tables: Tables) -> dict[str, list[tuple[dict[str, Any], int]]]:
+def joined(*tables: Tables, hidden: Collection[str] = ()) -> dict[str, list[tuple[dict[str, Any], int]]]:
     """The rows that are left of all, by table, without columns that are null."""
     found: dict[str, list[tuple[dict[str, Any], int]]] = {}
     for one in tables:
         for name, rows in one.items():
             counts: Counter[str] = Counter()
             for text, count in rows.items():
-                row = {key: value for key, value in json.loads(text).items() if value is not None}
+                row = {key: one for key, one in json.loads(text).items() if one is not None and key not in hidden}
                 counts[json.dumps(row, sort_keys=True)] += count
             stem = name.rstrip("2")
             total = Counter({json.dumps(row, sort_keys=True): count for row, count in found.get(stem, [])})
@@ -287,34 +461,77 @@ def joined(*tables: Tables) -> dict[str, list[tuple[dict[str, Any], int]]]:
     return found
 
 
+Answer = dict[str, list[tuple[dict[str, Any], int]]]
+
+
 @cache
-def one_run(text: str, seed: int) -> dict[str, list[tuple[dict[str, Any], int]]]:
+def one_run(text: str, seed: int, partitions: tuple[int, ...], hidden: frozenset[str]) -> Answer:
     """The tables of one run over the whole log."""
-    pipeline, log = read_document(text, "shop.yaml").pipeline, log_of(seed)
-    host = MemoryHost(pipeline, PARTITIONS)
-    return joined(rows_of(pipeline, [host.step(raw(log, 0, CUT)), host.step(raw(log, CUT, RECORDS)), host.end()]))
+    pipeline, log = parsed(text), log_of(seed)
+    host = MemoryHost(pipeline, partitions)
+    steps = [host.step(raw(log, *cut, partitions)) for cut in ((0, CUT), (CUT, RECORDS))]
+    return joined(rows_of(pipeline, [*steps, host.end()]), hidden=hidden)
 
 
 @cache
-def first_half(text: str, seed: int) -> tuple[Tables, list[MemoryState]]:
+def first_half(text: str, seed: int, partitions: tuple[int, ...]) -> tuple[Tables, list[MemoryState]]:
     """The tables and the states of a run up to the cut."""
-    pipeline = read_document(text, "shop.yaml").pipeline
-    host = MemoryHost(pipeline, PARTITIONS)
-    tables = rows_of(pipeline, [host.step(raw(log_of(seed), 0, CUT))])
+    pipeline = parsed(text)
+    host = MemoryHost(pipeline, partitions)
+    tables = rows_of(pipeline, [host.step(raw(log_of(seed), 0, CUT, partitions))])
     return tables, host.copy_states()
 
 
 def second_half(
-    pipeline: Runnable, states: list[MemoryState], before: Tables, seed: int
-) -> dict[str, list[tuple[dict[str, Any], int]]]:
+    pipeline: Runnable,
+    states: list[MemoryState],
+    before: Tables,
+    seed: int,
+    hidden: frozenset[str] = frozenset(),
+) -> Answer:
     """The tables after a run that resumes from states."""
-    host, log = MemoryHost(pipeline, PARTITIONS), log_of(seed)
+    partitions = PARTITIONS[: len(as_graph(pipeline).sources)]
+    host, log = MemoryHost(pipeline, partitions), log_of(seed)
     host.begin(states)
-    return joined(before, rows_of(pipeline, [host.step(raw(log, CUT, RECORDS)), host.end()]))
+    steps = [host.step(raw(log, CUT, RECORDS, partitions)), host.end()]
+    return joined(before, rows_of(pipeline, steps), hidden=hidden)
+
+
+def from_the_cut_on(before: Answer, after: Answer) -> Answer:
+    """The alerts of the records before the cut in one answer, and of those behind it in another."""
+
+    def offset(row: dict[str, Any]) -> int:
+        return int(row["subject"].split(":")[1])
+
+    return {
+        name: sorted(
+            [
+                *(one for one in before[name] if offset(one[0]) < CUT),
+                *(one for one in after[name] if offset(one[0]) >= CUT),
+            ],
+            key=str,
+        )
+        for name in after
+    }
 
 
 def cases() -> Iterable[tuple[str, Change, str]]:
-    return ((node, change, way) for node in NODES for change in CHANGES for way in ("checkpoint", "savepoint"))
+    tried = [
+        *((node, change) for node in NODES for change in CHANGES),
+        *((node, change) for node in SHORT for change in (OF_RULES if node == "rules" else OF_PROCESS)),
+    ]
+    return ((node, change, way) for node, change in tried if _changes(node, change) for way in WAYS)
+
+
+def _changes(node: str, change: Change) -> bool:
+    """Whether a change is one, in a node."""
+    graph = graph_of(node)
+    change.edit(graph)
+    # JSON has the order of names
+    return change.name == "nothing" or json.dumps(graph) != json.dumps(graph_of(node))
+
+
+WAYS = ("checkpoint", "savepoint")
 
 
 @pytest.mark.long
@@ -329,16 +546,17 @@ def test_a_change_is_taken_with_the_right_rows_or_refused(
     there = json.dumps(graph)
     change.edit(graph)
     here = json.dumps(graph)
-    old, new = (read_document(text, "shop.yaml").pipeline for text in (there, here))
-    before, states = first_half(there, seed)
+    old, new = parsed(there), parsed(here)
+    partitions = partitions_of(node)
+    before, states = first_half(there, seed, partitions)
     named: list[str] = []
     if way == "checkpoint":
         is_expected = change.is_place
-        is_taken = not Checkpoint.new(tmp_path, old, PARTITIONS).differences(new)
+        is_taken = not Checkpoint.new(tmp_path, old, partitions).differences(new)
     else:
         is_expected = change.taken is None or node in change.taken
         savepoint = Savepoint(
-            Run("shop", "one"), 0, dict.fromkeys(PARTITIONS, CUT), PARTITIONS, old.key_groups, fingerprint(old)
+            Run("shop", "one"), 0, dict.fromkeys(partitions, CUT), partitions, old.key_groups, fingerprint(old)
         )
         savepoint.write(tmp_path / "savepoint", enumerate(states))
         try:
@@ -349,7 +567,12 @@ def test_a_change_is_taken_with_the_right_rows_or_refused(
             named = str(refusal).splitlines()[1:-1]
     assert is_taken == is_expected
     assert is_taken or way == "checkpoint" or all(" there, " in line for line in named), named
-    if is_taken:
-        assert second_half(new, states, before, seed) == one_run(here, seed)
-    else:
-        assert second_half(old, first_half(there, seed)[1], before, seed) == one_run(there, seed)
+    if not is_taken:
+        states = first_half(there, seed, partitions)[1]
+        assert second_half(old, states, before, seed) == one_run(there, seed, partitions, frozenset())
+        return
+    found = second_half(new, states, before, seed, change.hidden)
+    expected = one_run(here, seed, partitions, change.hidden)
+    if change.begins:
+        expected = from_the_cut_on(one_run(there, seed, partitions, frozenset()), expected)
+    assert found == expected
