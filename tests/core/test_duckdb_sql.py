@@ -10,6 +10,7 @@ import pytest
 from tests.core.outputs import play
 from tests.core.pipelines import MAIN, main
 
+from windrow.core import duckdb_sql
 from windrow.core.aggregates.kernels import count, rank
 from windrow.core.duckdb_sql import QUERIES, Connection, EvaluationError, Projection, query
 from windrow.errors import RunError
@@ -118,3 +119,15 @@ def test_an_error_of_another_query_does_not_end_one(engine: Engine) -> None:
 def test_values_that_are_not_as_many_as_their_records_are_a_defect() -> None:
     with pytest.raises(RunError, match="an expression gave 3 values for 2 records; this is a defect of windrow"):
         Projection.of(["unnest(range(n))"], ["n"]).table(numbers(1, 2))
+
+
+def test_a_projection_runs_over_as_many_rows_as_fit_and_gives_all_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duckdb_sql, "MAX_MADE", 10)
+    rows = numbers(3, 4, 11, 20, 1, 9, 10, 0, 2)
+    whole, cut = (Projection.of(["n", "count(*) OVER ()"], ["n"], made) for made in ([], [None, "n::DOUBLE"]))
+    assert whole.table(rows).column(1).to_pylist() == [9] * 9
+    assert cut.table(rows).column(0) == rows.column(0)
+    assert cut.table(rows).column(1).to_pylist() == [5] * 5 + [1] + [3] * 3
+    assert cut.masks(rows).tolist() == [[n > 0, True] for n in rows.column(0).to_pylist()]
+    assert cut.table(rows.slice(0, 0)).num_rows == 0
+    assert cut.masks(rows.slice(3, 1)).tolist() == [[True, True]]

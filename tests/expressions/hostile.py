@@ -100,6 +100,43 @@ _MORE = {
 """Calls whose arguments are not as their types say."""
 
 
+GROWING = (
+    "len(list_transform(string_split(s, ''), lambda q: s))",
+    "length(list_transform(string_split(s, ''), lambda q: s || q)::VARCHAR)",
+    "len(list_transform(string_split(s, ''), lambda q: list_transform(string_split(s, ''), lambda r: q || r)))",
+    "len(list_transform(string_split(s, ''), lambda q: string_split(s, '')))",
+    "len(list_transform(string_to_array(s, ''), lambda q: regexp_extract_all(s, '.')))",
+    "len(list_transform(regexp_split_to_array(s, ''), lambda q: regexp_split_to_array(s, '')))",
+    "len(list_transform(range(greatest(n, 0) % 100000), lambda q: s || q))",
+    "len(list_transform(range(greatest(n, 0) % 100000), lambda q: repeat(s, 100)))",
+    "length(list_transform(range(greatest(n, 0) % 100000), lambda q: replace(s, 'x', s))::VARCHAR)",
+    "to_json(list_transform(range(greatest(n, 0) % 100000), lambda q: [s, s, s]))",
+    "[s for q in range(greatest(n, 0) % 100000) if q >= 0]",
+    "list_transform(range(greatest(n, 0) % 100000), lambda q: {'a': s, 'b': map {s: q}})",
+    "len(list_transform(range(greatest(n, 0) % 100000), lambda q: list_transform(range(100), lambda r: s)))",
+    "len(list_transform(map_keys(map(string_split(s, ' '), string_split(s, ' '))), lambda q: s))",
+    "len(list_transform(json_extract(s, '$..*'), lambda q: s))",
+    "len(list_filter(string_split(s, ''), lambda q: length(replace(s, q, s)) > n))",
+    "len(list_reduce(string_split(s, ''), lambda q, r: q || s))",
+    "len(list_reduce(string_split(s, ''), lambda q, r: q || r, s))",
+    "len(list_zip(string_split(s, ''), list_transform(string_split(s, ''), lambda q: s)))",
+    "list_aggr(list_transform(string_split(s, ''), lambda q: s), 'string_agg', s[1:0])",
+    "list_aggregate(list_transform(string_split(s, ''), lambda q: s), 'string_agg', '-')",
+    "array_to_string(list_transform(string_split(s, ''), lambda q: format('{0}{0}{0}', s)), ',')",
+    "list_transform(string_split(s, ''), lambda q: printf('%100s%s', q, s))",
+    "list_transform(string_split(s, ''), lambda q: rpad(s, 100, q) || lpad(q, 100, s))",
+    "list_transform([[s, s]], lambda q: list_transform(q, lambda r: list_transform(string_split(r, ''), lambda v: r)))",
+    "invoke(lambda q, r: len(list_transform(r, lambda v: q)), s, string_split(s, ''))",
+    "concat_ws(s, string_split(s, ''))",
+    "list_select([s], list_transform(range(greatest(n, 0) % 100000), lambda q: 1))",
+    "list_resize([s], n, s)",
+    "json_pretty(s)",
+    "repeat(array_to_string(list_transform(string_split(s, ''), lambda q: s), ','), n)",
+    "km(x, x, len(list_transform(string_split(s, ''), lambda q: s)), x)",
+)
+"""Calls whose result is as large as a product of sizes of the record."""
+
+
 def records() -> Iterator[str]:
     """Yield records as JSON: each text with each number, and the other values in turn."""
     for number, (text, whole) in enumerate(product(TEXTS, NUMBERS)):
@@ -128,12 +165,12 @@ def calls(name: str) -> list[str]:
             for arguments in _arguments(one):
                 if "regex" in name and len(arguments) > 1:
                     arguments[1] = "left(s, 1000)"  # the time is proportional to the product of pattern and text
-                found.update(dict.fromkeys(filter(None, [_accepted(_call(name, arguments))])))
-    found.update(dict.fromkeys(filter(None, map(_accepted, _MORE.get(name, ())))))
+                found.update(dict.fromkeys(filter(None, [accepted(_call(name, arguments))])))
+    found.update(dict.fromkeys(filter(None, map(accepted, _MORE.get(name, ())))))
     return list(found)
 
 
-def _accepted(text: str) -> str | None:
+def accepted(text: str) -> str | None:
     """Return an expression, or the text of its value, if one of them is accepted."""
     for made in (text, f"CAST({text} AS VARCHAR)"):
         try:

@@ -11,6 +11,7 @@ import builtins
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from itertools import pairwise
 from types import FunctionType
 from typing import Final, TypeVar
 
@@ -22,6 +23,7 @@ import pyarrow as pa
 from windrow.errors import RunError
 from windrow.expressions import duckdb_message
 from windrow.expressions.engine import EXPRESSIONS, Engine
+from windrow.expressions.macros import MAX_MADE
 
 # the alternative, a relation, binds each query twice, which costs more than a copy of a step's usual results
 warnings.filterwarnings("ignore", "Arrow output on a DB-API result makes an extra copy", UserWarning)
@@ -90,33 +92,49 @@ class EvaluationError(RunError):
 class Projection:
     """Users' expressions over the rows of a table, as a query over `rows` that gives a row for each.
 
-    It is planned once for all tables of one schema, of which it reads `columns`, as each costs. Raise EvaluationError
-    if an expression fails, and RunError if the machine does.
+    It is planned once for all tables of one schema, of which it reads `columns`, as each costs. `made` are the sizes of
+    what it makes of a row, if they can grow faster than the row: it runs over so many rows at once that they fit in
+    memory. Raise EvaluationError if an expression fails, and RunError if the machine does.
     """
 
-    def __init__(self, sql: str, columns: Iterable[str]) -> None:
+    def __init__(self, sql: str, columns: Iterable[str], made: Iterable[str | None] = ()) -> None:
         self._columns = list(dict.fromkeys(columns))
         self._sql = sql
         self._plan: _Plan | None = None
+        sizes = [f"({one})" for one in made if one is not None]
+        self._sizes = Projection(f"SELECT {' + '.join(sizes)} FROM rows", self._columns) if sizes else None
 
     @staticmethod
-    def of(expressions: Iterable[str], columns: Iterable[str]) -> Projection:
+    def of(expressions: Iterable[str], columns: Iterable[str], made: Iterable[str | None] = ()) -> Projection:
         """Return the projection of some expressions: columns `c0`, `c1` ..."""
-        made = (f"{sql} AS c{number}" for number, sql in enumerate(expressions))
-        return Projection(f"SELECT {', '.join(made)} FROM rows", columns)
+        values = (f"{sql} AS c{number}" for number, sql in enumerate(expressions))
+        return Projection(f"SELECT {', '.join(values)} FROM rows", columns, made)
 
     def table(self, rows: pa.Table) -> pa.Table:
         """Return the values for each row."""
-        found: pa.Table = self._run(rows, duckdb.DuckDBPyConnection.to_arrow_table)
+        tables = [self._run(part, duckdb.DuckDBPyConnection.to_arrow_table) for part in self._parts(rows)]
+        found: pa.Table = pa.concat_tables(tables)
         _check_rows(found.num_rows, rows)
         return found
 
     def masks(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
         """Return the values of conditions, which are never null, by row and number."""
-        found = self._run(rows, duckdb.DuckDBPyConnection.fetchnumpy)
-        masks = np.column_stack([np.asarray(column, dtype=np.bool_) for column in found.values()])
+        parts = [self._run(part, duckdb.DuckDBPyConnection.fetchnumpy) for part in self._parts(rows)]
+        masks = np.concatenate(
+            [np.column_stack([np.asarray(column, dtype=np.bool_) for column in part.values()]) for part in parts]
+        )
         _check_rows(len(masks), rows)
         return masks
+
+    def _parts(self, rows: pa.Table) -> list[pa.Table]:
+        """Cut rows so that what is made of a part has at most twice the size that a row's may have."""
+        if self._sizes is None or rows.num_rows <= 1:
+            return [rows]
+        sizes = self._sizes.table(rows).column(0).to_numpy()
+        # a row of a larger size fails before anything is made of it
+        parts = np.cumsum(np.where(sizes > MAX_MADE, 0, sizes)) // MAX_MADE
+        ends = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), rows.num_rows]
+        return [rows.slice(start, end - start) for start, end in pairwise(ends)]
 
     def _run(self, rows: pa.Table, fetch: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         # for the number of rows there is always a column

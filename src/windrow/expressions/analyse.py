@@ -16,6 +16,7 @@ from windrow.errors import PipelineError
 from windrow.expressions.bound import refuse_impure_plan
 from windrow.expressions.engine import database, remedy, sql_type, type_of_sql
 from windrow.expressions.macros import LIMIT
+from windrow.expressions.sizes import bounded
 from windrow.expressions.syntax import columns, null_checked, parse, refuse_impure, unparse
 from windrow.model import ArrayType, DataType, DecimalType, Field, StringType, TimestampType
 
@@ -24,7 +25,8 @@ from windrow.model import ArrayType, DataType, DecimalType, Field, StringType, T
 class Expression:
     """An expression as it was written, and what is known of it.
 
-    `sql` computes it, of `columns` in DuckDB, as a value of `type`; `nullable` says whether that can be null.
+    `sql` computes it, of `columns` in DuckDB, as a value of `type`; `nullable` says whether that can be null. `made` is
+    the SQL of the bytes and items that it makes of a record, if these can grow faster than the record.
     """
 
     text: str
@@ -32,6 +34,7 @@ class Expression:
     type: DataType
     columns: tuple[str, ...]
     nullable: bool
+    made: str | None = None
 
 
 @lru_cache(maxsize=1024)
@@ -47,6 +50,8 @@ def analyse(
     try:
         names = columns(tree)
         refuse_impure(tree, frozenset(field.name for field in fields))
+        computed, made = bounded(tree, frozenset(field.name for field in fields if _is_fixed(field.type)))
+        computed = null_checked(computed) or computed
     except PipelineError as exc:
         msg = f"{text!r} {exc.message}" if exc.message[0] != "'" else f"{text!r}: {exc.message}"
         raise PipelineError(msg) from exc
@@ -63,13 +68,13 @@ def analyse(
     if type_ is None:
         msg = f"{text!r} has the SQL type {given}, which no field can have; {remedy(given)}"
         raise PipelineError(msg)
-    checked = null_checked(tree)
     return Expression(
         text=text,
-        sql=f"CAST(({text if checked is None else unparse(checked)}\n) AS {sql_type(type_)})",
+        sql=f"CAST(({text if computed is tree else unparse(computed)}\n) AS {sql_type(type_)})",
         type=type_,
         columns=names,
         nullable=can_be_null(tree, nullable),
+        made=made,
     )
 
 
@@ -122,6 +127,10 @@ def _failure(sql: str, fields: tuple[Field, ...], number: int) -> str | None:
     except (duckdb.Error, UnicodeDecodeError) as exc:
         return duckdb_message(exc)
     return None
+
+
+def _is_fixed(type_: DataType) -> bool:
+    return not isinstance(type_, StringType | ArrayType)
 
 
 def is_condition(expression: Expression) -> bool:

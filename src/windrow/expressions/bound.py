@@ -59,9 +59,15 @@ def refuse_impure_plan(query: str) -> None:
         if kind == "BOUND_AGGREGATE":
             refuse_list_aggregate(node["qname"]["path"][-1].lower())
         if kind == "BOUND_FUNCTION":
-            refuse_bound(node["qname"]["path"][-1].lower(), tuple(one["id"] for one in node.get("arguments", ())))
+            name, given = node["qname"]["path"][-1].lower(), tuple(one["id"] for one in node.get("arguments", ()))
+            refuse_bound(name, given)
+            if name in _SUMS and _OF_ANY_SIZE.intersection(given):
+                msg = f"calls {name}() with a list or a BIGNUM; concatenate lists by ||, and cast numbers to HUGEINT"
+                raise PipelineError(msg)
 
 
+_SUMS = {"+", "-", "add", "subtract"}
+_OF_ANY_SIZE = {"ARRAY", "BIGNUM", "LIST"}
 _NO_NUMBER = re.compile(r"(?<=[:\[,])-?(?:nan|inf)(?=[,\]}])", re.IGNORECASE)
 _SERIALIZE = "SELECT json_serialize_plan(?, skip_null := true, skip_empty := true, optimize := false)"
 

@@ -20,6 +20,9 @@ MAX_IN_LAMBDA: Final = 100
 MAX_GROWTH: Final = 100_000_000
 """The bytes that a text may have after parts of it are replaced, if each character was one of the parts."""
 
+MAX_MADE: Final = 10_000_000
+"""The bytes and items that an expression may make of one record where they grow faster than the record."""
+
 LIMIT: Final = "limit: "
 """What begins the text that a bounded function fails to cast."""
 
@@ -126,9 +129,10 @@ def _distance(function: str) -> str:
 
 def _resize(function: str) -> str:
     size = _limited(function, "n", "n")
+    filled = _limited(function, f"({size})", "strlen(CAST(v AS VARCHAR))::DOUBLE * n::DOUBLE", unit="bytes")
     return (
         f"CREATE MACRO {function}(l, n) AS system.main.{function}(l, {size}), "
-        f"(l, n, v) AS system.main.{function}(l, {size}, v)"
+        f"(l, n, v) AS system.main.{function}(l, {filled}, v)"
     )
 
 

@@ -240,13 +240,13 @@ def refuse_impure(tree: Node, fields: frozenset[str]) -> None:
 
 
 def _refuse_call(call: Node) -> None:
-    name, arguments = call["function_name"].lower(), _arguments_of(call)
+    name, arguments = call["function_name"].lower(), arguments_of(call)
     if len(call.get("qualified_name", {}).get("path", ())) > 1:
         msg = f"names a schema of {name}(), or calls it as a method; write {name}(...)"
         raise PipelineError(msg)
     refuse_call(name, len(arguments))
     if name in FORMATS and arguments:
-        _refuse_format(name, _constant(arguments[0]))
+        _refuse_format(name, constant(arguments[0]))
 
 
 def _refuse_format(name: str, text: str | float | None) -> None:
@@ -273,39 +273,19 @@ def _refuse_sizes(node: Any, depth: int) -> None:  # noqa: ANN401 - plain JSON
     elif isinstance(node, dict):
         name = node.get("function_name", "").lower() if node.get("class") == "FUNCTION" else ""
         if depth and name in SIZES:
-            given = _arguments_of(node)
-            sizes = [_constant(given[place]) for place in SIZES[name] if place < len(given)]
+            given = arguments_of(node)
+            sizes = [constant(given[place]) for place in SIZES[name] if place < len(given)]
             if depth > _MAX_DEPTH or any(not isinstance(size, float) or abs(size) > MAX_IN_LAMBDA for size in sizes):
                 msg = (
                     f"calls {name}() within a lambda, for each item of a list; there its size must be a constant of at "
                     f"most {MAX_IN_LAMBDA:,}"
                 )
                 raise PipelineError(msg)
-        if name in _REDUCE:
-            _refuse_growth(name, _arguments_of(node))
         for part in node.values():
             _refuse_sizes(part, depth + (node.get("class") == "LAMBDA"))
 
 
 _MAX_DEPTH = 2
-_REDUCE = {"list_reduce", "array_reduce", "reduce"}
-_ARITHMETIC = {"-", "*", "/", "//", "%", "**", "^", "&", "abs", "greatest", "least"}
-
-
-def _refuse_growth(name: str, arguments: list[Node]) -> None:
-    """Raise PipelineError if a reduction can double its result with each item of a list."""
-    for function in arguments:
-        if function.get("class") != "LAMBDA":
-            continue
-        first = next((node["column_names"][0] for node in descendants(function["lhs"]) if "column_names" in node), "")
-        for call in function_calls(function["expr"]):
-            uses = sum(node.get("column_names") == [first] for node in descendants(call))
-            if uses > 1 and call["function_name"].lower() not in _ARITHMETIC:
-                msg = (
-                    f"calls {name}() with a lambda that gives {first!r} to {call['function_name']}() more than once, "
-                    "so that it can double with each item; use it once"
-                )
-                raise PipelineError(msg)
 
 
 def null_checked(tree: Node) -> Node | None:
@@ -320,7 +300,7 @@ def null_checked(tree: Node) -> Node | None:
             return node
         made = {name: checked(part) for name, part in node.items()}
         name = node.get("function_name", "").lower()
-        if len(_arguments_of(node)) in EAGER.get(name, ()) and sum(map(_depends, _arguments_of(node))) > 1:
+        if len(arguments_of(node)) in EAGER.get(name, ()) and sum(map(_depends, arguments_of(node))) > 1:
             found = True
             made |= {"function_name": NULL_CHECKED + name, "qualified_name": {"path": [NULL_CHECKED + name]}}
         return made
@@ -334,11 +314,12 @@ def _depends(node: Node) -> bool:
     return any(part.get("class") == "COLUMN_REF" for part in descendants(node))
 
 
-def _arguments_of(call: Node) -> list[Node]:
+def arguments_of(call: Node) -> list[Node]:
+    """Return the arguments of a call."""
     return [one["expression"] for one in call.get("arguments", ())]
 
 
-def _constant(node: Node) -> str | float | None:
+def constant(node: Node) -> str | float | None:
     """Return the text or the number that a node is, or None."""
     literal = node.get("literal") if node.get("class") == "CONSTANT" else None
     match literal:

@@ -45,7 +45,9 @@ class Evaluator:
         self._columns = columns
         made = [one.name for one in columns]
         used = [name for one in columns for name in one.expression.columns if name not in made]
-        self._all = Projection(_nested([(one.name, one.expression.sql) for one in columns]), used)
+        # what a column makes of a row may follow from a column before it
+        is_small = all(one.expression.made is None for one in columns)
+        self._all = Projection(_nested([(one.name, one.expression.sql) for one in columns]), used) if is_small else None
         self._each = [_Each(one.expression) for one in columns]
 
     def compute(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
@@ -75,15 +77,19 @@ class Evaluator:
 
     def _fitted(self, fields: pa.Table) -> Iterator[tuple[Computed, pa.Array, Mask, dict[int, str]]]:
         """Yield each column, the mask of what no field can have, and by row why the expression fails: it is null."""
-        try:
-            found = self._all.table(fields)
-            computed: list[tuple[pa.Array, dict[int, str]]] = [
-                (whole(found.column(one.name)), {}) for one in self._columns
-            ]
-        except EvaluationError:
-            computed = self._one_by_one(fields)
+        computed = self._together(fields) or self._one_by_one(fields)
         for one, (values, reasons) in zip(self._columns, computed, strict=True):
             yield one, *_fit(values, one.expression.type), reasons
+
+    def _together(self, fields: pa.Table) -> list[tuple[pa.Array, dict[int, str]]] | None:
+        """Compute all columns at once; return None if one of them fails, or can make much of a row."""
+        if self._all is None:
+            return None
+        try:
+            found = self._all.table(fields)
+        except EvaluationError:
+            return None
+        return [(whole(found.column(one.name)), {}) for one in self._columns]
 
     def _one_by_one(self, fields: pa.Table) -> list[tuple[pa.Array, dict[int, str]]]:
         """Compute each column by itself; return it, null where it fails, and by row why it does."""
@@ -99,8 +105,8 @@ class _Each:
 
     def __init__(self, expression: Expression) -> None:
         self._expression = expression
-        self._plain = Projection.of([expression.sql], expression.columns)
-        self._tried = Projection.of([f"TRY({expression.sql})"], expression.columns)
+        self._plain = Projection.of([expression.sql], expression.columns, [expression.made])
+        self._tried = Projection.of([f"TRY({expression.sql})"], expression.columns, [expression.made])
 
     def compute(self, fields: pa.Table) -> tuple[pa.Array, dict[int, str]]:
         """Return the values, null where it fails, and by row why it does. Equal inputs fail alike."""
