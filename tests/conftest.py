@@ -17,6 +17,7 @@ from tests.servers.certificates import make_certificates
 from tests.servers.cluster import Cluster, why_no_cluster
 from tests.servers.secure_postgres import SecurePostgres, TlsProxy
 
+from windrow.errors import HIDDEN_VALUES
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres
 
@@ -55,6 +56,13 @@ def pytest_configure(config: pytest.Config) -> None:
         undo = pytest.MonkeyPatch()
         undo.setattr(providers, "_get_local_constants", Constants)
         config.add_cleanup(undo.undo)
+
+
+@pytest.fixture(autouse=True)
+def no_hidden_values() -> Iterator[None]:
+    """Forget the values of variables that messages hide: they stay while a process lives."""
+    yield
+    HIDDEN_VALUES.clear()
 
 
 @pytest.hookimpl(trylast=True)

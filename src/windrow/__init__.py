@@ -87,6 +87,7 @@ from windrow.api.fluent.windows import (
     tumbling,
     when,
 )
+from windrow.errors import PipelineError as _PipelineError
 from windrow.errors import WindrowError
 from windrow.interactive import plot
 from windrow.model import Context, CustomAggregate, PaneSoFar, Pipeline, ProcessPipeline, RulesPipeline, Timer
@@ -209,10 +210,15 @@ def load(
     relative to the current directory. Raise PipelineError, with file:line, for all problems.
     """
     # imported here because few importers of windrow read YAML; Spark's workers do not
-    from windrow.api.load import open_pipeline  # noqa: PLC0415
+    from windrow.api.load import open_pipeline, split_spec  # noqa: PLC0415
     from windrow.api.variables import Given  # noqa: PLC0415 - as above
 
-    return open_pipeline(_os.fspath(path), Given(vars or {}, profile, only)).runnable()
+    try:
+        return open_pipeline(_os.fspath(path), Given(vars or {}, profile, only)).runnable()
+    except _PipelineError as exc:
+        if split_spec(_os.fspath(path)):
+            raise
+        raise exc from None  # its cause may quote the value of a variable, which the error hides
 
 
 def sql(text: str) -> _Runnable:

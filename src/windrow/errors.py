@@ -32,11 +32,15 @@ Each message says what is wrong, where, and what to do.
 from __future__ import annotations
 
 import difflib
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
 from opcode import opmap
 from typing import Final, TypeVar
+from urllib.parse import quote
 
 T = TypeVar("T")
 
@@ -98,10 +102,68 @@ def is_interrupt(exc: BaseException) -> bool:
     return place.tb_frame.f_code.co_code[place.tb_lasti] != _RAISE
 
 
+def encoded_forms(text: str) -> set[str]:
+    """Return a text as it is, and as URLs, Python, JSON, SQL and HTML write it."""
+    plain = {text, text.strip(), " ".join(text.split()), repr(text)[1:-1], json.dumps(text)[1:-1]}
+    return plain | {quote(text, safe=""), quote(text), text.replace("'", "''"), escape(text)}
+
+
+class _HiddenValues:
+    """Values of variables, each with what is printed in its place; those of a pipeline stay while the process lives."""
+
+    def __init__(self) -> None:
+        self._instead: dict[str, str] = {}
+        self._pattern: re.Pattern[str] | None = None
+
+    def add(self, value: str, instead: str) -> None:
+        """Print `instead` for a value from now on, unless it is too short to be told from other text, or a number."""
+        for form in encoded_forms(value):
+            if len(form) >= _SHORTEST and _FIGURE.fullmatch(form) is None:
+                self._instead[form.lower()] = instead
+                self._pattern = None
+
+    def clear(self) -> None:
+        """Forget the values."""
+        self._instead.clear()
+        self._pattern = None
+
+    def hide(self, text: str) -> str:
+        """Return a text without the values."""
+        if not self._instead:
+            return text
+        if self._pattern is None:
+            longest_first = sorted(self._instead, key=lambda form: (-len(form), form))
+            self._pattern = re.compile("|".join(map(_searched, longest_first)), re.IGNORECASE)
+        return self._pattern.sub(lambda match: self._instead.get(match[0].lower(), "***"), text)
+
+
+_SHORTEST: Final = 4
+"""Characters of a value that is hidden: a shorter one is in other words too."""
+_FIGURE: Final = re.compile(r"[-+]?[0-9]{0,5}(?:\.[0-9]{0,5})?%?|(?:[0-9]+(?:us|ms|s|m|h|d))+")
+"""A number of few digits, or a duration."""
+_WORD: Final = re.compile(r"[^\W\d_]+|[0-9]+|.{0,5}", re.DOTALL)
+"""What is a part of other words and numbers."""
+
+
+def _searched(form: str) -> str:
+    """Return the regular expression that finds a value: one that may be a part of other words stands alone."""
+    if _WORD.fullmatch(form) is None:
+        return re.escape(form)
+    before, after = (r"(?<![^\W_])" if form[0].isalnum() else "", r"(?![^\W_])" if form[-1].isalnum() else "")
+    return f"{before}{re.escape(form)}{after}"
+
+
+HIDDEN_VALUES: Final = _HiddenValues()
+"""The values of variables that messages, print-outs and logs do not show (`windrow.api.variables` adds them)."""
+
+
 class WindrowError(Exception):
-    """Base class of all errors that windrow raises deliberately."""
+    """Base class of all errors that windrow raises deliberately; its text shows no value of a variable."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return HIDDEN_VALUES.hide(super().__str__())
 
 
 class InputError(WindrowError):

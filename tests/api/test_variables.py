@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +15,14 @@ from hypothesis import strategies as st
 import windrow as wr
 from windrow.api.load import open_pipeline, open_pipelines
 from windrow.api.pipeline_file import parse_pipeline, read_document
-from windrow.api.printing import to_json, to_python, to_text, to_yaml
+from windrow.api.printing import to_json, to_mermaid, to_python, to_python_file, to_text, to_yaml
 from windrow.api.variables import Given
 from windrow.api.yaml_edit import set_values
-from windrow.errors import InputError, PipelineError
+from windrow.errors import InputError, PipelineError, SourceError
 from windrow.hosts.compatibility import pipeline_changes
 from windrow.hosts.savepoint import fingerprint
 from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.interactive.findings import find
 from windrow.model import LogSource, Pipeline, PostgresSink
 from windrow.model.references import mask_url
 from windrow.postgresql import Server
@@ -181,6 +183,78 @@ def test_a_password_in_a_default_is_masked(url: str, shown: str) -> None:
     assert mask_url(url) == shown
 
 
+PRIVATE = "s3cret/Word9 x"
+"""A value that is read in parts where an expression is expected."""
+OF_ALL = """\
+name: spend
+source: {log: {path: "${PATH_-/data}/log"}}
+decode: {user_id: string, city: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
+derive: {more: "${MORE-amount + 1}"}
+time: {field: "${FIELD-event_time}", delay: "${DELAY-1m}"}
+key: ["${KEY-user_id}"]
+window: {tumbling: "${SIZE-5m}"}
+aggregate: {total: "sum(${TOTAL-amount})"}
+emit: {lateness: "${LATE-1h}"}
+sink: {sqlite: {path: "${DB-spend.db}", table: "${TABLE-spend}"}}
+""".replace("-", ":-")
+
+
+@pytest.mark.parametrize(
+    ("way", "secret"),
+    [
+        ("environment", "hunter2"),
+        ("command line", "swordfish"),
+        ("environment", PRIVATE),
+        ("command line", 'it\'s "s3cret" <9>'),
+    ],
+)
+def test_no_setting_is_printed_with_what_the_environment_has(
+    secret: str, way: str, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = re.findall(r"\$\{(\w+)", OF_ALL)
+    file.write_text(OF_ALL)
+    refused = []
+    for name in names:
+        given = {name: secret} if way == "command line" else {}
+        with monkeypatch.context() as patch:
+            for one in names:
+                patch.delenv(one, raising=False)
+            if not given:
+                patch.setenv(name, secret)
+            try:
+                opened = open_pipeline(str(file), Given(given))
+                said = [str(one) for one in find(opened.pipeline)]
+                said += [
+                    str(print_(opened.runnable())) for print_ in (to_text, to_yaml, to_json, to_python_file, to_mermaid)
+                ]
+            except PipelineError as exc:
+                refused.append(name)
+                said = [str(exc)]
+        assert any(f"${{{name}}}" in one for one in said), (name, said)
+        parts = {secret, *re.findall(r"\w*[0-9]\w*", secret)} - {"9"}
+        assert [one for one in said if any(part.lower() in one.lower() for part in parts)] == [], name
+    assert {"FIELD", "DELAY", "KEY", "SIZE", "TOTAL", "LATE"} <= set(refused)
+
+
+def test_a_value_that_is_a_figure_or_in_the_file_or_a_word_of_files_is_printed(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"DELAY": "5s", "KEYS": "[user_id]", "DB_HOST": "city", "SIZE": "earliest"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(PipelineError, match=r"window.tumbling: 'earliest' is not a duration"):
+        wr.load(file)
+    monkeypatch.setenv("SIZE", "15m")
+    shown = to_text(_loaded(file))
+    assert "5s behind" in shown
+    assert "15m long" in shown
+    assert "user_id, in 8 key groups" in shown
+    monkeypatch.setenv("DATA", "/data/of/mine")
+    assert "${DATA}/log" in to_text(_loaded(file))
+    assert parse_pipeline(to_yaml(_loaded(file))) == parse_pipeline(file.read_text())
+    # which is hidden in other texts too, and is no part of other words
+    assert str(SourceError("/data/of/mine/x, /data, hunt")) == "${DATA}/x, /data, hunt"
+
+
 CDC = """\
 name: spend
 source: {postgres_cdc: {url: "postgresql://u:${DB_PASSWORD}@h/d", table: t, log: l}}
@@ -249,7 +323,10 @@ def test_a_pipeline_in_sql_has_variables_in_its_texts(tmp_path: Path) -> None:
     )
     with pytest.raises(PipelineError, match=r"spend.sql:4:\d+: the variable DATA has no value"):
         wr.load(file)
-    assert "/mnt/log" in to_yaml(wr.load(file, vars={"DATA": "/mnt"}))
+    found = wr.load(file, vars={"DATA": "/mnt"})
+    assert isinstance(found, Pipeline)
+    assert found.source == LogSource("/mnt/log")
+    assert "${DATA}/log" in to_yaml(found)
 
 
 AGAIN = TEXT.replace("name: spend", "name: ${OTHER:-again}").replace("table: spend", "table: again")

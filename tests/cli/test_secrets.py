@@ -217,6 +217,25 @@ def test_a_whole_url_has_no_secret(way: str, scheme: str, monkeypatch: pytest.Mo
         assert all("spend" in one for one in said)
 
 
+@pytest.mark.parametrize("way", ["environment", "variable"])
+@pytest.mark.parametrize(
+    ("setting", "replaced"),
+    [("delay", "delay: 1m"), ("servers", "servers: 127.0.0.1:1"), ("topic", "topic: spend"), ("key", "[user_id]")],
+)
+def test_a_setting_that_is_for_no_secret_is_not_said(
+    setting: str, replaced: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = given_by(way, monkeypatch, "c4nary@h:1" if setting == "servers" else ODD)
+    text = of_servers("x", "postgresql://127.0.0.1:1/db", "http://127.0.0.1:1")
+    value = '["${CANARY}"]' if setting == "key" else f'{setting}: "${{CANARY}}"'
+    Path("pipeline.yaml").write_text(text.replace(replaced, value))
+    commands = [*EXPLAIN, ["check"], ["check", "--json"], ["check", "--connect"], ["run", "--json", "--until-end"]]
+    said = [windrow(command, *options) for command in commands]
+    assert leaking(*said) == []
+    assert "${CANARY}" in said[0]
+    assert "${CANARY}" in said[-1]
+
+
 CANNOT_CONNECT = {
     "a part": ("environment", "u:${CANARY}"),
     "an @": ("plain", f"u:{ODD}"),

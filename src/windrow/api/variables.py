@@ -6,23 +6,29 @@ default. Values are put into the document before it is read, so a pipeline does 
 A url, a webhook, options and the arguments of a command may hold secrets. What only the environment knows stays a
 reference in them, which is resolved when it is used (`windrow.model.references`), so that no print-out and no
 checkpoint has it.
+
+In other settings values are a part of the pipeline. Messages, print-outs and logs have ``${NAME}`` in the place of one
+that only the environment or the command line has: it is hidden (`windrow.errors.HIDDEN_VALUES`) unless the file has the
+same text elsewhere, or it is a word of pipeline files such as ``earliest``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import partial
+from functools import cache, partial
 from typing import Final
 from urllib.parse import quote
 
 import yaml
 
+from windrow.api.sections import DOCUMENT
 from windrow.api.yaml_node import SqlMark, YamlNode, compose
-from windrow.errors import PipelineError, join_errors
+from windrow.errors import HIDDEN_VALUES, PipelineError, join_errors
 from windrow.model.references import VARIABLE, given_reference, quoted_in_jaas
 
 PROFILES: Final = "windrow.yaml"
@@ -44,6 +50,8 @@ _SECRETS: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
     ("alerts", "command"): str,
 }
 """Keys below others whose values, or those in them, may hold secrets, and how a part of such a text is encoded."""
+_CODE: Final = re.compile(r"(?=\w*[0-9])(?=\w*[^\W\d_])\w{6,}")
+"""A word with letters and digits, as passwords have them."""
 _COMMAND: Final = ("alerts", "command")
 _NO_VARIABLE: Final = (
     "${ begins no variable here: write ${NAME} or ${NAME:-default}, or $${ for these characters "
@@ -88,10 +96,23 @@ def substitute(
         raise PipelineError(msg)
     errors: list[PipelineError] = []
     profile = read_profile(given.profile_name) if used and given.profile_name is not None else {}
+    public = _public_words((*roots, *others))
     for root in roots:
-        _Substitution(root.file, given.variables, profile, errors).inside(root.node, ())
+        _Substitution(root.file, given.variables, profile, errors, public).inside(root.node, ())
     if errors:
         raise join_errors(errors)
+
+
+def _public_words(roots: Sequence[YamlNode]) -> str:
+    """Return the texts of the documents of a file as they are written, and its name, one a line."""
+    nodes = [one for root in roots for one in _nodes(root.node, set()) if isinstance(one, yaml.ScalarNode)]
+    return "\n".join([*(_USE.sub(" ", node.value) for node in nodes), *{root.file for root in roots}])
+
+
+@cache
+def _words_of_files() -> frozenset[str]:
+    """Return the words of the schema of pipeline files: keys, choices, and those of the descriptions."""
+    return frozenset(re.findall(r"[a-z_]+", json.dumps(DOCUMENT.schema())))
 
 
 def secret_variables(roots: Sequence[YamlNode]) -> set[str]:
@@ -133,6 +154,7 @@ class _Substitution:
     given: Mapping[str, str]
     profile: Mapping[str, str]
     errors: list[PipelineError]
+    public: str
     seen: set[int] = field(default_factory=set)
 
     def inside(self, node: yaml.Node, path: tuple[str, ...]) -> yaml.Node:
@@ -185,7 +207,11 @@ class _Substitution:
         at = YamlNode(node, self.file)
         try:
             if whole is not None and not node.style and not isinstance(node.start_mark, SqlMark):
-                return _as_yaml(self._value(whole, at), node, whole["name"], at)
+                found = _as_yaml(self._value(whole, at), node, whole["name"], at)
+                for one in _nodes(found, set()):
+                    if isinstance(one, yaml.ScalarNode) and self._is_private(whole["name"]):
+                        self._hide(whole["name"], one.value)
+                return found
             return _text(node, _USE.sub(lambda match: self._used(match, at), node.value))
         except PipelineError as exc:
             self.errors.append(exc)
@@ -213,7 +239,20 @@ class _Substitution:
         if known is not None and _ALONE.search(known):
             msg = f"the value of {name} refers to another variable, which is for urls, webhooks and options alone"
             raise at.error(msg)
+        if self._is_private(name):
+            self._hide(name, value)
         return value
+
+    def _is_private(self, name: str) -> bool:
+        """Whether a value is from the command line or the environment; a profile is a file, as the pipeline is."""
+        return name in self.given or (name not in self.profile and bool(os.environ.get(name)))
+
+    def _hide(self, name: str, value: str) -> None:
+        """Have ``${NAME}`` printed for a value, and for the words in it that are like no word of a language."""
+        for one in {value, *_CODE.findall(value)}:
+            is_written = re.search(rf"(?<!\w){re.escape(one)}(?!\w)", self.public, re.IGNORECASE) is not None
+            if not is_written and one.lower() not in _words_of_files():
+                HIDDEN_VALUES.add(one, f"${{{name}}}")
 
     def _given(self, name: str) -> str | None:
         return self.given.get(name, self.profile.get(name))

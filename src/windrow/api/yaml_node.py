@@ -192,9 +192,9 @@ class YamlNode:
         text = self.text()
         try:
             return int(text)
-        except ValueError as exc:
+        except ValueError:
             msg = f"{self.called} must be a whole number, not {text!r}"
-            raise self.error(msg) from exc
+            raise self.error(msg) from None  # whose message has the text, which may be a secret
 
     def fraction(self) -> float:
         """Read a number such as 0.99."""

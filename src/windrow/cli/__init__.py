@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -25,6 +25,7 @@ from windrow.cli.common import (
     end_process,
     ending_at_once,
     flush_output,
+    hiding_values,
     report_error,
     wants_json,
     wants_stack,
@@ -36,10 +37,11 @@ _IS_COMMAND = getattr(signal.getsignal(signal.SIGINT), "__module__", None) == "w
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """A command: the module that defines it as `command`, and its line in the group's help."""
+    """A command: the module that defines it as `command`, its line in the group's help, and whether it prints data."""
 
     module: str
     help: str
+    prints_rows: bool = False
 
 
 class LazyGroup(click.Group):
@@ -100,6 +102,14 @@ class LazyGroup(click.Group):
             return super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
         if _IS_COMMAND:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+        entry = self.entries.get(next((one for one in arguments if not one.startswith("-")), ""))
+        with hiding_values(prints_rows=entry is not None and entry.prints_rows):
+            return self._run(arguments, prog_name, complete_var, extra)
+
+    def _run(
+        self, arguments: list[str], prog_name: str | None, complete_var: str | None, extra: Mapping[str, Any]
+    ) -> NoReturn:
+        """Run a command line as a program."""
         try:
             result = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
             flush_output()
@@ -146,29 +156,35 @@ COMMANDS = {
     "init": CommandEntry("windrow.cli.init", "Make a project, or a pipeline for the records of a log."),
     "services": CommandEntry("windrow.cli.services", "Start a Kafka broker and a PostgreSQL server for play."),
     "run": CommandEntry("windrow.cli.run", "Run a pipeline, live or to the end of its input."),
-    "preview": CommandEntry("windrow.cli.preview", "Show the first rows that a pipeline makes, without its sinks."),
-    "show": CommandEntry("windrow.cli.show", "Show rows of a pipeline's tables."),
+    "preview": CommandEntry(
+        "windrow.cli.preview", "Show the first rows that a pipeline makes, without its sinks.", prints_rows=True
+    ),
+    "show": CommandEntry("windrow.cli.show", "Show rows of a pipeline's tables.", prints_rows=True),
     "savepoint": CommandEntry("windrow.cli.savepoint", "Write a savepoint of a stopped run."),
-    "state": CommandEntry("windrow.cli.state", "Show the state of a stopped run or a savepoint."),
+    "state": CommandEntry("windrow.cli.state", "Show the state of a stopped run or a savepoint.", prints_rows=True),
     "status": CommandEntry("windrow.cli.status", "Show where a run stands, and what holds it back."),
     "dashboard": CommandEntry("windrow.cli.dashboard", "Show runs on a page, live."),
     "stop": CommandEntry("windrow.cli.stop", "End a realtime run, from anywhere."),
-    "latency": CommandEntry("windrow.cli.latency", "Print how long changes took to their topic, by stage."),
+    "latency": CommandEntry(
+        "windrow.cli.latency", "Print how long changes took to their topic, by stage.", prints_rows=True
+    ),
     "tune": CommandEntry("windrow.cli.tune", "Choose delay and lateness by the disorder of the records."),
     "monitoring": CommandEntry("windrow.cli.monitoring", "Print alerts for Prometheus, or a dashboard for Grafana."),
     "doctor": CommandEntry("windrow.cli.doctor", "Review a pipeline, its run, checkpoint, tables and log."),
     "capacity": CommandEntry("windrow.cli.capacity", "Plan what a pipeline needs under a load, and what it costs."),
     "replay": CommandEntry("windrow.cli.replay", "Replay a log into a shadow of the live table."),
-    "diff": CommandEntry("windrow.cli.diff", "Compare a table with its replay."),
+    "diff": CommandEntry("windrow.cli.diff", "Compare a table with its replay.", prints_rows=True),
     "promote": CommandEntry("windrow.cli.promote", "Replace the live table with its replay."),
-    "redrive": CommandEntry("windrow.cli.redrive", "Put dead letters of a mended pipeline back into the log."),
+    "redrive": CommandEntry(
+        "windrow.cli.redrive", "Put dead letters of a mended pipeline back into the log.", prints_rows=True
+    ),
     "relay": CommandEntry("windrow.cli.relay", "Send the rows of an outbox to a topic or a log."),
     "check": CommandEntry("windrow.cli.check", "Report errors in pipelines, and warn of likely mistakes."),
     "explain": CommandEntry("windrow.cli.explain", "Print a pipeline as text, YAML, JSON, Python or a Mermaid chart."),
     "schema": CommandEntry("windrow.cli.schema", "Print the JSON Schema of a pipeline file, for editors."),
     "transcript": CommandEntry("windrow.cli.transcript", "Run event-time test stories."),
     "pack": CommandEntry("windrow.cli.pack", "Pack this Python environment for the executors of a cluster."),
-    "log": CommandEntry("windrow.cli.log", "List, trim and compact an embedded log."),
+    "log": CommandEntry("windrow.cli.log", "List, trim and compact an embedded log.", prints_rows=True),
     "generate": CommandEntry("windrow.cli.generate", "Generate events into an embedded log or a Kafka topic."),
 }
 """The commands: one line each; their modules are imported when they run."""

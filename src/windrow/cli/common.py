@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar, cast
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from windrow.errors import InputError, PipelineError, Place, WindrowError, described, each_error
+from windrow.errors import HIDDEN_VALUES, InputError, PipelineError, Place, WindrowError, described, each_error
 from windrow.interactive.interrupts import raise_interrupt
 
 OK = 0
@@ -90,6 +90,37 @@ def report_error(exc: Exception, *, as_json: bool, debug: bool) -> int:
     return code
 
 
+class _HidingStream:
+    """A stream of text that writes ``${NAME}`` for the values of variables (`windrow.errors.HIDDEN_VALUES`)."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text, and return how many of its characters were taken: all of them."""
+        self._stream.write(HIDDEN_VALUES.hide(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - what the stream has
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def hiding_values(*, prints_rows: bool) -> Iterator[None]:
+    """Hide the values of variables in what the body prints; rows of tables on stdout are printed as they are."""
+    out, err = sys.stdout, sys.stderr
+    sys.stderr = cast("TextIO", _HidingStream(err))
+    if not prints_rows:
+        sys.stdout = cast("TextIO", _HidingStream(out))
+    own = sys.stdout
+    try:
+        yield
+    finally:
+        sys.stderr = err
+        if sys.stdout is own:  # it stays replaced where it could not be written
+            sys.stdout = out
+
+
 def flush_output() -> None:
     """Flush standard output; if that fails, replace it, so that the interpreter does not try again."""
     try:
@@ -135,7 +166,9 @@ def _message(exc: Exception) -> str:
 def _error_fields(exc: Exception, code: int) -> dict[str, Any]:
     plain: dict[str, Any] = {"kind": type(exc).__name__, "message": _message(exc), "exit_code": code}
     if isinstance(exc, PipelineError):
-        plain["problems"] = [{"message": one.message, **place_fields(one.place)} for one in each_error(exc)]
+        plain["problems"] = [
+            {"message": HIDDEN_VALUES.hide(one.message), **place_fields(one.place)} for one in each_error(exc)
+        ]
     else:
         plain.update(place_fields(getattr(exc, "place", None)))
     return plain

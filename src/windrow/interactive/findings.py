@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from windrow.api.checks import Finding, validate
 from windrow.core.lists import list_problems
+from windrow.errors import HIDDEN_VALUES
 from windrow.model import Runnable
 
 
@@ -50,4 +52,4 @@ def find(pipeline: Runnable) -> Findings:
     found = Findings(validate(pipeline))
     if not found.errors:
         found.extend(Finding("error", where, message) for where, message in list_problems(pipeline))
-    return found
+    return Findings(replace(one, message=HIDDEN_VALUES.hide(one.message)) for one in found)

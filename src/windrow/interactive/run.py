@@ -10,7 +10,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 
 from windrow.api.checks import require_valid
-from windrow.errors import InputError, WindrowError, did_you_mean, not_one_of
+from windrow.errors import HIDDEN_VALUES, InputError, WindrowError, did_you_mean, not_one_of
 from windrow.hosts.command_lines import PLACEHOLDER, CommandLines
 from windrow.hosts.folders import default_checkpoint, folder_of
 from windrow.hosts.launch import Ended, HostName, OnStart, Options, ReplayHost, launch, require_end
@@ -179,12 +179,12 @@ class _Watch:
 
     def warn(self, message: str) -> None:
         """Log and keep a warning."""
-        self.warnings.append(message)
+        self.warnings.append(HIDDEN_VALUES.hide(message))
         self.trouble(message)
 
     def trouble(self, message: str) -> None:
         """Log a fault or warning."""
-        _LOGGER.warning("%s: %s", self._label, message)
+        _LOGGER.warning("%s: %s", self._label, HIDDEN_VALUES.hide(message))
 
     @contextmanager
     def running(self) -> Iterator[OnStart]:

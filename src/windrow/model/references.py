@@ -5,7 +5,6 @@ A secret is a reference: ``${NAME}`` to an environment variable, ``${file:PATH}`
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -13,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from windrow.errors import InputError
+from windrow.errors import InputError, encoded_forms
 
 VARIABLE = r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}"
 """A regular expression of ``${NAME}`` and ``${NAME:-default}``."""
@@ -192,8 +191,8 @@ def redact(text: str, secrets: Iterable[str]) -> str:
     """Return a text of another program or library with *** for each of the secrets, also where one is encoded."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
-            for form in (secret, quote(secret, safe=""), quote(secret), repr(secret)[1:-1], json.dumps(secret)[1:-1]):
-                text = text.replace(form, MASK)
+            for form in sorted(encoded_forms(secret), key=len, reverse=True):
+                text = text.replace(form, MASK) if form else text
     return text
 
 

@@ -9,6 +9,7 @@ from typing import assert_never
 from windrow.api.aggregate_text import aggregate_text
 from windrow.api.python_code import code_name
 from windrow.api.sections import TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
+from windrow.errors import HIDDEN_VALUES
 from windrow.model import (
     Adaptive,
     AnyJoinNode,
@@ -133,11 +134,12 @@ def node_text(graph: Graph, node: Node) -> str:
     """Say what a node of a graph is, in short; of `mask_graph(graph)`, as a source or sink may have secrets."""
     match node:
         case SourceNode():
-            return f"{node.source.section} {node.source.place}; {node.time.field}, {_watermark(node)}"
+            text = f"{node.source.section} {node.source.place}; {node.time.field}, {_watermark(node)}"
         case SinkNode():
-            return f"{node.sink.table} in {node.sink.place}"
+            text = f"{node.sink.table} in {node.sink.place}"
         case _:
-            return "; ".join(_stream(graph, node))
+            text = "; ".join(_stream(graph, node))
+    return HIDDEN_VALUES.hide(text)
 
 
 def _stream(graph: Graph, node: StreamNode) -> Iterator[str]:  # noqa: C901 - a case for each kind of stream

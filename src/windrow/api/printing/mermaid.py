@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windrow.api.printing.flowchart import Way, flowchart
+from windrow.errors import HIDDEN_VALUES
 from windrow.model import Runnable
 
 
@@ -15,7 +16,7 @@ def to_mermaid(pipeline: Runnable) -> str:
         # within quotes Mermaid gives a meaning to these characters alone
         lines.append(f'  {box.id}{left}"<b>{_escaped(box.noun)}</b><br/>{_escaped(box.text)}"{right}')
     lines += [f"  {f' {_arrow(way)} '.join(way.boxes)}" for way in chart.ways]
-    return "\n".join(lines) + "\n"
+    return HIDDEN_VALUES.hide("\n".join(lines)) + "\n"
 
 
 def _arrow(way: Way) -> str:

@@ -10,6 +10,7 @@ import yaml
 from windrow.api.python_code import refuse_code
 from windrow.api.sections import GRAPH, mask_graph, mask_secrets, section_of
 from windrow.api.variables import escaped
+from windrow.errors import HIDDEN_VALUES
 from windrow.expressions import result_pipelines
 from windrow.model import Graph, Runnable, as_graph
 
@@ -53,14 +54,14 @@ def yaml_text(value: Plain) -> str:
 
 
 def _escaped(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - plain values
-    """Return plain values in which no text is read as a variable."""
+    """Return plain values in which no text is read as a variable, but ``${NAME}`` for a value that is hidden."""
     match value:
         case dict():
-            return {key: _escaped(item, (*path, key)) for key, item in value.items()}
+            return {HIDDEN_VALUES.hide(key): _escaped(item, (*path, key)) for key, item in value.items()}
         case list():
             return [_escaped(item, path) for item in value]
         case str():
-            return escaped(value, path)
+            return HIDDEN_VALUES.hide(escaped(value, path))
         case _:
             return value
 
@@ -102,4 +103,4 @@ def _yaml_node(value: Any) -> Any:  # noqa: ANN401 plain values to nodes, as PyY
 
 def to_json(pipeline: Runnable) -> str:
     """Return the pipeline as indented JSON in the shape of its YAML; secrets are ***."""
-    return json.dumps(to_dict(pipeline), indent=2, ensure_ascii=False) + "\n"
+    return HIDDEN_VALUES.hide(json.dumps(to_dict(pipeline), indent=2, ensure_ascii=False)) + "\n"

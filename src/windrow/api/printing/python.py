@@ -26,6 +26,7 @@ from windrow.api.sections import (
 from windrow.api.sections.alerts import ALERTS_KEY
 from windrow.api.sections.pipeline import KEY_GROUPS, MODE, NAME, SALT
 from windrow.api.spec import DURATION, arguments
+from windrow.errors import HIDDEN_VALUES
 from windrow.expressions import result_pipelines
 from windrow.model import (
     AnyJoinNode,
@@ -65,7 +66,7 @@ def to_python(pipeline: AnyPipeline) -> str:
         KEY.python(KeyFields(shown.key)) if shown.key else "",
         *(_ruled(shown) if isinstance(shown, RulesPipeline) else _windowed(shown)),
     ]
-    return "(\n" + "".join(f"    {step}\n" for step in steps if step) + ")\n"
+    return HIDDEN_VALUES.hide("(\n" + "".join(f"    {step}\n" for step in steps if step) + ")\n")
 
 
 def _windowed(pipeline: Pipeline) -> list[str]:
@@ -85,7 +86,7 @@ def _ruled(pipeline: RulesPipeline) -> list[str]:
 def to_python_file(pipeline: Runnable) -> str:
     """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***. Raise PipelineError as above."""
     if isinstance(pipeline, Graph):
-        return f"import windrow as wr\n\n{_graph(mask_graph(pipeline))}"
+        return f"import windrow as wr\n\n{HIDDEN_VALUES.hide(_graph(mask_graph(pipeline)))}"
     return f"import windrow as wr\n\npipeline = {to_python(pipeline)}"
 
 

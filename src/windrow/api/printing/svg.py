@@ -10,6 +10,7 @@ from html import escape
 from itertools import pairwise
 
 from windrow.api.printing.flowchart import Box, Flowchart, Way, flowchart
+from windrow.errors import HIDDEN_VALUES
 from windrow.model import Runnable
 
 _WIDTH = 230
@@ -68,7 +69,7 @@ def to_svg(pipeline: Runnable) -> str:
         *(line for one in places.values() for line in _drawn(one)),
         "</svg>",
     ]
-    return "\n".join(lines) + "\n"
+    return HIDDEN_VALUES.hide("\n".join(lines)) + "\n"
 
 
 def _places(chart: Flowchart) -> dict[str, _Drawn]:

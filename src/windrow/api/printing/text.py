@@ -9,6 +9,7 @@ from windrow.api.aggregate_text import aggregate_text
 from windrow.api.python_code import code_name
 from windrow.api.sections import DELAY, LATE, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
 from windrow.api.sections.alerts import alert_words
+from windrow.errors import HIDDEN_VALUES
 from windrow.expressions import (
     Stream,
     join_sides,
@@ -75,11 +76,11 @@ from windrow.model import (
 def to_text(pipeline: Runnable) -> str:
     """Return what the pipeline does: the data's way, noun by noun, and what each means; secrets are ***."""
     if isinstance(pipeline, Graph):
-        return _graph(mask_graph(pipeline))
+        return HIDDEN_VALUES.hide(_graph(mask_graph(pipeline)))
     shown = mask_secrets(pipeline)
     nouns = _source(shown, shown.sink.table) | _keyed(shown, _passed(shown.time)) | {"sink": _sink(shown.sink)}
     nouns |= {"alerts": alert_words(shown.alerts)}
-    return "\n".join([shown.name, *_written(_mode(shown)), *_written(nouns)]) + "\n"
+    return HIDDEN_VALUES.hide("\n".join([shown.name, *_written(_mode(shown)), *_written(nouns)])) + "\n"
 
 
 def realtime_words(pipeline: Runnable) -> str:
@@ -97,7 +98,9 @@ def realtime_words(pipeline: Runnable) -> str:
         f"a slot of Spark for each partition, for as long as it runs{by}",
     ]
     views = (result_pipelines(graph)[node.name] for node in graph.keyed if isinstance(node, RulesNode))
-    return "\n".join([*lines, *(_history_size(view) for view in views if isinstance(view, RulesPipeline))])
+    return HIDDEN_VALUES.hide(
+        "\n".join([*lines, *(_history_size(view) for view in views if isinstance(view, RulesPipeline))])
+    )
 
 
 def file_words(pipeline: Runnable) -> list[str]:
@@ -110,7 +113,7 @@ def file_words(pipeline: Runnable) -> list[str]:
                 if node.is_by_reading
                 else f"hold from their own time, {node.time.field}"
             )
-            found.append(f"the rows of {node.source.path} {since}")
+            found.append(HIDDEN_VALUES.hide(f"the rows of {node.source.path} {since}"))
     return found
 
 
