@@ -217,13 +217,13 @@ def aggregated(own: Own, **methods: Any) -> list[Any]:  # noqa: ANN401 - a metho
 def test_what_an_aggregate_raises_names_it_and_its_method(error: BaseException, said: str) -> None:
     # each in one method, as each error is in all methods of some other test
     called = list(METHODS)[len(said) % len(METHODS)]
-    with failing(f"the aggregate 'n' failed in {METHODS[called]}(): {said} ({__file__}:"):
+    with failing(f"key user='A': the aggregate 'n' failed in {METHODS[called]}(): {said} ({__file__}:"):
         aggregated(Own(), **{called: thrower(error)})
 
 
 @pytest.mark.parametrize("called", METHODS)
 def test_an_aggregate_that_exits_does_not_end_the_run_in_silence(called: str) -> None:
-    with failing(f"the aggregate 'n' failed in {METHODS[called]}(): SystemExit: 0 ("):
+    with failing(f"key user='A': the aggregate 'n' failed in {METHODS[called]}(): SystemExit: 0 ("):
         aggregated(Own(), **{called: thrower(SystemExit(0))})
 
 
@@ -285,7 +285,7 @@ def test_a_value_is_of_its_type_wherever_it_is_given(type_: DataType, value: obj
         name = f"{__name__}.{function.__qualname__}"
         with failing(f"the function {name} failed {PLACE}: TypeError: {what} is {said}"):
             play(process(function, state, type_), STEPS, "fire")
-    with failing(f"the aggregate 'n' failed in finish(): TypeError: the result is {said}"):
+    with failing(f"key user='A': the aggregate 'n' failed in finish(): TypeError: the result is {said}"):
         aggregated(Own(type_, end=lambda _: value))
 
 
@@ -341,7 +341,7 @@ STATES: list[tuple[object, str]] = [
 def test_a_state_that_would_be_another_when_it_is_read_is_refused_at_once(
     called: str, state: object, said: str
 ) -> None:
-    with failing(f"the aggregate 'n' failed in {METHODS[called]}(): TypeError: the state {said}"):
+    with failing(f"key user='A': the aggregate 'n' failed in {METHODS[called]}(): TypeError: the state {said}"):
         aggregated(Own(end=lambda _: 1), **{called: lambda *_: state})
 
 
@@ -382,7 +382,7 @@ def test_a_zero_that_has_changed_is_refused(called: str) -> None:
 
     own = Own(new=lambda: shared, add=lambda _, columns: len(columns["amount"]))
     said = "ValueError: it returned [] before, and now [7"
-    with failing(f"the aggregate 'n' failed in zero(): {said}"):
+    with failing(f"key user='A': the aggregate 'n' failed in zero(): {said}"):
         aggregated(own, **{called: changes})
 
 

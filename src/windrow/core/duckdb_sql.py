@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from windrow.core.user_code import key_text
 from windrow.errors import RunError
 from windrow.expressions import duckdb_message
 from windrow.expressions.engine import EXPRESSIONS, Engine
@@ -39,9 +40,13 @@ QUERIES: Final = Engine("SET GLOBAL TimeZone = 'UTC'")
 
 
 class Connection:
-    """A connection to this process's DuckDB, with a namespace of its own; `query` keeps plans in it."""
+    """A connection to this process's DuckDB, with a namespace of its own; `query` keeps plans in it.
 
-    def __init__(self) -> None:
+    An error of the user's code in a query names the `key` for whose rows alone the query fails, if its tables have one.
+    """
+
+    def __init__(self, key: Iterable[str] = ()) -> None:
+        self.key = tuple(key)
         self._database: duckdb.DuckDBPyConnection | None = None
         self._cursor: duckdb.DuckDBPyConnection
         self.plans: dict[str, _Plan] = {}
@@ -69,11 +74,43 @@ def query(connection: Connection, sql: str, **tables: pa.Table) -> pa.Table:
     try:
         if plan is not None:
             return _on_valid(QUERIES, lambda: plan.run(tables, duckdb.DuckDBPyConnection.to_arrow_table))
-        # DuckDB looks tables up in the globals of its caller; registering a view of each costs as much as a small query
-        called = FunctionType(_run.__code__, {"__builtins__": builtins, **tables})
-        return _on_valid(QUERIES, lambda: called(connection.cursor, _parsed(sql)))
+        return _on_valid(QUERIES, lambda: _run_over(tables, connection.cursor, sql))
     except duckdb.Error as exc:
+        if connection.key and _message_of_code(exc):
+            raise _failure(exc, _failing_key(connection, sql, tables)) from exc
         raise _failure(exc) from exc
+
+
+def _failing_key(connection: Connection, sql: str, tables: Mapping[str, pa.Table]) -> str:
+    """Return the first key for whose rows alone the code of the user in a query fails; empty if it does for none.
+
+    The keys are tried by halves, which costs some runs of the query over fewer and fewer rows, once it has failed.
+    """
+    cursor, by = connection.cursor, ", ".join(map(identifier, connection.key))
+    keyed = {name: table for name, table in tables.items() if set(connection.key) <= set(table.column_names)}
+
+    def fails(keys: pa.Table) -> bool:
+        given = dict(tables)
+        for name, table in keyed.items():
+            found = _run_over({"rows": table, "keys": keys}, cursor, f"FROM rows SEMI JOIN keys USING ({by})")
+            given[name] = found.cast(table.schema)
+        try:
+            _run_over(given, cursor, sql)
+        except duckdb.Error as exc:
+            return bool(_message_of_code(exc))
+        return False
+
+    if not keyed:
+        return ""
+    rows = " UNION ALL ".join(f"SELECT {by} FROM {name}" for name in keyed)
+    keys = _run_over(keyed, cursor, f"SELECT DISTINCT {by} FROM ({rows}) ORDER BY ALL")
+    if fails(keys.slice(0, 0)):  # by a table that has no keys
+        return ""
+    while keys.num_rows > 1:
+        half = keys.num_rows // 2
+        first = keys.slice(0, half)
+        keys = first if fails(first) else keys.slice(half)
+    return key_text(connection.key, keys.to_pylist()[0].values()) if keys.num_rows and fails(keys) else ""
 
 
 def _on_valid(engine: Engine, run: Callable[[], T]) -> T:
@@ -239,6 +276,13 @@ class _Streams:
         return (self.schema.empty_table() if self.table is None else self.table).__arrow_c_stream__(requested_schema)
 
 
+def _run_over(tables: Mapping[str, pa.Table], cursor: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    """Run a query once over the named tables; raise DuckDB's error if it fails."""
+    # DuckDB looks tables up in the globals of its caller; registering a view of each costs as much as a small query
+    found: pa.Table = FunctionType(_run.__code__, {"__builtins__": builtins, **tables})(cursor, _parsed(sql))
+    return found
+
+
 def _run(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> pa.Table:
     return connection.execute(statement).to_arrow_table()
 
@@ -249,12 +293,17 @@ def _parsed(sql: str) -> duckdb.Statement:
     return statement
 
 
-def _failure(error: duckdb.Error) -> RunError:
+def _failure(error: duckdb.Error, key: str = "") -> RunError:
     """Translate DuckDB's error: the message of a RunError that Python code in the query raised, or DuckDB's own."""
-    _, raised, message = str(error).partition(f"{RunError.__name__}: ")
-    return RunError(
-        message if raised else f"a step cannot be computed: {duckdb_message(error)}; what was committed stays"
-    )
+    message = _message_of_code(error)
+    if not message:
+        return RunError(f"a step cannot be computed: {duckdb_message(error)}; what was committed stays")
+    return RunError(f"{key}: {message}" if key else message)
+
+
+def _message_of_code(error: duckdb.Error) -> str:
+    """Return the message of a RunError that Python code in a query raised; empty for an error of DuckDB's own."""
+    return str(error).partition(f"{RunError.__name__}: ")[2]
 
 
 def identifier(name: str) -> str:

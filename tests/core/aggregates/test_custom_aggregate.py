@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.core.outputs import play
-from tests.core.pipelines import main, raw, record
+from tests.core.pipelines import MINUTE, main, raw, record
 
 from windrow.core.level import open_levels
 from windrow.core.messages import EndOfInput, Packet
@@ -17,7 +17,18 @@ from windrow.core.operators.ingest import Ingest
 from windrow.core.state.store import MemoryState
 from windrow.errors import RunError
 from windrow.hosts.memory import MemoryHost
-from windrow.model import Aggregate, Custom, DataType, LongType, Pipeline, StringType
+from windrow.model import (
+    Aggregate,
+    Custom,
+    DataType,
+    Global,
+    LongType,
+    Pipeline,
+    Session,
+    StringType,
+    Tumbling,
+    Window,
+)
 
 TEXT = StringType()
 
@@ -70,7 +81,8 @@ def test_records_are_in_the_order_of_the_log_in_whatever_order_the_packets_come(
 @pytest.mark.parametrize("method", ["step", "merge", "finish"])
 def test_an_error_names_the_aggregate_and_the_method(method: str) -> None:
     steps = [[(0, record("A", 1))]] * 2
-    said = rf"the aggregate 'total' failed in {method}\(\): LookupError: no luck in {method} \(.*\.py:\d+\); what was"
+    said = rf"^key user='A': the aggregate 'total' failed in {method}\(\): LookupError: no luck in {method} \("
+    said += r".*\.py:\d+\); what was"
     with pytest.raises(RunError, match=said):
         play(custom(Written(method)), steps, "fire")
 
@@ -80,3 +92,41 @@ def test_a_result_of_another_type_names_the_aggregate() -> None:
     host.step(raw(0, 0, record("A", 1)))
     with pytest.raises(RunError, match=r"the aggregate 'total' failed in finish\(\): TypeError: the result is '1.00' "):
         host.end()
+
+
+@dataclass(frozen=True)
+class Unlucky(Written):
+    """Fails for amounts of 9, where it is given them, or when it merges or finishes a state with one."""
+
+    def step(self, state: str, columns: Mapping[str, pa.Array]) -> str:
+        self._refuse("step", "".join(str(amount) for amount in columns["amount"].to_pylist()))
+        return super().step(state, columns)
+
+    def merge(self, one: str, other: str) -> str:
+        self._refuse("merge", one + other)
+        return super().merge(one, other)
+
+    def finish(self, state: str) -> str:
+        self._refuse("finish", state)
+        return state
+
+    def _refuse(self, method: str, state: str) -> None:
+        if self.fails == method and "9" in state:
+            msg = "nine"
+            raise ValueError(msg)
+
+    def _may_fail(self, method: str) -> None:
+        """Fail for no other reason."""
+
+
+@pytest.mark.parametrize("method", ["step", "merge", "finish"])
+@pytest.mark.parametrize(
+    "window", [Tumbling(60 * MINUTE), Session(60 * MINUTE), Global()], ids=["tumbling", "session", "global"]
+)
+def test_an_error_names_the_key_of_many(window: Window, method: str) -> None:
+    pipeline = replace(custom(Unlucky(method)), window=window)
+    steps = [
+        [(0, record(f"user {user:02}", minute, 9 if user == 37 else 1)) for user in range(60)] for minute in (1, 2)
+    ]
+    with pytest.raises(RunError, match=rf"^key user='user 37': the aggregate 'total' failed in {method}\(\): "):
+        play(pipeline, steps, "fire")

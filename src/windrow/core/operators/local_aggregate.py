@@ -32,7 +32,7 @@ class LocalAggregate:
     def __init__(self, name: str, pipeline: Pipeline) -> None:
         self._name = name
         self._pipeline = pipeline
-        self._duck = duckdb_sql.Connection()
+        self._duck = duckdb_sql.Connection(pipeline.key)
         self._begin = window_sql(pipeline).begin
         self._keys = pa.schema(schema.key_fields(pipeline))
         self._no_changes = schema.changes(pipeline).empty_table()

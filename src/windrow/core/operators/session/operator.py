@@ -76,7 +76,7 @@ class SessionOperator:
             count=count,
             most=pipeline.window.gap,
         )
-        self._duck = duckdb_sql.Connection()
+        self._duck = duckdb_sql.Connection(pipeline.key)
         no_records = unscale(record_schema(pipeline).empty_table())
         self._values = SessionValues(pipeline, self._duck, no_records, is_traced=is_traced)
         self._stored = StoredSessions(self._rules, no_records.select(list(pipeline.key)), self._values.none)

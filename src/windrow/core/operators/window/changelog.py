@@ -89,7 +89,7 @@ class ChangelogWindowOperator:
         self._window = pipeline.window
         self._hold = hold
         self._is_traced = is_traced
-        self._duck = duckdb_sql.Connection()
+        self._duck = duckdb_sql.Connection(pipeline.key)
         self._schema = schema.changes(pipeline)
         self._sql = ChangelogSql(pipeline, unscale(record_schema(pipeline).empty_table()))
         fields = unscale(record_schema(pipeline).empty_table()).append_column(DIFF, pa.array([], pa.int64()))

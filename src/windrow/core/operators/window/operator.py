@@ -55,7 +55,7 @@ class WindowOperator:
         self._pipeline = pipeline
         self._window = pipeline.window
         self._is_traced = is_traced
-        self._duck = duckdb_sql.Connection()
+        self._duck = duckdb_sql.Connection(pipeline.key)
         empty = unscale(record_schema(pipeline).empty_table())
         for name in (WINDOW, END):
             empty = empty.append_column(name, pa.array([], pa.int64()))

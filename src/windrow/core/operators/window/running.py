@@ -99,7 +99,7 @@ class RunningAggregateOperator:
 
     def __init__(self, pipeline: Pipeline, *, is_changelog: bool, is_traced: bool = False) -> None:
         self._pipeline = pipeline
-        self._duck = duckdb_sql.Connection()
+        self._duck = duckdb_sql.Connection(pipeline.key)
         self._changes = _Changes(pipeline, is_traced=is_traced)
         self._chunks = LateChunks(pipeline, self._duck, PLACE)
         self._sql = RunningSql(pipeline, is_changelog=is_changelog)
@@ -199,7 +199,7 @@ class RunningRowsOperator:
 
     def __init__(self, pipeline: Pipeline, *, is_traced: bool = False) -> None:
         self._pipeline = pipeline
-        self._duck = duckdb_sql.Connection()
+        self._duck = duckdb_sql.Connection(pipeline.key)
         self._changes = _Changes(pipeline, is_traced=is_traced)
         records = unscale(record_schema(pipeline).empty_table())
         self._sql = ChangelogSql(pipeline, records)
