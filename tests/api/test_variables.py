@@ -223,7 +223,7 @@ def test_no_setting_is_printed_with_what_the_environment_has(
                 patch.setenv(name, secret)
             try:
                 opened = open_pipeline(str(file), Given(given))
-                said = [str(one) for one in find(opened.pipeline)]
+                said = [repr(opened.pipeline), *map(str, find(opened.pipeline))]
                 said += [
                     str(print_(opened.runnable())) for print_ in (to_text, to_yaml, to_json, to_python_file, to_mermaid)
                 ]

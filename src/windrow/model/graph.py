@@ -15,7 +15,15 @@ from windrow.methods import PipelineMethods
 from windrow.model.aggregates import Aggregate
 from windrow.model.alerts import DEFAULT_ALERTS, Alerts
 from windrow.model.connectors import LOG_TIME, FileSource, Sink, Source
-from windrow.model.pipeline import DEFAULT_KEY_GROUPS, AnyPipeline, Pipeline, ProcessPipeline, RulesPipeline, RunMode
+from windrow.model.pipeline import (
+    DEFAULT_KEY_GROUPS,
+    AnyPipeline,
+    Pipeline,
+    ProcessPipeline,
+    RulesPipeline,
+    RunMode,
+    hide_values,
+)
 from windrow.model.process import Process
 from windrow.model.rules import RuleSet
 from windrow.model.time import Delay, DelayByPartition, EventTime, PartitionWatermark, Readings
@@ -301,6 +309,7 @@ class LevelNode:
     is_local: bool = False
 
 
+@hide_values
 @dataclass(frozen=True)
 class Graph(PipelineMethods):
     """Nodes in an order in which each comes after its input.
