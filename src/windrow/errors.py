@@ -173,8 +173,13 @@ class InputError(WindrowError):
 
     def __init__(self, message: str, place: Place | None = None) -> None:
         super().__init__(message if place is None else f"{place}: {message}")
-        self.message = message
+        self._message = message
         self.place = place
+
+    @property
+    def message(self) -> str:
+        """The text without its place."""
+        return HIDDEN_VALUES.hide(self._message)
 
 
 class PipelineError(InputError):

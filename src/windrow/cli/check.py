@@ -22,7 +22,7 @@ from windrow.cli.common import (
 )
 from windrow.cli.options import STATE_FOLDER, spark_options
 from windrow.cli.pipelines import checkpoint_of, only_option, open_pipelines, variable_options
-from windrow.errors import HIDDEN_VALUES, InputError, PipelineError, Place, each_error
+from windrow.errors import InputError, PipelineError, Place, each_error
 from windrow.hosts.folders import Folder
 from windrow.hosts.settings import SparkOptions
 from windrow.interactive.findings import find, summary
@@ -142,7 +142,7 @@ def _check(spec: str) -> tuple[list[OpenedPipeline], list[_FileFinding]]:
     try:
         opened = open_pipelines(spec)
     except PipelineError as exc:
-        return [], [_FileFinding("error", one.place, "", HIDDEN_VALUES.hide(one.message)) for one in each_error(exc)]
+        return [], [_FileFinding("error", one.place, "", one.message) for one in each_error(exc)]
     return opened, [finding for one in opened for finding in _check_one(one)]
 
 

@@ -166,9 +166,7 @@ def _message(exc: Exception) -> str:
 def _error_fields(exc: Exception, code: int) -> dict[str, Any]:
     plain: dict[str, Any] = {"kind": type(exc).__name__, "message": _message(exc), "exit_code": code}
     if isinstance(exc, PipelineError):
-        plain["problems"] = [
-            {"message": HIDDEN_VALUES.hide(one.message), **place_fields(one.place)} for one in each_error(exc)
-        ]
+        plain["problems"] = [{"message": one.message, **place_fields(one.place)} for one in each_error(exc)]
     else:
         plain.update(place_fields(getattr(exc, "place", None)))
     return plain
