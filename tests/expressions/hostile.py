@@ -120,7 +120,6 @@ GROWING = (
     "len(list_reduce(string_split(s, ''), lambda q, r: q || s))",
     "len(list_reduce(string_split(s, ''), lambda q, r: q || r, s))",
     "len(list_zip(string_split(s, ''), list_transform(string_split(s, ''), lambda q: s)))",
-    "list_aggr(list_transform(string_split(s, ''), lambda q: s), 'string_agg', s[1:0])",
     "list_aggregate(list_transform(string_split(s, ''), lambda q: s), 'string_agg', '-')",
     "array_to_string(list_transform(string_split(s, ''), lambda q: format('{0}{0}{0}', s)), ',')",
     "list_transform(string_split(s, ''), lambda q: printf('%100s%s', q, s))",
