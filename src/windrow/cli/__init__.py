@@ -25,7 +25,7 @@ from windrow.cli.common import (
     end_process,
     ending_at_once,
     flush_output,
-    hiding_values,
+    hiding_values_in_stderr,
     report_error,
     wants_json,
     wants_stack,
@@ -37,11 +37,10 @@ _IS_COMMAND = getattr(signal.getsignal(signal.SIGINT), "__module__", None) == "w
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """A command: the module that defines it as `command`, its line in the group's help, and whether it prints data."""
+    """A command: the module that defines it as `command`, and its line in the group's help."""
 
     module: str
     help: str
-    prints_rows: bool = False
 
 
 class LazyGroup(click.Group):
@@ -102,8 +101,7 @@ class LazyGroup(click.Group):
             return super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
         if _IS_COMMAND:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        entry = self.entries.get(next((one for one in arguments if not one.startswith("-")), ""))
-        with hiding_values(prints_rows=entry is not None and entry.prints_rows):
+        with hiding_values_in_stderr():
             return self._run(arguments, prog_name, complete_var, extra)
 
     def _run(
@@ -156,35 +154,29 @@ COMMANDS = {
     "init": CommandEntry("windrow.cli.init", "Make a project, or a pipeline for the records of a log."),
     "services": CommandEntry("windrow.cli.services", "Start a Kafka broker and a PostgreSQL server for play."),
     "run": CommandEntry("windrow.cli.run", "Run a pipeline, live or to the end of its input."),
-    "preview": CommandEntry(
-        "windrow.cli.preview", "Show the first rows that a pipeline makes, without its sinks.", prints_rows=True
-    ),
-    "show": CommandEntry("windrow.cli.show", "Show rows of a pipeline's tables.", prints_rows=True),
+    "preview": CommandEntry("windrow.cli.preview", "Show the first rows that a pipeline makes, without its sinks."),
+    "show": CommandEntry("windrow.cli.show", "Show rows of a pipeline's tables."),
     "savepoint": CommandEntry("windrow.cli.savepoint", "Write a savepoint of a stopped run."),
-    "state": CommandEntry("windrow.cli.state", "Show the state of a stopped run or a savepoint.", prints_rows=True),
+    "state": CommandEntry("windrow.cli.state", "Show the state of a stopped run or a savepoint."),
     "status": CommandEntry("windrow.cli.status", "Show where a run stands, and what holds it back."),
     "dashboard": CommandEntry("windrow.cli.dashboard", "Show runs on a page, live."),
     "stop": CommandEntry("windrow.cli.stop", "End a realtime run, from anywhere."),
-    "latency": CommandEntry(
-        "windrow.cli.latency", "Print how long changes took to their topic, by stage.", prints_rows=True
-    ),
+    "latency": CommandEntry("windrow.cli.latency", "Print how long changes took to their topic, by stage."),
     "tune": CommandEntry("windrow.cli.tune", "Choose delay and lateness by the disorder of the records."),
     "monitoring": CommandEntry("windrow.cli.monitoring", "Print alerts for Prometheus, or a dashboard for Grafana."),
     "doctor": CommandEntry("windrow.cli.doctor", "Review a pipeline, its run, checkpoint, tables and log."),
     "capacity": CommandEntry("windrow.cli.capacity", "Plan what a pipeline needs under a load, and what it costs."),
     "replay": CommandEntry("windrow.cli.replay", "Replay a log into a shadow of the live table."),
-    "diff": CommandEntry("windrow.cli.diff", "Compare a table with its replay.", prints_rows=True),
+    "diff": CommandEntry("windrow.cli.diff", "Compare a table with its replay."),
     "promote": CommandEntry("windrow.cli.promote", "Replace the live table with its replay."),
-    "redrive": CommandEntry(
-        "windrow.cli.redrive", "Put dead letters of a mended pipeline back into the log.", prints_rows=True
-    ),
+    "redrive": CommandEntry("windrow.cli.redrive", "Put dead letters of a mended pipeline back into the log."),
     "relay": CommandEntry("windrow.cli.relay", "Send the rows of an outbox to a topic or a log."),
     "check": CommandEntry("windrow.cli.check", "Report errors in pipelines, and warn of likely mistakes."),
     "explain": CommandEntry("windrow.cli.explain", "Print a pipeline as text, YAML, JSON, Python or a Mermaid chart."),
     "schema": CommandEntry("windrow.cli.schema", "Print the JSON Schema of a pipeline file, for editors."),
     "transcript": CommandEntry("windrow.cli.transcript", "Run event-time test stories."),
     "pack": CommandEntry("windrow.cli.pack", "Pack this Python environment for the executors of a cluster."),
-    "log": CommandEntry("windrow.cli.log", "List, trim and compact an embedded log.", prints_rows=True),
+    "log": CommandEntry("windrow.cli.log", "List, trim and compact an embedded log."),
     "generate": CommandEntry("windrow.cli.generate", "Generate events into an embedded log or a Kafka topic."),
 }
 """The commands: one line each; their modules are imported when they run."""

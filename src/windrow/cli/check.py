@@ -142,7 +142,7 @@ def _check(spec: str) -> tuple[list[OpenedPipeline], list[_FileFinding]]:
     try:
         opened = open_pipelines(spec)
     except PipelineError as exc:
-        return [], [_FileFinding("error", one.place, "", one.message) for one in each_error(exc)]
+        return [], [_FileFinding("error", error.place, "", error.message) for error in each_error(exc)]
     return opened, [finding for one in opened for finding in _check_one(one)]
 
 

@@ -106,19 +106,14 @@ class _HidingStream:
 
 
 @contextmanager
-def hiding_values(*, prints_rows: bool) -> Iterator[None]:
-    """Hide the values of variables in what the body prints; rows of tables on stdout are printed as they are."""
-    out, err = sys.stdout, sys.stderr
-    sys.stderr = cast("TextIO", _HidingStream(err))
-    if not prints_rows:
-        sys.stdout = cast("TextIO", _HidingStream(out))
-    own = sys.stdout
+def hiding_values_in_stderr() -> Iterator[None]:
+    """Hide the values of variables in what the body logs: messages, warnings and stack traces."""
+    stream = sys.stderr
+    sys.stderr = cast("TextIO", _HidingStream(stream))
     try:
         yield
     finally:
-        sys.stderr = err
-        if sys.stdout is own:  # it stays replaced where it could not be written
-            sys.stdout = out
+        sys.stderr = stream
 
 
 def flush_output() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from windrow.errors import HIDDEN_VALUES
 from windrow.hosts.command_lines import CommandLines
 from windrow.hosts.history import RunRecord
 from windrow.hosts.reports import StepReport
@@ -51,22 +52,22 @@ class Finding:
 
 def serious(found: str, why: str, *to_do: str, where: str = "") -> Finding:
     """Return a finding that should be mended before anything relies on the results."""
-    return Finding("serious", found, why, to_do, where)
+    return Finding("serious", HIDDEN_VALUES.hide(found), why, to_do, where)
 
 
 def advice(found: str, why: str, *to_do: str, where: str = "") -> Finding:
     """Return a finding that should be thought about."""
-    return Finding("advice", found, why, to_do, where)
+    return Finding("advice", HIDDEN_VALUES.hide(found), why, to_do, where)
 
 
 def fine(found: str) -> Finding:
     """Return a finding that all is well."""
-    return Finding("fine", found)
+    return Finding("fine", HIDDEN_VALUES.hide(found))
 
 
 def unknown(found: str, *to_do: str) -> Finding:
     """Return a finding that something could not be looked at, and how it can be."""
-    return Finding("unknown", found, to_do=to_do)
+    return Finding("unknown", HIDDEN_VALUES.hide(found), to_do=to_do)
 
 
 @dataclass(frozen=True)
