@@ -15,7 +15,8 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from windrow.model import Process
+from windrow.model import Process, Session, WindowNode
+from windrow.testing.oracle.windows import windows_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BEFORE_ALL = -(10**18)
@@ -93,6 +94,61 @@ def answer(process: Process, parts: Sequence[Part], *, name: str = "", has_ids: 
                 key.end()
     rows = [row for key in keys.values() for row in key.rows]
     return Answer({user: key.changes for user, key in keys.items() if key.changes}, rows, late)
+
+
+Group = tuple[int, int, tuple[Any, ...]]
+"""A start, an end, and a key."""
+
+
+@dataclass
+class Windows:
+    """The final table of a window over rows, its on-time panes, and how many rows missed a window of theirs.
+
+    A window that began by the time that event time of its rows had come to at an end of the input has fired there,
+    whether or not a key had rows in it: what comes after that revises it. `fired` has the number of that end.
+    """
+
+    table: dict[Group, list[Row]]
+    on_time: dict[Group, list[Row]]
+    missed: int
+
+    @staticmethod
+    def of(node: WindowNode, rows: Sequence[Row], reached: Sequence[int]) -> Windows:
+        """Return those of a node; `reached` is by end how far event time of the rows had come."""
+        assert not isinstance(node.window, Session)
+        found = Windows(defaultdict(list), defaultdict(list), 0)
+        for row in rows:
+            for start, end in windows_of(node.window, row.time):
+                group = start, end, tuple(row.values[name] for name in node.key)
+                if row.watermark >= end + node.emit.lateness:
+                    found.missed += 1
+                    continue
+                found.table[group].append(row)
+                if row.watermark < end and row.part <= fired_at(start, reached):
+                    found.on_time[group].append(row)
+        return found
+
+    def again(self, node: WindowNode, reached: Sequence[int]) -> Windows:
+        """Return those of a window over the rows of this one, which are made of its rows."""
+        found = Windows(defaultdict(list), defaultdict(list), self.missed)
+        for (_, at, _), rows in self.table.items():
+            key = tuple(rows[0].values[name] for name in node.key)
+            for start, end in windows_of(node.window, at - 1):
+                found.table[start, end, key] += rows
+                fired = fired_at(start, reached)
+                found.on_time[start, end, key] += [one for one in rows if one.watermark < end and one.part <= fired]
+        found.on_time = {group: rows for group, rows in found.on_time.items() if rows}
+        return found
+
+
+def row_times(node: WindowNode, reached: Sequence[int]) -> list[int]:
+    """Return by end how far event time of a window's rows had come: to the last time of those that had begun."""
+    return [max(end for _, end in windows_of(node.window, time)) - 1 for time in reached]
+
+
+def fired_at(start: int, reached: Sequence[int]) -> int:
+    """Return the number of the first end of the input at which a window had begun."""
+    return next(number for number, time in enumerate(reached) if start <= time)
 
 
 class _Key:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, raw
 from tests.examples import examples, many, scaled
 from tests.properties import test_rules
-from tests.properties.process_oracle import BEFORE_ALL, EPOCH, Answer, Part, Row, answer
+from tests.properties.process_oracle import BEFORE_ALL, EPOCH, Answer, Part, Row, Windows, answer, row_times
 
 from windrow.core.changelog import StepOutput
 from windrow.core.level import migrate
@@ -363,6 +363,11 @@ def check_graph(seed: int) -> None:
     chance = Random(seed)
     made = graph(chance)
     log = replace(Log.draw(chance, len(made.sources), is_by_partition=False), is_held=False)
+    check_runs(made, log, chance)
+
+
+def check_runs(made: Graph, log: Log, chance: Random) -> None:
+    """Compare runs of a graph with the model, and with each other."""
     expected = answers(made, log)
     every = runs(made, log, chance)
     for run in every:
@@ -371,8 +376,8 @@ def check_graph(seed: int) -> None:
             rows = sorted((row["row"], row["user"], row["text"], row["w"]) for row in run.table(f"to rows of {name}"))
             wanted = [(row.id, row.values["user"], row.values["text"], row.values["v"]) for row in one.rows]
             assert rows == sorted(wanted), name
-    # windows that rows of timers at an end are in are ahead of event time, and do not know afterwards that they fired
-    for node in made.nodes if not log.ends else ():
+    windows = models(made, log, expected)
+    for node in made.nodes:
         if isinstance(node, WindowNode):
             changes = [run.table(f"to {node.name}") for run in every]
             is_each = node.emit.late == "each"
@@ -382,12 +387,56 @@ def check_graph(seed: int) -> None:
                 tables = [{group: row | {"revision": 0} for group, row in one.items()} for one in tables]
             on_time = [unordered([row for row in one if row["pane"] == "on_time"]) for one in changes]
             late = [unordered(run.table(f"to {node.name}", "late")) for run in every]
+            if (model := windows.get(node.name)) is not None:
+                assert totals(tables[0].values(), node) == {key: of(rows) for key, rows in model.table.items()}
+                panes = [row for row in changes[0] if row["pane"] == "on_time" and row["op"] == "insert"]
+                assert totals(panes, node) == {key: of(rows) for key, rows in model.on_time.items()}, node.name
+                # records that came too late for a function have missed their own microsecond
+                late_rows = every[0].table(f"to {node.name}", "late")
+                assert sum(row["window_end"] - row["window_start"] > MICRO for row in late_rows) == model.missed
             for number in range(1, len(every)):
                 assert tables[number] == tables[0], node.name
                 assert late[number] == late[0], node.name
                 assert on_time[number] == on_time[0], node.name
                 if is_each or made.is_read(node):
                     assert unordered(changes[number]) == unordered(changes[0]), node.name
+
+
+def models(made: Graph, log: Log, expected: dict[str, Answer]) -> dict[str, Windows]:
+    """Return the model of windows over functions, and of windows over these."""
+    records = [[time for _, time, *_ in log.records[:end]] for end in [*log.ends, len(log.records)]]
+    reached = [max(times, default=BEFORE_ALL) for times in records]
+    behind: dict[str, list[int]] = {}
+    found: dict[str, Windows] = {}
+    for node in made.nodes:
+        if isinstance(node, ProcessNode):
+            # a timer that an end has fired is ahead, for all functions behind it as well
+            for number in range(len(reached)):
+                rows = [one.time for one in expected[node.name].rows if one.part <= number]
+                reached[number] = max([reached[number], *rows])
+            behind[node.name] = [*reached]
+        elif isinstance(node, WindowNode) and node.input in found:
+            found[node.name] = found[node.input].again(node, behind[node.input])
+        elif isinstance(node, WindowNode) and not isinstance(node.window, Session):
+            found[node.name] = Windows.of(node, expected[node.input].rows, behind[node.input])
+            behind[node.name] = row_times(node, behind[node.input])
+    return found
+
+
+def totals(rows: Iterable[dict[str, Any]], node: WindowNode) -> dict[Any, int]:
+    """Return the sum in each row of a window."""
+    return {
+        (
+            *((row[name] - EPOCH) // MICRO for name in ("window_start", "window_end")),
+            tuple(row[name] for name in node.key),
+        ): int(row["total"])
+        for row in rows
+    }
+
+
+def of(rows: Sequence[Row]) -> int:
+    """Return the sum of rows."""
+    return sum(one.values["v"] for one in rows)
 
 
 def net(changes: list[dict[str, Any]], node: WindowNode) -> dict[Any, Any]:
@@ -467,6 +516,45 @@ def test_timers_of_one_time_at_two_ends_emit_two_rows() -> None:
         timers = [f"A@1970-01-01T02:00:00+00:00{number}" for number in numbers]
         found = sorted(row["row"] for row in run.table("to rows"))
         assert found == [*timers, "log/0/4", "log/0/4#0001"]
+
+
+def test_windows_of_timers_at_an_end_have_fired_in_all_key_groups() -> None:
+    """An end fires a timer of A two hours ahead; what comes of A and B in its windows then revises these at once."""
+
+    def function(ctx: Any, record: Any) -> None:  # noqa: ANN401 - a user's
+        if record["v"] == 1:
+            ctx.timer(at=EPOCH + timedelta(minutes=117))
+        ctx.emit(text="", v=record["v"])
+
+    def on_timer(ctx: Any, _: Any) -> None:  # noqa: ANN401 - a user's
+        ctx.emit(text="", v=10)
+
+    source = SourceNode("z", LogSource("data/z"), DECODE, EventTime("t", Delay(0)), lateness=LONG)
+    nodes: list[Node] = [
+        source,
+        ProcessNode("f", "z", ("user",), Process(function, STATES, RETURNS, None, "log", on_timer)),
+    ]
+    nodes.append(SelectNode("rows of f", ("f",), derive=(Derive("w", "v"),), select=("user", "text", "w")))
+    late = Emit(lateness=LONG, late="each")
+    nodes.append(WindowNode("windows of f", "f", ("user",), Hopping(6 * MINUTE, 3 * MINUTE), TOTALS, late))
+    nodes.append(WindowNode("counted", "f", ("user",), Tumbling(5 * MINUTE), TOTALS, late))
+    # not a multiple: its windows begin within those that it takes
+    nodes.append(WindowNode("windows of counted", "counted", ("user",), Tumbling(4 * MINUTE), AGAIN, Emit()))
+    sinks = [
+        SinkNode(f"to {node.name}", node.name, SqliteSink("unused.db", node.name.replace(" ", "_")))
+        for node in nodes[1:]
+    ]
+    made = Graph("graph", (*nodes, *sinks), 5)
+    times = [("A", 1), ("B", 2), ("B", 116), ("A", 118), ("B", 118), ("B", 119), ("A", 121)]
+    log = Log([(0, at * MINUTE, user, at % 7) for user, at in times], (0,), (2, 4), is_held=False)
+    check_runs(made, log, Random(0))
+    one, other = (Run(replace(made, key_groups=number), log, 1) for number in (1, 5))
+    for name in ("windows of f", "windows of counted"):
+        assert unordered(one.table(f"to {name}")) == unordered(other.table(f"to {name}"))
+    end = EPOCH + timedelta(hours=2)
+    of_b = [row for row in other.table("to windows of f") if row["user"] == "B" and row["window_end"] == end]
+    assert {row["pane"] for row in of_b} == {"late"}
+    assert [row["n"] for row in of_b if row["op"] in {"insert", "update_after"}] == [1, 2, 3]
 
 
 @pytest.mark.long

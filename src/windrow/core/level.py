@@ -34,6 +34,7 @@ from windrow.core.messages import (
     Records,
     Results,
     SampledVerdicts,
+    TimersEnded,
     pack_counts,
 )
 from windrow.core.operators.base import (
@@ -76,6 +77,7 @@ from windrow.model import (
     ListChange,
     LookupNode,
     Pipeline,
+    ProcessNode,
     ProcessPipeline,
     ResultNode,
     RulesPipeline,
@@ -209,7 +211,8 @@ def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> t
     if given.is_changelog:
         changing = ChangelogWindowOperator(view, given.hold, is_traced=is_traced)
         return changing, not graph.is_settled(node.inputs[0])
-    return WindowOperator(view, is_traced=is_traced, has_id=given.has_id), is_traced
+    is_settled = graph.is_settled(node.inputs[0])
+    return WindowOperator(view, is_traced=is_traced, has_id=given.has_id, is_settled=is_settled), is_traced
 
 
 def _is_running(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> bool:
@@ -244,13 +247,16 @@ class LevelSummary:
     @staticmethod
     def decode(blob: bytes) -> LevelSummary:
         """Read what `encode` wrote."""
-        # the clocks hold no names, and so nothing that looks like what follows them
+        # names in the clocks are values, so that nothing in them looks like what follows them
         clocks, _, operators = blob.decode().removeprefix(_CLOCKS).partition(_OPERATORS)
         return LevelSummary(EncodedClocks(clocks), json.loads(operators[:-1]))
 
 
 def join_levels(states: Iterable[MemoryState]) -> MemoryState:
-    """Return the states of a key group at all levels as one; the clocks are the same at each."""
+    """Return the states of a key group at all levels as one.
+
+    The clocks are the same at each, but the last level has the `timers` of all.
+    """
     first, *others = states
     if not others:
         return first
@@ -262,7 +268,7 @@ def join_levels(states: Iterable[MemoryState]) -> MemoryState:
             if together is None:
                 together = summary
             else:
-                together.operators |= summary.operators
+                together = LevelSummary(summary.clocks, together.operators | summary.operators)
         for (kind, bucket), data in state.items():
             joined.set(kind, bucket, data)
     if together is not None:
@@ -316,7 +322,7 @@ class _Hosted:
     ) -> None:
         self._graph = graph
         self._is_reported = is_reported
-        node = place.node
+        node = self.node = place.node
         # a row of a join is no record of a log
         self._is_sampled = is_reported and not any(stream_of(graph, name).has_id for name in node.inputs)
         view = self.view = view_of(graph, node)
@@ -394,6 +400,14 @@ class _Hosted:
             streams, dead_letters = self.dead_letters.numbered(streams)
             yield from self.router.add(streams, dead_letters)
             yield from self.router.close()
+
+    def timers_ended(self, output: OperatorOutput, advance: ClockAdvance) -> Iterator[Packet]:
+        """Yield packets for all key groups with how far timers that the end of the input fired are ahead of it."""
+        if advance.is_end and isinstance(self.node, ProcessNode) and output.records and output.records[0].num_rows:
+            time = int(to_micros(output.records[0].column(TIME)).max())
+            if time > advance.ended(self.node.input):
+                for group in range(self._graph.key_groups):
+                    yield Packet(group, TimersEnded(self.name, time))
 
     def results(self, group: int, output: OperatorOutput) -> Iterator[Packet]:
         """Yield packets with what the sinks are given, for a later level."""
@@ -507,7 +521,7 @@ class LevelRunner:
             records = node.input.join([raw, given.records[node.name], *local[node.name]])
             hot_keys[node.name] = HotKeys.of(records, node.view.key)
             own = OperatorState(node.name, state, summary.operators.get(node.name))
-            time = advance.time(node.sources)
+            time = advance.time(node.sources, node.node.inputs)
             output = node.operator.process(OperatorStep(group, time, records, given.parts[node.name]), own)
             if late is not None and late.num_rows:
                 output = replace(output, late=pa.concat_tables([late, output.late]))
@@ -521,7 +535,7 @@ class LevelRunner:
                 for name, table in node.router.hand_over():
                     local[name].append(table)
             if not self.is_last:
-                packets += node.results(group, output)
+                packets += (*node.results(group, output), *node.timers_ended(output, advance))
         state.set_summary(summary.encode())
         if self.is_last:
             given = given.with_dead(packet.message for packet in packets)

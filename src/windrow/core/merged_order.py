@@ -25,6 +25,19 @@ def in_merged_order(records: pa.Table) -> pa.Table:
     return _sorted(records, _columns(records, (*PLACE, SIDE) if SIDE in records.column_names else PLACE))
 
 
+def numbered_in_merged_order(records: pa.Table) -> pa.Table:
+    """Return records as of one partition, whose offsets number their places in the merged order."""
+    columns = _columns(records, PLACE)
+    order = np.lexsort(columns[::-1])
+    numbers = np.empty_like(order)
+    numbers[order] = runs_of_equals([column[order] for column in columns])
+    for name, values in ((PARTITION, np.zeros_like(numbers)), (OFFSET, numbers)):
+        at = records.column_names.index(name)
+        field = records.schema.field(at)
+        records = records.set_column(at, field, pa.array(values).cast(field.type))
+    return records
+
+
 def in_log_order(records: pa.Table) -> pa.Table:
     """Sort records by partition and offset; with the same ones by what they are."""
     return _sorted(records, _columns(records, (PARTITION, OFFSET)))

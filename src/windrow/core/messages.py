@@ -169,6 +169,17 @@ class PartitionIdle:
 
 
 @dataclass(frozen=True)
+class TimersEnded:
+    """The end of the input fired a timer of the node `of`, which emitted a row at a time that is ahead of the records.
+
+    Each key group sends its last such time to all key groups: windows that have begun by then fire with this step.
+    """
+
+    of: str
+    time: int
+
+
+@dataclass(frozen=True)
 class LevelState:
     """What an earlier level of a batch run keeps in its key group after the last step, for a savepoint; packed."""
 
@@ -195,6 +206,7 @@ Message = (
     | RecordsLost
     | PartitionIdle
     | Tick
+    | TimersEnded
     | LevelState
     | EndOfInput
 )

@@ -35,6 +35,7 @@ from windrow.core.messages import (
     Results,
     SampledRecords,
     SampledVerdicts,
+    TimersEnded,
     unpack_counts,
     unpack_progress,
 )
@@ -60,8 +61,9 @@ class StepInput:
     By node: `records` of operators, `raw` records of sources, `parts` (panes that other key groups aggregated of its
     records, where keys are salted), dead letters (`dead`; under None those of all nodes), and `results` of earlier
     levels. `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of
-    the step, None if there was no tick. `lateness`, `ages`, `part_times`, `hot_keys` (by node), `samples` and
-    `verdicts` (by node) are for the report alone.
+    the step, None if there was no tick. `timers` has by process node the time of the last row that a timer emitted at
+    the end of the input. `lateness`, `ages`, `part_times`, `hot_keys` (by node), `samples` and `verdicts` (by node) are
+    for the report alone.
     """
 
     records: dict[str, pa.Table]
@@ -75,6 +77,7 @@ class StepInput:
     tick: int | None = None
     idle: tuple[PartitionIdle, ...] = ()
     lost: tuple[RecordsLost, ...] = ()
+    timers: Mapping[str, int] = field(default_factory=dict)
     lateness: tuple[PartitionCounts, ...] = ()
     ages: tuple[PartitionCounts, ...] = ()
     part_times: tuple[PartTime, ...] = ()
@@ -117,6 +120,7 @@ class StepInput:
             tick=max((one.micros for one in all_of(Tick)), default=None),
             idle=tuple(all_of(PartitionIdle)),
             lost=tuple(sorted(all_of(RecordsLost), key=lambda one: (one.partition, one.first))),
+            timers=dict(sorted((one.of, one.time) for one in all_of(TimersEnded))),
             lateness=tuple(row for one in counted if one.of == "lateness" for row in unpack_counts(one.blob)),
             ages=tuple(row for one in counted if one.of == "age" for row in unpack_counts(one.blob)),
             part_times=tuple(all_of(PartTime)),

@@ -40,7 +40,7 @@ class LocalAggregate:
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:  # noqa: ARG002 - it has none
         """Run one step of one key group; the packets are for the key groups of the keys."""
         times, watermarks = (to_micros(step.records.column(name)) for name in (TIME, WATERMARK))
-        on_time, starts = on_time_for_all(self._pipeline.window, times, watermarks, step.time.ended)
+        on_time, starts = on_time_for_all(self._pipeline.window, times, watermarks, step.time.fired_until)
         groups = self._groups(step.records)
         late = step.records.filter(pa.array(~on_time))
         packets = [Packet(to, Records(self._name, pack(rest))) for to, rest in self._by_group(late, groups[~on_time])]

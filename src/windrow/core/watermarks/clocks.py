@@ -7,7 +7,7 @@ group, and identical in all of them, because each receives the same messages.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
@@ -61,7 +61,8 @@ class PartitionClocks:
     so that an operator is never behind those that take what it gives. `still` has by source the tick at which all
     partitions connected with it had become idle, and the low watermark then. `lateness` is what an adaptive delay
     depends on. By source, `reached` is the greatest event time so far, and `ended` how far event time had come when the
-    input last ended.
+    input last ended. `timers` has by process node the time of the last row that a timer emitted at an end, if that was
+    ahead of event time; the levels behind the node have it.
     """
 
     watermarks: dict[int, int] = field(default_factory=dict)
@@ -74,6 +75,7 @@ class PartitionClocks:
     lateness: dict[int, Lateness] = field(default_factory=dict)
     reached: dict[int, int] = field(default_factory=dict)
     ended: dict[int, int] = field(default_factory=dict)
+    timers: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
     def start(partitions: Iterable[int]) -> PartitionClocks:
@@ -204,6 +206,11 @@ class PartitionClocks:
             at = (times.get(number, MIN_TIME) for times in (self.ended, self.lows, self.reached))
             self.ended[number] = max(at)
 
+    def end_timers(self, timers: Mapping[str, int]) -> None:
+        """Note the times of rows that timers have emitted where the input ends, by process node."""
+        for node, time in timers.items():
+            self.timers[node] = max(time, self.timers.get(node, MIN_TIME))
+
     def rest(self, sources: SourceTimes) -> list[int]:
         """Mark partitions as idle that have been without a record for so long; return the newly idle ones.
 
@@ -267,6 +274,7 @@ class PartitionClocks:
             "lateness": [[partition, lateness.encode()] for partition, lateness in self.lateness.items()],
             "reached": list(self.reached.items()),
             "ended": list(self.ended.items()),
+            **({"timers": list(self.timers.items())} if self.timers else {}),
         }
 
     @staticmethod
@@ -284,6 +292,7 @@ class PartitionClocks:
             lateness={partition: Lateness.decode(lateness) for partition, lateness in fields["lateness"]},
             reached=dict(fields["reached"]),
             ended=dict(fields["ended"]),
+            timers=dict(fields.get("timers", ())),
         )
 
 

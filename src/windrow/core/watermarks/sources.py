@@ -1,12 +1,32 @@
-"""Sources as the clocks see them: how each tells time, and which depend on each other."""
+"""Sources as the clocks see them: how each tells time, which depend on each other, and where their streams end."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
+from windrow.core.columns import MIN_TIME
+from windrow.core.windows import hops_of, window_bounds, windows_of
 from windrow.expressions import stream_of
-from windrow.model import EventTime, Graph, KeyedNode, PartitionWatermark, SinkNode, source_number
+from windrow.model import (
+    Cumulate,
+    EventTime,
+    Global,
+    Graph,
+    Hopping,
+    KeyedNode,
+    PartitionWatermark,
+    ProcessNode,
+    SinkNode,
+    SourceNode,
+    Window,
+    WindowNode,
+    outputs_of,
+    source_number,
+)
 
 
 @dataclass(frozen=True)
@@ -66,3 +86,41 @@ def sources_of(graph: Graph, node: KeyedNode | SinkNode) -> tuple[int, ...]:
     """Return the numbers of the sources that feed a node."""
     feeding = {source for name in node.inputs for source in stream_of(graph, name).sources}
     return tuple(number for number, source in enumerate(graph.sources) if source in feeding)
+
+
+def stream_ends(graph: Graph, ended: Mapping[int, int], timers: Mapping[str, int]) -> dict[str, int]:
+    """Return how far the event time of each stream's rows can have come at the last end of the input.
+
+    That is where event time of the sources `ended`, by their numbers, but rows of a window are at its end, and a
+    process node can have emitted rows by `timers`. It depends on no key, so that all key groups know it.
+    """
+    found: dict[str, int] = {}
+    for node in graph.nodes:
+        match node:
+            case SinkNode():
+                continue
+            case SourceNode():
+                at = ended.get(graph.sources.index(node), MIN_TIME)
+            case _:
+                at = max(found[name] for name in node.inputs)
+        match node:
+            case WindowNode(window=window) if at != MIN_TIME:
+                at = max(at, _last_time(window, at))
+            case ProcessNode(name=name):
+                at = max(at, timers.get(name, MIN_TIME))
+            case _:
+                pass
+        found |= dict.fromkeys(outputs_of(node), at)
+    return found
+
+
+def _last_time(window: Window, time: int) -> int:
+    """Return the last microsecond of the windows that begin by a time."""
+    times = np.array([time])
+    match window:
+        case Global():
+            return time  # its rows are at no time
+        case Hopping() | Cumulate():
+            return int(window_bounds(window, hops_of(window, times).last).ends[0]) - 1
+        case _:
+            return int(windows_of(window, times).ends[0]) - 1

@@ -18,7 +18,7 @@ from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK
 from windrow.core.watermarks.adaptive import AdaptiveProgress
 from windrow.core.watermarks.clocks import LostRecords, PartitionClocks, RaisedPartition
 from windrow.core.watermarks.journal import LOST
-from windrow.core.watermarks.sources import SourceTimes
+from windrow.core.watermarks.sources import SourceTimes, stream_ends
 from windrow.model import Adaptive, Delay, Readings
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ class StepTime:
     the step if it had a tick, `latest` the last that is known, of this step or one before; None before the first tick.
     `reached` is how far event time has come in any of their partitions, or the low watermark if that is further. `end`
     says that the input ended with the step, `ended` how far event time had come at its last end before the step
-    (`MIN_TIME` if none): a window that began by then has fired, whether or not a key group had records of it. Records
-    whose watermark is `low` are settled in the partitions up to `last_settled`.
+    (`MIN_TIME` if none), and `fired_until` how far that of the rows that the operator takes, which can be ahead: a
+    window that began by then has fired, whether or not a key group had records of it. Records whose watermark is `low`
+    are settled in the partitions up to `last_settled`.
     """
 
     before: int
@@ -44,6 +45,7 @@ class StepTime:
     reached: int
     end: bool = False
     ended: int = MIN_TIME
+    fired_until: int = MIN_TIME
     last_settled: int = -1
 
 
@@ -67,9 +69,10 @@ class ClockAdvance:
     adaptive: dict[int, AdaptiveProgress]
     readings: dict[int, tuple[int, int]]
 
-    def time(self, sources: Collection[int]) -> StepTime:
-        """Return the time of an operator that takes records of some sources."""
+    def time(self, sources: Collection[int], streams: Collection[str] = ()) -> StepTime:
+        """Return the time of an operator that takes streams which are made of some sources."""
         low = self.clocks.low(sources)
+        ended = max(self.before.ended.get(source, MIN_TIME) for source in sources)
         return StepTime(
             before=self.before.low(sources),
             low=low,
@@ -77,9 +80,18 @@ class ClockAdvance:
             latest=self.clocks.now,
             reached=max(low, *(self.clocks.reached.get(source, MIN_TIME) for source in sources)),
             end=self.is_end,
-            ended=max(self.before.ended.get(source, MIN_TIME) for source in sources),
+            ended=ended,
+            fired_until=max([ended, *(self._ends_before[name] for name in streams)]),
             last_settled=self.clocks.last_settled(self.sources, sources),
         )
+
+    def ended(self, stream: str) -> int:
+        """Return how far the event time of a stream's rows can have come, if the input ended with the step."""
+        return stream_ends(self.sources.graph, self.clocks.ended, self.clocks.timers)[stream]
+
+    @cached_property
+    def _ends_before(self) -> dict[str, int]:
+        return stream_ends(self.sources.graph, self.before.ended, self.before.timers)
 
     def with_watermarks(self, records: pa.Table) -> pa.Table:
         """Return records of the step with the final watermark at each: not below the one before it."""
@@ -139,7 +151,7 @@ class ClockAdvance:
 
 def advance_clocks(sources: SourceTimes, clocks: PartitionClocks, given: StepInput) -> ClockAdvance:
     """Move the clocks through a step."""
-    before = PartitionClocks(lows=dict(clocks.lows), ended=dict(clocks.ended))
+    before = PartitionClocks(lows=dict(clocks.lows), ended=dict(clocks.ended), timers=dict(clocks.timers))
     lost = clocks.skip(sources, given.lost)
     raised = clocks.raise_to_low(sources, given.progress)
     known = dict(clocks.watermarks)
@@ -159,6 +171,7 @@ def advance_clocks(sources: SourceTimes, clocks: PartitionClocks, given: StepInp
     fallen = [] if now is None else clocks.rest(sources)
     if given.end:
         clocks.end(sources)
+        clocks.end_timers(given.timers)
     journal = journal_rows(sources, clocks, lost, raised, fallen, end=given.end)
     return ClockAdvance(sources, clocks, before, now, given.end, journal, known, adaptive, readings)
 
@@ -189,7 +202,7 @@ class ClockSteps:
 
     def advance(self, clocks: EncodedClocks, given: StepInput) -> tuple[ClockAdvance, EncodedClocks]:
         """Return how a step moves clocks, and the clocks after it; nobody may change what is returned."""
-        key = clocks, given.progress, given.times, given.tick, given.idle, given.lost, given.end
+        key = clocks, given.progress, given.times, given.tick, given.idle, given.lost, given.end, given.timers
         if self._last is None or self._key != key:
             moved = advance_clocks(self._sources, clocks.decode(), given)
             self._key, self._last = key, (moved, EncodedClocks.of(moved.clocks))

@@ -109,7 +109,8 @@ class ChangelogWindowOperator:
         is_late = to_micros(rows.column(WATERMARK)) >= to_micros(rows.column(END)) + self._hold
         touched = windows_in(rows)
         known, revisable = summary.open | summary.fired, len(summary.fired)
-        summary.fired |= begun_windows(self._window, touched, time.ended)
+        # none that has begun is open but in the state of an earlier version, which knew less of ends
+        summary.fired |= begun_windows(self._window, touched - summary.open, time.fired_until)
         summary.open |= touched - summary.fired
         firing = self._ended(summary.open, MAX_TIME if time.end else time.low - self._hold)
         summary.open -= firing

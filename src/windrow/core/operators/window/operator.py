@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from windrow.core import duckdb_sql
 from windrow.core.changelog import late_output
 from windrow.core.columns import MAX_TIME, MIN_TIME, pack, to_micros, unpack, unscale
+from windrow.core.merged_order import numbered_in_merged_order
 from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep
 from windrow.core.operators.window.assigner import assign
 from windrow.core.operators.window.early import EarlyPanes
@@ -45,16 +46,20 @@ class WindowOperator:
     """The aggregate of each window and key, by the definition of on time, late and expired; not of sessions.
 
     With `is_traced` it takes its records in the merged order, and gives its rows as a changelog, too. Records that have
-    an `ID` come with `has_id`.
+    an `ID` come with `has_id`. Those that come in the merged order anyway (`is_settled`) revise in that order: of
+    records at one place of the log, as those of all timers are, the partition and the offset tell none.
     """
 
-    def __init__(self, pipeline: Pipeline, *, is_traced: bool = False, has_id: bool = False) -> None:
+    def __init__(
+        self, pipeline: Pipeline, *, is_traced: bool = False, has_id: bool = False, is_settled: bool = False
+    ) -> None:
         if isinstance(pipeline.window, Session):
             msg = "sessions have an operator of their own"
             raise TypeError(msg)
         self._pipeline = pipeline
         self._window = pipeline.window
         self._is_traced = is_traced
+        self._is_numbered = is_settled and not is_traced
         self._duck = duckdb_sql.Connection(pipeline.key)
         empty = unscale(record_schema(pipeline).empty_table())
         for name in (WINDOW, END):
@@ -75,7 +80,7 @@ class WindowOperator:
         """Run one step of one key group: assign windows and verdicts, fire, revise, drop."""
         summary = WindowSummary() if state.summary is None else WindowSummary.decode(state.summary)
         time = step.time
-        judged = assign(self._pipeline, step.records, time.ended, summary.forgotten_until)
+        judged = assign(self._pipeline, step.records, time.fired_until, summary.forgotten_until)
 
         missed = late_output(self._duck, self._pipeline, self._started(judged.rows.filter(pa.array(judged.expired))))
         rows, whole = unscale(judged.rows), unscale(judged.whole)
@@ -89,12 +94,14 @@ class WindowOperator:
             touched |= windows_in(parts)
         known, revisable = frozenset(summary.open | summary.fired), len(summary.fired)
         if not isinstance(self._window, Global):
-            summary.fired |= begun_windows(self._window, touched, time.ended)
+            summary.fired |= begun_windows(self._window, touched, time.fired_until)
         on_time = judged.on_time & ~is_in_windows(windows, summary.fired)
         summary.open |= touched - summary.fired
         reached = MAX_TIME if time.end else time.low
         firing = self._passed(summary.open | self._of_slices(slices, summary, time.before), reached)
         due = self._due(rows.filter(pa.array(~on_time & ~judged.expired)), firing, summary, state)
+        if self._is_numbered and due.num_rows:
+            due = numbered_in_merged_order(due)
         summary.waiting -= firing
         if not isinstance(self._window, Global):
             summary.open -= firing
