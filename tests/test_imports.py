@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "core": {"errors", "model", "expressions"},
     "sources": {"errors", "model", "postgresql", "expressions", "core"},
     "sinks": {"errors", "model", "postgresql", "expressions", "core", "sources"},
-    "hosts": {"errors", "model", "postgresql", "expressions", "", "api", "core", "sources", "sinks"},
+    "hosts": {"errors", "model", "postgresql", "expressions", "api", "core", "sources", "sinks"},
     "testing": {"errors", "model", "expressions", "api", "core", "sources", "hosts"},
     "monitoring": set(),
     "dashboard": {"errors", "model", "expressions", "api", "core", "sinks", "hosts"},

@@ -34,7 +34,7 @@ from windrow.model import (
 )
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.sqlite import SqliteTables
-from windrow.sources.base import Offset
+from windrow.sources.cuts import Offset
 
 PIPELINE = spend(LogSource("data/spend"), SqliteSink("spend.db", "spend"))
 

@@ -21,7 +21,6 @@ from windrow.hosts.folders import (
     Folder,
     fetched,
     folder_of,
-    hadoop_settings,
     make_private,
     matching,
     new_folder,
@@ -30,6 +29,7 @@ from windrow.hosts.folders import (
     write_whole,
 )
 from windrow.hosts.history import HistoryWriter, RunRecord, history_of
+from windrow.hosts.s3 import hadoop_settings
 from windrow.hosts.savepoint import FILE, Savepoint, fingerprint, require_new_folder
 from windrow.hosts.stream.checkpoint import Checkpoint, last_noted, locked
 from windrow.hosts.stream.integrity import refuse_damaged

@@ -20,7 +20,8 @@ from windrow.hosts.stream.take_savepoint import take_savepoint
 from windrow.model import LogSource, SqliteSink
 from windrow.sinks.memory import CollectSink
 from windrow.sources import open_source
-from windrow.sources.base import Loss, Offset
+from windrow.sources.base import Loss
+from windrow.sources.cuts import Offset
 from windrow.sources.log import LogFolder
 
 PIPELINE = spend(LogSource("spend"), SqliteSink("spend.db", "spend"))

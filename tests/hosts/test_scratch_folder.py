@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from windrow.hosts import spark
+from windrow.hosts import scratch
 from windrow.hosts.settings import settings_of
 
 MAKES = """
 import sys
-from windrow.hosts.spark import scratch_folder
+from windrow.hosts.scratch import scratch_folder
 
 folder = scratch_folder()
 (folder / "local").mkdir()
@@ -52,7 +52,7 @@ def process() -> Iterator[tuple[subprocess.Popen[str], Path]]:
 
 def make() -> Path:
     """Make a folder as a process does that starts."""
-    return spark.scratch_folder.__wrapped__()
+    return scratch.scratch_folder.__wrapped__()
 
 
 def test_what_a_killed_process_left_is_removed_and_a_living_ones_stays(temporary: Path) -> None:

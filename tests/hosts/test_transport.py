@@ -25,7 +25,7 @@ from windrow.hosts.batch.plan import BatchSettings
 from windrow.hosts.batch.run import BatchRun
 from windrow.hosts.memory import MemoryRun
 from windrow.hosts.reports import StepReport
-from windrow.hosts.spark import scratch_folder
+from windrow.hosts.scratch import scratch_folder
 from windrow.hosts.spark_rows import packet_batch, read_packets, with_records
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.hosts.transport import TableTransport, carrying, taken

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow.sources import Source
-from windrow.sources.base import Offset
+from windrow.sources.cuts import Offset
 from windrow.sources.stream_reader import stream_of
 
 DDL = "partition int NOT NULL, offset long NOT NULL, log_time timestamp, key binary, value binary"

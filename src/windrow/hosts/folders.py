@@ -10,7 +10,6 @@ tools read (GOOGLE_APPLICATION_CREDENTIALS).
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import tempfile
@@ -51,25 +50,6 @@ def folder_of(text: str) -> Folder:
     from windrow.hosts.object_store import open_folder  # noqa: PLC0415 - only where there is one
 
     return open_folder(f"{_SCHEMES[scheme]}://{rest.strip('/')}")
-
-
-def s3_endpoint() -> tuple[str | None, str | None]:
-    """Return the URL of the store, None for Amazon's, and its region, None where it is not said."""
-    given = os.environ
-    return given.get("AWS_ENDPOINT_URL"), given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION")
-
-
-def hadoop_settings() -> dict[str, str]:
-    """Return the settings by which Spark finds the same store of S3 as this process."""
-    endpoint, region = s3_endpoint()
-    if endpoint is None:
-        return {}
-    return {
-        "spark.hadoop.fs.s3a.endpoint": endpoint,
-        "spark.hadoop.fs.s3a.endpoint.region": region or "us-east-1",
-        "spark.hadoop.fs.s3a.path.style.access": "true",
-        "spark.hadoop.fs.s3a.connection.ssl.enabled": str(not endpoint.startswith("http://")).lower(),
-    }
 
 
 def is_remote(folder: Folder) -> bool:

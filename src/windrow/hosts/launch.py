@@ -324,7 +324,7 @@ def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnS
             forget_history(history_of(options.checkpoint))
     savepoint = options.savepoint
     if options.backfill:
-        from windrow.hosts.replay import Backfill  # noqa: PLC0415
+        from windrow.hosts.backfill import Backfill  # noqa: PLC0415
 
         begun = Backfill(pipeline, options.checkpoint, options.spark).run(on_step, on_start)
         if isinstance(begun, str):

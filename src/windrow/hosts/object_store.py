@@ -13,7 +13,7 @@ from pyarrow import fs
 from upath import UPath
 
 from windrow.errors import CheckpointError
-from windrow.hosts.folders import s3_endpoint
+from windrow.hosts.s3 import s3_endpoint
 from windrow.model.references import mask_urls
 
 

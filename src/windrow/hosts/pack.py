@@ -7,8 +7,10 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import windrow
 from windrow.errors import InputError, SetupError
+
+_PACKAGE = Path(__file__).parent.parent
+"""Where the code of windrow is."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,9 @@ def pack_environment(target: Path, prefix: Path | None = None) -> Packed:
     if not (root / "bin" / "python").exists() or (root == Path(sys.base_prefix) and not (root / "conda-meta").is_dir()):
         msg = f"{root} is the system's Python: install windrow into a virtual environment, and pack that"
         raise SetupError(msg)
-    if prefix is None and not Path(windrow.__file__).is_relative_to(root):
+    if prefix is None and not _PACKAGE.is_relative_to(root):
         msg = (
-            f"windrow is installed in editable mode: its code is in {Path(windrow.__file__).parent}, not in {root}. "
+            f"windrow is installed in editable mode: its code is in {_PACKAGE}, not in {root}. "
             "Install it into an environment (pip install .), and pack that"
         )
         raise SetupError(msg)

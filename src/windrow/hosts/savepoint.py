@@ -24,7 +24,7 @@ from windrow.expressions import result_pipelines
 from windrow.hosts.folders import Folder, new_folder
 from windrow.model import DEFAULT_ALERTS, Graph, KafkaSource, ResultNode, Runnable, SelectNode, as_graph, is_by_branch
 from windrow.sinks.base import Run
-from windrow.sources.base import Offset
+from windrow.sources.cuts import Offset
 
 if TYPE_CHECKING:
     from io import BufferedReader

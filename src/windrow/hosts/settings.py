@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from windrow.errors import InputError
-from windrow.hosts.folders import hadoop_settings
+from windrow.hosts.s3 import hadoop_settings
 
 MEANING = {
     "spark.sql.session.timeZone": "UTC",

@@ -24,6 +24,7 @@ from windrow.core.columns import Blob, pack, unpack
 from windrow.core.user_code import raise_user_code_error
 from windrow.errors import PipelineError
 from windrow.hosts.folders import Folder, fetched, folder_of, remove
+from windrow.hosts.scratch import scratch_folder
 from windrow.hosts.settings import runs_in_driver
 from windrow.model import Runnable
 
@@ -102,8 +103,6 @@ def carrying(spark: SparkSession, *, drops: bool, shared: Folder | None = None) 
             with suppress(OSError):  # a task that was asked to end may still write
                 remove(shared)
         return
-    from windrow.hosts.spark import scratch_folder  # noqa: PLC0415 - the workers of Spark need no launcher
-
     # a task that was asked to end may still write
     with TemporaryDirectory(prefix="rows-", dir=scratch_folder(), ignore_cleanup_errors=True) as folder:
         yield TableTransport(Path(folder).absolute(), drops=drops)

@@ -20,7 +20,8 @@ from windrow.model import (
     as_graph,
 )
 from windrow.model import Source as SourceModel
-from windrow.sources.base import Appender, Cut, Follower, Source
+from windrow.sources.base import Appender, Follower, Source
+from windrow.sources.cuts import Cut
 
 __all__ = [
     "Cut",

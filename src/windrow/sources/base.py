@@ -1,4 +1,4 @@
-"""The contract of a source: its partitions and records, how Spark tails it, lost records, and fair shares of a step."""
+"""The contract of a source: its partitions and records, how Spark tails it, and lost records."""
 
 from __future__ import annotations
 
@@ -6,26 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
-from windrow.model import MAX_PARTITIONS
+from windrow.sources.cuts import Cut, Offset, Stage
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from windrow.sources.stream_reader import StreamReader
-
-
-Cut = Mapping[int, int]
-"""Where a step ends: the next offset of each partition. A partition that is left out stays where the cut before it
-left it."""
-
-Stage = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
-"""A function that a Spark task applies to its batches."""
-
-Offset = Mapping[str, Any]
-"""The position of a stream as Spark records it: JSON in the source's own form."""
 
 
 class Source(Protocol):
@@ -207,16 +196,6 @@ class FoundLosses:
     offset: Any
 
 
-def numbered_batches(source: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield RAW batches of a source with the numbers that its partitions have in a graph with several sources."""
-    import pyarrow as pa  # noqa: PLC0415 - who plans the steps of a stream does not load it
-    import pyarrow.compute as pc  # noqa: PLC0415 - the same
-
-    first = pa.scalar(source * MAX_PARTITIONS, pa.int32())
-    for batch in batches:
-        yield batch.set_column(0, batch.schema.field(0), pc.add(batch.column(0), first))
-
-
 def another_log(name: str) -> str:
     """Return the message for a log that was replaced while a run read it."""
     return f"the log {name} lost records: it is another one of the same name now"
@@ -230,68 +209,3 @@ def restoring(losses: Iterable[Loss]) -> list[str]:
 def listed(losses: Iterable[Loss]) -> str:
     """Write losses in a line."""
     return "; ".join(map(str, losses))
-
-
-def fair_shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
-    """Divide a limit, all of it, among partitions in which more or less waits.
-
-    A partition with more waiting records gets more, so that partitions of one topic stay abreast in time and few
-    windows are open at once. Each gets at least a sixteenth of an equal share, and at least one record if the limit
-    allows: a partition that is not read for long could be taken for idle.
-    """
-    least = max(1, limit // (16 * len(waiting))) if limit >= len(waiting) else 0
-    left, total = limit - least * len(waiting), sum(waiting.values())
-    found, passed = {}, 0
-    for partition in sorted(waiting):
-        before, passed = passed, passed + waiting[partition]
-        found[partition] = least + left * passed // total - left * before // total
-    return found
-
-
-class Counted(Protocol):
-    """A place in a partition with `line` records before it."""
-
-    @property
-    def line(self) -> int:
-        """How many records are before it."""
-        ...
-
-
-At = TypeVar("At", bound=Counted)
-
-
-def limited_ends(
-    start: Mapping[int, At], left: Callable[[int, At], int], advance: Callable[[int, At, int], At], max_records: int
-) -> dict[int, At]:
-    """Return where a step ends that has at most `max_records` records.
-
-    Partitions with a backlog share them by its size, which `left` returns (in any unit: bytes), and what one leaves
-    over goes to the others; each gives a record at the least, whatever the limit. `advance` returns the place so many
-    records further on, or the end.
-    """
-    ends = dict(start)
-    behind = {partition for partition, at in ends.items() if left(partition, at) > 0}
-    limit = max(max_records, len(behind))
-    while limit > 0:
-        waiting = {partition: size for partition in behind if (size := left(partition, ends[partition])) > 0}
-        if not waiting:
-            break
-        for partition, portion in fair_shares(waiting, limit).items():
-            at = ends[partition]
-            ends[partition] = end = advance(partition, at, portion)
-            limit -= end.line - at.line
-            if end.line - at.line < portion:  # what is left is no record yet
-                behind.remove(partition)
-    return ends
-
-
-def portions(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
-    """Divide a limit as `fair_shares` does, but for what a partition does not have: the others get that."""
-    found, left = dict.fromkeys(waiting, 0), min(limit, sum(waiting.values()))
-    while left:
-        rest = {partition: count - found[partition] for partition, count in waiting.items() if count > found[partition]}
-        for partition, share in fair_shares(rest, left).items():
-            taken = min(share, rest[partition])
-            found[partition] += taken
-            left -= taken
-    return found

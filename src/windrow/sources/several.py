@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from windrow.errors import InputError
 from windrow.model import MAX_PARTITIONS
-from windrow.sources.base import Cut, FoundLosses, Offset, Source, numbered_batches
+from windrow.sources.base import FoundLosses, Source
+from windrow.sources.cuts import Cut, Offset, numbered_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.sources.base import Stage
+    from windrow.sources.cuts import Stage
     from windrow.sources.stream_reader import SeveralReader
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from windrow.sources.base import Cut, Offset, Stage, numbered_batches, portions
+from windrow.sources.cuts import Cut, Offset, Stage, numbered_batches, portions
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from windrow.errors import SourceError
-from windrow.sources.base import Cut
+from windrow.sources.cuts import Cut
 from windrow.sources.log.folder import LogFolder
 from windrow.sources.log.stream import LogStreamReader
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.changelog import StepOutput
-from windrow.core.columns import Micros, are_before, concat, to_micros, unpack
+from windrow.core.columns import MIN_TIME, Micros, are_before, concat, to_micros, unpack
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys, add_by_node
 from windrow.core.merged_order import in_log_order
@@ -46,12 +46,35 @@ from windrow.core.state.migrate import StoredState
 from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange
 from windrow.core.tick import Tick
-from windrow.core.watermarks.tracker import StepTime
 from windrow.core.window_counts import GroupWindows
 from windrow.expressions import RecordStream, View
 from windrow.model import Custom, Pipeline
 
 M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Time of an operator in a step, the same in every key group; event times are microseconds.
+
+    The low watermark of its sources was `before` the step, and is `low` after it. `now` is the processing time after
+    the step if it had a tick, `latest` the last that is known, of this step or one before; None before the first tick.
+    `reached` is how far event time has come in any of their partitions, or the low watermark if that is further. `end`
+    says that the input ended with the step, `ended` how far event time had come at its last end before the step
+    (`MIN_TIME` if none), and `fired_until` how far that of the rows that the operator takes, which can be ahead: a
+    window that began by then has fired, whether or not a key group had records of it. Records whose watermark is `low`
+    are settled in the partitions up to `last_settled`.
+    """
+
+    before: int
+    low: int
+    now: int | None
+    latest: int | None
+    reached: int
+    end: bool = False
+    ended: int = MIN_TIME
+    fired_until: int = MIN_TIME
+    last_settled: int = -1
 
 
 @dataclass(frozen=True)

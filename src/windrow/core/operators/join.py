@@ -18,7 +18,7 @@ from windrow.core import duckdb_sql, schema
 from windrow.core.columns import MAX_TIME, Micros, are_before, to_micros
 from windrow.core.duckdb_sql import identifier
 from windrow.core.merged_order import is_later_sql, runs_of_equals
-from windrow.core.operators.base import OperatorOutput, OperatorStep
+from windrow.core.operators.base import OperatorOutput, OperatorStep, StepTime
 from windrow.core.operators.route import id_sql, side_schema, stream_schema
 from windrow.core.operators.settled import net_changes
 from windrow.core.schema import (
@@ -36,7 +36,6 @@ from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Runs, migrate_runs
 from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange
-from windrow.core.watermarks.tracker import StepTime
 from windrow.expressions import JoinSide, JoinSpan, RecordStream, join_sides, join_spans, stream_of
 from windrow.model import Graph, JoinNode, TableJoinNode
 

@@ -18,13 +18,12 @@ from windrow.core import duckdb_sql
 from windrow.core.columns import MAX_TIME, to_micros, unpack
 from windrow.core.duckdb_sql import identifier
 from windrow.core.merged_order import in_merged_order
-from windrow.core.operators.base import Operator, OperatorOutput, OperatorStep
+from windrow.core.operators.base import Operator, OperatorOutput, OperatorStep, StepTime
 from windrow.core.schema import DIFF, PARTITION, PLACE, WATERMARK
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.store import MemoryState, OperatorState
 from windrow.core.state.time_buffer import Mask, TimeBuffer
 from windrow.core.state.widening import StateChange
-from windrow.core.watermarks.tracker import StepTime
 from windrow.expressions import View
 
 _KIND: Final = "unsettled"

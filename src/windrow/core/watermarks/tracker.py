@@ -6,7 +6,6 @@ import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,39 +13,13 @@ import pyarrow as pa
 from windrow.core import schema
 from windrow.core.columns import FIRST_TIME, MAX_TIME, MIN_TIME, Micros, to_micros
 from windrow.core.histogram import Histogram, count_by_row
+from windrow.core.operators.base import StepInput, StepTime
 from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK
 from windrow.core.watermarks.adaptive import AdaptiveProgress
 from windrow.core.watermarks.clocks import LostRecords, PartitionClocks, RaisedPartition
 from windrow.core.watermarks.journal import LOST
 from windrow.core.watermarks.sources import SourceTimes, stream_ends
 from windrow.model import Adaptive, Delay, Readings
-
-if TYPE_CHECKING:
-    from windrow.core.operators.base import StepInput
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """Time of an operator in a step, the same in every key group; event times are microseconds.
-
-    The low watermark of its sources was `before` the step, and is `low` after it. `now` is the processing time after
-    the step if it had a tick, `latest` the last that is known, of this step or one before; None before the first tick.
-    `reached` is how far event time has come in any of their partitions, or the low watermark if that is further. `end`
-    says that the input ended with the step, `ended` how far event time had come at its last end before the step
-    (`MIN_TIME` if none), and `fired_until` how far that of the rows that the operator takes, which can be ahead: a
-    window that began by then has fired, whether or not a key group had records of it. Records whose watermark is `low`
-    are settled in the partitions up to `last_settled`.
-    """
-
-    before: int
-    low: int
-    now: int | None
-    latest: int | None
-    reached: int
-    end: bool = False
-    ended: int = MIN_TIME
-    fired_until: int = MIN_TIME
-    last_settled: int = -1
 
 
 @dataclass(frozen=True)

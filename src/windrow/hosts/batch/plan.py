@@ -23,7 +23,7 @@ from windrow.model import KafkaSource, Runnable, as_graph
 from windrow.model import Source as SourceModel
 from windrow.sinks.base import Run
 from windrow.sources import Cut, Source
-from windrow.sources.base import Offset
+from windrow.sources.cuts import Offset
 
 
 @dataclass(frozen=True)

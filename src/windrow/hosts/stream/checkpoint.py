@@ -25,7 +25,7 @@ from windrow.hosts.savepoint import FREE, Meaning, RenamedLog, Savepoint, finger
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import MAX_PARTITIONS, RulesPipeline, Runnable
 from windrow.sinks.base import Follows, Run
-from windrow.sources.base import Offset
+from windrow.sources.cuts import Offset
 
 _FILE = "windrow.json"
 _IDENTITY = "source.json"

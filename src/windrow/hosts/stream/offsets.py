@@ -16,7 +16,8 @@ from windrow.hosts.stream.integrity import RESTORE, checksum, is_whole, refuse_d
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import Runnable
 from windrow.sinks.base import Follows, SinkGroup
-from windrow.sources.base import FoundLosses, Loss, Offset, OnDataLoss, Source, another_log, listed, restoring
+from windrow.sources.base import FoundLosses, Loss, OnDataLoss, Source, another_log, listed, restoring
+from windrow.sources.cuts import Offset
 
 
 @dataclass(frozen=True)

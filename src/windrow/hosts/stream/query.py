@@ -35,7 +35,8 @@ from windrow.hosts.stream.trigger import Trigger
 from windrow.hosts.transport import TableTransport
 from windrow.model import Runnable, as_graph, needs_ticks
 from windrow.sinks.base import SinkGroup
-from windrow.sources.base import Cut, Source
+from windrow.sources.base import Source
+from windrow.sources.cuts import Cut
 from windrow.sources.stream_reader import stream_of
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.sources.base import Loss, Offset
+from windrow.sources.base import Loss
+from windrow.sources.cuts import Offset
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from windrow.model import FilesSource
-from windrow.sources.base import Cut, FoundLosses, Loss, Offset
+from windrow.sources.base import FoundLosses, Loss
+from windrow.sources.cuts import Cut, Offset
 from windrow.sources.files.listing import START, DataFile, FileSequence, Position, Span, list_partitions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.sources.base import Stage
+    from windrow.sources.cuts import Stage
     from windrow.sources.files.stream import FilesStreamReader
 
 __all__ = ["OrderedFiles"]

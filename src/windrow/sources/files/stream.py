@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from windrow.errors import InputError, SourceError
-from windrow.sources.base import Cut, Offset, Stage, limited_ends
+from windrow.sources.cuts import Cut, Offset, Stage, limited_ends
 from windrow.sources.files.listing import START, DataFile, FileSequence, Position, Span, list_partitions, up_to
 from windrow.sources.stream_reader import CutReader, shared
 

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.errors import InputError
 from windrow.model import KafkaSource
-from windrow.sources.base import Cut, FoundLosses, Loss, Offset
+from windrow.sources.base import FoundLosses, Loss
+from windrow.sources.cuts import Cut, Offset
 from windrow.sources.kafka.options import TIMEOUT, client_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.sources.base import Stage
+    from windrow.sources.cuts import Stage
     from windrow.sources.kafka.client import Admin
     from windrow.sources.kafka.stream import KafkaStreamReader
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from windrow.errors import RecordsLostError
-from windrow.sources.base import Cut, Offset, Stage, portions
+from windrow.sources.cuts import Cut, Offset, Stage, portions
 from windrow.sources.kafka.client import Admin
 from windrow.sources.kafka.options import TIMEOUT
 from windrow.sources.kafka.read import Range, reader

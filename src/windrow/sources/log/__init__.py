@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from windrow.errors import SourceError
 from windrow.model import LogSource
-from windrow.sources.base import Cut, FoundLosses, Loss, Offset
+from windrow.sources.base import FoundLosses, Loss
+from windrow.sources.cuts import Cut, Offset
 from windrow.sources.log.folder import LogFolder, trimmed
 from windrow.sources.log.kept import START, Kept, Position
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.sources.base import Stage
+    from windrow.sources.cuts import Stage
     from windrow.sources.log.stream import LogStreamReader
 
 __all__ = ["START", "EmbeddedLog", "LogFolder", "Position"]

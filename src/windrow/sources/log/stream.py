@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from windrow.errors import InputError, SourceError
-from windrow.sources.base import Cut, Offset, Stage, limited_ends
+from windrow.sources.cuts import Cut, Offset, Stage, limited_ends
 from windrow.sources.log.folder import LogFolder
 from windrow.sources.log.kept import START, Position
 from windrow.sources.stream_reader import CutReader, shared

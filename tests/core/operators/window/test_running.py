@@ -20,12 +20,11 @@ from tests.properties.aggregates import CONDITIONS
 import windrow as wr
 from windrow.core.columns import unpack
 from windrow.core.decode.evaluation import Evaluator
-from windrow.core.operators.base import Operator, OperatorOutput, OperatorStep
+from windrow.core.operators.base import Operator, OperatorOutput, OperatorStep, StepTime
 from windrow.core.operators.window.late import MAX_REVISIONS
 from windrow.core.operators.window.running import RunningAggregateOperator, RunningRowsOperator, open_running
 from windrow.core.schema import DIFF, OFFSET, PARTITION, TIME, WATERMARK, record_schema
 from windrow.core.state.store import MemoryState, OperatorState
-from windrow.core.watermarks.tracker import StepTime
 from windrow.expressions import computed
 from windrow.model import (
     Aggregate,

@@ -15,7 +15,7 @@ from windrow.core.changelog import late_output
 from windrow.core.columns import MIN_TIME, cast_table, to_micros, unpack
 from windrow.core.keys import key_texts
 from windrow.core.merged_order import in_event_time_order, in_merged_order
-from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep
+from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep, StepTime
 from windrow.core.operators.process.context import (
     CallContext,
     CurrentCall,
@@ -46,7 +46,6 @@ from windrow.core.state.time_buffer import BUFFER_KIND, TimeBuffer
 from windrow.core.state.widening import StateChange
 from windrow.core.user_code import key_text, qualified_name, raise_user_code_error, record_place
 from windrow.core.value_codec import time_of
-from windrow.core.watermarks.tracker import StepTime
 from windrow.model import MAX_PARTITIONS, ProcessPipeline, Timer, source_number
 
 

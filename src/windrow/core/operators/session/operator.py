@@ -18,7 +18,7 @@ import pyarrow as pa
 from windrow.core import duckdb_sql, schema
 from windrow.core.changelog import late_output
 from windrow.core.columns import MIN_TIME, Micros, pack, to_micros, unpack, unscale
-from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep
+from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep, StepTime
 from windrow.core.operators.session.fragments import (
     EARLY,
     FIRED,
@@ -42,7 +42,6 @@ from windrow.core.schema import END, OFFSET, PARTITION, PLACE, TIME, WATERMARK, 
 from windrow.core.state.migrate import RowsByKeyGroup, StoredColumns, StoredState
 from windrow.core.state.store import BlobStore, MemoryState, OperatorState
 from windrow.core.state.widening import StateChange
-from windrow.core.watermarks.tracker import StepTime
 from windrow.errors import PipelineError
 from windrow.expressions import GAP
 from windrow.model import AnyOf, Every, Pipeline, Records, Session, Trigger

@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.columns import MAX_TIME, rescale, to_micros
+from windrow.core.operators.base import StepTime
 from windrow.core.operators.window.late import LateChunks
 from windrow.core.operators.window.slices import SliceTree
 from windrow.core.operators.window.sql import window_sql
 from windrow.core.schema import LAST_PARTITION, PLACE, WINDOW
 from windrow.core.state.store import OperatorState
 from windrow.core.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
-from windrow.core.watermarks.tracker import StepTime
 from windrow.core.windows import window_bounds
 from windrow.model import Pipeline, Session, Sliced
 
