@@ -160,12 +160,12 @@ All errors are `wr.WindrowError`, which is the one to catch; the subclasses that
 """
 PYTHON_PARTS = (
     ("Read pipelines", {"windrow": ()}),
-    ("Sources and sinks", {"windrow.api.fluent.connectors": ()}),
-    ("Formats of records", {"windrow.api.fluent.formats": ()}),
+    ("Sources and sinks", {"windrow.client.fluent.connectors": ()}),
+    ("Formats of records", {"windrow.client.fluent.formats": ()}),
     (
         "Stages",
         {
-            "windrow.api.fluent.streams": (
+            "windrow.client.fluent.streams": (
                 "Stream",
                 "DecodedStream",
                 "Timed",
@@ -177,23 +177,37 @@ PYTHON_PARTS = (
             "windrow.model.pipeline": (),
         },
     ),
-    ("Windows, triggers and delays", {"windrow.api.fluent.windows": (), "windrow.model.triggers": ()}),
-    ("Aggregates", {"windrow.api.fluent.aggregates": (), "windrow.model.aggregates": ()}),
-    ("Process functions", {"windrow.api.fluent.process": ("Processed",), "windrow.model.process": ()}),
-    ("Rules and alerts", {"windrow.api.fluent.rules": ("Ruled",), "windrow.api.fluent.alerts": ()}),
-    ("Graphs", {"windrow.api.fluent.graph": ("GraphBuilder", "Named", "Selection")}),
-    ("Pipelines", {"windrow.methods": ("PipelineMethods",)}),
+    ("Windows, triggers and delays", {"windrow.client.fluent.windows": (), "windrow.model.triggers": ()}),
+    ("Aggregates", {"windrow.client.fluent.aggregates": (), "windrow.model.aggregates": ()}),
+    (
+        "Process functions",
+        {
+            "windrow.client.fluent.process": (),
+            "windrow.client.fluent.streams": ("Processed",),
+            "windrow.model.process": (),
+        },
+    ),
+    (
+        "Rules and alerts",
+        {
+            "windrow.client.fluent.rules": (),
+            "windrow.client.fluent.streams": ("Ruled",),
+            "windrow.client.fluent.alerts": (),
+        },
+    ),
+    ("Graphs", {"windrow.client.fluent.graph": ("GraphBuilder", "Named", "Selection")}),
+    ("Pipelines", {"windrow.client.pipeline": ("Pipeline",)}),
     (
         "Results",
         {
-            "windrow.interactive.result": ("Result",),
-            "windrow.interactive.tables": ("Rows",),
-            "windrow.interactive.compare": ("Diff",),
-            "windrow.interactive.explanation": ("Why",),
-            "windrow.interactive.findings": ("Findings",),
+            "windrow.client.result": ("Result",),
+            "windrow.client.tables": ("Rows",),
+            "windrow.client.compare": ("Diff",),
+            "windrow.client.explanation": ("Why",),
+            "windrow.client.findings": ("Findings",),
         },
     ),
-    ("Plots", {"windrow.interactive.plot": ()}),
+    ("Plots", {"windrow.client.plot": ()}),
     (
         "Errors",
         {"windrow.errors": ("InputError", "PipelineError", "CheckpointError", "SetupError", "RunError", "LimitError")},
@@ -212,6 +226,9 @@ def python_page() -> str:
             found = import_module(module)
             # a module that is public, such as wr.plot, has its functions in its place
             own = next((name for name, one in left.items() if one is found), None)
+            shown = [getattr(found, name) for name in classes]
+            for name in [name for name, one in left.items() if any(one is other for other in shown)]:
+                del left[name]
             names = [name for name, one in left.items() if getattr(one, "__module__", None) == module]
             parts += [_documented(f"wr.{name}", left.pop(name)) for name in names]
             parts += [_documented(f"wr.{own}.{name}", getattr(found, name)) for name in (found.__all__ if own else ())]
@@ -227,15 +244,15 @@ def _documented(name: str, documented: object) -> str:
     """Write a function, or a class with its methods and properties."""
     if not isinstance(documented, type):
         return "".join([f"### {name}\n\n", _signature(name, documented), *_docstring(documented)])
-    label = "A pipeline, of every kind" if name == "PipelineMethods" else name
+    label = "A pipeline, of every kind" if name == "Pipeline" else name
+    shown = "pipeline" if name == "Pipeline" else name.removeprefix("wr.")
     parts = [f"### {label}\n\n", *_docstring(documented)]
     for method, member in vars(documented).items():
         if method.startswith("_") or not inspect.getdoc(member):
             continue
         if isinstance(member, property):
-            parts += [f"\n#### {label.removeprefix('wr.')}.{method}\n\nA property. ", *_docstring(member)]
+            parts += [f"\n#### {shown}.{method}\n\nA property. ", *_docstring(member)]
         elif inspect.isfunction(member):
-            shown = "pipeline" if name == "PipelineMethods" else label.removeprefix("wr.")
             parts += [f"\n#### {shown}.{method}\n\n", _signature(method, member), *_docstring(member)]
     return "".join(parts)
 

@@ -102,7 +102,9 @@ def row(pipeline: Pipeline, delay: str, lateness: str) -> str:
 
 def main() -> None:
     """Print both tables."""
-    pipeline = wr.load(EXAMPLE)
+    pipeline = wr.load(EXAMPLE).graph
+    if not isinstance(pipeline, Pipeline):
+        sys.exit(f"{EXAMPLE} is no pipeline of one window")
     policies = [(delay, "1h") for delay in DELAYS] + [("10m", lateness) for lateness in LATENESSES if lateness != "1h"]
     window = format_duration(pipeline.window.size)
     write = sys.stdout.write

@@ -17,15 +17,13 @@ ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "images" / "architecture.svg"
 ALLOWED: dict[str, set[str]] = runpy.run_path(str(ROOT / "tests" / "test_imports.py"))["ALLOWED"]
 
-NAMES = ("", "methods")
-"""What users import. Others below call it by name only, so it is no part of the order."""
 LEFT_OUT = "__main__"
 """It starts `cli`, and does no more."""
 
 PLACES = {
     "windrow": (0, 2.7),
     "cli": (2.7, 12),
-    "interactive": (0, 3.4),
+    "client": (0, 3.4),
     "testing": (3.4, 6.9),
     "dashboard": (6.9, 10.3),
     "monitoring": (10.3, 12),
@@ -55,7 +53,6 @@ STYLE = """
     .name { font-weight: 600; font-size: 15px }
     .soft { fill: #57606a }
     .arrow { fill: none; stroke: #57606a; stroke-width: 1.5 }
-    .call { stroke-dasharray: 4 4 }
     .head { fill: #57606a }
     @media (prefers-color-scheme: dark) {
       .card { fill: #161b22; stroke: #30363d }
@@ -69,10 +66,8 @@ STYLE = """
 
 
 def rooms() -> dict[str, set[str]]:
-    """Return what each room imports, without the names that users import and what starts the command."""
-    return {room: imports - set(NAMES) for room, imports in ALLOWED.items() if room not in {*NAMES, LEFT_OUT}} | {
-        "windrow": set().union(*(ALLOWED[name] for name in NAMES)) - set(NAMES)
-    }
+    """Return what each room imports, without what starts the command; ``windrow`` has the names that users import."""
+    return {room or "windrow": imports for room, imports in ALLOWED.items() if room != LEFT_OUT}
 
 
 def floors(imports: dict[str, set[str]]) -> dict[str, tuple[int, int]]:
@@ -137,15 +132,14 @@ def drawn(room: str, box: Box) -> Iterator[str]:
     yield f'<rect class="{kind}" x="{box.left}" y="{box.top}" {size} rx="6"/>'
     listed = textwrap.wrap(imports_in_words(room), int(width / CHARACTER))
     base = center - 8 * len(listed) + 5
-    yield text(middle, base, "windrow, methods" if room == "windrow" else room, "name")
+    yield text(middle, base, room, "name")
     for number, line in enumerate(listed, 1):
         yield text(middle, base + 1 + 16 * number, line, "soft")
 
 
 def imports_in_words(room: str) -> str:
     """Return the list of what a room imports."""
-    found = ALLOWED[room] if room in ALLOWED else rooms()[room]
-    return ", ".join(other or "windrow" for other in sorted(found)) if found else "imports no other"
+    return ", ".join(sorted(rooms()[room])) or "imports no other"
 
 
 def arrow(start: Box, end: Box) -> Iterator[str]:
@@ -155,14 +149,6 @@ def arrow(start: Box, end: Box) -> Iterator[str]:
     yield f'<path class="head" d="M{x:.1f},{end.top} l-5,-9 h10 z"/>'
 
 
-def call(start: Box, end: Box, number: int) -> Iterator[str]:
-    """Draw a dashed arrow up from the side of a box into that of another, on the left of all."""
-    x, level = LEFT - 20 - 16 * number, end.bottom - 20 - 26 * number
-    way = f"M{start.left},{(start.top + start.bottom) / 2:.1f} H{x} V{level} H{end.left - 7}"
-    yield f'<path class="arrow call" d="{way}"/>'
-    yield f'<path class="head" d="M{end.left},{level} l-9,-5 v10 z"/>'
-
-
 def picture() -> str:
     """Return the whole picture."""
     imports = rooms()
@@ -170,26 +156,16 @@ def picture() -> str:
     last = max(high for _, high in levels.values())
     boxes = {room: place(room, low, high, last) for room, (low, high) in levels.items()}
     lines = [part for room, other in arrows(imports) for part in arrow(boxes[room], boxes[other])]
-    calls = sorted(
-        (room for room, others in ALLOWED.items() if room in imports and others & set(NAMES)),
-        key=lambda room: -boxes[room].top,
-    )
-    for number, room in enumerate(calls):
-        lines += call(boxes[room], boxes["windrow"], len(calls) - 1 - number)
-    width, height = LEFT + 12 * COLUMN + 24, _bottom(0, last) + 64
+    width, height = LEFT + 12 * COLUMN + 24, _bottom(0, last) + 46
     body = "\n  ".join([*lines, *(part for room, box in boxes.items() for part in drawn(room, box))])
-    legend = (
-        "A box stands above what it imports, which is listed under its name.",
-        "Dashed: an import upwards, of names that load what they need when they are called.",
-    )
+    legend = "A box stands above what it imports, which is listed under its name."
     return f"""\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"
   role="img" aria-label="The packages of windrow, each above those that it imports">
   <style>{STYLE}  </style>
   <rect class="card" x="0.5" y="0.5" width="{width - 1:.0f}" height="{height - 1:.0f}" rx="10"/>
   {body}
-  {text(width / 2, height - 36, legend[0], "soft")}
-  {text(width / 2, height - 18, legend[1], "soft")}
+  {text(width / 2, height - 18, legend, "soft")}
 </svg>
 """
 

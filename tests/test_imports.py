@@ -17,33 +17,29 @@ SOURCE = Path(windrow.__file__).parent
 # What a room may import beside itself and what is not windrow's. "" is `windrow/__init__.py`.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "methods": {"api", "hosts", "interactive", "model"},
-    "model": {"errors", "methods"},
+    "model": {"errors"},
     "postgresql": {"errors", "model"},
     "expressions": {"errors", "model"},
     "api": {"errors", "model", "expressions"},
-    "": {"errors", "model", "api", "interactive"},
     "core": {"errors", "model", "expressions"},
     "sources": {"errors", "model", "postgresql", "expressions", "core"},
     "sinks": {"errors", "model", "postgresql", "expressions", "core", "sources"},
     "hosts": {"errors", "model", "postgresql", "expressions", "api", "core", "sources", "sinks"},
+    "client": {"errors", "model", "expressions", "api", "core", "sources", "sinks", "hosts"},
+    "": {"errors", "model", "api", "client"},
     "testing": {"errors", "model", "expressions", "api", "core", "sources", "hosts"},
     "monitoring": set(),
     "dashboard": {"errors", "model", "expressions", "api", "core", "sinks", "hosts"},
-    "interactive": {"errors", "model", "expressions", "api", "core", "sources", "sinks", "hosts"},
     "cli": {"errors", "model", "expressions", "api", "core", "sources", "sinks", "hosts", "testing"}
-    | {"monitoring", "dashboard", "interactive"},
+    | {"monitoring", "dashboard", "client"},
     "__main__": {"cli"},
 }
-
-# Pipelines have methods that run them. Those import what runs them when they are called, so that no room below needs it
-# (`LIGHT` has that of `windrow.model`).
 
 HEAVY = ("pyspark", "duckdb", "pyarrow", "pandas", "numpy")
 LIGHT = {
     "windrow": HEAVY,
     "windrow.api": HEAVY,
-    "windrow.interactive": HEAVY,
+    "windrow.client": HEAVY,
     "windrow.model": (*HEAVY, "windrow.core", "windrow.hosts", "windrow.sinks"),
     "windrow.cli": HEAVY,
     "windrow.expressions": HEAVY,
@@ -117,8 +113,7 @@ def test_what_is_allowed_is_done() -> None:
 
 
 def test_the_order_has_no_way_back() -> None:
-    back = [(room, other) for room, others in ALLOWED.items() for other in others if room in ALLOWED[other]]
-    assert set(back) == {("methods", "model"), ("model", "methods")}
+    assert [(room, other) for room, others in ALLOWED.items() for other in others if room in ALLOWED[other]] == []
 
 
 @pytest.mark.parametrize(("module", "heavy"), LIGHT.items())

@@ -41,7 +41,7 @@ from windrow.hosts.traces import tracing
 from windrow.cli.dashboard import _dashboard
 from windrow.core.decode.registry import _client_of
 from windrow.api.pipeline_file import load_pipeline
-from windrow.interactive.plot import _axes
+from windrow.client.plot import _axes
 from windrow.testing.servers.postgres import Postgres
 
 def delta():

@@ -22,8 +22,10 @@ if (
 from collections.abc import Mapping as _Mapping
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TypeAlias as _TypeAlias
 
-from windrow.api.fluent.aggregates import (
+from windrow.client import plot
+from windrow.client.fluent.aggregates import (
     approx_count_distinct,
     approx_quantile,
     avg,
@@ -52,8 +54,8 @@ from windrow.api.fluent.aggregates import (
     top_k_by,
     variance,
 )
-from windrow.api.fluent.alerts import alerts
-from windrow.api.fluent.connectors import (
+from windrow.client.fluent.alerts import alerts
+from windrow.client.fluent.connectors import (
     delta,
     duckdb,
     file,
@@ -66,12 +68,12 @@ from windrow.api.fluent.connectors import (
     postgres_cdc,
     sqlite,
 )
-from windrow.api.fluent.formats import avro, csv, protobuf, registry
-from windrow.api.fluent.graph import graph
-from windrow.api.fluent.process import list_state, map_state, value_state
-from windrow.api.fluent.rules import list_file, list_topic, recent, rule
-from windrow.api.fluent.streams import field
-from windrow.api.fluent.windows import (
+from windrow.client.fluent.formats import avro, csv, protobuf, registry
+from windrow.client.fluent.graph import graph
+from windrow.client.fluent.process import list_state, map_state, value_state
+from windrow.client.fluent.rules import list_file, list_topic, recent, rule
+from windrow.client.fluent.streams import field
+from windrow.client.fluent.windows import (
     adaptive,
     all_of,
     any_of,
@@ -87,15 +89,14 @@ from windrow.api.fluent.windows import (
     tumbling,
     when,
 )
+from windrow.client.pipeline import Pipeline
 from windrow.errors import PipelineError as _PipelineError
 from windrow.errors import WindrowError
-from windrow.interactive import plot
-from windrow.model import Context, CustomAggregate, PaneSoFar, Pipeline, ProcessPipeline, RulesPipeline, Timer
-from windrow.model import Runnable as _Runnable
+from windrow.model import Context, CustomAggregate, PaneSoFar, Timer
 
 if _TYPE_CHECKING:
-    from windrow.interactive.compare import diff
-    from windrow.interactive.tables import read_table
+    from windrow.client.compare import diff
+    from windrow.client.tables import read_table
 
 __all__ = [
     "Context",
@@ -180,7 +181,12 @@ __all__ = [
 ]
 
 
-_LATER = {"diff": "windrow.interactive.compare", "read_table": "windrow.interactive.tables"}
+ProcessPipeline: _TypeAlias = Pipeline
+"""A pipeline whose rows a process function makes."""
+RulesPipeline: _TypeAlias = Pipeline
+"""A pipeline whose rows are alerts of rules."""
+
+_LATER = {"diff": "windrow.client.compare", "read_table": "windrow.client.tables"}
 """Functions that load Arrow, each with its module, which is imported when they are first used."""
 
 
@@ -202,7 +208,7 @@ def load(
     vars: _Mapping[str, str] | None = None,  # noqa: A002 - as the option is called
     profile: str | None = None,
     only: str | None = None,
-) -> _Runnable:
+) -> Pipeline:
     """Read a pipeline, or a graph of named streams, from a YAML or SQL file, ``file.py`` or ``file.py:variable``.
 
     `vars` are values of ``${NAME}`` in the file, before those of the `profile` in ``windrow.yaml`` beside it (None:
@@ -214,15 +220,15 @@ def load(
     from windrow.api.variables import Given  # noqa: PLC0415 - as above
 
     try:
-        return open_pipeline(_os.fspath(path), Given(vars or {}, profile, only)).runnable()
+        return Pipeline(open_pipeline(_os.fspath(path), Given(vars or {}, profile, only)).runnable())
     except _PipelineError as exc:
         if split_spec(_os.fspath(path)):
             raise
         raise exc from None  # its cause may quote the value of a variable, which the error hides
 
 
-def sql(text: str) -> _Runnable:
+def sql(text: str) -> Pipeline:
     """Read a pipeline, or a graph of named streams, from text in SQL, with the errors of `load`."""
     from windrow.api.load import parse_sql  # noqa: PLC0415 - as above
 
-    return parse_sql(text)
+    return Pipeline(parse_sql(text))

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.graphs import graph_of
 
 import windrow as wr
 from windrow.api.checks import validate
-from windrow.api.fluent.streams import Timed
 from windrow.api.pipeline_file import parse_pipeline, read_document
 from windrow.api.printing import to_mermaid, to_text, to_yaml
 from windrow.api.printing.python import to_python
+from windrow.client.fluent.streams import Timed
 from windrow.errors import PipelineError
 from windrow.model import Graph, Pipeline
 
@@ -27,7 +28,7 @@ def records(topic: str = "cards") -> Timed:
 
 def counting() -> Pipeline:
     counted = records().key_by("card").window(wr.tumbling("1m")).aggregate(n=wr.count()).emit(lateness="1m")
-    return counted.to(OUT, mode="realtime")
+    return graph_of(counted.to(OUT, mode="realtime"), Pipeline)
 
 
 def nothing(ctx: Any, record: Any) -> None:  # noqa: ANN401 - the public context
@@ -37,7 +38,7 @@ def nothing(ctx: Any, record: Any) -> None:  # noqa: ANN401 - the public context
 def test_it_reads_back_as_it_is_printed() -> None:
     pipeline = counting()
     assert parse_pipeline(to_yaml(pipeline)) == pipeline
-    assert eval(to_python(pipeline), {"wr": wr}) == pipeline  # noqa: S307 - our own text
+    assert eval(to_python(pipeline), {"wr": wr}).graph == pipeline  # noqa: S307 - our own text
     assert "alerts in h:9092" in to_mermaid(pipeline)
 
 
@@ -70,15 +71,15 @@ def found(graph: Graph) -> list[str]:
     return [f"{one.where}: {one.message}" for one in validate(replace(graph, mode="realtime")) if one.level == "error"]
 
 
-def graph_of(add: Callable[[Any, Any], Any]) -> Graph:
+def built(add: Callable[[Any, Any], Any]) -> Graph:
     graph = wr.graph("cards", mode="realtime")
     graph.sink("out", add(graph, graph.source("source", records(), lateness="1h")), OUT)
-    return graph.build()
+    return graph_of(graph.build(), Graph)
 
 
 def test_a_deduplication_looks_into_its_partition_alone() -> None:
     def over(scope: Any) -> Graph:  # noqa: ANN401 - a case
-        return graph_of(lambda graph, cards: graph.stream("once", cards.deduplicate("id", within="1h", scope=scope)))
+        return built(lambda graph, cards: graph.stream("once", cards.deduplicate("id", within="1h", scope=scope)))
 
     assert found(over("partition")) == []
     with pytest.raises(PipelineError, match=r"streams.once.deduplicate.scope: .*set `scope: partition`"):
@@ -93,12 +94,12 @@ def test_records_stay_in_their_partition() -> None:
         return graph.stream("total", total)
 
     with pytest.raises(PipelineError, match=r"streams.total.key: is n, and that of 'counts' card: .* there is one key"):
-        graph_of(two_keys)
+        built(two_keys)
 
 
 def test_both_sides_of_a_join_have_the_key_of_the_topic() -> None:
     def over(by: Any) -> Graph:  # noqa: ANN401 - a case
-        return graph_of(lambda graph, cards: graph.stream("pairs", cards.join(cards, by=by, before="1m", after="1m")))
+        return built(lambda graph, cards: graph.stream("pairs", cards.join(cards, by=by, before="1m", after="1m")))
 
     assert found(over("card")) == []
     with pytest.raises(PipelineError, match=r"streams.pairs.join: brings card and id together"):

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import windrow
-from windrow.api.fluent.streams import Aggregated, DecodedStream, Emitted
+import windrow.model
 from windrow.api.sections import ALERTS, DELAY, EMIT, PIPELINE, SINK, SOURCE, TIME, TRIGGER, WINDOW
 from windrow.api.sections.alerts import ALERTS_KEY
 from windrow.api.sections.formats import FORMAT, REGISTRY
 from windrow.api.sections.pipeline import KEY_GROUPS, MODE, NAME, SALT
 from windrow.api.spec import Key, OneOf, Section, Wrapped
+from windrow.client.fluent.streams import Aggregated, DecodedStream, Emitted
 from windrow.model import ALERT_NAMES, Alerts
 
 
@@ -72,5 +72,5 @@ def test_alerts_have_the_arguments_of_the_section() -> None:
 
 
 def test_each_section_is_a_field_of_the_model() -> None:
-    fields = set(windrow.Pipeline.__dataclass_fields__)
+    fields = set(windrow.model.Pipeline.__dataclass_fields__)
     assert {key.model_field for key in PIPELINE.keys} == fields

@@ -19,7 +19,7 @@ FILES = sorted((ROOT / "examples").rglob("*.yaml"))
 
 @pytest.mark.parametrize("file", FILES, ids=lambda path: str(path.relative_to(ROOT / "examples")))
 def test_each_part_is_a_box_and_each_way_a_line(file: str) -> None:
-    pipeline = wr.load(file)
+    pipeline = wr.load(file).graph
     chart, drawn = flowchart(pipeline), ET.fromstring(to_svg(pipeline))  # noqa: S314 - our own text
     boxes = [[float(one.attrib[name]) for name in ("x", "y", "width", "height")] for one in drawn.iter(f"{SVG}rect")]
     assert len(boxes) == len(chart.boxes)

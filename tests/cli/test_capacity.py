@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.client.test_progress import REPORT
 from tests.hosts.spend import Files, events
-from tests.interactive.test_progress import REPORT
 
 from windrow.cli import main
 from windrow.core.histogram import Histogram

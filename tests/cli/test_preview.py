@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.client.purchases import write_purchases
 from tests.docs.pages import ROOT
-from tests.interactive.purchases import write_purchases
 
 SCRIPT = """
 import sys

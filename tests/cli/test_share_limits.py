@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.interactive.test_progress import REPORT
+from tests.client.test_progress import REPORT
 
 from windrow.cli.share_limits import LEAST, ShareLimits
 from windrow.errors import LimitError

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from tests.client.test_progress import REPORT
 from tests.hosts.spend import Files, events
-from tests.interactive.test_progress import REPORT
 
 from windrow.api.load import open_pipeline
 from windrow.cli import main

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.steps import RUN, change, step
 from tests.contracts.stores import AnyStore, Store, TableStore, brief, committed
+from tests.graphs import graph_of
 
 import windrow as wr
 from windrow.core.changelog import empty_by_sink
@@ -287,7 +288,7 @@ def test_tables_of_a_graph_do_not_change_places(elsewhere: bool, tmp_path: Path)
         streams = {name: made.stream(name, source.where(sql)) for name, sql in (("low", "n < 5"), ("high", "n >= 5"))}
         made.sink("one", streams[low], wr.sqlite(str(tmp_path / "a.db"), table="one"))
         made.sink("two", streams[high], wr.sqlite(str(second), table="two"))
-        return made.build()
+        return graph_of(made.build(), Graph)
 
     run = Run("g", "run-1")
     first = graph("low", "high")

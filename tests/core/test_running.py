@@ -6,15 +6,15 @@ from tests.core.outputs import play
 
 import windrow as wr
 from windrow.core.changelog import StepOutput
-from windrow.model import Pipeline
 
-RUNNING: Pipeline = (
+RUNNING = (
     wr.log("data/spend")
     .decode(user="string", t="timestamp_millis", amount="long")
     .event_time("t", delay="1m")
     .key_by("user")
     .running(total=wr.sum("amount"), n=wr.count())
     .to(wr.sqlite("spend.db", table="spend"))
+    .graph
 )
 
 

@@ -23,6 +23,7 @@ import pytest
 from tests.core.outputs import play
 from tests.core.pipelines import MAIN, main, raw, record
 
+from windrow.client.interrupts import raise_interrupt
 from windrow.core.changelog import StepOutput
 from windrow.errors import (
     LimitError,
@@ -34,7 +35,6 @@ from windrow.errors import (
     WorkerLostError,
 )
 from windrow.hosts.memory import MemoryHost
-from windrow.interactive.interrupts import raise_interrupt
 from windrow.model import (
     Aggregate,
     BooleanType,

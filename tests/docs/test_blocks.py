@@ -30,7 +30,7 @@ PAGES_OF_THEIR_OWN = {
     ("docs/compare/*.md", "text"): "test_compare.py",
     ("docs/guides/python.md", "pycon"): "test_python_guide.py",
     ("docs/reference/cli.md", ""): "test_cli_reference.py",
-    ("docs/reference/python.md", "pycon"): "../interactive/test_docstrings.py",
+    ("docs/reference/python.md", "pycon"): "../client/test_docstrings.py",
     ("docs/reference/sql.md", "sql"): "test_sql_reference.py",
     ("docs/runbooks/*.md", "sh"): "test_runbooks.py",
     ("examples/*/README.md", "sh"): "test_examples.py",

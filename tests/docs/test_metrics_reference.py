@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.client.test_progress import REPORT
 from tests.docs.pages import ROOT
-from tests.interactive.test_progress import REPORT
 
 from windrow.cli.metrics import METRICS
 

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from tests.docs.pages import PAGES, ROOT, Block, blocks, commands
 
+import windrow as wr
 from windrow.api.checks import require_valid
 from windrow.api.pipeline_file import read_document
 from windrow.cli import main
-from windrow.model import Runnable
 from windrow.testing.plugin import check_story
 
 EXCERPTS = [block for block in blocks("yaml") if block.excerpt_of]
@@ -119,6 +119,6 @@ def test_python_on_a_page_is_a_pipeline_and_says_the_same_as_the_yaml_before_it(
     ]
     pipeline = names["pipeline"]
     # to() has checked it
-    assert isinstance(pipeline, Runnable)
+    assert isinstance(pipeline, wr.Pipeline)
     if before:
-        assert pipeline == read_document(before[-1].text, block.name).pipeline
+        assert pipeline.graph == read_document(before[-1].text, block.name).pipeline

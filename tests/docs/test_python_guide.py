@@ -10,8 +10,8 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from tests.client.purchases import spend
 from tests.docs.pages import ROOT, blocks
-from tests.interactive.purchases import spend
 
 PAGE = ROOT / "docs" / "guides" / "python.md"
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))

@@ -37,7 +37,7 @@ def test_a_column_of_windows_comes_from_its_key_time_or_aggregate() -> None:
         .to(wr.sqlite("a.db", table="a"))
     )
     time = {("source", "t"): "TRANSFORMATION"}
-    assert origins_of(as_graph(pipeline), "") == {
+    assert origins_of(as_graph(pipeline.graph), "") == {
         "window_start": time,
         "window_end": time,
         "who": {("source", "user"): "IDENTITY"},
@@ -56,7 +56,7 @@ def test_fields_are_followed_through_joins_selections_and_arrays() -> None:
     items = graph.stream("items", joined.flat_map("items", element="item", position="place"))
     rows = graph.stream("rows", items.derive(cents="amount * 100").select("order", "item", "place", "cents"))
     graph.sink("out", rows, wr.sqlite("a.db", table="a"))
-    assert origins_of(graph.build(), "rows") == {
+    assert origins_of(as_graph(graph.build().graph), "rows") == {
         "order": {("orders", "order"): "IDENTITY", ("paid", "order"): "IDENTITY"},
         "item": {("orders", "items"): "TRANSFORMATION"},
         "place": {("orders", "items"): "TRANSFORMATION"},

@@ -12,16 +12,27 @@ from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from tests.graphs import graph_of
 
 import windrow as wr
-from windrow.api.fluent.streams import Timed
+from windrow.client.fluent.streams import Timed
 from windrow.core.changelog import concat_by_sink, empty_by_sink
 from windrow.expressions import sink_views
 from windrow.hosts.memory import MemoryHost
 from windrow.hosts.realtime.journal import read_journal
 from windrow.hosts.realtime.partition import Owner, Partition
 from windrow.hosts.realtime.topics import prepare_topics
-from windrow.model import Graph, KafkaSource, Rule, RuleList, Runnable, as_graph
+from windrow.model import (
+    Graph,
+    KafkaSource,
+    Pipeline,
+    ProcessPipeline,
+    Rule,
+    RuleList,
+    RulesPipeline,
+    Runnable,
+    as_graph,
+)
 from windrow.sinks.kafka.records import KafkaRecords
 from windrow.sources import open_sources
 from windrow.sources.kafka import log_ends
@@ -43,9 +54,9 @@ def suspicious(ctx: wr.Context, record: Mapping[str, Any]) -> None:
     ctx.state.total.set(total + record["amount"])
 
 
-def process_pipeline(servers: str, topic: str, name: str) -> wr.ProcessPipeline:
+def process_pipeline(servers: str, topic: str, name: str) -> ProcessPipeline:
     """Emit suspicious purchases by card."""
-    return (
+    pipeline = (
         cards(servers, topic)
         .key_by("card")
         .process(
@@ -55,11 +66,12 @@ def process_pipeline(servers: str, topic: str, name: str) -> wr.ProcessPipeline:
         )
         .to(wr.kafka_sink(f"{name}.alerts", servers=servers), name=name, mode="realtime")
     )
+    return graph_of(pipeline, ProcessPipeline)
 
 
-def window_pipeline(servers: str, topic: str, name: str) -> wr.Pipeline:
+def window_pipeline(servers: str, topic: str, name: str) -> Pipeline:
     """Count and sum the purchases of each card by minute, with revisions and expired records."""
-    return (
+    pipeline = (
         cards(servers, topic)
         .key_by("card")
         .window(wr.tumbling("1m"))
@@ -67,6 +79,7 @@ def window_pipeline(servers: str, topic: str, name: str) -> wr.Pipeline:
         .emit(lateness="30s")
         .to(wr.kafka_sink(f"{name}.alerts", servers=servers), name=name, mode="realtime")
     )
+    return graph_of(pipeline, Pipeline)
 
 
 def deduplicated_graph(servers: str, topic: str, name: str) -> Graph:
@@ -83,7 +96,7 @@ def deduplicated_graph(servers: str, topic: str, name: str) -> Graph:
         ),
     )
     graph.sink("out", alerts, wr.kafka_sink(f"{name}.alerts", servers=servers))
-    return graph.build()
+    return graph_of(graph.build(), Graph)
 
 
 def rules_pipeline(
@@ -94,7 +107,7 @@ def rules_pipeline(
     lists: Mapping[str, RuleList] | None = None,
     rules: Sequence[Rule] = (),
     last: int = 16,
-) -> wr.RulesPipeline:
+) -> RulesPipeline:
     """Raise alerts on cards of a list, and by the purchases before and after each; or by other rules."""
     own = [
         wr.rule("large", when="count(recent) >= 3 and amount > 3 * mean(recent.amount)", say="{amount} for {id}"),
@@ -102,12 +115,13 @@ def rules_pipeline(
         wr.rule("testing", when="next.amount > 5 * amount", say="{id}, then {next.id}"),
         *([wr.rule("blocked", when="card in blocked", say="{amount}")] if lists else []),
     ]
-    return (
+    pipeline = (
         cards(servers, topic)
         .key_by("card")
         .rules(*(rules or own), recent=wr.recent(last=last, within="1h"), unique="id", lists=lists, lateness="2m")
         .to(wr.kafka_sink(f"{name}.alerts", servers=servers), name=name, mode="realtime")
     )
+    return graph_of(pipeline, RulesPipeline)
 
 
 PIPELINES: dict[str, Callable[[str, str, str], Runnable]] = {
@@ -234,7 +248,7 @@ def expected(pipeline: Runnable) -> dict[str, Written]:
     """
     graph = as_graph(pipeline)
     source = open_sources(pipeline)
-    if isinstance(pipeline, wr.RulesPipeline):
+    if isinstance(pipeline, RulesPipeline):
         lists = tuple(replace(one, entries=()) for one in pipeline.rules.lists)
         pipeline = replace(pipeline, rules=replace(pipeline.rules, lists=lists, journal=read_journal(pipeline)))
     host = MemoryHost(replace(pipeline, mode="micro-batch"), source.partitions())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.graphs import graph_of
 from tests.hosts.spend import MINUTE, spend
 
 import windrow as wr
@@ -180,7 +181,7 @@ def of_two_streams(low: str, high: str, *, changelog: bool = True) -> Graph:
         windows = source.key_by("user").window(wr.tumbling("5m"))
         stream = made.stream(name, windows.aggregate(n=wr.count(where="n < 5" if name == "low" else "n >= 5")))
         made.sink(f"to_{name}", stream, wr.sqlite("a.db", table=table, changelog=changelog))
-    return made.build()
+    return graph_of(made.build(), Graph)
 
 
 @pytest.mark.parametrize(
@@ -451,7 +452,7 @@ def test_the_alerts_of_a_rule_that_is_removed_are_said_to_stay() -> None:
     def meaning(*names: str) -> dict[str, Any]:
         given = [wr.rule(name, when="true") for name in names]
         rules = records.key_by("card").rules(*given, recent=wr.recent(last=5, within="10m"))
-        return fingerprint(rules.to(wr.sqlite("alerts.db", table="alerts"), name="p"))
+        return fingerprint(rules.to(wr.sqlite("alerts.db", table="alerts"), name="p").graph)
 
     stays = "alerts that are there stay until they are revised"
     for now, said in (("ab", ""), ("b", ", and those of 'a' for ever: no rule of that name revises them any more")):

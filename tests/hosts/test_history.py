@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.client.test_progress import REPORT
 from tests.examples import examples
-from tests.interactive.test_progress import REPORT
 from tests.waiting import wait_until
 
 from windrow.core.histogram import Histogram

@@ -8,7 +8,7 @@ from typing import cast
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.interactive.test_progress import REPORT
+from tests.client.test_progress import REPORT
 
 from windrow.errors import SourceError
 from windrow.hosts.lag import LagWatch, lag, lag_seconds

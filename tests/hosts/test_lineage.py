@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.client.test_progress import REPORT
 from tests.contracts.stores import Store
 from tests.hosts.runs import Runner
 from tests.hosts.spend import Files, events, spend
 from tests.hosts.test_chain import chain
-from tests.interactive.test_progress import REPORT
 from tests.servers.receiver import Receiver
 
 from windrow.errors import RunError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.interactive.purchases import spend, write_purchases
+from tests.client.purchases import spend, write_purchases
 
 from windrow.hosts.settings import MEANING
 

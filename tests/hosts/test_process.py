@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from tests.core.operators.process.test_process_distinct_urls import EXAMPLE, HOUR, Click, reference
 from tests.faults.windrow_process import WindrowProcess
+from tests.graphs import graph_of
 from tests.hosts.runs import Runner
 
 import windrow as wr
 from windrow.errors import PipelineError, RunError
 from windrow.hosts.transport import pickle_pipeline, unpickle_pipeline
-from windrow.model import When
+from windrow.model import Pipeline, ProcessPipeline, When
 
 CLICKS = 3000
 PARTITIONS = 3
@@ -119,7 +120,7 @@ def test_a_function_that_fails_ends_the_run_and_says_where(tmp_path: Path, runne
     folder.mkdir()
     lines = [json.dumps({"k": "a", "t": number, "n": number}) + "\n" for number in range(10)]
     (folder / "partition-0.jsonl").write_text("".join(lines))
-    pipeline = (
+    made = (
         wr.log(folder)
         .decode(k="string", t="timestamp_millis", n="long")
         .event_time("t", delay="1s")
@@ -127,6 +128,7 @@ def test_a_function_that_fails_ends_the_run_and_says_where(tmp_path: Path, runne
         .process(fails, returns={"n": "long"})
         .to(wr.sqlite(tmp_path / "numbers.db", table="numbers"))
     )
+    pipeline = graph_of(made, ProcessPipeline)
     message = "failed at partition 0, offset 7 of numbers, key k='a': ValueError: seven"
     with pytest.raises(RunError, match=message) as caught:
         runner.bounded(pipeline, max_records=4)
@@ -148,12 +150,13 @@ def test_a_worker_builds_what_it_keeps_once_whatever_functions_a_pipeline_has() 
         .aggregate(n=wr.count())
         .emit(early=wr.when(lambda pane: pane.records == 1))
         .to(wr.sqlite("unused.db", table="t"))
+        .graph
     )
     sent = pickle_pipeline(pipeline)
     got, again = unpickle_pipeline(sent), unpickle_pipeline(bytes(bytearray(sent)))
     assert got is again
     assert got != pipeline  # by value, as the test's module is out of a worker's reach
-    assert isinstance(got, wr.Pipeline)
+    assert isinstance(got, Pipeline)
     assert isinstance(got.emit.early, When)
 
 
@@ -170,6 +173,7 @@ def test_what_cannot_be_sent_is_refused(tmp_path: Path) -> None:
         .key_by("k")
         .process(function, returns={"n": "long"})
         .to(wr.sqlite("unused.db", table="t"))
+        .graph
     )
     with file, pytest.raises(PipelineError, match="cannot be sent to Spark's workers"):
         pickle_pipeline(pipeline)

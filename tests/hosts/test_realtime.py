@@ -47,7 +47,7 @@ from windrow.hosts.realtime.partition import FencedError, Owner, Partition, Part
 from windrow.hosts.realtime.supervise import serve
 from windrow.hosts.realtime.topics import source_of, topic_lists
 from windrow.hosts.replay import ReplayOptions
-from windrow.model import Runnable
+from windrow.model import RulesPipeline, Runnable
 from windrow.sources import with_lists
 from windrow.sources.kafka.lists import ListWatch
 from windrow.sources.kafka.read import Tail
@@ -173,6 +173,7 @@ def test_a_failure_that_repeats_stops_the_run_and_says_where(
         .key_by("card")
         .process(function, state={}, returns={"id": "string"})
         .to(wr.kafka_sink(f"{name}.alerts", servers=kafka.servers), name=name, mode="realtime")
+        .graph
     )
     feed(kafka, source, 0, 20, partitions=1)
     jobs = open_jobs(pipeline)
@@ -305,7 +306,7 @@ def test_a_key_that_is_no_entry_is_reported_with_its_place_and_stops_nothing(
     write(b"card 1", b"[]", value=None)
     found = list[str]()
     given = with_lists(pipeline, found.append)
-    assert isinstance(given, wr.RulesPipeline)
+    assert isinstance(given, RulesPipeline)
     assert given.rules.lists[0].entries == ("card 0 3",)
     assert [one.startswith(place % 2) for one in found] == [True]
     watch.close()

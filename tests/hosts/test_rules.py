@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.graphs import graph_of
 from tests.hosts.runs import Runner
 
 import windrow as wr
@@ -224,7 +225,7 @@ def test_rules_in_python_are_those_of_the_file(tmp_path: Path) -> None:
         .to(wr.sqlite(str(tmp_path / "python.db"), table="alerts"), name=given.name)
     )
     run(given, tmp_path, "memory")
-    run(made, tmp_path, "memory", 7)
+    run(graph_of(made, RulesPipeline), tmp_path, "memory", 7)
     query = "SELECT alert_id, rule_hash, subject FROM alerts WHERE rule = 'blocked_merchant' ORDER BY subject"
     assert rows(tmp_path / "python.db", query) == rows(tmp_path / "fraud.db", query) != []
 
@@ -266,7 +267,7 @@ def test_an_expression_that_fails_makes_a_dead_letter_and_hides_no_other_record(
         )
         .to(wr.sqlite(str(tmp_path / "python.db"), table="alerts"))
     )
-    run(made, tmp_path, "memory")
+    run(graph_of(made, RulesPipeline), tmp_path, "memory")
     assert rows(tmp_path / "python.db", "SELECT subject, text FROM alerts ORDER BY subject") == [
         ("0:0", "0"),
         ("0:2", "2"),

@@ -15,10 +15,10 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from tests.client.test_progress import REPORT
 from tests.contracts.stores import Store
 from tests.hosts.runs import Runner
 from tests.hosts.spend import Files, events, spend
-from tests.interactive.test_progress import REPORT
 from tests.servers.receiver import Receiver
 
 from windrow.core.part_times import PartTime, join_part_times

@@ -86,8 +86,8 @@ def made(folder: Path, code: Any) -> Runnable:  # noqa: ANN401 - a function, or 
     keyed = records.key_by("k")
     sink = wr.sqlite(folder / "o.db", table="o")
     if isinstance(code, Exits):
-        return keyed.window(wr.tumbling("1h")).aggregate(n=wr.custom(code, "n")).to(sink, name="p")
-    return keyed.process(code, returns={"n": "long"}).to(sink, name="p")
+        return keyed.window(wr.tumbling("1h")).aggregate(n=wr.custom(code, "n")).to(sink, name="p").graph
+    return keyed.process(code, returns={"n": "long"}).to(sink, name="p").graph
 
 
 PLACE = "failed at partition 0, offset 0 of log, key k='a': "
@@ -114,7 +114,7 @@ def test_a_run_on_spark_ends_with_one_error_that_says_where(
     pipeline = made(tmp_path, code)
     checkpoint = tmp_path / "checkpoint" if host == "stream" else None
     with pytest.raises(RunError, match=said) as raised:
-        pipeline.run(host, progress=False, checkpoint=checkpoint)
+        wr.Pipeline(pipeline).run(host, progress=False, checkpoint=checkpoint)
     # so it is not tried again
     assert type(raised.value) is RunError
 

@@ -79,7 +79,7 @@ def play(case: Case, folder: Path) -> Lines:
     with _in(case, folder):
         if len(case.pipelines) > 1:
             return {"feed": [digest(feed)], **_upgraded(case, feed)}
-        pipeline = windrow.load(case.pipelines[0])
+        pipeline = windrow.load(case.pipelines[0]).graph
         adapter.write(pipeline, adapter.play_in_memory(pipeline, feed, case.log.known))
         found = {"feed": [digest(feed)], **_tables(_TABLE)}
         if case.replay or case.run is not None:
@@ -107,7 +107,7 @@ def play_on_spark(case: Case, folder: Path, host: Literal["stream", "batch"]) ->
     """Return the tables that a case gives on Spark."""
     feed = make(case.log)
     with _in(case, folder):
-        pipeline = windrow.load(case.pipelines[0])
+        pipeline = windrow.load(case.pipelines[0]).graph
         adapter.write(pipeline, adapter.play_on_spark(host, pipeline, feed))
         return {"feed": [digest(feed)], **_tables(_TABLE)}
 
@@ -141,7 +141,7 @@ def _upgraded(case: Case, feed: Feed) -> Lines:
     options = ("--to", _upto(offsets), "--savepoint", "savepoint", "--into", _TABLE + "_first")
     _windrow("replay", case.pipelines[0], "--host", "memory", *options)
     found: Lines = _tables(_TABLE + "_first", "before ")
-    pipeline = windrow.load(case.pipelines[1])
+    pipeline = windrow.load(case.pipelines[1]).graph
     for number, output in enumerate(adapter.play_upgraded(pipeline, feed[half:], Path("savepoint"), offsets)):
         _add(found, number, {f"after {name}": rows for name, rows in adapter.rows_of(output).items()})
     return found

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.graphs import graph_of
 
 import windrow as wr
 from windrow.core import schema
@@ -23,7 +24,7 @@ from windrow.sinks.kafka.records import KafkaRecords, json_objects
 
 
 def totals() -> Pipeline:
-    return (
+    pipeline = (
         wr.kafka("sales", servers="unused:9092")
         .decode(shop="string", t="timestamp", amount="double")
         .event_time("t", delay="1m")
@@ -32,6 +33,7 @@ def totals() -> Pipeline:
         .aggregate(total=wr.sum("amount"))
         .to(wr.kafka_sink("totals", servers="unused:9092"), mode="realtime")
     )
+    return graph_of(pipeline, Pipeline)
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])

@@ -424,8 +424,8 @@ def test_another_pipeline_reads_the_envelope_as_a_table(kafka: Kafka, model: Pip
     topic = model.sink.table
     second = SECOND.replace("TOPIC", topic).replace("SERVERS", kafka.servers).replace("FOLDER", str(tmp_path))
     for one in (
-        first.to(wr.kafka_sink(topic, servers=kafka.servers, format="debezium"), name="first"),
-        first.to(wr.sqlite(tmp_path / "first.db", table="first"), name="straight"),
+        first.to(wr.kafka_sink(topic, servers=kafka.servers, format="debezium"), name="first").graph,
+        first.to(wr.sqlite(tmp_path / "first.db", table="first"), name="straight").graph,
         read_document(second, "second.yaml").pipeline,
     ):
         for _ in range(2):  # --fresh deletes the topics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import runpy
 import sys
@@ -129,10 +130,15 @@ def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> Runnable:
         raise PipelineError(msg, _last_line(exc, file)) from exc
     finally:
         sys.path.remove(folder)
-    found = names.get(variable)
-    if isinstance(found, Runnable):
-        return found
-    pipelines = [name for name, value in names.items() if isinstance(value, Runnable)]
+    # of each `windrow.Pipeline`, whose class stands above this module
+    graphs = {
+        name: graph
+        for name, value in names.items()
+        if isinstance(graph := inspect.getattr_static(value, "graph", None), Runnable)
+    }
+    if variable in graphs:
+        return graphs[variable]
+    pipelines = list(graphs)
     hint = (
         f"it has {', '.join(pipelines)}: give {file}:{pipelines[0]}" if pipelines else "end the stages with .to(sink)"
     )

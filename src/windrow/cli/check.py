@@ -22,10 +22,10 @@ from windrow.cli.common import (
 )
 from windrow.cli.options import STATE_FOLDER, spark_options
 from windrow.cli.pipelines import checkpoint_of, only_option, open_pipelines, variable_options
+from windrow.client.findings import find, summary
 from windrow.errors import InputError, PipelineError, Place, each_error
 from windrow.hosts.folders import Folder
 from windrow.hosts.settings import SparkOptions
-from windrow.interactive.findings import find, summary
 
 if TYPE_CHECKING:
     from windrow.hosts.doctor import Finding
@@ -156,8 +156,8 @@ def _connect(
     opened: Sequence[OpenedPipeline], checkpoint: Folder | None, host: HostName | None, spark: SparkOptions
 ) -> list[Finding]:
     """Try what the pipelines of a file need."""
+    from windrow.client.run import host_of, on_host  # noqa: PLC0415 - as above
     from windrow.hosts.doctor.connect import connect  # noqa: PLC0415 - a check alone needs none of it
-    from windrow.interactive.run import host_of, on_host  # noqa: PLC0415 - as above
 
     found: list[Finding] = []
     for one in opened:

@@ -19,8 +19,8 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from windrow.client.interrupts import raise_interrupt
 from windrow.errors import HIDDEN_VALUES, InputError, PipelineError, Place, WindrowError, described, each_error
-from windrow.interactive.interrupts import raise_interrupt
 
 OK = 0
 DIFFERENT = 1

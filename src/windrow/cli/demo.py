@@ -29,11 +29,11 @@ from windrow.cli.common import (
 )
 from windrow.cli.dashboard import dashboard_beside
 from windrow.cli.options import FOLDER
+from windrow.client.progress import ProgressLine
 from windrow.errors import InputError
 from windrow.hosts.history import history_of
 from windrow.hosts.launch import HostName, Options, launch
 from windrow.hosts.reports import Totals, counted
-from windrow.interactive.progress import ProgressLine
 from windrow.model import AnyPipeline, SqliteSink
 from windrow.sinks.diff import differences
 from windrow.testing.generator import LogSpec, write_log

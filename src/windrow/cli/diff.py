@@ -8,7 +8,7 @@ from rich.console import Console
 from windrow.cli.common import DIFFERENT, OK, json_option, print_json
 from windrow.cli.options import TABLE, TIME
 from windrow.cli.pipelines import open_pipeline, pipeline_argument
-from windrow.interactive.compare import compare_tables
+from windrow.client.compare import compare_tables
 from windrow.sinks.database import WindowRange
 
 _HELP = {

@@ -17,8 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from windrow.cli.common import OK, json_option, print_json
 from windrow.cli.options import DURATION, LogTarget
+from windrow.client.interrupts import stopping
 from windrow.hosts.reports import counted
-from windrow.interactive.interrupts import stopping
 from windrow.model import format_duration
 from windrow.testing.generator import AnySpec, FraudSpec, LivePace, LogSpec, Made, NexmarkSpec, write_kafka, write_log
 

@@ -10,9 +10,9 @@ import click
 from windrow.cli.common import OK, echo_error, json_option, print_json
 from windrow.cli.options import DURATION, TABLE, LogTarget
 from windrow.cli.pipelines import open_pipeline, pipeline_argument
+from windrow.client.interrupts import stopping
 from windrow.errors import InputError
 from windrow.hosts.reports import counted
-from windrow.interactive.interrupts import stopping
 from windrow.model import KafkaSource, LogSource
 
 if TYPE_CHECKING:

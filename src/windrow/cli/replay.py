@@ -23,6 +23,8 @@ from windrow.cli.common import (
 )
 from windrow.cli.options import BEGIN, END, STATE_FOLDER, TABLE, Offsets, spark_options
 from windrow.cli.pipelines import command_lines, open_pipeline, pipeline_argument
+from windrow.client.interrupts import stopping
+from windrow.client.progress import ProgressLine
 from windrow.errors import InputError
 from windrow.hosts.backtest import back_test, read_labels
 from windrow.hosts.batch.plan import MAX_RECORDS
@@ -31,8 +33,6 @@ from windrow.hosts.launch import ReplayHost
 from windrow.hosts.replay import Replay, ReplayOptions, plan_replay, run_replay
 from windrow.hosts.reports import counted
 from windrow.hosts.settings import SparkOptions
-from windrow.interactive.interrupts import stopping
-from windrow.interactive.progress import ProgressLine
 from windrow.model import RulesPipeline, Runnable, as_graph
 
 _HELP = {

@@ -26,16 +26,16 @@ from windrow.cli.json_log import JsonLog
 from windrow.cli.options import ADDRESS, DURATION, SHARE, STATE_FOLDER, spark_options
 from windrow.cli.pipelines import checkpoint_of, command_lines, defer_pandas, open_pipelines, pipeline_argument
 from windrow.cli.share_limits import ShareLimits
+from windrow.client.interrupts import stopping
+from windrow.client.progress import ProgressLine
+from windrow.client.result import summary
+from windrow.client.run import UNUSED, WARN_ABOVE, host_of, on_host, refuse_together, warnings_of
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
 from windrow.hosts.launch import Ended, HostName, Job, Options, launch_all
 from windrow.hosts.reports import Observer
 from windrow.hosts.settings import SparkOptions
 from windrow.hosts.status import STALLED_AFTER
-from windrow.interactive.interrupts import stopping
-from windrow.interactive.progress import ProgressLine
-from windrow.interactive.result import summary
-from windrow.interactive.run import UNUSED, WARN_ABOVE, host_of, on_host, refuse_together, warnings_of
 from windrow.model import Runnable
 from windrow.sources.base import OnDataLoss
 

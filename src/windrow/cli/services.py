@@ -16,8 +16,8 @@ import click
 
 from windrow.cli.common import OK, echo_error, json_option
 from windrow.cli.options import FOLDER
+from windrow.client.interrupts import SIGNALS, raise_interrupt
 from windrow.errors import InputError
-from windrow.interactive.interrupts import SIGNALS, raise_interrupt
 
 if TYPE_CHECKING:
     from windrow.testing.servers.kafka import Kafka

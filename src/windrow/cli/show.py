@@ -12,12 +12,12 @@ from windrow.api import load
 from windrow.cli.common import OK
 from windrow.cli.options import STATE_FOLDER, TIME
 from windrow.cli.pipelines import open_pipeline, pipeline_argument
+from windrow.client.display import aligned, cells
+from windrow.client.tables import Query, Rows, find_table, read, require_of_log
 from windrow.errors import InputError, WindrowError
 from windrow.expressions import sink_views
 from windrow.hosts.folders import Folder
 from windrow.hosts.reports import counted
-from windrow.interactive.display import aligned, cells
-from windrow.interactive.tables import Query, Rows, find_table, read, require_of_log
 from windrow.model import as_graph
 from windrow.sinks.tables import layout
 
@@ -114,8 +114,8 @@ def command(
         if as_csv or order or named.name != view.sink.table:
             msg = f"--why explains a row of {view.sink.table}: name that table, and leave out --csv and --order"
             raise InputError(msg)
+        from windrow.client.explanation import explain  # noqa: PLC0415 - as above
         from windrow.hosts.row_replay import RECORDS  # noqa: PLC0415 - only who asks for it loads the operators
-        from windrow.interactive.explanation import explain  # noqa: PLC0415 - as above
 
         conditions = query.choice(named).conditions(named)
         found = explain(runnable, sink, conditions, checkpoint, most=RECORDS if as_json else limit, options="--")

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from windrow.errors import InputError
-from windrow.methods import PipelineMethods
 from windrow.model.aggregates import Aggregate
 from windrow.model.alerts import DEFAULT_ALERTS, Alerts
 from windrow.model.connectors import LOG_TIME, FileSource, Sink, Source
@@ -22,7 +21,6 @@ from windrow.model.pipeline import (
     ProcessPipeline,
     RulesPipeline,
     RunMode,
-    hide_values,
 )
 from windrow.model.process import Process
 from windrow.model.rules import RuleSet
@@ -309,9 +307,8 @@ class LevelNode:
     is_local: bool = False
 
 
-@hide_values
 @dataclass(frozen=True)
-class Graph(PipelineMethods):
+class Graph:
     """Nodes in an order in which each comes after its input.
 
     `key_groups` is how many parts the keys (and the state) of each keyed node fall into.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeVar, assert_never
+from typing import Literal, assert_never
 
-from windrow.errors import HIDDEN_VALUES
-from windrow.methods import PipelineMethods
 from windrow.model.aggregates import Aggregate
 from windrow.model.alerts import DEFAULT_ALERTS, Alerts
 from windrow.model.connectors import Sink, Source
@@ -32,23 +29,8 @@ def state_partitions(key_groups: int) -> int:
     return max(n for n in range(1, _MOST_STATE_PARTITIONS + 1) if n <= key_groups and 5040 % n == 0)
 
 
-T = TypeVar("T")
-
-
-def hide_values(class_: type[T]) -> type[T]:
-    """Hide the values of variables in the representation of a class."""
-    shown: Callable[[T], str] = class_.__repr__
-
-    def hidden(self: T) -> str:
-        return HIDDEN_VALUES.hide(shown(self))
-
-    class_.__repr__ = hidden  # type: ignore[method-assign, assignment]
-    return class_
-
-
-@hide_values
 @dataclass(frozen=True)
-class Pipeline(PipelineMethods):
+class Pipeline:
     """From a log to a table: what is read, what it means, and where it goes.
 
     `key_groups` is how many parts the keys (and the state) fall into; it is the upper bound of parallelism and stays
@@ -77,9 +59,8 @@ class Pipeline(PipelineMethods):
         return self.emit.at_end
 
 
-@hide_values
 @dataclass(frozen=True)
-class ProcessPipeline(PipelineMethods):
+class ProcessPipeline:
     """From a log to a table of one row a key, by a Python function; only the fluent form has it.
 
     `at_end` says whether the end of a bounded input fires the timers (and gives the records that event time still
@@ -100,9 +81,8 @@ class ProcessPipeline(PipelineMethods):
     alerts: Alerts = DEFAULT_ALERTS
 
 
-@hide_values
 @dataclass(frozen=True)
-class RulesPipeline(PipelineMethods):
+class RulesPipeline:
     """From a log to a table of alerts, by rules over each record and the recent ones of its key.
 
     Nothing waits for the end of an input, so `at_end` only says whether the clock journal has it. The other fields are

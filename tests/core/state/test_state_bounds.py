@@ -28,8 +28,8 @@ def _timed(window: object | None) -> AnyPipeline:
     )
     if window is None:
         returns = {"n": "long"}
-        return keyed.process(_count, state={"n": wr.value_state("long")}, ttl="10m", returns=returns).to(_SINK)
-    return keyed.window(window).aggregate(total=wr.sum("amount")).emit(lateness="10m").to(_SINK)  # type: ignore[arg-type]
+        return keyed.process(_count, state={"n": wr.value_state("long")}, ttl="10m", returns=returns).to(_SINK).graph  # type: ignore[return-value]
+    return keyed.window(window).aggregate(total=wr.sum("amount")).emit(lateness="10m").to(_SINK).graph  # type: ignore[arg-type, return-value]
 
 
 def _count(ctx, record):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202, ARG001 - as a user writes it

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.outputs import play
 from tests.examples import examples
+from tests.graphs import graph_of
 
 import windrow as wr
 from windrow.core.changelog import StepOutput
@@ -26,9 +27,7 @@ Click = tuple[int, str, str, int]
 
 
 def example(key_groups: int = 8) -> ProcessPipeline:
-    pipeline = wr.load(EXAMPLE)
-    assert isinstance(pipeline, ProcessPipeline)
-    return replace(pipeline, key_groups=key_groups)
+    return replace(graph_of(wr.load(EXAMPLE), ProcessPipeline), key_groups=key_groups)
 
 
 def reference(log: Sequence[Click]) -> dict[str, list[int]]:

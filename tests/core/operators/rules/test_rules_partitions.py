@@ -11,15 +11,16 @@ from tests.core.pipelines import MINUTE, raw
 import windrow as wr
 from windrow.core.operators.rules import operator
 from windrow.hosts.memory import MemoryHost
+from windrow.model import Runnable
 
 FIRST = wr.rule("first", when="prev is null")
 
 
-def pipeline() -> wr.RulesPipeline:
+def pipeline() -> Runnable:
     records = wr.log("purchases").decode(id="string", card="string", t="timestamp_micros").event_time("t", delay="0s")
     recent = wr.recent(last=5, within="10m")
     rules = records.key_by("card").rules(FIRST, recent=recent, unique="id", lateness="10m")
-    return rules.to(wr.sqlite("alerts.db", table="alerts"), name="p")
+    return rules.to(wr.sqlite("alerts.db", table="alerts"), name="p").graph
 
 
 def record(name: str, minute: int) -> bytes:
@@ -62,7 +63,7 @@ def test_an_evidence_with_u_0000_fails() -> None:
     given = wr.rule("r", when="true", say="{v}", evidence={"v": "id || chr(seq::int)"})
     records = wr.log("purchases").decode(id="string", seq="long", card="string", t="timestamp_micros")
     rules = records.event_time("t", delay="0s").key_by("card").rules(given, recent=wr.recent(last=5, within="10m"))
-    host = MemoryHost(rules.to(wr.sqlite("alerts.db", table="alerts"), name="p"), [0])
+    host = MemoryHost(rules.to(wr.sqlite("alerts.db", table="alerts"), name="p").graph, [0])
     ones = [{"id": str(seq), "seq": seq, "card": "A", "t": MINUTE - seq} for seq in (65, 0)]
     outputs = [output.rows for output in host.step(raw(0, 0, *(json.dumps(one).encode() for one in ones)))]
     changes = [one for output in outputs for one in output.changes.to_pylist()]

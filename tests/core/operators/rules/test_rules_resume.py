@@ -10,14 +10,15 @@ import windrow as wr
 from windrow.core.level import migrate
 from windrow.core.state.widening import StateChange
 from windrow.hosts.memory import MemoryHost
+from windrow.model import Runnable
 
 
-def seen(lateness: str) -> wr.RulesPipeline:
+def seen(lateness: str) -> Runnable:
     """Raise an alert on each record, with the number of records before it."""
     records = wr.log("purchases").decode(card="string", t="timestamp_micros").event_time("t", delay="0s")
     any_ = wr.rule("any", when="true", evidence={"n": "count(recent)"})
     rules = records.key_by("card").rules(any_, recent=wr.recent(last=8, within="2h"), lateness=lateness)
-    return rules.to(wr.sqlite("alerts.db", table="alerts"), name="p")
+    return rules.to(wr.sqlite("alerts.db", table="alerts"), name="p").graph
 
 
 def test_an_alert_that_is_forgotten_is_not_raised_again() -> None:

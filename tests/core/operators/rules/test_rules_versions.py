@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from tests.graphs import graph_of
 
 import windrow as wr
 from windrow.core.operators.rules.versions import Entries
+from windrow.model import RulesPipeline
 
 
 def test_a_list_that_is_gone_and_never_had_an_entry_is_empty() -> None:
@@ -15,4 +17,6 @@ def test_a_list_that_is_gone_and_never_had_an_entry_is_empty() -> None:
     rules = records.key_by("card").rules(wr.rule("large", when="true"), recent=wr.recent(last=2, within="1h"))
     pipeline = rules.to(wr.sqlite("alerts.db", table="alerts"), name="p")
     zeros = np.zeros(2, dtype=np.int64)
-    assert Entries(pipeline).contain("blocked", pa.array(["a", None]), zeros, zeros).to_pylist() == [False, None]
+    assert Entries(graph_of(pipeline, RulesPipeline)).contain(
+        "blocked", pa.array(["a", None]), zeros, zeros
+    ).to_pylist() == [False, None]

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.graphs import graph_of
 from tests.properties.aggregates import CONDITIONS
 
 import windrow as wr
@@ -56,13 +57,16 @@ from windrow.model import (
     Variance,
 )
 
-BASE: Pipeline = replace(
-    wr.log("data/spend")
-    .decode(user="string", t="timestamp_millis", n="long?", amount="decimal(12,2)", weight="double")
-    .event_time("t", delay="1m")
-    .key_by("user")
-    .running(count=wr.count())
-    .to(wr.sqlite("spend.db", table="spend")),
+BASE = replace(
+    graph_of(
+        wr.log("data/spend")
+        .decode(user="string", t="timestamp_millis", n="long?", amount="decimal(12,2)", weight="double")
+        .event_time("t", delay="1m")
+        .key_by("user")
+        .running(count=wr.count())
+        .to(wr.sqlite("spend.db", table="spend")),
+        Pipeline,
+    ),
     emit=Emit(),
 )
 INVERTIBLE: list[Function] = [Count(), Sum("n"), Sum("amount"), Avg("n"), Avg("amount")]

@@ -1,31 +1,19 @@
-"""Rules: the parts that they are made of, and the stage they make."""
+"""Rules: the parts that they are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from windrow.api.checks import require_valid
-from windrow.api.fluent.windows import Duration, duration_micros
+from windrow.client.fluent.windows import Duration, duration_micros
 from windrow.model import (
-    DEFAULT_ALERTS,
-    DEFAULT_KEY_GROUPS,
-    Alerts,
     FileList,
     Recent,
     Rule,
     RuleList,
-    RuleSet,
-    RulesPipeline,
-    RunMode,
     Severity,
-    Sink,
     TopicList,
 )
-
-if TYPE_CHECKING:
-    from windrow.api.fluent.streams import Given, Timed
 
 
 def rule(
@@ -73,50 +61,6 @@ def list_topic(topic: str, *, key: str | None = None) -> TopicList:
         key: the field of the entry, if the keys are JSON objects.
     """
     return TopicList("", topic, key)
-
-
-@dataclass(frozen=True)
-class Ruled:
-    """Alerts."""
-
-    of: Timed | Given
-    key: tuple[str, ...]
-    rules: RuleSet
-
-    def to(
-        self,
-        sink: Sink,
-        *,
-        name: str | None = None,
-        key_groups: int = DEFAULT_KEY_GROUPS,
-        mode: RunMode = "micro-batch",
-        alerts: Alerts = DEFAULT_ALERTS,
-    ) -> RulesPipeline:
-        """Write to a sink, and so complete the pipeline.
-
-        Args:
-            sink: `windrow.sqlite`, `windrow.duckdb`, `windrow.postgres`, `windrow.delta`, `windrow.parquet` or
-                `windrow.kafka_sink`.
-            name: the pipeline's name; left out, the table's.
-            key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
-            mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
-            alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
-
-        Raises:
-            PipelineError: the pipeline is invalid; the error has all its problems.
-        """
-        from windrow.api.fluent.streams import ends_of  # noqa: PLC0415 - it imports this room
-
-        return require_valid(
-            RulesPipeline(
-                **ends_of(self.of, sink, name),
-                key=self.key,
-                rules=self.rules,
-                key_groups=key_groups,
-                mode=mode,
-                alerts=alerts,
-            )
-        )
 
 
 def named_lists(lists: Mapping[str, RuleList]) -> tuple[RuleList, ...]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import Literal
 
-from windrow.api.fluent.streams import Stream
-from windrow.api.fluent.windows import Duration, duration_micros
+from windrow.client.fluent.streams import Stream
+from windrow.client.fluent.windows import Duration, duration_micros
 from windrow.errors import PipelineError
 from windrow.model import (
     DeltaSink,

@@ -1,8 +1,6 @@
-"""The methods by which a pipeline of any kind is checked, run and looked at from Python.
+"""A pipeline in Python: the object around its graph, with methods that check, run and show it.
 
-They stand on the classes of `windrow.model`, which know nothing of hosts and sinks: `windrow.interactive` does the work
-and is imported when a method is called, so that to import windrow, and to send a pipeline to Spark's workers, costs
-nothing of it.
+The modules that do the work are imported when a method is called, so that ``import windrow`` stays quick.
 
 Examples use the pipeline of ``docs/guides/python.md`` and its log.
 """
@@ -10,30 +8,39 @@ Examples use the pipeline of ``docs/guides/python.md`` and its log.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Literal, Unpack
+
+from windrow.errors import HIDDEN_VALUES
+from windrow.model import Runnable, as_graph
 
 if TYPE_CHECKING:
+    from windrow.client.background import BackgroundRun
+    from windrow.client.compare import Diff
+    from windrow.client.display import Text
+    from windrow.client.explanation import Why
+    from windrow.client.findings import Findings
+    from windrow.client.result import Result
+    from windrow.client.run import RunOptions
+    from windrow.client.tables import PipelineLike, Rows
     from windrow.hosts.launch import HostName
     from windrow.hosts.reports import StepReport
-    from windrow.interactive.background import BackgroundRun
-    from windrow.interactive.compare import Diff
-    from windrow.interactive.display import Text
-    from windrow.interactive.explanation import Why
-    from windrow.interactive.findings import Findings
-    from windrow.interactive.result import Result
-    from windrow.interactive.run import RunOptions
-    from windrow.interactive.tables import PipelineLike, Rows
-    from windrow.model import Runnable
 
 
-class PipelineMethods:
-    """What can be done with a pipeline, whatever its kind."""
+@dataclass(frozen=True, repr=False)
+class Pipeline:
+    """A pipeline that can be checked, run and shown, whatever its kind: `windrow.Pipeline`.
+
+    `graph` is what it is made of. `windrow.ProcessPipeline` and `windrow.RulesPipeline` are other names of the class.
+    """
+
+    graph: Runnable
 
     @property
-    def _own(self) -> Runnable:
-        # each class of the union has these methods, and no other
-        return cast("Runnable", self)
+    def name(self) -> str:
+        """The name of the pipeline."""
+        return self.graph.name
 
     def check(self) -> Findings:
         """Return errors, and warnings of likely mistakes: a list, which is shown with a line for each.
@@ -44,9 +51,9 @@ class PipelineMethods:
         A pipeline that Python or a file has made whole has no errors but those of this machine, such as a list that
         cannot be read.
         """
-        from windrow.interactive.findings import find  # noqa: PLC0415 - see above
+        from windrow.client.findings import find  # noqa: PLC0415 - see the module
 
-        return find(self._own)
+        return find(self.graph)
 
     def explain(self) -> Text:
         """Return what the pipeline does, in words, as `windrow explain` prints it; secrets are ``***``.
@@ -54,10 +61,10 @@ class PipelineMethods:
         >>> pipeline.explain().splitlines()[0]
         'spend'
         """
-        from windrow.api.printing import to_text  # noqa: PLC0415 - see above
-        from windrow.interactive.display import Text  # noqa: PLC0415
+        from windrow.api.printing import to_text  # noqa: PLC0415 - see the module
+        from windrow.client.display import Text  # noqa: PLC0415
 
-        return Text(to_text(self._own))
+        return Text(to_text(self.graph))
 
     def preview(self, n: int = 5, *, table: str | None = None, records: int | None = None) -> Rows:
         """Return the first rows of a table, made of the first records of the log in this process; no sink is touched.
@@ -76,9 +83,9 @@ class PipelineMethods:
         Raises:
             WindrowError: the pipeline is invalid, or its log cannot be read.
         """
-        from windrow.interactive.run import preview  # noqa: PLC0415 - see above
+        from windrow.client.run import preview  # noqa: PLC0415 - see the module
 
-        return preview(self._own, n, table, records)
+        return preview(self.graph, n, table, records)
 
     def run(
         self,
@@ -131,10 +138,10 @@ class PipelineMethods:
             InputError: the pipeline is invalid, or an option does not fit the host.
             WindrowError: the run has failed; what was committed stays.
         """
-        from windrow.interactive.run import run  # noqa: PLC0415 - see above
+        from windrow.client.run import run  # noqa: PLC0415 - see the module
 
         return run(
-            self._own,
+            self.graph,
             host,
             until_end=until_end,
             max_records=max_records,
@@ -174,9 +181,9 @@ class PipelineMethods:
             InputError: the pipeline is invalid, or an option does not fit the host. Other errors are raised by the
                 methods `wait` and `stop` of what is returned, and logged.
         """
-        from windrow.interactive.run import start  # noqa: PLC0415 - see above
+        from windrow.client.run import start  # noqa: PLC0415 - see the module
 
-        return start(self._own, host, **options)
+        return start(self.graph, host, **options)
 
     def replay(
         self,
@@ -213,10 +220,10 @@ class PipelineMethods:
             InputError: the pipeline is invalid, or the shadow is the table itself.
             WindrowError: the replay has failed.
         """
-        from windrow.interactive.run import replay  # noqa: PLC0415 - see above
+        from windrow.client.run import replay  # noqa: PLC0415 - see the module
 
         return replay(
-            self._own,
+            self.graph,
             host,
             into=into,
             journal=journal,
@@ -234,15 +241,15 @@ class PipelineMethods:
         >>> pipeline.result().counts["spend"]
         3
         """
-        from windrow.interactive.result import Result  # noqa: PLC0415 - see above
+        from windrow.client.result import Result  # noqa: PLC0415 - see the module
 
-        return Result(self._own)
+        return Result(self.graph)
 
     def diff(self, other: PipelineLike | None = None, *, panes: bool = False, limit: int = 10) -> Diff:
         """Compare the result tables with those of another pipeline, or with their shadows; see `windrow.diff`."""
-        from windrow.interactive.compare import diff  # noqa: PLC0415 - see above
+        from windrow.client.compare import diff  # noqa: PLC0415 - see the module
 
-        return diff(self._own, other, panes=panes, limit=limit)
+        return diff(self, other, panes=panes, limit=limit)
 
     def why(
         self,
@@ -268,12 +275,16 @@ class PipelineMethods:
             InputError: the conditions name no row, or several.
             WindrowError: the log or the table cannot be read.
         """
-        from windrow.interactive.explanation import explain_where  # noqa: PLC0415 - see above
+        from windrow.client.explanation import explain_where  # noqa: PLC0415 - see the module
 
-        return explain_where(self._own, where, table, checkpoint, limit)
+        return explain_where(self.graph, where, table, checkpoint, limit)
+
+    def __repr__(self) -> str:
+        tables = ", ".join(node.sink.table for node in as_graph(self.graph).sinks)
+        return HIDDEN_VALUES.hide(f"<Pipeline {self.name} into {tables}>")
 
     def _repr_html_(self) -> str:
         """Return a drawing of the pipeline, for notebooks."""
-        from windrow.api.printing import to_svg  # noqa: PLC0415 - see above
+        from windrow.api.printing import to_svg  # noqa: PLC0415 - see the module
 
-        return to_svg(self._own)
+        return to_svg(self.graph)

@@ -10,14 +10,14 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 
 from windrow.api.checks import require_valid
+from windrow.client.interrupts import stopping
+from windrow.client.progress import ProgressLine, alert_line
 from windrow.errors import HIDDEN_VALUES, InputError, WindrowError, did_you_mean, not_one_of
 from windrow.hosts.command_lines import PLACEHOLDER, CommandLines
 from windrow.hosts.folders import default_checkpoint, folder_of
 from windrow.hosts.launch import Ended, HostName, OnStart, Options, ReplayHost, launch, require_end
 from windrow.hosts.reports import OnStep, StepReport, Totals, counted
 from windrow.hosts.settings import SparkOptions
-from windrow.interactive.interrupts import stopping
-from windrow.interactive.progress import ProgressLine, alert_line
 from windrow.model import (
     MAX_DURATION,
     KafkaSink,
@@ -33,9 +33,9 @@ from windrow.sources import open_sources
 from windrow.sources.base import OnDataLoss
 
 if TYPE_CHECKING:
-    from windrow.interactive.background import BackgroundRun
-    from windrow.interactive.result import Result
-    from windrow.interactive.tables import Rows
+    from windrow.client.background import BackgroundRun
+    from windrow.client.result import Result
+    from windrow.client.tables import Rows
 
 _LOGGER = logging.getLogger("windrow")
 
@@ -198,7 +198,7 @@ class _Watch:
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of a run: `windrow.methods.PipelineMethods.run` says what they mean."""
+    """The options of a run: `windrow.client.pipeline.Pipeline.run` says what they mean."""
 
     until_end: bool
     max_records: int | None
@@ -226,7 +226,7 @@ class _Prepared:
 
     def run(self, on_step: OnStep, on_start: OnStart) -> Result:
         """Run it, and return its result; raise a WindrowError if it fails."""
-        from windrow.interactive.result import Result  # noqa: PLC0415 - Arrow only where something is read
+        from windrow.client.result import Result  # noqa: PLC0415 - Arrow only where something is read
 
         ended = launch(self.pipeline, self.options, on_step, on_start)
         totals = self.watch.line.totals
@@ -235,15 +235,15 @@ class _Prepared:
 
 
 def run(pipeline: Runnable, host: HostName | None, **options: Unpack[RunOptions]) -> Result:
-    """Do what `windrow.methods.PipelineMethods.run` says."""
+    """Do what `windrow.client.pipeline.Pipeline.run` says."""
     prepared = _prepare(pipeline, host, in_background=False, **options)
     with prepared.watch.running() as on_start:
         return prepared.run(prepared.watch.on_step, on_start)
 
 
 def start(pipeline: Runnable, host: HostName | None, **options: Unpack[RunOptions]) -> BackgroundRun:
-    """Do what `windrow.methods.PipelineMethods.start` says."""
-    from windrow.interactive.background import BackgroundRun  # noqa: PLC0415 - as in `_Prepared.run`
+    """Do what `windrow.client.pipeline.Pipeline.start` says."""
+    from windrow.client.background import BackgroundRun  # noqa: PLC0415 - as in `_Prepared.run`
 
     unknown = next((name for name in options if name not in RunOptions.__annotations__), None)
     if unknown is not None:
@@ -341,10 +341,10 @@ def replay(
     on_step: OnStep | None,
     progress: bool,
 ) -> Result:
-    """Do what `windrow.methods.PipelineMethods.replay` says."""
+    """Do what `windrow.client.pipeline.Pipeline.replay` says."""
+    from windrow.client.result import Result  # noqa: PLC0415
     from windrow.hosts.batch.plan import MAX_RECORDS  # noqa: PLC0415 - as in `run`
     from windrow.hosts.replay import ReplayOptions, plan_replay, run_replay  # noqa: PLC0415 - as in `run`
-    from windrow.interactive.result import Result  # noqa: PLC0415
 
     _require_one_of("host", host, get_args(ReplayHost))
     folder = _folder(checkpoint)
@@ -367,10 +367,10 @@ def replay(
 
 
 def preview(pipeline: Runnable, n: int, table: str | None, records: int | None) -> Rows:
-    """Do what `windrow.methods.PipelineMethods.preview` says."""
+    """Do what `windrow.client.pipeline.Pipeline.preview` says."""
+    from windrow.client.tables import Query, find_table, read, require_of_log  # noqa: PLC0415
     from windrow.expressions import sink_views  # noqa: PLC0415 - as in `run`
     from windrow.hosts.as_of import FIRST, tables_of_first  # noqa: PLC0415
-    from windrow.interactive.tables import Query, find_table, read, require_of_log  # noqa: PLC0415
 
     sink, view, found = find_table(pipeline, table)
     require_of_log(view, found, "a preview")

@@ -16,12 +16,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Literal, Self
 
+from windrow.client.interrupts import end_in_order
+from windrow.client.progress import ProgressLine, progress_line
+from windrow.client.result import Result, summary
 from windrow.errors import WindrowError
 from windrow.hosts.launch import OnStart
 from windrow.hosts.reports import OnStep, StepReport, Totals
-from windrow.interactive.interrupts import end_in_order
-from windrow.interactive.progress import ProgressLine, progress_line
-from windrow.interactive.result import Result, summary
 from windrow.model import Runnable
 
 _LOGGER = logging.getLogger("windrow")
@@ -55,7 +55,7 @@ class BackgroundRun:
         line: ProgressLine,
         launch: Callable[[Callable[[], None], OnStep, OnStart], Result],
     ) -> None:
-        self.pipeline = pipeline
+        self.graph = pipeline
         self._line = line
         self._launch = launch
         self._lock = threading.Lock()
@@ -107,7 +107,7 @@ class BackgroundRun:
         """
         # not by `join`: if a signal interrupts that, Python 3.11 takes the thread for ended
         if not self._ended.wait(timeout):
-            msg = f"{self.pipeline.name} is {self._state} and has not ended within {timeout:g} s"
+            msg = f"{self.graph.name} is {self._state} and has not ended within {timeout:g} s"
             raise TimeoutError(msg)
         self._thread.join()
         if self._error is not None:
@@ -134,7 +134,7 @@ class BackgroundRun:
             self.wait()
 
     def __repr__(self) -> str:
-        name, ended = self.pipeline.name, self._result.ended
+        name, ended = self.graph.name, self._result.ended
         if ended is not None:
             return summary(name, ended, self._totals)
         if self._error is not None:
@@ -149,7 +149,7 @@ class BackgroundRun:
         except BaseException as exc:  # it is raised where the run is waited for
             self._error = exc
             stack = None if isinstance(exc, WindrowError) else exc
-            _LOGGER.error("%s: failed: %s", self.pipeline.name, exc, exc_info=stack)  # noqa: TRY400
+            _LOGGER.error("%s: failed: %s", self.graph.name, exc, exc_info=stack)  # noqa: TRY400
         finally:
             with self._lock:
                 self._state = "ended" if self._error is None else "failed"
@@ -199,7 +199,7 @@ def _stop_all() -> None:
                 run.stop(timeout)
     for run in runs:
         if run.is_active:
-            _LOGGER.warning("%s: stopping after this step (Ctrl-C to stop at once)", run.pipeline.name)
+            _LOGGER.warning("%s: stopping after this step (Ctrl-C to stop at once)", run.graph.name)
         with suppress(Exception):
             run.stop()
 

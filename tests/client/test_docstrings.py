@@ -7,15 +7,15 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from tests.interactive.purchases import spend, write_purchases
+from tests.client.purchases import spend, write_purchases
 
 import windrow as wr
 
 MODULES = [
-    "windrow.methods",
-    "windrow.interactive.background",
-    "windrow.interactive.compare",
-    "windrow.interactive.tables",
+    "windrow.client.pipeline",
+    "windrow.client.background",
+    "windrow.client.compare",
+    "windrow.client.tables",
 ]
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypedDict, overload
 
+from windrow import model
 from windrow.api.aggregate_text import Measure, parse_aggregate
 from windrow.api.checks import require_valid
-from windrow.api.fluent.process import Processed, StateType, declared_columns, declared_states
-from windrow.api.fluent.rules import Ruled, named_lists
-from windrow.api.fluent.windows import Duration, as_trigger, duration_micros
+from windrow.client.fluent.process import StateType, declared_columns, declared_states
+from windrow.client.fluent.rules import named_lists
+from windrow.client.fluent.windows import Duration, as_trigger, duration_micros
+from windrow.client.pipeline import Pipeline
 from windrow.errors import PipelineError, call_all
 from windrow.model import (
     DEFAULT_ALERTS,
@@ -30,7 +32,6 @@ from windrow.model import (
     Global,
     Late,
     Mode,
-    Pipeline,
     Process,
     ProcessFunction,
     Punctuated,
@@ -361,17 +362,110 @@ class Emitted:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
         windowed = self.aggregated.windowed
-        return require_valid(
-            Pipeline(
-                **ends_of(windowed.keyed.of, sink, name),
-                key=windowed.keyed.key,
-                window=windowed.cut,
-                aggregates=self.aggregated.aggregates,
-                emit=self.how,
-                key_groups=key_groups,
-                salt=salt,
-                mode=mode,
-                alerts=alerts,
+        return Pipeline(
+            require_valid(
+                model.Pipeline(
+                    **ends_of(windowed.keyed.of, sink, name),
+                    key=windowed.keyed.key,
+                    window=windowed.cut,
+                    aggregates=self.aggregated.aggregates,
+                    emit=self.how,
+                    key_groups=key_groups,
+                    salt=salt,
+                    mode=mode,
+                    alerts=alerts,
+                )
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Processed:
+    """Rows that a function emits for each key."""
+
+    of: Timed | Given
+    key: tuple[str, ...]
+    process: Process
+
+    def to(
+        self,
+        sink: Sink,
+        *,
+        name: str | None = None,
+        key_groups: int = DEFAULT_KEY_GROUPS,
+        at_end: Literal["fire", "hold"] = "fire",
+        mode: RunMode = "micro-batch",
+        alerts: Alerts = DEFAULT_ALERTS,
+    ) -> Pipeline:
+        """Write to a sink, and so complete the pipeline.
+
+        Args:
+            sink: `windrow.sqlite`, `windrow.duckdb`, `windrow.postgres`, `windrow.delta`, `windrow.parquet` or
+                `windrow.kafka_sink`.
+            name: the pipeline's name; left out, the table's.
+            key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
+            at_end: at the end of a bounded input, pending timers and held records fire, or are kept.
+            mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
+            alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
+
+        Raises:
+            PipelineError: the pipeline is invalid; the error has all its problems.
+        """
+        return Pipeline(
+            require_valid(
+                model.ProcessPipeline(
+                    **ends_of(self.of, sink, name),
+                    key=self.key,
+                    process=self.process,
+                    key_groups=key_groups,
+                    at_end=at_end,
+                    mode=mode,
+                    alerts=alerts,
+                )
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """Alerts."""
+
+    of: Timed | Given
+    key: tuple[str, ...]
+    rules: RuleSet
+
+    def to(
+        self,
+        sink: Sink,
+        *,
+        name: str | None = None,
+        key_groups: int = DEFAULT_KEY_GROUPS,
+        mode: RunMode = "micro-batch",
+        alerts: Alerts = DEFAULT_ALERTS,
+    ) -> Pipeline:
+        """Write to a sink, and so complete the pipeline.
+
+        Args:
+            sink: `windrow.sqlite`, `windrow.duckdb`, `windrow.postgres`, `windrow.delta`, `windrow.parquet` or
+                `windrow.kafka_sink`.
+            name: the pipeline's name; left out, the table's.
+            key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
+            mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
+            alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
+
+        Raises:
+            PipelineError: the pipeline is invalid; the error has all its problems.
+        """
+        return Pipeline(
+            require_valid(
+                model.RulesPipeline(
+                    **ends_of(self.of, sink, name),
+                    key=self.key,
+                    rules=self.rules,
+                    key_groups=key_groups,
+                    mode=mode,
+                    alerts=alerts,
+                )
             )
         )
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from windrow.client.display import Text, html_lines
+from windrow.client.tables import SHOWN, Moment, PipelineLike, Rows, count_rows, read_table
 from windrow.errors import WindrowError
 from windrow.expressions import sink_views
 from windrow.hosts.launch import Ended
 from windrow.hosts.numbers import format_time
 from windrow.hosts.reports import StepReport, Totals, counted
-from windrow.interactive.display import Text, html_lines
-from windrow.interactive.tables import SHOWN, Moment, PipelineLike, Rows, count_rows, read_table
 from windrow.model import Runnable, as_graph
 
 if TYPE_CHECKING:
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.interactive.compare import Diff
+    from windrow.client.compare import Diff
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Result:
-    """The tables of `pipeline`; a notebook shows the first rows of each, and how many are late, expired and dead.
+    """The tables of a pipeline; a notebook shows the first rows of each, and how many are late, expired and dead.
 
     The tables are read whenever they are asked for, so that they are those of now. Of a run, `ended` says why it ended,
     ``end`` or ``asked``, `totals` what it has counted, and `warnings` what it went on in spite of. A method with an
     argument `table` takes it as `windrow.read_table` does.
     """
 
-    pipeline: Runnable
+    graph: Runnable
     ended: Ended | None = None
     totals: Totals | None = None
     warnings: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Result:
     ) -> Rows:
         """Read rows of a table; see `windrow.read_table`."""
         return read_table(
-            self.pipeline,
+            self,
             table,
             where=where,
             key=key,
@@ -84,14 +84,14 @@ class Result:
     @property
     def counts(self) -> dict[str, int]:
         """How many rows each table has that is there: results, changes, late output, dead letters, clock journal."""
-        views = sink_views(as_graph(self.pipeline)).values()
+        views = sink_views(as_graph(self.graph)).values()
         return {name: rows for view in views for name, rows in count_rows(view).items()}
 
     def diff(self, other: PipelineLike | None = None, *, panes: bool = False, limit: int = 10) -> Diff:
         """Compare the tables with those of another result or pipeline, or with their shadows; see `windrow.diff`."""
-        from windrow.interactive.compare import diff  # noqa: PLC0415 - few results are compared
+        from windrow.client.compare import diff  # noqa: PLC0415 - few results are compared
 
-        return diff(self.pipeline, other, panes=panes, limit=limit)
+        return diff(self, other, panes=panes, limit=limit)
 
     def __repr__(self) -> str:
         return "\n".join([*self._said(), *(line for part in self._parts() for line in ["", repr(part)])])
@@ -103,7 +103,7 @@ class Result:
 
     def _said(self) -> list[str]:
         """Return what is said above the rows."""
-        name = self.pipeline.name
+        name = self.graph.name
         if self.totals is None or self.ended is None:
             said = [f"{name}: {', '.join(_counts(self))}"]
         else:
@@ -113,7 +113,7 @@ class Result:
     def _parts(self) -> list[Rows | Text]:
         """Return the first rows of each result table, or why they cannot be read."""
         found: list[Rows | Text] = []
-        for sink, view in sink_views(as_graph(self.pipeline)).items():
+        for sink, view in sink_views(as_graph(self.graph)).items():
             try:
                 found.append(self.table(sink or view.sink.table, limit=SHOWN))
             except WindrowError as exc:
@@ -128,7 +128,7 @@ def _counts(result: Result) -> list[str]:
         return ["tables that cannot be read"]
     words = {"_late": "expired", "_dead": "dead letter", "_changes": "change"}
     said = []
-    for view in sink_views(as_graph(result.pipeline)).values():
+    for view in sink_views(as_graph(result.graph)).values():
         table = view.sink.table
         if table in counts:
             said.append(f"{counted(counts[table], 'row')} in {table}")

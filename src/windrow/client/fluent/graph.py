@@ -8,9 +8,9 @@ from typing import Literal
 
 from windrow.api.aggregate_text import Measure
 from windrow.api.checks import require_valid
-from windrow.api.fluent.process import Processed
-from windrow.api.fluent.streams import Aggregated, Emitted, Given, Keyed, Timed, Windowed
-from windrow.api.fluent.windows import Duration, duration_micros
+from windrow.client.fluent.streams import Aggregated, Emitted, Given, Keyed, Processed, Timed, Windowed
+from windrow.client.fluent.windows import Duration, duration_micros
+from windrow.client.pipeline import Pipeline
 from windrow.errors import PipelineError, did_you_mean
 from windrow.model import (
     DEFAULT_ALERTS,
@@ -290,7 +290,7 @@ class GraphBuilder:
         """Write the rows of a stream to a sink, such as `windrow.sqlite` or `windrow.delta`."""
         self._nodes.append(SinkNode(name, stream.name, sink))
 
-    def build(self) -> Graph:
+    def build(self) -> Pipeline:
         """Return the graph.
 
         Raises:
@@ -299,7 +299,8 @@ class GraphBuilder:
         ordered = [
             node for kind in (SourceNode, StreamNode, SinkNode) for node in self._nodes if isinstance(node, kind)
         ]
-        return require_valid(Graph(self._name, tuple(ordered), self._key_groups, self._mode, self._alerts))
+        graph = Graph(self._name, tuple(ordered), self._key_groups, self._mode, self._alerts)
+        return Pipeline(require_valid(graph))
 
     def _add(self, node: SourceNode | StreamNode) -> Named:
         self._nodes.append(node)

@@ -170,7 +170,7 @@ def _until_the_end() -> Iterator[Callable[[Callable[[], None]], None]]:
 
 @lru_cache(maxsize=1)
 def _stop_threads_at_exit() -> None:
-    # whose end is to come after that of runs, as in `windrow.interactive.background`
+    # whose end is to come after that of runs, as in `windrow.client.background`
     import concurrent.futures.thread  # noqa: F401, PLC0415 - only where a run has a thread of its own
 
     def stop_all() -> None:

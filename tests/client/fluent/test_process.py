@@ -10,11 +10,12 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.graphs import graph_of
 
 import windrow as wr
 from windrow.api.checks import PROCESS_RULES, validate
-from windrow.api.fluent.streams import Keyed
 from windrow.api.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
+from windrow.client.fluent.streams import Keyed
 from windrow.errors import PipelineError
 from windrow.model import (
     DecimalType,
@@ -22,6 +23,7 @@ from windrow.model import (
     ListState,
     LongType,
     MapState,
+    Pipeline,
     Process,
     ProcessPipeline,
     Punctuated,
@@ -73,7 +75,7 @@ def keyed() -> Keyed:
 
 
 def whole() -> ProcessPipeline:
-    return (
+    pipeline = (
         keyed()
         .process(
             visit,
@@ -90,6 +92,7 @@ def whole() -> ProcessPipeline:
         )
         .to(wr.sqlite("clicks.db", table="visits"), name="clicks", key_groups=16, at_end="hold")
     )
+    return graph_of(pipeline, ProcessPipeline)
 
 
 def test_all_that_can_be_said() -> None:
@@ -113,7 +116,8 @@ def test_all_that_can_be_said() -> None:
 
 
 def test_what_may_be_left_out() -> None:
-    pipeline = keyed().process(visit, returns={"n": "long"}).to(wr.sqlite("clicks.db", table="visits"))
+    made = keyed().process(visit, returns={"n": "long"}).to(wr.sqlite("clicks.db", table="visits"))
+    pipeline = graph_of(made, ProcessPipeline)
     assert pipeline.process == Process(visit, (), (Field("n", LongType()),))
     assert (pipeline.name, pipeline.at_end) == ("visits", "fire")
     (found,) = [finding for finding in validate(pipeline) if finding.where != "key_groups"]
@@ -193,13 +197,13 @@ def test_json_tells_functions_by_their_names() -> None:
         "key_groups",
     ]
     assert plain["process"] == {
-        "function": "tests.api.test_process.visit",
+        "function": "tests.client.fluent.test_process.visit",
         "state": {"urls": "map(string, timestamp)", "n": "value(long)", "last": "list(decimal(12,2))"},
         "returns": {"urls_24h": "long", "label": "string"},
         "order": "event_time",
         "ttl": "1d",
-        "on_timer": "tests.api.test_process.ring",
-        "on_processing_timer": "tests.api.test_process.ring",
+        "on_timer": "tests.client.fluent.test_process.ring",
+        "on_processing_timer": "tests.client.fluent.test_process.ring",
     }
     assert json.loads(to_json(whole())) == plain
 
@@ -207,17 +211,17 @@ def test_json_tells_functions_by_their_names() -> None:
 def test_text_and_chart_say_what_it_does() -> None:
     text = to_text(whole())
     for said in (
-        "the Python function tests.api.test_process.visit for each record",
+        "the Python function tests.client.fluent.test_process.visit for each record",
         "records come in order of event time, when the watermark has passed them",
         "a record that comes later than that: visits_late",
         "it keeps last, list(decimal(12,2)), for each key",
         "an entry is gone 1d after it is written, a key after its last call",
-        "timers of event time call tests.api.test_process.ring",
+        "timers of event time call tests.client.fluent.test_process.ring",
         "it emits urls_24h long, label string",
         "timers stay set at the end of a bounded input",
     ):
         assert said in text
-    plain = to_text(keyed().process(visit, returns={"n": "long"}).to(wr.sqlite("a.db", table="t")))
+    plain = to_text(keyed().process(visit, returns={"n": "long"}).to(wr.sqlite("a.db", table="t")).graph)
     assert "a key's records come in the order of the log" in plain
     assert "state and row of a key are kept forever" in plain
     assert "source --> decode --> time --> key --> process --> sink" in to_mermaid(whole())
@@ -228,8 +232,8 @@ def test_a_function_has_no_other_form(form: Any, named: str) -> None:  # noqa: A
     with pytest.raises(PipelineError) as raised:
         form(whole())
     assert str(raised.value) == (
-        f"the pipeline has Python code in it, which {named} cannot hold (process calls tests.api.test_process.visit); "
-        "keep its Python file"
+        f"the pipeline has Python code in it, which {named} cannot hold "
+        "(process calls tests.client.fluent.test_process.visit); keep its Python file"
     )
 
 
@@ -243,4 +247,4 @@ def test_running_results_are_a_pane_for_each_record_of_all_time() -> None:
         .to(wr.sqlite("a.db", table="t"))
     )
     assert short == long
-    assert short.emit.early == Records(1)
+    assert graph_of(short, Pipeline).emit.early == Records(1)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.graphs import graph_of
 
 import windrow as wr
 from windrow.api.checks import validate
@@ -62,7 +63,7 @@ async def at_last(pane: wr.PaneSoFar) -> bool:
 
 
 def pipeline(trigger: Any = None, **results: Any) -> Pipeline:  # noqa: ANN401 what a test passes on
-    return (
+    made = (
         wr.log("data")
         .decode(user="string", t="timestamp", amount="long")
         .event_time("t", delay="1m")
@@ -72,6 +73,7 @@ def pipeline(trigger: Any = None, **results: Any) -> Pipeline:  # noqa: ANN401 w
         .emit(early=trigger)
         .to(wr.sqlite("a.db", table="t"))
     )
+    return graph_of(made, Pipeline)
 
 
 def test_an_aggregate_of_ones_own() -> None:

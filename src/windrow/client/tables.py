@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.api.load import open_pipeline
+from windrow.client.display import aligned, html_lines, html_table
 from windrow.core.schema import DEAD, LATE
 from windrow.errors import InputError, SetupError, did_you_mean
 from windrow.expressions import View, sink_views
 from windrow.hosts.reports import counted
-from windrow.interactive.display import aligned, html_lines, html_table
 from windrow.model import Runnable, as_graph, parse_time
 from windrow.sinks import open_database
 from windrow.sinks.database import Condition, present, read_value
@@ -34,26 +34,26 @@ _MOST = 2**63 - 1
 """The greatest limit that SQL can name."""
 
 
-class HasPipeline(Protocol):
-    """A value that is of a pipeline, such as the result of a run."""
+class HasGraph(Protocol):
+    """A pipeline, or the result of one."""
 
     @property
-    def pipeline(self) -> Runnable:
-        """The pipeline."""
+    def graph(self) -> Runnable:
+        """The graph of the pipeline."""
         ...
 
 
-PipelineLike = str | os.PathLike[str] | Runnable | HasPipeline
+PipelineLike = str | os.PathLike[str] | HasGraph
 """A pipeline, the path of its file, or a result of it."""
 Moment = str | dt.datetime
 """A time as ISO 8601 has it, or as Python's own; in UTC unless it has a zone."""
 
 
-def pipeline_of(given: PipelineLike) -> Runnable:
-    """Return a pipeline, read from a file if that is given; raise PipelineError as `windrow.load` does."""
+def graph_of(given: PipelineLike) -> Runnable:
+    """Return the graph of a pipeline, read from a file if that is given; raise PipelineError as `windrow.load` does."""
     if isinstance(given, str | os.PathLike):
         return open_pipeline(os.fspath(given)).runnable()
-    return given if isinstance(given, Runnable) else given.pipeline
+    return given.graph
 
 
 def micros_of(moment: Moment) -> int:
@@ -194,7 +194,7 @@ def read_table(
         InputError: there is no such table or column, or the sink is no table (a topic, Parquet files).
         SinkError: the database cannot be read.
     """
-    runnable = pipeline_of(pipeline)
+    runnable = graph_of(pipeline)
     sink, view, found = find_table(runnable, table)
     query = Query.of(where, order, limit, key=key, window=window, since=since, reason=reason)
     if as_of is None:

@@ -1,34 +1,23 @@
-"""Process functions: the state they declare, and the stage they make."""
+"""Process functions: the state and the columns that they declare."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from windrow.api.checks import require_valid
 from windrow.errors import PipelineError, call_all
 from windrow.model import (
-    DEFAULT_ALERTS,
-    DEFAULT_KEY_GROUPS,
-    Alerts,
     ArrayType,
     DataType,
     Field,
     KeyedState,
     ListState,
     MapState,
-    Process,
-    ProcessPipeline,
-    RunMode,
-    Sink,
     ValueState,
     parse_type,
 )
-
-if TYPE_CHECKING:
-    from windrow.api.fluent.streams import Given, Timed
 
 
 @dataclass(frozen=True)
@@ -52,53 +41,6 @@ def list_state(type_: str | DataType) -> StateType:
 def map_state(key: str | DataType, value: str | DataType) -> StateType:
     """Keep values by keys of their own."""
     return StateType("map", (key, value))
-
-
-@dataclass(frozen=True)
-class Processed:
-    """Rows that a function emits for each key."""
-
-    of: Timed | Given
-    key: tuple[str, ...]
-    process: Process
-
-    def to(
-        self,
-        sink: Sink,
-        *,
-        name: str | None = None,
-        key_groups: int = DEFAULT_KEY_GROUPS,
-        at_end: Literal["fire", "hold"] = "fire",
-        mode: RunMode = "micro-batch",
-        alerts: Alerts = DEFAULT_ALERTS,
-    ) -> ProcessPipeline:
-        """Write to a sink, and so complete the pipeline.
-
-        Args:
-            sink: `windrow.sqlite`, `windrow.duckdb`, `windrow.postgres`, `windrow.delta`, `windrow.parquet` or
-                `windrow.kafka_sink`.
-            name: the pipeline's name; left out, the table's.
-            key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
-            at_end: at the end of a bounded input, pending timers and held records fire, or are kept.
-            mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
-            alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
-
-        Raises:
-            PipelineError: the pipeline is invalid; the error has all its problems.
-        """
-        from windrow.api.fluent.streams import ends_of  # noqa: PLC0415 - it imports this room
-
-        return require_valid(
-            ProcessPipeline(
-                **ends_of(self.of, sink, name),
-                key=self.key,
-                process=self.process,
-                key_groups=key_groups,
-                at_end=at_end,
-                mode=mode,
-                alerts=alerts,
-            )
-        )
 
 
 def declared_states(state: Mapping[str, StateType]) -> tuple[KeyedState, ...]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
 
-    from windrow.interactive.tables import PipelineLike
+    from windrow.client.tables import PipelineLike
     from windrow.model import Runnable
 
     Times = npt.NDArray[np.datetime64]
@@ -47,12 +47,12 @@ def event_time(pipeline: PipelineLike, *, records: int = 20_000, ax: Axes | None
     """
     import numpy as np  # noqa: PLC0415 - `import windrow` loads this module
 
+    from windrow.client.tables import graph_of  # noqa: PLC0415
     from windrow.core.columns import MIN_TIME, to_micros  # noqa: PLC0415
     from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK  # noqa: PLC0415
-    from windrow.interactive.tables import pipeline_of  # noqa: PLC0415
 
     axes = _axes(ax)
-    found = _records(pipeline_of(pipeline), records)
+    found = _records(graph_of(pipeline), records)
     times, marks = (to_micros(found.column(name)) for name in (TIME, WATERMARK))
     partitions = found.column(PARTITION).to_numpy()
     has_log_time = not found.column("log_time").null_count
@@ -93,13 +93,13 @@ def lateness(pipeline: PipelineLike, *, bins: int = 50, ax: Axes | None = None) 
     """
     import numpy as np  # noqa: PLC0415 - as above
 
+    from windrow.client.tables import graph_of  # noqa: PLC0415
     from windrow.hosts.disorder import read_log  # noqa: PLC0415
     from windrow.hosts.numbers import short_duration  # noqa: PLC0415
-    from windrow.interactive.tables import pipeline_of  # noqa: PLC0415
     from windrow.model import Delay, as_graph  # noqa: PLC0415
 
     axes = _axes(ax)
-    runnable = pipeline_of(pipeline)
+    runnable = graph_of(pipeline)
     counts = read_log(runnable).high
     is_late = counts.behind > 0
     late, total = int(counts.records[is_late].sum()), int(counts.records.sum())
@@ -148,8 +148,8 @@ def windows(
         InputError: the table has no windows, or no such rows or column.
         SetupError: matplotlib is not installed.
     """
+    from windrow.client.tables import read_table  # noqa: PLC0415
     from windrow.core.columns import to_micros  # noqa: PLC0415 - as above
-    from windrow.interactive.tables import read_table  # noqa: PLC0415
 
     axes = _axes(ax)
     rows = read_table(pipeline, table, where=key)

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from windrow.api.checks import require_valid
+from windrow.client.display import html_lines, html_table
+from windrow.client.tables import Moment, PipelineLike, graph_of, micros_of
 from windrow.errors import InputError
 from windrow.expressions import RecordStream, View, sink_views
 from windrow.hosts.numbers import format_time
 from windrow.hosts.replay import SHADOW
-from windrow.interactive.display import html_lines, html_table
-from windrow.interactive.tables import Moment, PipelineLike, micros_of, pipeline_of
 from windrow.model import Graph, Runnable, as_graph, with_table
 from windrow.sinks import open_database
 from windrow.sinks.database import WindowRange
@@ -183,7 +183,7 @@ def diff(
         SinkError: a database cannot be read.
     """
     bounds = WindowRange(*(None if time is None else micros_of(time) for time in (begin, end)))
-    one, other = pipeline_of(here), None if there is None else pipeline_of(there)
+    one, other = graph_of(here), None if there is None else graph_of(there)
     return compare_tables(one, other, against, bounds, panes=panes, limit=limit)
 
 

@@ -20,19 +20,20 @@ import duckdb
 import polars  # noqa: ICN001 - its name
 import pytest
 from click.testing import CliRunner
+from tests.client.purchases import spend, write_purchases
+from tests.client.test_progress import REPORT
 from tests.docs.pages import ROOT
-from tests.interactive.purchases import spend, write_purchases
-from tests.interactive.test_progress import REPORT
+from tests.graphs import graph_of
 
 import windrow as wr
 from windrow.api.printing import to_text
 from windrow.cli import main
+from windrow.client.result import Result
+from windrow.client.run import warnings_of
+from windrow.client.tables import Rows
 from windrow.errors import InputError, PipelineError, SetupError, SinkError
 from windrow.hosts.reports import StepReport, Totals
-from windrow.interactive.result import Result
-from windrow.interactive.run import warnings_of
-from windrow.interactive.tables import Rows
-from windrow.model import Context, Graph, Sink
+from windrow.model import Context, Pipeline, Sink
 
 TEN = dt.datetime(2026, 1, 1, 10, tzinfo=dt.UTC)
 
@@ -49,7 +50,7 @@ def seen(ctx: Context, record: dict[str, Any]) -> None:
     ctx.emit(last=record["amount"])
 
 
-def of_each_kind() -> dict[str, wr.Pipeline | wr.ProcessPipeline | wr.RulesPipeline | Graph]:
+def of_each_kind() -> dict[str, wr.Pipeline]:
     timed = (
         wr.log("data/spend")
         .decode(user_id="string", event_time="timestamp", amount="decimal(12,2)")
@@ -76,7 +77,7 @@ ROWS = {"windows": 3, "process": 2, "rules": 2, "graph": 3}
 def test_a_pipeline_of_any_kind_is_checked_previewed_and_run(kind: str) -> None:
     pipeline = of_each_kind()[kind]
     assert not pipeline.check().errors
-    assert str(pipeline.explain()) == to_text(pipeline)
+    assert str(pipeline.explain()) == to_text(pipeline.graph)
     assert pipeline._repr_html_().startswith("<svg ")
     shown = pipeline.preview(1)
     assert (len(shown), shown.total) == (1, ROWS[kind])
@@ -117,7 +118,7 @@ def test_what_a_notebook_shows_is_escaped() -> None:
         html = getattr(shown, "_repr_html_", lambda: "")()
         assert "<b>A" not in html
     assert "&lt;b&gt;A&lt;/b&gt;" in result._repr_html_()
-    quoted = replace(pipeline, sink=wr.sqlite("<script>.db", table="t"))
+    quoted = spend(database="<script>.db")
     assert "<script>" not in quoted._repr_html_()
     assert "&lt;script&gt;" in quoted._repr_html_()
 
@@ -217,7 +218,7 @@ def test_options_that_a_host_does_not_use_are_refused() -> None:
     with pytest.raises(PipelineError, match="'soon' is not a duration"):
         spend().run("stream", every="soon")
     with pytest.raises(PipelineError, match="key_groups"):
-        replace(spend(), key_groups=0).run("memory")
+        wr.Pipeline(replace(graph_of(spend(), Pipeline), key_groups=0)).run("memory")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +251,7 @@ def test_a_name_out_of_a_set_is_told_the_set_and_one_that_is_near(call: Callable
 def test_where_the_reasons_of_dead_letters_are(sink: Sink, where: str) -> None:
     totals = Totals()
     totals.add(replace(REPORT, records=0, dead=7))
-    (warning,) = warnings_of(replace(spend(), sink=sink), "asked", totals, 0.01)
+    (warning,) = warnings_of(replace(graph_of(spend(), Pipeline), sink=sink), "asked", totals, 0.01)
     assert re.fullmatch(rf"all records \(7\) are dead letters; {where} says why", warning)
 
 
@@ -333,7 +334,7 @@ def test_a_difference_is_found_and_shown() -> None:
 def test_the_command_prints_the_same() -> None:
     spend().run("memory")
     Path("pipeline.py").write_text(
-        "import windrow as wr\nfrom tests.interactive.purchases import spend\npipeline = spend()\n"
+        "import windrow as wr\nfrom tests.client.purchases import spend\npipeline = spend()\n"
     )
     runner = CliRunner()
     shown = runner.invoke(main, ["show", "pipeline.py"]).stdout
@@ -364,7 +365,7 @@ def test_the_names_of_conditions_have_no_hyphens() -> None:
 
 
 def test_a_sink_that_is_no_table() -> None:
-    pipeline = replace(spend(), sink=wr.parquet("lake", table="spend"))
+    pipeline = wr.Pipeline(replace(graph_of(spend(), Pipeline), sink=wr.parquet("lake", table="spend")))
     assert pipeline.preview().total == 3
     result = pipeline.run("memory")
     assert re.search("Parquet files of changes", repr(result))

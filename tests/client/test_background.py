@@ -9,12 +9,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.interactive.purchases import PURCHASES, spend, write_purchases
+from tests.client.purchases import PURCHASES, spend, write_purchases
 from tests.waiting import wait_until
 
+from windrow.client import progress
 from windrow.errors import InputError, SinkError
 from windrow.hosts.reports import StepReport
-from windrow.interactive import progress
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ def test_the_cell_of_a_notebook_shows_how_far_a_run_is(monkeypatch: pytest.Monke
 
 SCRIPT = """
 import threading
-from tests.interactive.purchases import spend
+from tests.client.purchases import spend
 
 first = threading.Event()
 {body}

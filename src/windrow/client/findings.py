@@ -33,7 +33,7 @@ class Findings(list[Finding]):
         return "\n".join([*(f"{one.level}: {one.text}" for one in self), self.summary])
 
     def _repr_html_(self) -> str:
-        from windrow.interactive.display import html_lines, html_table  # noqa: PLC0415 - it loads rich
+        from windrow.client.display import html_lines, html_table  # noqa: PLC0415 - it loads rich
 
         rows = [(one.level, one.where, one.message) for one in self]
         table = html_table(("level", "where", "message"), rows, (False, False, False)) if rows else ""

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
+from windrow.client.display import aligned
+from windrow.client.tables import Query, condition, find_table
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder, default_checkpoint, folder_of
 from windrow.hosts.numbers import format_time, printable, short_duration
 from windrow.hosts.reports import counted
 from windrow.hosts.row_replay import DEAD, RECORDS, ExplainedRecord
 from windrow.hosts.why import Explanation, explain_row
-from windrow.interactive.display import aligned
-from windrow.interactive.tables import Query, condition, find_table
 from windrow.model import Runnable
 from windrow.sinks.database import Condition
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.graphs import graph_of
 
 import windrow as wr
 from windrow.api.aggregate_text import NAMES, parse_aggregate
-from windrow.api.fluent.streams import Aggregated, DecodedStream, Timed
+from windrow.client.fluent.streams import Aggregated, DecodedStream, Timed
 from windrow.errors import PipelineError, each_error
 from windrow.model import (
     AGGREGATE_FUNCTIONS,
@@ -77,7 +78,7 @@ def test_all_that_can_be_said() -> None:
         .emit(late="batch", mode="retract", lateness="1h", at_end="hold")
         .to(wr.postgres("postgresql://", table="t", key=["window_start", "user", "a-b"]), name="x", key_groups=9)
     )
-    assert pipeline == Pipeline(
+    assert pipeline.graph == Pipeline(
         name="x",
         source=KafkaSource("localhost:9092", "spend", "latest", (("security.protocol", "SSL"),), "g"),
         decode=Decode(
@@ -129,7 +130,7 @@ def test_all_triggers() -> None:
     assert wr.every_event_time("1m") == EveryEventTime(60_000_000)
     trigger = wr.any_of(wr.all_of(wr.every("30s"), wr.every_count(10)), wr.repeat(wr.every_count(1), times=3))
     pipeline = aggregated().emit(early=trigger, mode="accumulate").to(wr.sqlite("a.db", table="t"))
-    assert pipeline.emit == Emit(
+    assert graph_of(pipeline, Pipeline).emit == Emit(
         mode="accumulate",
         early=AnyOf((AllOf((Every(30_000_000), Records(10))), Repeat(Records(1), 3))),
     )
@@ -154,9 +155,10 @@ def test_derived_fields_and_keys() -> None:
         .emit(lateness="1h", late="batch")
         .to(wr.sqlite("a.db", table="t"), salt=4)
     )
-    assert pipeline.derive == (Derive("twice", "amount * 2"), Derive("domain", "split_part(user, '@', 2)"))
-    assert pipeline.key == ("user", "domain")
-    assert pipeline.salt == 4
+    graph = graph_of(pipeline, Pipeline)
+    assert graph.derive == (Derive("twice", "amount * 2"), Derive("domain", "split_part(user, '@', 2)"))
+    assert graph.key == ("user", "domain")
+    assert graph.salt == 4
 
 
 def test_what_yaml_calls_is_a_function_of_the_same_name() -> None:
@@ -178,7 +180,7 @@ def test_a_text_is_what_it_is_in_yaml() -> None:
 
 def test_emit_may_be_left_out_and_the_table_names_the_pipeline() -> None:
     pipeline = aggregated().to(wr.postgres("postgresql://", table="spend"))
-    assert pipeline.emit == Emit()
+    assert graph_of(pipeline, Pipeline).emit == Emit()
     assert pipeline.name == "spend"
     assert pipeline == aggregated().emit().to(wr.postgres("postgresql://", table="spend"), name="spend")
 
@@ -320,7 +322,7 @@ def test_alerts_are_what_the_section_has() -> None:
         hot_key="off",
         command=["notify", "-x"],
     )
-    assert aggregated().to(wr.sqlite("a.db", table="t"), alerts=alerts).alerts == Alerts(
+    assert aggregated().to(wr.sqlite("a.db", table="t"), alerts=alerts).graph.alerts == Alerts(
         lag=LagLimit(180_000_000, 1000), latency=LatencyLimit(500_000), hot_key=OFF, command=("notify", "-x")
     )
     with pytest.raises(PipelineError) as wrong:

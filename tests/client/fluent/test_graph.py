@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.graphs import graph_of
 
 import windrow as wr
-from windrow.api.fluent.graph import GraphBuilder, Named
 from windrow.api.printing import to_dict, to_mermaid, to_python_file, to_text, to_yaml
+from windrow.client.fluent.graph import GraphBuilder, Named
 from windrow.errors import PipelineError
 from windrow.hosts.launch import Options, launch
 from windrow.model import Graph, LookupNode, ProcessNode, SelectNode, TableJoinNode, TableNode, WindowNode
@@ -44,7 +45,7 @@ def test_streams_come_in_the_order_in_which_they_are_added() -> None:
     windows = both.derive(host="coalesce(url, '-')").key_by("user", h="amount % 2").window(wr.tumbling("5m"))
     minutes = graph.stream("minutes", windows.aggregate(n=wr.count()).emit(lateness="1m"))
     graph.sink("minutes_out", minutes, wr.sqlite("a.db", table="minutes"))
-    made = graph.build()
+    made = graph_of(graph.build(), Graph)
     assert [node.name for node in made.nodes] == [
         *("spend", "unique", "sizes", "rows", "both", "minutes"),
         *("copies", "rows_out", "minutes_out"),
@@ -69,7 +70,7 @@ def test_a_process_function_beside_windows(tmp_path: Path, monkeypatch: pytest.M
     graph.sink("to_calls", graph.stream("calls", calls), wr.sqlite("a.db", table="calls"))
     total = spend.key_by("user").window(wr.tumbling("1h")).aggregate(total=wr.sum("amount"))
     graph.sink("to_total", graph.stream("total", total), wr.sqlite("a.db", table="total"))
-    made = graph.build()
+    made = graph_of(graph.build(), Graph)
     assert isinstance(made.keyed[0], ProcessNode)
     for said in (to_text(made), to_mermaid(made), str(to_dict(made))):
         assert "counted" in said or "process" in said
@@ -104,7 +105,7 @@ def test_tables_lookups_and_joins_of_tables(tmp_path: Path) -> None:
     owned = graph.stream("owned", last.join(rate, by="user", how="right"))
     for stream in (found, noted, owned):
         graph.sink(f"to_{stream.name}", stream, wr.sqlite("a.db", table=stream.name))
-    made = graph.build()
+    made = graph_of(graph.build(), Graph)
     assert made.producer("rate") == TableNode("rate", "rates", ("code", "user"), "gone")
     assert made.producer("last") == TableNode("last", "spend", ("user",))
     hour = 3_600_000_000
@@ -115,7 +116,7 @@ def test_tables_lookups_and_joins_of_tables(tmp_path: Path) -> None:
     )
     assert made.producer("owned") == TableJoinNode("owned", "last", "rate", ("user",), ("user",), "right")
     (tmp_path / "printed.py").write_text(to_python_file(made))
-    assert wr.load(tmp_path / "printed.py") == made
+    assert wr.load(tmp_path / "printed.py").graph == made
 
 
 def alone(spend: Named) -> object:
@@ -155,8 +156,7 @@ def test_its_keys_are_those_of_a_file() -> None:
     graph, spend = begun(lateness="1h")
     found = graph.stream("unique", spend.deduplicate("user", within="10m"))
     graph.sink("rows", found, wr.sqlite("a.db", table="rows"))
-    made = graph.build()
-    assert isinstance(made, Graph)
+    made = graph_of(graph.build(), Graph)
     assert to_dict(made)["streams"]["unique"] == {
         "from": "spend",
         "deduplicate": {"by": ["user"], "within": "10m"},

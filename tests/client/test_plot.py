@@ -16,11 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.dates import num2date
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from tests.interactive.purchases import spend, write_purchases
+from tests.client.purchases import spend, write_purchases
+from tests.graphs import graph_of
 
 import windrow as wr
 from windrow.errors import InputError, SetupError
-from windrow.model import Hopping
+from windrow.model import Hopping, Pipeline
 
 MINUTE = 60_000_000
 
@@ -80,7 +81,7 @@ def test_a_histogram_of_lateness() -> None:
 
 
 def test_the_windows_of_a_key() -> None:
-    pipeline = replace(spend(), window=Hopping(10 * MINUTE, 5 * MINUTE))
+    pipeline = wr.Pipeline(replace(graph_of(spend(), Pipeline), window=Hopping(10 * MINUTE, 5 * MINUTE)))
     result = pipeline.run("memory")
     axes = wr.plot.windows(result, {"user_id": "A"})
     # they overlap

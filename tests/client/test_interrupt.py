@@ -14,7 +14,7 @@ import click
 import pytest
 
 from windrow.cli.common import echo_error
-from windrow.interactive.interrupts import stopping
+from windrow.client.interrupts import stopping
 
 ROOT = Path(__file__).parents[2]
 
@@ -107,7 +107,7 @@ def test_a_signal_goes_to_the_program_when_its_run_has_ended() -> None:
 SCRIPT = r"""
 import os, signal, sys, threading
 from pathlib import Path
-from tests.interactive.purchases import spend, write_purchases
+from tests.client.purchases import spend, write_purchases
 
 def on_step(report):
     if report.epoch == 0:

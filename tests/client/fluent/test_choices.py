@@ -12,8 +12,8 @@ import pytest
 
 import windrow as wr
 import windrow.model
-from windrow.api.fluent.graph import GraphBuilder, Named
-from windrow.api.fluent.streams import Keyed, Stream, Timed
+from windrow.client.fluent.graph import GraphBuilder, Named
+from windrow.client.fluent.streams import Keyed, Stream, Timed
 from windrow.errors import PipelineError
 from windrow.model import Sink
 
