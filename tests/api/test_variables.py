@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 from tests.graphs import graph_of
-from windrow.interactive.findings import find
 
 import windrow as wr
 from windrow.api.load import open_pipeline, open_pipelines
@@ -20,6 +19,7 @@ from windrow.api.pipeline_file import parse_pipeline, read_document
 from windrow.api.printing import to_json, to_mermaid, to_python, to_python_file, to_text, to_yaml
 from windrow.api.variables import Given
 from windrow.api.yaml_edit import set_values
+from windrow.client.findings import find
 from windrow.errors import InputError, PipelineError, SourceError
 from windrow.hosts.compatibility import pipeline_changes
 from windrow.hosts.savepoint import fingerprint

@@ -118,7 +118,7 @@ def calling(setting: str, value: str, *, in_graph: bool) -> Runnable:
     records = wr.log("data/a").decode(user="string", at="timestamp").event_time("at", delay="1m")
     calls = records.key_by("user").process(print, **options)
     if not in_graph:
-        return calls.to(wr.sqlite("a.db", table="calls"), key_groups=4)
+        return calls.to(wr.sqlite("a.db", table="calls"), key_groups=4).graph
     graph = wr.graph("shop", key_groups=4)
     source = graph.source("events", records)
     graph.sink(
@@ -126,7 +126,7 @@ def calling(setting: str, value: str, *, in_graph: bool) -> Runnable:
         graph.stream("calls", source.key_by("user").process(print, **options)),
         wr.sqlite("a.db", table="calls"),
     )
-    return graph.build()
+    return graph.build().graph
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{path}: {after}" for path, _, after, _ in ROWS])

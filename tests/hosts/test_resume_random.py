@@ -139,6 +139,7 @@ def parsed(text: str) -> Runnable:
         .key_by(*document["key"])
         .process({"counted": counted, "counted_again": counted_again}[options.pop("function")], **options)
         .to(wr.sqlite("a.db", table="out"), name=document["name"], key_groups=document["key_groups"])
+        .graph
     )
 
 

@@ -233,7 +233,7 @@ def test_a_text_that_is_not_utf8_is_a_difference(
     with pytest.raises(
         SinkError, match=rf"column '{column}' of table 'x' holds CAST\(x'61ff' AS TEXT\), which is not "
     ):
-        wr.read_table(pipeline)
+        wr.read_table(wr.Pipeline(pipeline))
 
 
 @pytest.mark.parametrize("written", ["sqlite"], indirect=True)

@@ -45,7 +45,7 @@ from windrow.sinks.base import Run
 from windrow.sinks.database import Condition, Replayed, only_columns
 from windrow.sinks.tables import layout
 from windrow.sources import Cut, open_sources, with_lists
-from windrow.sources.base import Offset
+from windrow.sources.cuts import Offset
 
 SHADOW = "_shadow"
 
