@@ -23,6 +23,7 @@ from tests.waiting import wait_until
 import windrow as wr
 from windrow.api.printing import to_yaml
 from windrow.cli import main
+from windrow.hosts.alert_delivery import watch_run
 from windrow.hosts.history import history_of, read_alerts
 from windrow.hosts.launch import Options, launch
 from windrow.hosts.reports import Alert, StepReport
@@ -149,7 +150,14 @@ def test_each_alert_of_a_live_run(kafka: Kafka, topic: Callable[..., str], tmp_p
     with webhook() as hook:
         alerts = replace(ALERTS, webhook=hook.url, command=tuple(appending(file)))
         pipeline = replace(spend(log.source, store.settings(), at_end="hold"), alerts=alerts)
-        options = Options(checkpoint, every=50_000, max_records=MOST, on_alert=said.append, on_warning=warnings.append)
+        options = Options(
+            checkpoint,
+            every=50_000,
+            max_records=MOST,
+            on_alert=said.append,
+            watch=watch_run,
+            on_warning=warnings.append,
+        )
         assert launch(pipeline, options, steps.on_step, on_start) == "asked"
         players[0].join(60)
     assert warnings == []

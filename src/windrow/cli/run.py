@@ -31,6 +31,7 @@ from windrow.client.progress import ProgressLine
 from windrow.client.result import summary
 from windrow.client.run import UNUSED, WARN_ABOVE, host_of, on_host, refuse_together, warnings_of
 from windrow.errors import InputError
+from windrow.hosts.alert_delivery import watch_run
 from windrow.hosts.folders import Folder
 from windrow.hosts.launch import Ended, HostName, Job, Options, launch_all
 from windrow.hosts.reports import Observer
@@ -255,6 +256,7 @@ class _Run:
             on_ready=observer.on_ready,
             on_lag=observer.on_lag,
             on_alert=progress.on_alert,
+            watch=watch_run,
         )
         return Job(self.pipeline, options, observer.on_step, progress, self.ended.append)
 

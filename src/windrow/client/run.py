@@ -13,6 +13,7 @@ from windrow.api.checks import require_valid
 from windrow.client.interrupts import stopping
 from windrow.client.progress import ProgressLine, alert_line
 from windrow.errors import HIDDEN_VALUES, InputError, WindrowError, did_you_mean, not_one_of
+from windrow.hosts.alert_delivery import watch_run
 from windrow.hosts.command_lines import PLACEHOLDER, CommandLines
 from windrow.hosts.folders import default_checkpoint, folder_of
 from windrow.hosts.launch import Ended, HostName, OnStart, Options, ReplayHost, launch, require_end
@@ -321,6 +322,7 @@ def _prepare(
         on_trouble=watch.trouble,
         on_warning=watch.warn,
         on_alert=lambda alert: watch.trouble(f"alert {alert_line(alert)}"),
+        watch=watch_run,
         on_data_loss=on_data_loss or "stop",
         has_company=in_background,
     )

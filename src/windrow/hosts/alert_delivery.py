@@ -11,7 +11,7 @@ import time
 import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -22,7 +22,8 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from windrow.errors import InputError, WindrowError
 from windrow.hosts.alerts import AlertEvaluator, Past
 from windrow.hosts.command_lines import PLACEHOLDER, CommandLines
-from windrow.hosts.history import RunRecord, read_alerts, read_runs, read_saved
+from windrow.hosts.history import RunRecord, history_of, read_alerts, read_runs, read_saved
+from windrow.hosts.launch import OnAlert, Options
 from windrow.hosts.reports import Alert, Fault, Lag, Observer, StepReport, now_micros
 from windrow.model import Alerts, Runnable
 from windrow.model.references import (
@@ -33,8 +34,6 @@ from windrow.model.references import (
     resolve_arguments,
     resolve_references,
 )
-
-OnAlert = Callable[[Alert], None]
 
 _EVERY: Final = 1.0
 """Seconds between two looks at the alerts."""
@@ -47,6 +46,16 @@ _LEAVE: Final = 5.0
 _WAITING: Final = 1_000
 """Alerts that may wait to be sent; more are left out."""
 _WEEK: Final = 7 * 86_400_000_000
+
+
+@contextmanager
+def watch_run(pipeline: Runnable, options: Options, record: RunRecord) -> Iterator[Observer]:
+    """Raise the alerts of a live run until the block ends (`windrow.hosts.launch.Options.watch`)."""
+    past = partial(read_past, history_of(options.checkpoint), record)
+    with AlertWatch(
+        pipeline, options.every, past, options.on_alert, options.on_warning, commands=options.commands
+    ) as alerts:
+        yield alerts.observer
 
 
 class AlertWatch:

@@ -11,7 +11,6 @@ from typing import Literal, assert_never
 
 from windrow.core.lists import with_entries
 from windrow.errors import InputError, WindrowError
-from windrow.hosts.alert_delivery import AlertWatch, OnAlert, read_past
 from windrow.hosts.command_lines import PLACEHOLDER, CommandLines
 from windrow.hosts.folders import Folder
 from windrow.hosts.group_offsets import GroupOffsets
@@ -35,6 +34,12 @@ OnStart = Callable[[Callable[[], None]], None]
 """A callback that receives the function that asks the run to stop."""
 
 
+OnAlert = Callable[[Alert], None]
+
+Watch = Callable[[Runnable, "Options", RunRecord], AbstractContextManager[Observer]]
+"""Raises the alerts of a live run, by its record in the history, from what the observer is called with."""
+
+
 @dataclass(frozen=True)
 class Options:
     """Options of a run.
@@ -46,9 +51,9 @@ class Options:
     records if `on_data_loss` is "continue"; `on_warning` with what the run goes on in spite of, such as a file that is
     followed and cannot be read; `on_ready` when a stream begins to take steps, also after a fault; `on_resume` when its
     checkpoint is known to be its own; `on_lag` every second or so with how far a stream is behind; `on_alert` with each
-    alert of a live run that is raised or resolved. A stream gives up after `retry` seconds of faults without a step
-    (None: a minute, on a cluster ten). `commands` are those that alerts advise. Of a run that `has_company`, others run
-    beside it in this process.
+    alert of a live run that `watch` raises or resolves. A stream gives up after `retry` seconds of faults without a
+    step (None: a minute, on a cluster ten). `commands` are those that alerts advise. Of a run that `has_company`,
+    others run beside it in this process.
     """
 
     checkpoint: Folder
@@ -67,6 +72,7 @@ class Options:
     on_ready: Callable[[], None] = lambda: None
     on_lag: OnLag = lambda _: None
     on_alert: OnAlert = lambda _: None
+    watch: Watch = lambda *_: nullcontext(Observer())
     retry: float | None = None
     on_data_loss: OnDataLoss = "stop"
     commands: CommandLines = PLACEHOLDER
@@ -228,11 +234,8 @@ def _noting(pipeline: Runnable, options: Options) -> Iterator[list[Observer]]:
             history.note_alert(alert)
             options.on_alert(alert)
 
-        past = partial(read_past, path, record)
-        with AlertWatch(
-            pipeline, options.every, past, on_alert, options.on_warning, commands=options.commands
-        ) as alerts:
-            yield [alerts.observer, history.observer]
+        with options.watch(pipeline, replace(options, on_alert=on_alert), record) as alerts:
+            yield [alerts, history.observer]
 
 
 def _launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
