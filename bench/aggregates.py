@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 from bench.pipelines import main_job
 
-from windrow.api.pipeline_file import parse_pipeline
-from windrow.core.level import open_levels
-from windrow.core.messages import Message
-from windrow.core.operators.ingest import Ingest
-from windrow.core.state.store import MemoryState
+from windrow.authoring.pipeline_file import parse_pipeline
+from windrow.engine.level import open_levels
+from windrow.engine.messages import Message
+from windrow.engine.operators.ingest import Ingest
+from windrow.engine.state.store import MemoryState
 from windrow.model import Pipeline
 from windrow.testing.generator import LogSpec, generate
 

@@ -22,14 +22,14 @@ from pathlib import Path
 from bench.pipelines import main_job
 from bench.processes import Sampler, flatness
 
-from windrow.api.pipeline_file import parse_pipeline
-from windrow.core.changelog import StepOutput
-from windrow.hosts.reports import StepReport
-from windrow.hosts.stream.run import LIVE_MAX_RECORDS, StreamRun, StreamSettings
+from windrow.authoring.pipeline_file import parse_pipeline
+from windrow.connectors.memory import DiscardSink
+from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.sink import Sink
+from windrow.engine.changelog import StepOutput
 from windrow.model import KafkaSource, LogSource, PostgresSink, Source
-from windrow.sinks import open_sink
-from windrow.sinks.base import Sink
-from windrow.sinks.memory import DiscardSink
+from windrow.runtime.stream.run import LIVE_MAX_RECORDS, StreamRun, StreamSettings
+from windrow.telemetry.reports import StepReport
 from windrow.testing.generator import LogSpec, write_kafka, write_log
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres

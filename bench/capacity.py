@@ -37,24 +37,24 @@ from bench.latency import text_of as text_of_case
 from bench.pipelines import from_kafka, into_postgres, into_sqlite, main_job
 from bench.processes import MIB, Sampler, cpu
 
-from windrow.api.pipeline_file import read_document
-from windrow.core.columns import unpack
-from windrow.hosts.capacity.demand import Demand
-from windrow.hosts.capacity.load import Behind, Keys, Load, read_sample
-from windrow.hosts.reports import StepReport
-from windrow.hosts.settings import SparkOptions
-from windrow.hosts.spark import spark_session
-from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.run import StreamRun, StreamSettings
-from windrow.hosts.stream.take_savepoint import read_states
+from windrow.authoring.pipeline_file import read_document
+from windrow.connectors.memory import DiscardSink
+from windrow.connectors.open_sinks import open_sinks
+from windrow.connectors.sink import SinkGroup
+from windrow.engine.columns import unpack
 from windrow.model import KafkaSource, Runnable, as_graph
-from windrow.sinks import open_sinks
-from windrow.sinks.base import SinkGroup
-from windrow.sinks.memory import DiscardSink
+from windrow.runtime.settings import SparkOptions
+from windrow.runtime.spark.session import spark_session
+from windrow.runtime.stream.checkpoint import Checkpoint
+from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.runtime.stream.take_savepoint import read_states
+from windrow.telemetry.reports import StepReport
 from windrow.testing.generator import LogSpec, NexmarkSpec, write_kafka
 from windrow.testing.generator.events import generate
 from windrow.testing.generator.kafka import TopicWriter
 from windrow.testing.servers.kafka import Kafka
+from windrow.tools.capacity.demand import Demand
+from windrow.tools.capacity.load import Behind, Keys, Load, read_sample
 
 if TYPE_CHECKING:
     from windrow.testing.servers.postgres import Postgres

@@ -24,8 +24,8 @@ from random import Random
 import psycopg
 from bench.closings import percentile
 
+from windrow.connectors.postgres.cdc import FollowedTable
 from windrow.model import LogSource, PostgresCdcSource
-from windrow.sources.postgres_cdc import FollowedTable
 from windrow.testing.servers.postgres import Postgres
 
 ROWS = 10_000

@@ -30,7 +30,7 @@ from bench.peers.measure import ROOT, Servers, answer, run, servers
 from bench.peers.picture import more_picture, picture
 from bench.peers.results import Results, Run
 
-from windrow.hosts.jars import java
+from windrow.runtime.spark.jars import java
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 PICTURES = {"benchmarks": picture, "benchmarks-joins-alerts": more_picture}

@@ -17,9 +17,9 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2
 from google.protobuf.message_factory import GetMessageClass
 
-from windrow.core import schema
-from windrow.core.decode import Decoder
-from windrow.core.decode.protobuf_messages import descriptor_of
+from windrow.engine import schema
+from windrow.engine.decode import Decoder
+from windrow.engine.decode.protobuf_messages import descriptor_of
 from windrow.model import (
     Aggregate,
     AvroFormat,

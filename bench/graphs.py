@@ -23,18 +23,18 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 from bench.live import measure
 
-from windrow.api.pipeline_file import read_document
-from windrow.hosts.spark import spark_session
-from windrow.hosts.stream.run import StreamRun, StreamSettings
+from windrow.authoring.pipeline_file import read_document
+from windrow.connectors.memory import CollectSink
+from windrow.connectors.sink import SinkGroup
 from windrow.model import Graph
-from windrow.sinks.base import SinkGroup
-from windrow.sinks.memory import CollectSink
+from windrow.runtime.spark.session import spark_session
+from windrow.runtime.stream.run import StreamRun, StreamSettings
 from windrow.testing.generator import LogSpec, write_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from windrow.core.changelog import StepOutput
+    from windrow.engine.changelog import StepOutput
 
 SOURCE = """\
 name: graph

@@ -20,17 +20,17 @@ from bench.pipelines import from_kafka, main_job
 from bench.processes import Sampler, cpu
 from pyspark.sql import SparkSession
 
-from windrow.api.pipeline_file import parse_pipeline
-from windrow.core.columns import unpack
-from windrow.hosts.reports import StepReport
-from windrow.hosts.spark import spark_session
-from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.offsets import OffsetLog
-from windrow.hosts.stream.run import StreamRun, StreamSettings
-from windrow.hosts.stream.take_savepoint import read_states
+from windrow.authoring.pipeline_file import parse_pipeline
+from windrow.connectors.memory import DiscardSink
+from windrow.connectors.source import Loss
+from windrow.engine.columns import unpack
 from windrow.model import AnyPipeline
-from windrow.sinks.memory import DiscardSink
-from windrow.sources.base import Loss
+from windrow.runtime.spark.session import spark_session
+from windrow.runtime.stream.checkpoint import Checkpoint
+from windrow.runtime.stream.offsets import OffsetLog
+from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.runtime.stream.take_savepoint import read_states
+from windrow.telemetry.reports import StepReport
 
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 

@@ -29,10 +29,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from bench import latency
-from windrow.api.pipeline_file import parse_pipeline
-from windrow.hosts.spark import spark_session
-from windrow.hosts.stream.run import StreamRun, StreamSettings
-from windrow.sinks.memory import DiscardSink
+from windrow.authoring.pipeline_file import parse_pipeline
+from windrow.connectors.memory import DiscardSink
+from windrow.runtime.spark.session import spark_session
+from windrow.runtime.stream.run import StreamRun, StreamSettings
 from windrow.testing.generator import LogSpec, write_log
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres

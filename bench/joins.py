@@ -43,12 +43,12 @@ from bench.peers.windrow.joins import INTERVAL, Counted, graph_of
 from bench.processes import Sampler
 from confluent_kafka import Producer
 
-from windrow.hosts.spark import spark_session
-from windrow.hosts.stream.run import StreamRun, StreamSettings
-from windrow.sinks.base import SinkGroup
+from windrow.connectors.sink import SinkGroup
+from windrow.runtime.spark.session import spark_session
+from windrow.runtime.stream.run import StreamRun, StreamSettings
 
 if TYPE_CHECKING:
-    from windrow.hosts.reports import StepReport
+    from windrow.telemetry.reports import StepReport
     from windrow.testing.servers.kafka import Kafka
 
 MINUTE = 60_000

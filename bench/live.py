@@ -15,14 +15,14 @@ from pathlib import Path
 
 from bench.pipelines import from_kafka, into_sqlite, main_job
 
-from windrow.api.checks import require_valid
-from windrow.api.pipeline_file import read_document
+from windrow.authoring.checks import require_valid
+from windrow.authoring.pipeline_file import read_document
+from windrow.connectors.open_sinks import open_sinks
 from windrow.errors import SourceError
-from windrow.hosts.reports import StepReport
-from windrow.hosts.settings import AS_GIVEN, SparkOptions
-from windrow.hosts.spark import spark_session
-from windrow.hosts.stream.run import StreamRun, StreamSettings
-from windrow.sinks import open_sinks
+from windrow.runtime.settings import AS_GIVEN, SparkOptions
+from windrow.runtime.spark.session import spark_session
+from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.telemetry.reports import StepReport
 from windrow.testing.generator import LivePace, LogSpec, write_kafka
 from windrow.testing.servers.kafka import Kafka
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from windrow.api.load import open_pipeline
+from windrow.authoring.load import open_pipeline
 from windrow.cli.run import command
-from windrow.hosts.launch import Options, launch
-from windrow.hosts.reports import StepReport
-from windrow.hosts.settings import SparkOptions
-from windrow.hosts.spark import spark_session
+from windrow.runtime.launch import Options, launch
+from windrow.runtime.settings import SparkOptions
+from windrow.runtime.spark.session import spark_session
+from windrow.telemetry.reports import StepReport
 
 _OFTEN = 10
 """Steps: Spark keeps what it says of the last hundred."""

@@ -49,13 +49,13 @@ class Took:
 
 def one(log: str, folder: Path, step: int, *, is_observed: bool) -> Took:
     """Run the job in this process; if it is observed, print the port of the metrics first."""
-    from windrow.api.pipeline_file import parse_pipeline  # noqa: PLC0415
+    from windrow.authoring.pipeline_file import parse_pipeline  # noqa: PLC0415
     from windrow.cli.listen import RunServer  # noqa: PLC0415 - only the process that measures loads Spark
-    from windrow.hosts.history import HistoryWriter, RunRecord, history_of  # noqa: PLC0415
-    from windrow.hosts.reports import Observer, OnStep  # noqa: PLC0415
-    from windrow.hosts.spark import spark_session  # noqa: PLC0415
-    from windrow.hosts.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
-    from windrow.sinks.memory import DiscardSink  # noqa: PLC0415
+    from windrow.connectors.memory import DiscardSink  # noqa: PLC0415
+    from windrow.runtime.spark.session import spark_session  # noqa: PLC0415
+    from windrow.runtime.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
+    from windrow.telemetry.history import HistoryWriter, RunRecord, history_of  # noqa: PLC0415
+    from windrow.telemetry.reports import Observer, OnStep  # noqa: PLC0415
 
     spark_session(log=folder / "spark.log")
     pipeline = parse_pipeline(main_job(from_log(log)), "bench/observed.py")

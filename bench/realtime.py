@@ -39,9 +39,9 @@ from bench.peers import report
 from bench.peers.results import AlertRun, Crashes, Results
 from bench.realtime_engines import ENGINES, Alert, Alerts, Place, Started, running
 from bench.realtime_feed import QUANTILES, READY
-from tests.hosts.realtime_jobs import Written, expected, written
+from tests.runtime.realtime_jobs import Written, expected, written
 
-from windrow.api.load import open_pipeline
+from windrow.authoring.load import open_pipeline
 from windrow.testing.servers.kafka import Kafka
 
 RESULTS = Path(__file__).parent / "results"

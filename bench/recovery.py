@@ -22,7 +22,7 @@ from bench.pipelines import from_log, into_sqlite, main_job
 from bench.processes import cpu
 from tests.faults.windrow_process import WindrowProcess
 
-from windrow.hosts.stream.run import LIVE_MAX_RECORDS
+from windrow.runtime.stream.run import LIVE_MAX_RECORDS
 from windrow.testing.generator import LogSpec, write_log
 
 PIPELINE = main_job(

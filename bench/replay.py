@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bench.pipelines import from_kafka, from_log, into_postgres, into_sqlite, main_job
 
-from windrow.api.pipeline_file import parse_pipeline
+from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.testing.generator import LogSpec, write_kafka, write_log
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres
@@ -38,12 +38,12 @@ Seconds = tuple[float, float]
 
 def one(host: str, source: str, sink: str, window: str, step: int) -> Seconds:
     """Run one host in this process; return its seconds."""
-    from windrow.hosts.batch.plan import BatchSettings  # noqa: PLC0415
-    from windrow.hosts.batch.run import BatchRun  # noqa: PLC0415 - only the process that measures loads Spark
-    from windrow.hosts.spark import spark_session  # noqa: PLC0415
-    from windrow.hosts.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
-    from windrow.sinks import open_sink  # noqa: PLC0415
-    from windrow.sinks.memory import DiscardSink  # noqa: PLC0415
+    from windrow.connectors.memory import DiscardSink  # noqa: PLC0415
+    from windrow.connectors.open_sinks import open_sink  # noqa: PLC0415
+    from windrow.runtime.batch.plan import BatchSettings  # noqa: PLC0415
+    from windrow.runtime.batch.run import BatchRun  # noqa: PLC0415 - only the process that measures loads Spark
+    from windrow.runtime.spark.session import spark_session  # noqa: PLC0415
+    from windrow.runtime.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
         place = Path(folder)

@@ -23,9 +23,9 @@ from bench.peers.environment import fetch_jars, python_of
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.waiting import wait_until
 
-from windrow.hosts.jars import java
+from windrow.connectors.kafka.source import KafkaTopic
 from windrow.model import KafkaSource
-from windrow.sources.kafka import KafkaTopic
+from windrow.runtime.spark.jars import java
 from windrow.testing.servers.kafka import Kafka
 
 ROOT = Path(__file__).parent.parent

@@ -19,14 +19,14 @@ import numpy as np
 import pyarrow as pa
 from bench.pipelines import main_job
 
-from windrow.api.pipeline_file import parse_pipeline
-from windrow.core.level import open_levels
-from windrow.core.messages import Message
-from windrow.core.operators.ingest import Ingest
-from windrow.core.schema import MICROS, RAW
-from windrow.core.state.store import MemoryState
-from windrow.hosts.memory import MemoryHost
-from windrow.hosts.spark_rows import packet_batch
+from windrow.authoring.pipeline_file import parse_pipeline
+from windrow.engine.level import open_levels
+from windrow.engine.messages import Message
+from windrow.engine.operators.ingest import Ingest
+from windrow.engine.schema import MICROS, RAW
+from windrow.engine.state.store import MemoryState
+from windrow.runtime.memory import MemoryHost
+from windrow.runtime.spark.rows import packet_batch
 from windrow.testing.generator.spec import START
 
 TASKS = 16

@@ -18,8 +18,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from windrow.core import schema
-from windrow.core.changelog import StepOutput
+from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.sink import Run
+from windrow.engine import schema
+from windrow.engine.changelog import StepOutput
 from windrow.model import (
     Aggregate,
     Count,
@@ -42,8 +44,6 @@ from windrow.model import (
     TimestampType,
     Tumbling,
 )
-from windrow.sinks import open_sink
-from windrow.sinks.base import Run
 
 USERS = 10_000
 WINDOW = 300_000_000

@@ -15,14 +15,14 @@ from contextlib import contextmanager
 import pyarrow as pa
 from bench.pipelines import main_job
 
-from windrow.api.pipeline_file import parse_pipeline
-from windrow.core.decode import Decoder
-from windrow.core.level import open_levels
-from windrow.core.messages import Message
-from windrow.core.operators.ingest import Ingest
-from windrow.core.state.store import MemoryState
-from windrow.hosts.spark_rows import output_frame
-from windrow.hosts.transport import TableTransport
+from windrow.authoring.pipeline_file import parse_pipeline
+from windrow.engine.decode import Decoder
+from windrow.engine.level import open_levels
+from windrow.engine.messages import Message
+from windrow.engine.operators.ingest import Ingest
+from windrow.engine.state.store import MemoryState
+from windrow.runtime.spark.rows import output_frame
+from windrow.runtime.spark.transport import TableTransport
 from windrow.testing.generator import LogSpec, generate
 
 

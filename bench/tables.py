@@ -20,9 +20,9 @@ import pyarrow as pa
 from bench.peers.join_job import LOGS
 from bench.peers.windrow.joins import STREAMS, graph_of
 
-from windrow.core.schema import RAW
-from windrow.hosts.memory import MemoryHost
+from windrow.engine.schema import RAW
 from windrow.model import MAX_PARTITIONS
+from windrow.runtime.memory import MemoryHost
 
 MINUTE = 60_000
 START = 1_767_225_600_000

@@ -18,10 +18,10 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from windrow.api.load import open_pipeline
+from windrow.authoring.load import open_pipeline
+from windrow.connectors.kafka.source import KafkaTopic
+from windrow.connectors.open_sources import open_source
 from windrow.model import KafkaSource, Pipeline
-from windrow.sources import open_source
-from windrow.sources.kafka import KafkaTopic
 from windrow.testing.oracle import Answer, Change, LogRecord, Missed, differences, run
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

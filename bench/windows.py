@@ -15,16 +15,16 @@ import numpy as np
 import pyarrow as pa
 from bench.pipelines import main_job
 
-from windrow.api.pipeline_file import parse_pipeline
-from windrow.core.level import open_levels
-from windrow.core.messages import Message
-from windrow.core.operators.ingest import Ingest
-from windrow.core.schema import RAW
-from windrow.core.state.store import MemoryState
-from windrow.core.tick import Tick
-from windrow.hosts.spark_rows import output_frame
-from windrow.hosts.transport import TableTransport
+from windrow.authoring.pipeline_file import parse_pipeline
+from windrow.engine.level import open_levels
+from windrow.engine.messages import Message
+from windrow.engine.operators.ingest import Ingest
+from windrow.engine.schema import RAW
+from windrow.engine.state.store import MemoryState
+from windrow.engine.tick import Tick
 from windrow.model import Calendar, Emit, Every, Global, Hopping, Pipeline, Records, Session, Tumbling
+from windrow.runtime.spark.rows import output_frame
+from windrow.runtime.spark.transport import TableTransport
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

@@ -19,10 +19,10 @@ from pathlib import Path
 import click
 
 import windrow
-from windrow.api.sections import GRAPH, PIPELINE, RULES_PIPELINE
+from windrow.authoring.sections import GRAPH, PIPELINE, RULES_PIPELINE
 from windrow.cli import COMMANDS, CommandEntry, main
 from windrow.cli.schema import schema_text
-from windrow.hosts.doctor import RULES
+from windrow.tools.doctor import RULES
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 TARGET = REFERENCE / "cli.md"

@@ -33,7 +33,7 @@ TOUCHED = {
     "node: flat map": (r"\bFlatMapNode\b|\bflat_map\b", ""),
     "node: window": (r"\bWindowNode\b", ""),
     "window kind: hopping": (r"\bHopping\b|\bhopping\b", ""),
-    "sink: delta": (r"\bDeltaSink\b|\bdelta\b", "sinks/delta"),
+    "sink: delta": (r"\bDeltaSink\b|\bdelta\b", "connectors/delta"),
     "option of a lookup: revise": (r"\brevise\b", ""),
     "option of a run: at_end": (r"\bat_end\b", ""),
     "fact for reports: duplicates": (r"\bduplicates\b", ""),
@@ -205,7 +205,7 @@ def figures(files: list[File]) -> dict[str, tuple[int, list[str]]]:
     for name in ("StepInput", "GroupStats"):
         count(f"fields of {name}", class_fields(files, name))
     for file, node in functions(files):
-        if file.module == "windrow.core.level" and node.name == "step":
+        if file.module == "windrow.engine.level" and node.name == "step":
             count("lines of LevelRunner.step", (node.end_lineno or 0) - node.lineno + 1)
     count("functions", sum(1 for _ in functions(files)))
     count("functions named by a participle", sum(bool(PARTICIPLES.match(node.name)) for _, node in functions(files)))

@@ -14,14 +14,14 @@ from pathlib import Path
 import pyarrow as pa
 
 import windrow as wr
-from windrow.core.columns import unpack
-from windrow.core.level import open_levels
-from windrow.core.messages import EndOfInput, Packet
-from windrow.core.operators.ingest import Ingest
-from windrow.core.schema import RAW
-from windrow.core.state.store import MemoryState
-from windrow.hosts.reports import StepReport, Totals
+from windrow.engine.columns import unpack
+from windrow.engine.level import open_levels
+from windrow.engine.messages import EndOfInput, Packet
+from windrow.engine.operators.ingest import Ingest
+from windrow.engine.schema import RAW
+from windrow.engine.state.store import MemoryState
 from windrow.model import Delay, Pipeline, format_duration, parse_duration
+from windrow.telemetry.reports import StepReport, Totals
 from windrow.testing.generator import LogSpec, generate
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "user_spend.yaml"

@@ -23,17 +23,17 @@ LEFT_OUT = "__main__"
 PLACES = {
     "windrow": (0, 2.7),
     "cli": (2.7, 12),
-    "client": (0, 3.4),
-    "testing": (3.4, 6.9),
-    "dashboard": (6.9, 10.3),
-    "monitoring": (10.3, 12),
-    "hosts": (0, 12),
-    "api": (0, 4),
-    "sinks": (4, 12),
-    "sources": (4, 12),
-    "core": (4, 8.4),
-    "postgresql": (8.4, 12),
-    "expressions": (0, 8.4),
+    "client": (0, 12),
+    "tools": (0, 12),
+    "terminal": (0, 6),
+    "testing": (6, 12),
+    "runtime": (0, 12),
+    "telemetry": (0, 8.4),
+    "connectors": (0, 8.4),
+    "engine": (0, 8.4),
+    "authoring": (8.4, 12),
+    "expressions": (0, 9.4),
+    "declare": (9.4, 12),
     "model": (0, 12),
     "errors": (0, 12),
 }
@@ -81,7 +81,7 @@ def floors(imports: dict[str, set[str]]) -> dict[str, tuple[int, int]]:
         lowest |= {room: max((lowest[other] + 1 for other in imports[room]), default=0) for room in ready}
     highest: dict[str, int] = {}
     for room in sorted(imports, key=lambda room: -lowest[room]):
-        above = [highest[other] - 1 for other, below in imports.items() if room in below]
+        above = [lowest[other] - 1 for other, below in imports.items() if room in below]
         # what stands on nothing belongs under what uses it; else a room is as high as the space that it has
         highest[room] = min(above, default=lowest[room])
         lowest[room] = lowest[room] if imports[room] or lowest[room] == highest[room] else highest[room]
@@ -127,7 +127,7 @@ def text(left: float, base: float, words: str, kind: str) -> str:
 def drawn(room: str, box: Box) -> Iterator[str]:
     """Draw a room: its name, and what it imports."""
     width, middle, center = box.right - box.left, (box.left + box.right) / 2, (box.top + box.bottom) / 2
-    kind = "core" if room == "core" else "room"
+    kind = "core" if room == "engine" else "room"
     size = f'width="{width:.1f}" height="{box.bottom - box.top}"'
     yield f'<rect class="{kind}" x="{box.left}" y="{box.top}" {size} rx="6"/>'
     listed = textwrap.wrap(imports_in_words(room), int(width / CHARACTER))

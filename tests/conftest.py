@@ -31,7 +31,7 @@ SPARK = frozenset({"spark", "make_job", "cluster"})
 SERVICES = SPARK | {"kafka", "postgres", "secure_postgres"}
 """The fixtures that are a service."""
 TESTS = Path(__file__).parent
-BESIDE_SPARK = {TESTS / "contracts", TESTS / "core", TESTS / "properties"}
+BESIDE_SPARK = {TESTS / "contracts", TESTS / "engine", TESTS / "properties"}
 """Folders whose tests are in the first half of `make test`, with Spark's, so that the halves take the same time."""
 
 # what commands print is compared with what they print where nobody asks for colours
@@ -181,7 +181,7 @@ def tls(secure_postgres: SecurePostgres, certificates: Path) -> Iterator[TlsProx
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session."""
-    from windrow.hosts.spark import spark_session  # noqa: PLC0415 - tests without Spark start without it
+    from windrow.runtime.spark.session import spark_session  # noqa: PLC0415 - tests without Spark start without it
 
     session = spark_session(log=tmp_path_factory.mktemp("spark") / "spark.log")
     try:

@@ -36,16 +36,16 @@ ASK_FOR_EXTRAS = """
 import importlib, os, pathlib, pkgutil
 import windrow
 from windrow.errors import SetupError
-from windrow.hosts.lineage import lineage
-from windrow.hosts.traces import tracing
-from windrow.cli.dashboard import _dashboard
-from windrow.core.decode.registry import _client_of
-from windrow.api.pipeline_file import load_pipeline
+from windrow.telemetry.lineage import lineage
+from windrow.telemetry.traces import tracing
+from windrow.tools.dashboard.command import _dashboard
+from windrow.engine.decode.registry import _client_of
+from windrow.authoring.pipeline_file import load_pipeline
 from windrow.client.plot import _axes
 from windrow.testing.servers.postgres import Postgres
 
 def delta():
-    import windrow.sinks.delta
+    import windrow.connectors.delta
 
 def sql():
     pathlib.Path("a.sql").write_text("SELECT 1")
@@ -209,7 +209,12 @@ def test_what_needs_an_extra_names_it(installed: Installed, tmp_path: Path) -> N
     named = re.findall(r"needs the packages of windrow\[\w+\] \(No module .*\): pip install 'windrow\[(\w+)\]'", said)
     assert sorted(named) == sorted(EXTRAS)
     # all else is there; the plugin is pytest's to import
-    others = {"windrow.api.sql", "windrow.dashboard.app", "windrow.sinks.delta", "windrow.testing.plugin"}
+    others = {
+        "windrow.authoring.sql",
+        "windrow.tools.dashboard.app",
+        "windrow.connectors.delta",
+        "windrow.testing.plugin",
+    }
     assert set(re.findall("not imported: (.*)", said)) == others
     guide = (ROOT / "docs" / "guides" / "install.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `windrow\[(\w+)\]` \|", guide, re.MULTILINE)) == EXTRAS

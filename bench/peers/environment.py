@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyspark
 
-from windrow.hosts import jars as windrow_jars
-from windrow.hosts.jars import java
+from windrow.runtime.spark import jars as windrow_jars
+from windrow.runtime.spark.jars import java
 
 _STAMP = ".made-from"
 

@@ -8,7 +8,7 @@ import time
 from bench.peers.job import READY, tell
 from pyspark.sql import SparkSession
 
-from windrow.hosts.spark import JOBS
+from windrow.runtime.spark.session import JOBS
 
 
 def tell_ready(spark: SparkSession) -> None:

@@ -19,8 +19,8 @@ from bench.peers.job import DELAY_SECONDS, TABLE, WINDOW_SECONDS, Job, command
 from bench.peers.results import Answer, Run, Sums
 from bench.peers.watch import FailedError, watch
 
+from windrow.connectors.kafka.source import KafkaTopic
 from windrow.model import KafkaSource
-from windrow.sources.kafka import KafkaTopic
 from windrow.testing.generator import LogSpec, write_kafka
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres

@@ -257,8 +257,8 @@ class TopicLog:
 
     def sent(self) -> Iterator[str]:
         """Yield the deductions that are committed."""
+        from windrow.connectors.open_sources import open_source  # noqa: PLC0415 - the same
         from windrow.model import KafkaSource  # noqa: PLC0415 - for a topic alone
-        from windrow.sources import open_source  # noqa: PLC0415 - the same
 
         for batch in open_source(KafkaSource(self._kafka.servers, "deductions")).read_all():
             yield from (value.decode() for value in batch.column("value").to_pylist())

@@ -216,8 +216,8 @@ def load(
     relative to the current directory. Raise PipelineError, with file:line, for all problems.
     """
     # imported here because few importers of windrow read YAML; Spark's workers do not
-    from windrow.api.load import open_pipeline, split_spec  # noqa: PLC0415
-    from windrow.api.variables import Given  # noqa: PLC0415 - as above
+    from windrow.authoring.load import open_pipeline, split_spec  # noqa: PLC0415
+    from windrow.authoring.variables import Given  # noqa: PLC0415 - as above
 
     try:
         return Pipeline(open_pipeline(_os.fspath(path), Given(vars or {}, profile, only)).runnable())
@@ -229,6 +229,6 @@ def load(
 
 def sql(text: str) -> Pipeline:
     """Read a pipeline, or a graph of named streams, from text in SQL, with the errors of `load`."""
-    from windrow.api.load import parse_sql  # noqa: PLC0415 - as above
+    from windrow.authoring.load import parse_sql  # noqa: PLC0415 - as above
 
     return Pipeline(parse_sql(text))

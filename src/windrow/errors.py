@@ -154,7 +154,7 @@ def _searched(form: str) -> str:
 
 
 HIDDEN_VALUES: Final = _HiddenValues()
-"""The values of variables that messages, print-outs and logs do not show (`windrow.api.variables` adds them)."""
+"""The values of variables that messages, print-outs and logs do not show (`windrow.authoring.variables` adds them)."""
 
 
 class WindrowError(Exception):

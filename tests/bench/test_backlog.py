@@ -14,7 +14,7 @@ from bench.processes import Sample, flatness
 
 ROOT = Path(__file__).parents[2]
 HEAP, OUTSIDE = 4096, 1024
-"""MiB that Java's heap may take (`windrow.hosts.spark`), and RocksDB and the rest beside it."""
+"""MiB that Java's heap may take (`windrow.runtime.spark.session`), and RocksDB and the rest beside it."""
 
 
 @pytest.mark.long

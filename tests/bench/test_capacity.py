@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from bench.capacity import POINTS, text_of
 
-from windrow.api.checks import require_valid
-from windrow.api.pipeline_file import read_document
-from windrow.hosts.capacity.load import Behind, Keys, Load
-from windrow.hosts.capacity.plan import Wishes, plan
+from windrow.authoring.checks import require_valid
+from windrow.authoring.pipeline_file import read_document
 from windrow.model import as_graph
+from windrow.tools.capacity.load import Behind, Keys, Load
+from windrow.tools.capacity.plan import Wishes, plan
 
 
 @pytest.mark.parametrize("name", POINTS)

@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from bench.soak import pipeline
 from bench.verdict import verdict
-from tests.hosts.runs import Runner
-from tests.hosts.spend import events
+from tests.runtime.runs import Runner
+from tests.runtime.spend import events
 
-from windrow.api.load import open_pipeline
+from windrow.authoring.load import open_pipeline
 from windrow.testing.servers.kafka import Kafka
 
 DAMAGE = [

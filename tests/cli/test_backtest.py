@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.hosts.test_backtest import Alert, label_table, table
+from tests.tools.test_backtest import Alert, label_table, table
 
 from windrow.cli import main
-from windrow.cli.backtest import plain_backtest, show_backtest
-from windrow.hosts.backtest import Backtest, compare_alerts
+from windrow.tools.backtest.command import plain_backtest, show_backtest
+from windrow.tools.backtest.compare import Backtest, compare_alerts
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from tests.client.test_progress import REPORT
-from tests.hosts.spend import Files, events
+from tests.runtime.spend import Files, events
 
 from windrow.cli import main
-from windrow.core.histogram import Histogram
-from windrow.hosts.history import HistoryWriter, RunRecord
+from windrow.engine.histogram import Histogram
+from windrow.telemetry.history import HistoryWriter, RunRecord
 
 PIPELINE = """\
 name: user-spend

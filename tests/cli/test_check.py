@@ -14,10 +14,10 @@ from click.testing import CliRunner, Result
 from tests.servers.registry import SchemaRegistry
 
 from windrow.cli import main
-from windrow.hosts.doctor.examine import disk
 from windrow.testing.generator import LogSpec, write_log
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres
+from windrow.tools.doctor.examine import disk
 
 GOOD = """\
 name: user-spend
@@ -232,7 +232,7 @@ def test_a_log_of_other_records_is_warned_of(data: Path) -> None:
 @pytest.mark.usefixtures("data")
 def test_a_disk_that_is_nearly_full_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     full = replace(disk(Path()), free=5_000_000)
-    monkeypatch.setattr("windrow.hosts.doctor.connect.disk", lambda _: full)
+    monkeypatch.setattr("windrow.tools.doctor.connect.disk", lambda _: full)
     result, found = connect()["checkpoint"]
     assert (result, found.partition(", ")[2]) == ("warning", "5.0 MB are free; no run has left one there")
 

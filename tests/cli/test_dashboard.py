@@ -12,12 +12,12 @@ from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
-from tests.hosts.test_history import STEP, written
+from tests.telemetry.test_history import STEP, written
 
 from windrow.cli import main
-from windrow.cli.dashboard import _is_loopback, _runs
-from windrow.dashboard.app import listen
 from windrow.errors import InputError
+from windrow.tools.dashboard.app import listen
+from windrow.tools.dashboard.command import _is_loopback, _runs
 
 PIPELINE = """\
 name: {name}

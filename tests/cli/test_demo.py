@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from windrow.api.load import open_pipeline
+from windrow.authoring.load import open_pipeline
 from windrow.cli import main
 from windrow.cli.demo import _watch
 

@@ -16,15 +16,15 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner, Result
-from tests.hosts.runs import Runner
-from tests.hosts.spend import Files, events
+from tests.runtime.runs import Runner
+from tests.runtime.spend import Files, events
 
-from windrow.api.load import open_pipeline
+from windrow.authoring.load import open_pipeline
 from windrow.cli import main
-from windrow.hosts.doctor.examine import disk
-from windrow.hosts.history import HistoryWriter, RunRecord, history_of
-from windrow.hosts.reports import Fault
+from windrow.telemetry.history import HistoryWriter, RunRecord, history_of
+from windrow.telemetry.reports import Fault
 from windrow.testing.servers.kafka import Kafka
+from windrow.tools.doctor.examine import disk
 
 PIPELINE = """\
 name: user-spend
@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, with a pipeline in it, which is not below one for temporary files."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr("windrow.hosts.doctor.examine.TEMPORARY", ())
+    monkeypatch.setattr("windrow.tools.doctor.examine.TEMPORARY", ())
     Path("pipeline.yaml").write_text(PIPELINE)
     return tmp_path
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from windrow.api.load import open_pipeline
-from windrow.api.pipeline_file import parse_pipeline
-from windrow.api.printing import to_mermaid, to_python_file, to_text, to_yaml
-from windrow.api.sections import mask_secrets
+from windrow.authoring.load import open_pipeline
+from windrow.authoring.pipeline_file import parse_pipeline
+from windrow.authoring.printing import to_mermaid, to_python_file, to_text, to_yaml
+from windrow.authoring.sections import mask_secrets
 from windrow.cli import main
 
 TEXT = """\

@@ -12,13 +12,13 @@ from unittest import mock
 import pytest
 from click.testing import CliRunner
 from tests.cli.test_run import LOG, PIPELINE, SQLITE
-from tests.hosts.test_history import STEP
+from tests.telemetry.test_history import STEP
 from tests.waiting import time_with
 
 from windrow.cli import main
 from windrow.cli.json_log import JsonLog
 from windrow.errors import RunError
-from windrow.hosts.reports import Alert
+from windrow.telemetry.reports import Alert
 from windrow.testing.generator import LogSpec, write_log
 
 

@@ -17,11 +17,11 @@ import pytest
 from tests.waiting import time_with
 
 from windrow.cli.listen import RunServer
-from windrow.core.histogram import Histogram
-from windrow.core.hot_keys import HotKeys
-from windrow.core.window_counts import WindowCounts
+from windrow.engine.histogram import Histogram
+from windrow.engine.hot_keys import HotKeys
+from windrow.engine.window_counts import WindowCounts
 from windrow.errors import InputError
-from windrow.hosts.reports import Fault, Lag, StepReport
+from windrow.telemetry.reports import Fault, Lag, StepReport
 
 REPORT = StepReport(
     epoch=7,

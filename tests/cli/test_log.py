@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from windrow.cli import main
-from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.step_offsets import StepOffsets
-from windrow.sources.log import LogFolder
+from windrow.connectors.log.source import LogFolder
+from windrow.runtime.stream.checkpoint import Checkpoint
+from windrow.runtime.stream.step_offsets import StepOffsets
 
 DAY = 86_400_000
 

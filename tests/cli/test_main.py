@@ -250,7 +250,7 @@ def test_ctrl_c_as_the_command_starts_is_no_stack_trace(module: str, tmp_path: P
 
 INTERRUPTED_QUERY = """
 import os, signal, threading
-from windrow.core.duckdb_sql import Connection, query
+from windrow.engine.duckdb_sql import Connection, query
 
 def act(*_, **__):
     threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()

@@ -14,21 +14,21 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from windrow.api.load import open_pipeline
+from windrow.authoring.load import open_pipeline
 from windrow.cli import main
-from windrow.core.changelog import concat_by_sink, empty_by_sink
-from windrow.core.schema import RAW
-from windrow.hosts.compatibility import upgraded
-from windrow.hosts.history import HistoryWriter, RunRecord, history_of
-from windrow.hosts.memory import MemoryHost
-from windrow.hosts.reports import StepReport
-from windrow.hosts.savepoint import Savepoint, fingerprint
-from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.offsets import begin_from
+from windrow.connectors.log import append
+from windrow.connectors.open_sinks import open_sinks
+from windrow.connectors.sink import Follows, Run
+from windrow.engine.changelog import concat_by_sink, empty_by_sink
+from windrow.engine.schema import RAW
 from windrow.model import Runnable
-from windrow.sinks import open_sinks
-from windrow.sinks.base import Follows, Run
-from windrow.sources.log import append
+from windrow.runtime.compatibility import upgraded
+from windrow.runtime.memory import MemoryHost
+from windrow.runtime.savepoint import Savepoint, fingerprint
+from windrow.runtime.stream.checkpoint import Checkpoint
+from windrow.runtime.stream.offsets import begin_from
+from windrow.telemetry.history import HistoryWriter, RunRecord, history_of
+from windrow.telemetry.reports import StepReport
 
 OLD = """\
 name: spend
@@ -282,7 +282,7 @@ def test_what_was_appended_by_a_call_that_died_is_not_appended_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("windrow.hosts.redrive._note", die)
+        patched.setattr("windrow.tools.redrive.copies._note", die)
         result = CliRunner().invoke(main, ["redrive", "spend.yaml", "--all", "--checkpoint", ".windrow/1"])
         assert result.exit_code == 130
     assert len(LOG.read_bytes().splitlines()) == 8
@@ -314,7 +314,7 @@ def test_a_disk_that_fails_leaves_copies_that_a_second_call_finds(
         raise OSError(5, os.strerror(5))
 
     with monkeypatch.context() as patched:
-        patched.setattr("windrow.sources.log.append.os.fsync", fail)
+        patched.setattr("windrow.connectors.log.append.os.fsync", fail)
         said = redrive("--all", "--checkpoint", ".windrow/1", code=1).stderr
         assert "cannot append to log/partition-0.jsonl: Input/output error" in said
     assert len(LOG.read_bytes().splitlines()) == 8

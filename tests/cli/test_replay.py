@@ -10,18 +10,18 @@ from typing import Any, NoReturn
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.hosts.spend import Files, event, events
+from tests.runtime.spend import Files, event, events
 
-from windrow.api.load import open_pipeline
+from windrow.authoring.load import open_pipeline
 from windrow.cli import main
-from windrow.core.changelog import StepOutput
+from windrow.connectors.log.source import EmbeddedLog
+from windrow.connectors.open_sinks import open_sink
+from windrow.engine.changelog import StepOutput
 from windrow.errors import SourceError
-from windrow.hosts.savepoint import Savepoint
-from windrow.hosts.stream.checkpoint import Checkpoint, locked
-from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import LogSource
-from windrow.sinks import open_sink
-from windrow.sources.log import EmbeddedLog
+from windrow.runtime.savepoint import Savepoint
+from windrow.runtime.stream.checkpoint import Checkpoint, locked
+from windrow.runtime.stream.step_offsets import StepOffsets
 
 PIPELINE = """\
 name: user-spend
@@ -48,7 +48,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
     monkeypatch.chdir(tmp_path)
     # the hosts hold the function by a name of their own
     for host in ("stream", "batch"):
-        monkeypatch.setattr(f"windrow.hosts.{host}.run.spark_session", no_spark)
+        monkeypatch.setattr(f"windrow.runtime.{host}.run.spark_session", no_spark)
     Path("pipeline.yaml").write_text(PIPELINE)
     log = Files(tmp_path / "spend", 2)
     made = events(400, partitions=2)
@@ -332,7 +332,7 @@ def test_a_replay_that_did_not_come_to_its_end_cannot_be_promoted(monkeypatch: p
         raise SourceError(msg)
 
     with monkeypatch.context() as patch:
-        patch.setattr("windrow.hosts.memory._read", broken)
+        patch.setattr("windrow.runtime.memory._read", broken)
         windrow("replay", *MEMORY, code=1)
     assert "has not come to its end" in windrow("promote", code=1).stderr
 

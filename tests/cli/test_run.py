@@ -15,21 +15,21 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 from tests.contracts.stores import SqliteStore
-from tests.hosts.answers import assert_same
-from tests.hosts.spend import Files, events
+from tests.runtime.answers import assert_same
+from tests.runtime.spend import Files, events
 from tests.servers.secure_postgres import SECRET, TlsProxy
 
-from windrow.api.load import open_pipeline
+from windrow.authoring.load import open_pipeline
 from windrow.cli import main
-from windrow.core.changelog import StepOutput
-from windrow.hosts import spark
-from windrow.hosts.launch import Ended, OnStart, Options, launch
-from windrow.hosts.reports import OnStep, StepReport
-from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.connectors.kafka.source import preflight
+from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.sink import Run
+from windrow.engine.changelog import StepOutput
 from windrow.model import Pipeline, Runnable
-from windrow.sinks import open_sink
-from windrow.sinks.base import Run
-from windrow.sources.kafka import preflight
+from windrow.runtime.launch import Ended, OnStart, Options, launch
+from windrow.runtime.spark import session as spark
+from windrow.runtime.stream.checkpoint import Checkpoint
+from windrow.telemetry.reports import OnStep, StepReport
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres
 from windrow.testing.servers.process import free_port
@@ -59,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     # the hosts hold the function by a name of their own
     for host in ("stream", "batch"):
-        monkeypatch.setattr(f"windrow.hosts.{host}.run.spark_session", no_spark)
+        monkeypatch.setattr(f"windrow.runtime.{host}.run.spark_session", no_spark)
     Files(tmp_path / "spend", 2).append(events(200, partitions=2))
     return tmp_path
 
@@ -135,7 +135,7 @@ def test_a_log_that_is_none(path: str, message: str, host: str) -> None:
 
 
 def test_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windrow.sources.kafka.preflight", partial(preflight, timeout=1.0))
+    monkeypatch.setattr("windrow.connectors.kafka.source.preflight", partial(preflight, timeout=1.0))
     write(source="{kafka: {servers: '127.0.0.1:1', topic: spend}}")
     message = refused(1)
     assert message.startswith("no Kafka broker can be reached at 127.0.0.1:1: ")
@@ -345,7 +345,7 @@ def test_a_run_says_its_metrics_while_it_goes_on(monkeypatch: pytest.MonkeyPatch
 
         return launch(pipeline, options, scrape, on_start)
 
-    monkeypatch.setattr("windrow.hosts.launch.launch", scraping)
+    monkeypatch.setattr("windrow.runtime.launch.launch", scraping)
     assert run("--host", "memory", "--until-end", "--listen", f":{port}").exit_code == 0
     assert ['windrow_steps_total{pipeline="user-spend"} 1.0' in page for page in scraped] == [True, False]
     assert 'windrow_records_total{partition="1",pipeline="user-spend"}' in scraped[0]
@@ -408,7 +408,7 @@ def test_it_says_that_spark_starts(options: list[str], said: str, monkeypatch: p
 
     write()
     for host in ("stream", "batch"):
-        monkeypatch.setattr(f"windrow.hosts.{host}.run.spark_session", spark.spark_session)
+        monkeypatch.setattr(f"windrow.runtime.{host}.run.spark_session", spark.spark_session)
     monkeypatch.setattr(spark, "java", lambda: Path("/jre/bin/java"))
     monkeypatch.setattr(spark, "running_session", lambda: None)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", broken)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from tests.hosts.spend import event
+from tests.runtime.spend import event
 
-from windrow.api.load import open_pipeline
+from windrow.authoring.load import open_pipeline
 from windrow.cli import main
-from windrow.core.schema import RAW
-from windrow.hosts.memory import MemoryHost
-from windrow.hosts.savepoint import Savepoint, fingerprint
-from windrow.sinks.base import Run
+from windrow.connectors.sink import Run
+from windrow.engine.schema import RAW
+from windrow.runtime.memory import MemoryHost
+from windrow.runtime.savepoint import Savepoint, fingerprint
 
 PIPELINE = """\
 name: user-spend

@@ -12,16 +12,16 @@ import yaml
 from click.testing import CliRunner
 from hypothesis import given
 from jsonschema import Draft7Validator
-from tests.api.values import VALID
+from tests.authoring.values import VALID
 from tests.examples import examples
 
-from windrow.api.pipeline_file import looks_like_a_pipeline, looks_like_a_story
-from windrow.api.printing import to_dict
-from windrow.api.sections import DOCUMENT, STORY, STORY_GRAPH, STORY_RULES, StoryGraph, StoryPipeline, StoryRules
-from windrow.api.spec import Shapes
-from windrow.api.yaml_node import YamlNode
+from windrow.authoring.pipeline_file import looks_like_a_pipeline, looks_like_a_story
+from windrow.authoring.printing import to_dict
+from windrow.authoring.sections import DOCUMENT, STORY, STORY_GRAPH, STORY_RULES, StoryGraph, StoryPipeline, StoryRules
 from windrow.cli import main
 from windrow.cli.schema import schema_of
+from windrow.declare.spec import Shapes
+from windrow.declare.yaml_node import YamlNode
 from windrow.model import Pipeline
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from windrow.api.load import open_pipeline
-from windrow.api.variables import Given
+from windrow.authoring.load import open_pipeline
+from windrow.authoring.variables import Given
 from windrow.cli import main
 from windrow.model.references import resolve_arguments
 from windrow.testing.generator import LogSpec, write_log

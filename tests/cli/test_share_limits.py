@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.client.test_progress import REPORT
 
-from windrow.cli.share_limits import LEAST, ShareLimits
 from windrow.errors import LimitError
-from windrow.hosts.reports import Totals
+from windrow.telemetry.reports import Totals
+from windrow.terminal.share_limits import LEAST, ShareLimits
 
 
 def test_a_live_run_stops_at_the_first_step_after_enough_records_that_exceeds_a_share() -> None:

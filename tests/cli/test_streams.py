@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from tests.docs.pages import ROOT
-from tests.hosts.spend import event
+from tests.runtime.spend import event
 
 from windrow.cli import main
 

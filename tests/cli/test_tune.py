@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from tests.client.test_progress import REPORT
-from tests.hosts.spend import Files, events
+from tests.runtime.spend import Files, events
 
-from windrow.api.load import open_pipeline
+from windrow.authoring.load import open_pipeline
 from windrow.cli import main
-from windrow.core.histogram import Histogram
-from windrow.hosts.history import HistoryWriter, RunRecord
+from windrow.engine.histogram import Histogram
 from windrow.model import Pipeline
+from windrow.telemetry.history import HistoryWriter, RunRecord
 
 PIPELINE = """\
 name: user-spend
@@ -127,7 +127,7 @@ def test_without_a_history_the_log_is_proposed() -> None:
 
 def test_a_pipeline_in_python_is_not_written() -> None:
     Path("pipeline.py").write_text(
-        "from windrow.api.load import open_pipeline\npipeline = open_pipeline('pipeline.yaml').pipeline\n"
+        "from windrow.authoring.load import open_pipeline\npipeline = open_pipeline('pipeline.yaml').pipeline\n"
     )
     result = CliRunner().invoke(main, ["tune", "pipeline.py", "--log", "--late", "2%"])
     assert result.exit_code == 0, result.output

@@ -12,9 +12,9 @@ import pytest
 from tests.client.purchases import PURCHASES, spend, write_purchases
 from tests.waiting import wait_until
 
-from windrow.client import progress
 from windrow.errors import InputError, SinkError
-from windrow.hosts.reports import StepReport
+from windrow.telemetry.reports import StepReport
+from windrow.terminal import progress
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from typing import Any
 import click
 import pytest
 
-from windrow.cli.common import echo_error
-from windrow.client.interrupts import stopping
+from windrow.terminal.common import echo_error
+from windrow.terminal.interrupts import stopping
 
 ROOT = Path(__file__).parents[2]
 

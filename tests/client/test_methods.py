@@ -26,14 +26,14 @@ from tests.docs.pages import ROOT
 from tests.graphs import graph_of
 
 import windrow as wr
-from windrow.api.printing import to_text
+from windrow.authoring.printing import to_text
 from windrow.cli import main
 from windrow.client.result import Result
 from windrow.client.run import warnings_of
 from windrow.client.tables import Rows
 from windrow.errors import InputError, PipelineError, SetupError, SinkError
-from windrow.hosts.reports import StepReport, Totals
 from windrow.model import Context, Pipeline, Sink
+from windrow.telemetry.reports import StepReport, Totals
 
 TEN = dt.datetime(2026, 1, 1, 10, tzinfo=dt.UTC)
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.client.progress import RecentRate, alert_line, progress_line
-from windrow.hosts.reports import Alert, StepReport, Totals
+from windrow.telemetry.reports import Alert, StepReport, Totals
+from windrow.terminal.progress import RecentRate, alert_line, progress_line
 
 T0 = 1_767_225_600_000_000
 SECOND = 1_000_000

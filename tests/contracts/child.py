@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from windrow.core.changelog import StepOutput
+from windrow.engine.changelog import StepOutput
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.core import schema
-from windrow.core.changelog import StepOutput
+from windrow.connectors.sink import Run
+from windrow.engine import schema
+from windrow.engine.changelog import StepOutput
 from windrow.expressions import View
 from windrow.model import (
     Aggregate,
@@ -30,7 +31,6 @@ from windrow.model import (
     TimestampType,
     Tumbling,
 )
-from windrow.sinks.base import Run
 
 RUN = Run("spend", "run-1")
 DAY = datetime(2026, 1, 1, tzinfo=UTC)

@@ -22,16 +22,16 @@ from deltalake import DeltaTable
 from tests.contracts.steps import DAY, MINUTE, RUN, pipeline
 from tests.waiting import wait_until
 
-from windrow.core.changelog import StepOutput
+from windrow.connectors.delta import DeltaTables
+from windrow.connectors.duckdb import DuckDBTables
+from windrow.connectors.parquet import ParquetFolder
+from windrow.connectors.postgres import PostgresTables
+from windrow.connectors.sink import Run, Sink
+from windrow.connectors.sqlite import SqliteTables
+from windrow.connectors.tables import EPOCHS, Layout, Table, layout
+from windrow.engine.changelog import StepOutput
 from windrow.expressions import View
 from windrow.model import DeltaSink, DuckDBSink, ParquetSink, Pipeline, PostgresSink, SqliteSink, TableSink
-from windrow.sinks.base import Run, Sink
-from windrow.sinks.delta import DeltaTables
-from windrow.sinks.duckdb import DuckDBTables
-from windrow.sinks.parquet import ParquetFolder
-from windrow.sinks.postgres import PostgresTables
-from windrow.sinks.sqlite import SqliteTables
-from windrow.sinks.tables import EPOCHS, Layout, Table, layout
 
 Row = dict[str, Any]
 Settings = TableSink | ParquetSink

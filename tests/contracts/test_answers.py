@@ -13,7 +13,11 @@ import pytest
 from tests.contracts.steps import DAY, RUN, change, step
 from tests.contracts.stores import PostgresStore, SqliteStore, Store, TableStore, committed
 
-from windrow.core.schema import MICROS
+from windrow.connectors.database import Condition, Value, WindowRange
+from windrow.connectors.diff import Compared, compare_answers
+from windrow.connectors.open_sinks import open_database
+from windrow.connectors.sink import Run
+from windrow.engine.schema import MICROS
 from windrow.errors import InputError
 from windrow.model import (
     Aggregate,
@@ -30,10 +34,6 @@ from windrow.model import (
     Sum,
     TimestampType,
 )
-from windrow.sinks import open_database
-from windrow.sinks.base import Run
-from windrow.sinks.database import Condition, Value, WindowRange
-from windrow.sinks.diff import Compared, compare_answers
 
 USERS = ["", "B", "a", "z", "é", "ﬀ", "😀"]
 """As code points are ordered, which is not how a language orders them."""

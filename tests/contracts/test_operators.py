@@ -11,14 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.core.pipelines import MAIN, MINUTE, raw, record
+from tests.engine.pipelines import MAIN, MINUTE, raw, record
 
-from windrow.core.changelog import StepOutput
-from windrow.core.level import migrate
-from windrow.core.schema import RAW, row_key
-from windrow.core.state.widening import StateChange
+from windrow.engine.changelog import StepOutput
+from windrow.engine.level import migrate
+from windrow.engine.schema import RAW, row_key
+from windrow.engine.state.widening import StateChange
 from windrow.expressions import sink_view
-from windrow.hosts.memory import MemoryHost
 from windrow.model import (
     Aggregate,
     ArrayType,
@@ -54,6 +53,7 @@ from windrow.model import (
     ValueState,
     WindowNode,
 )
+from windrow.runtime.memory import MemoryHost
 
 SOURCE = SourceNode("log", MAIN.source, MAIN.decode, MAIN.time, lateness=20 * MINUTE)
 SUMS = (Aggregate("total", Sum("amount")), Aggregate("n", Count()), Aggregate("top", Max("amount")))

@@ -14,12 +14,12 @@ from tests.contracts.steps import RUN, change, step
 from tests.contracts.stores import Store, TableStore, brief, committed
 from tests.waiting import join, wait_until
 
+from windrow.connectors.database import Database, Promoted, Replayed
+from windrow.connectors.open_sinks import open_database
+from windrow.connectors.sink import Follows, Run
+from windrow.connectors.tables import REDRIVES
 from windrow.errors import InputError, SinkError
 from windrow.model import Pipeline
-from windrow.sinks import open_database
-from windrow.sinks.base import Follows, Run
-from windrow.sinks.database import Database, Promoted, Replayed
-from windrow.sinks.tables import REDRIVES
 
 AGAIN = Run(RUN.pipeline, "run-2")
 

@@ -14,13 +14,13 @@ import pytest
 from tests.contracts.steps import DAY, FIELDS, MINUTE, RUN, change, step
 from tests.contracts.stores import AnyStore, Store, TableStore, brief, committed
 
-from windrow.core import schema
+from windrow.connectors import ownership, tables
+from windrow.connectors.tables import EPOCHS, OPENERS, ORIGINS, OWNERS
+from windrow.engine import schema
 from windrow.errors import PipelineError, SinkError
 from windrow.expressions import RecordStream
 from windrow.model import Aggregate, Count, Emit, Field, StringType, Sum
 from windrow.model.types import Decode
-from windrow.sinks import ownership, tables
-from windrow.sinks.tables import EPOCHS, OPENERS, ORIGINS, OWNERS
 
 ALL_WITH_PLACE = pa.schema([one.with_nullable(one.name in {"log_time", "raw"}) for one in schema.DEAD])
 """The schema of dead letters before rows could be some."""

@@ -17,7 +17,7 @@ from tests.contracts.steps import DAY, RUN, change, step
 from tests.contracts.stores import AnyStore, Store, brief, committed
 from tests.waiting import join
 
-from windrow.core.changelog import StepOutput
+from windrow.engine.changelog import StepOutput
 from windrow.errors import SinkError
 from windrow.model import Pipeline
 

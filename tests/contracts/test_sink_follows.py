@@ -12,7 +12,9 @@ import pytest
 from tests.contracts.steps import DAY, FIELDS, RUN, change, pipeline, step, table
 from tests.contracts.stores import AnyStore, SqliteStore, Store, brief, committed
 
-from windrow.core.schema import CLOCKS
+from windrow.connectors.memory import CollectSink, DiscardSink
+from windrow.connectors.sink import Follows, Run
+from windrow.engine.schema import CLOCKS
 from windrow.errors import SinkError
 from windrow.model import (
     Aggregate,
@@ -26,8 +28,6 @@ from windrow.model import (
     SqliteSink,
     Sum,
 )
-from windrow.sinks.base import Follows, Run
-from windrow.sinks.memory import CollectSink, DiscardSink
 
 NEXT = Run(RUN.pipeline, "run-2")
 CLOCK_ROWS: list[list[list[Any]]] = [

@@ -9,12 +9,12 @@ import pytest
 from tests.contracts.steps import RUN, change, step
 from tests.contracts.stores import TableStore, brief
 
-from windrow.core.changelog import StepOutput
+from windrow.connectors.memory import CollectSink
+from windrow.connectors.open_sinks import open_sinks
+from windrow.connectors.sink import Follows, Run, SinkGroup
+from windrow.engine.changelog import StepOutput
 from windrow.errors import SinkError
 from windrow.model import Graph, Pipeline, SinkNode, SourceNode, WindowNode
-from windrow.sinks import open_sinks
-from windrow.sinks.base import Follows, Run, SinkGroup
-from windrow.sinks.memory import CollectSink
 
 
 @pytest.fixture

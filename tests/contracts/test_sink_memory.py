@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.contracts.stores import TableStore
 
-from windrow.sinks import open_database
+from windrow.connectors.open_sinks import open_database
 
 ROWS, PARTS, NAME = 500, 64, 16_384
 """Rows of a part, parts, and bytes of a name: 524 MB in all."""
@@ -25,9 +25,9 @@ from decimal import Decimal
 from pathlib import Path
 
 from tests.contracts.steps import RUN, change, step
-from windrow.core.changelog import StepOutput
-from windrow.hosts.transport import TableTransport, taken
-from windrow.sinks import open_sink
+from windrow.engine.changelog import StepOutput
+from windrow.runtime.spark.transport import TableTransport, taken
+from windrow.connectors.open_sinks import open_sink
 
 model = pickle.loads(Path(sys.argv[1]).read_bytes())
 folder, (rows, parts, name, room) = Path(sys.argv[2]), map(int, sys.argv[3:])

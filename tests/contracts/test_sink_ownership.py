@@ -11,11 +11,11 @@ from tests.contracts.stores import AnyStore, Store, TableStore, brief, committed
 from tests.graphs import graph_of
 
 import windrow as wr
-from windrow.core.changelog import empty_by_sink
+from windrow.connectors.open_sinks import open_database, open_sinks
+from windrow.connectors.sink import Follows, Run
+from windrow.engine.changelog import empty_by_sink
 from windrow.errors import SinkError
 from windrow.model import Graph
-from windrow.sinks import open_database, open_sinks
-from windrow.sinks.base import Follows, Run
 
 
 @pytest.mark.parametrize("rows", [0, 1])

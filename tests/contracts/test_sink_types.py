@@ -17,7 +17,9 @@ from tests.contracts.steps import DAY, RUN, change, step
 from tests.contracts.stores import AnyStore, TableStore
 from tests.examples import examples
 
-from windrow.core.changelog import StepOutput
+from windrow.connectors import tables
+from windrow.connectors.tables import net_changes
+from windrow.engine.changelog import StepOutput
 from windrow.model import (
     Aggregate,
     BooleanType,
@@ -33,8 +35,6 @@ from windrow.model import (
     StringType,
     TimestampType,
 )
-from windrow.sinks import tables
-from windrow.sinks.tables import net_changes
 
 FIELDS = (
     Field("text", StringType()),

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.docs.pages import PAGES, ROOT, Block, blocks, blocks_of
 
-from windrow.api.pipeline_file import read_document
+from windrow.authoring.pipeline_file import read_document
 
 LANGUAGES = {
     "console": "test_sessions.py",

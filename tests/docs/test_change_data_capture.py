@@ -12,12 +12,12 @@ from pathlib import Path
 import pyarrow as pa
 from tests.docs.pages import ROOT, blocks
 
-from windrow.api.checks import validate
-from windrow.api.pipeline_file import read_document
-from windrow.core.decode.evaluation import Evaluator
+from windrow.authoring.checks import validate
+from windrow.authoring.pipeline_file import read_document
+from windrow.engine.decode.evaluation import Evaluator
 from windrow.expressions import Computed, analyse
-from windrow.hosts.launch import Options, launch
 from windrow.model import Field, LongType
+from windrow.runtime.launch import Options, launch
 
 PAGE = ROOT / "docs" / "guides" / "change-data-capture.md"
 

@@ -16,7 +16,7 @@ from bench.same_log import ENGINES, LOG, PAGES, tables_of
 from pyspark.sql import SparkSession
 from tests.docs.pages import blocks
 
-from windrow.api.pipeline_file import read_document
+from windrow.authoring.pipeline_file import read_document
 from windrow.model import Pipeline
 from windrow.testing.transcript import read_story
 

@@ -8,7 +8,7 @@ import pytest
 from tests.client.test_progress import REPORT
 from tests.docs.pages import ROOT
 
-from windrow.cli.metrics import METRICS
+from windrow.telemetry.metrics import METRICS
 
 TEXT = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 

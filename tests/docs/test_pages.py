@@ -11,8 +11,8 @@ import yaml
 from tests.docs.pages import PAGES, ROOT, Block, blocks, commands
 
 import windrow as wr
-from windrow.api.checks import require_valid
-from windrow.api.pipeline_file import read_document
+from windrow.authoring.checks import require_valid
+from windrow.authoring.pipeline_file import read_document
 from windrow.cli import main
 from windrow.testing.plugin import check_story
 

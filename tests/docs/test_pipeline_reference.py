@@ -14,11 +14,11 @@ import yaml
 from tests.docs.pages import ROOT
 
 import windrow
-from windrow.api.aggregate_text import NAMES, parse_aggregate
-from windrow.api.checks import validate
-from windrow.api.pipeline_file import read_document
-from windrow.api.yaml_node import YamlMapping, YamlNode
+from windrow.authoring.aggregate_text import NAMES, parse_aggregate
+from windrow.authoring.checks import validate
+from windrow.authoring.pipeline_file import read_document
 from windrow.cli.schema import schema_text
+from windrow.declare.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError
 from windrow.model import ALERT_NAMES, Formula, Pipeline, RulesPipeline, parse_type
 

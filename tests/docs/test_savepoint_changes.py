@@ -12,15 +12,15 @@ import yaml
 from tests.docs.pages import ROOT
 
 import windrow as wr
-from windrow.api.pipeline_file import read_document
-from windrow.core.changelog import empty_by_sink
-from windrow.core.state.store import MemoryState
+from windrow.authoring.pipeline_file import read_document
+from windrow.connectors.open_sinks import open_sinks
+from windrow.connectors.sink import Follows, Run
+from windrow.engine.changelog import empty_by_sink
+from windrow.engine.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError, SinkError
-from windrow.hosts.compatibility import upgraded
-from windrow.hosts.savepoint import Savepoint, fingerprint
 from windrow.model import Runnable
-from windrow.sinks import open_sinks
-from windrow.sinks.base import Follows, Run
+from windrow.runtime.compatibility import upgraded
+from windrow.runtime.savepoint import Savepoint, fingerprint
 
 PAGE = (ROOT / "docs" / "guides" / "savepoints.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `([a-z_.]+)` \| (.+?) \| (.+?) \| (yes|no) \|$", PAGE, re.MULTILINE)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.docs.pages import ROOT, Block, blocks
 
-from windrow.api.checks import validate
-from windrow.api.pipeline_file import read_document
+from windrow.authoring.checks import validate
+from windrow.authoring.pipeline_file import read_document
 
 PAGE = ROOT / "docs" / "reference" / "sql.md"
 SQL = [block for block in blocks("sql") if block.page == PAGE]

@@ -7,11 +7,11 @@ import re
 import pytest
 from tests.docs.pages import ROOT
 
-from windrow.api.pipeline_file import load_pipeline
-from windrow.sinks.duckdb.file import sql_types as duckdb_types
-from windrow.sinks.postgres.catalog import sql_types as postgres_types
-from windrow.sinks.sqlite.rows import sql_types as sqlite_types
-from windrow.sinks.tables import REDRIVES, RELAYS, SHARED, Table, layout, outbox
+from windrow.authoring.pipeline_file import load_pipeline
+from windrow.connectors.duckdb.file import sql_types as duckdb_types
+from windrow.connectors.postgres.catalog import sql_types as postgres_types
+from windrow.connectors.sqlite.rows import sql_types as sqlite_types
+from windrow.connectors.tables import REDRIVES, RELAYS, SHARED, Table, layout, outbox
 
 TEXT = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
 PIPELINE = load_pipeline(ROOT / "examples" / "user_spend.yaml")

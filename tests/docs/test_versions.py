@@ -6,8 +6,9 @@ import tomllib
 from packaging.specifiers import SpecifierSet
 from tests.docs.pages import ROOT
 
-from windrow.hosts import jars, savepoint
-from windrow.hosts.stream import checkpoint
+from windrow.runtime import savepoint
+from windrow.runtime.spark import jars
+from windrow.runtime.stream import checkpoint
 
 TEXT = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.core.pipelines import MAIN
+from tests.engine.pipelines import MAIN
 
 from windrow.errors import PipelineError
 from windrow.expressions import arguments, computed, nullable_fields, record_fields, results

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.core.pipelines import MAIN
+from tests.engine.pipelines import MAIN
 
 import windrow as wr
-from windrow.api.load import open_pipeline
+from windrow.authoring.load import open_pipeline
+from windrow.connectors.tables import layout
 from windrow.expressions import origins_of, sink_view
 from windrow.model import as_graph
-from windrow.sinks.tables import layout
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*.yaml") if "source" in path.read_text())

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from windrow.core.decode.evaluation import Evaluator
+from windrow.engine.decode.evaluation import Evaluator
 from windrow.errors import PipelineError
 from windrow.expressions import Computed, analyse
 from windrow.expressions.engine import database

@@ -16,9 +16,9 @@ from typing import Literal
 import pytest
 from tests.contracts.stores import PostgresStore, SqliteStore
 from tests.faults.jobs import GraphJob, Job, PipelineJob, TwoLogs
-from tests.hosts.runs import Runner
-from tests.hosts.spend import Files, Topic, spend
-from tests.hosts.two_logs import MIXED, open_logs
+from tests.runtime.runs import Runner
+from tests.runtime.spend import Files, Topic, spend
+from tests.runtime.two_logs import MIXED, open_logs
 
 MakeJob = Callable[..., tuple[Job, Files | Topic | TwoLogs]]
 """Takes a kind, and what happens at the end of the input."""

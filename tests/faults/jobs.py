@@ -10,12 +10,12 @@ from typing import Literal
 
 from tests.contracts.stores import PostgresStore, SqliteStore, Store
 from tests.faults.windrow_process import WindrowProcess
-from tests.hosts.answers import assert_epochs, assert_same
-from tests.hosts.spend import Value
-from tests.hosts.two_logs import Case, Logs
+from tests.runtime.answers import assert_epochs, assert_same
+from tests.runtime.spend import Value
+from tests.runtime.two_logs import Case, Logs
 
-from windrow.api.load import open_pipeline
-from windrow.api.printing import to_yaml
+from windrow.authoring.load import open_pipeline
+from windrow.authoring.printing import to_yaml
 from windrow.model import Pipeline, Runnable
 
 

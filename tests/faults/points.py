@@ -20,13 +20,13 @@ from unittest.mock import patch
 
 from pyspark import TaskContext, cloudpickle
 
-from windrow.hosts import stages
-from windrow.hosts.stages import LevelStep
-from windrow.hosts.stream import query
-from windrow.sinks.embedded.tables import EmbeddedTable
-from windrow.sinks.postgres import PostgresTables
-from windrow.sinks.postgres.sink import PostgresStep
-from windrow.sinks.sqlite import SqliteTables
+from windrow.connectors.embedded.tables import EmbeddedTable
+from windrow.connectors.postgres import PostgresTables
+from windrow.connectors.postgres.sink import PostgresStep
+from windrow.connectors.sqlite import SqliteTables
+from windrow.runtime.spark import stages
+from windrow.runtime.spark.stages import LevelStep
+from windrow.runtime.stream import query
 
 Point = Literal["reading", "read", "operator", "stepped", "gathered", "inside", "committed"]
 """While records are read, when they are; before and after the operator of a key group; when all is computed and the

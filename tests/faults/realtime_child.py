@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 
-from tests.hosts.realtime_jobs import PIPELINES, open_jobs
+from tests.runtime.realtime_jobs import PIPELINES, open_jobs
 
-from windrow.hosts.realtime import partition
-from windrow.hosts.realtime.supervise import TakenOverError, serve
+from windrow.runtime.realtime import partition
+from windrow.runtime.realtime.supervise import TakenOverError, serve
 
 TAKEN_OVER = 3
 

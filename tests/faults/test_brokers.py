@@ -10,11 +10,11 @@ import pytest
 from tests.contracts.stores import SqliteStore
 from tests.faults.conftest import Trial
 from tests.faults.truth import assert_reports_true
-from tests.hosts.answers import assert_epochs, assert_same
-from tests.hosts.spend import Topic, events, spend
+from tests.runtime.answers import assert_epochs, assert_same
+from tests.runtime.spend import Topic, events, spend
 
-from windrow.hosts.launch import Options, launch
-from windrow.hosts.reports import StepReport
+from windrow.runtime.launch import Options, launch
+from windrow.telemetry.reports import StepReport
 from windrow.testing.servers.kafka import Kafka
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.long]

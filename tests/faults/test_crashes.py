@@ -12,8 +12,8 @@ from tests.faults.jobs import Job
 from tests.faults.points import IN_DRIVER, IN_WORKERS, Fault, Plan, Point
 from tests.faults.truth import assert_summary_true
 from tests.faults.windrow_process import FAULTS, WindrowProcess
-from tests.hosts.answers import assert_epochs
-from tests.hosts.spend import events
+from tests.runtime.answers import assert_epochs
+from tests.runtime.spend import events
 
 STEP = 100
 PART = 3 * STEP

@@ -10,9 +10,9 @@ from random import Random
 import pytest
 from tests.contracts.stores import SqliteStore
 from tests.faults.conftest import Injected, Trial
-from tests.hosts.answers import assert_epochs, assert_same
-from tests.hosts.runs import Runner
-from tests.hosts.spend import Files, events, spend
+from tests.runtime.answers import assert_epochs, assert_same
+from tests.runtime.runs import Runner
+from tests.runtime.spend import Files, events, spend
 
 from windrow.errors import CheckpointError
 

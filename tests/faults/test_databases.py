@@ -14,14 +14,14 @@ from tests.contracts.stores import PostgresStore, SqliteStore, Store
 from tests.faults.conftest import Trial
 from tests.faults.proxy import Proxy
 from tests.faults.truth import assert_reports_true
-from tests.hosts.answers import assert_epochs, assert_same
-from tests.hosts.runs import Scene, read
-from tests.hosts.spend import events, spend
+from tests.runtime.answers import assert_epochs, assert_same
+from tests.runtime.runs import Scene, read
+from tests.runtime.spend import events, spend
 from tests.waiting import SECONDS, join
 
 from windrow.errors import SinkUnavailableError
-from windrow.hosts.stream import run as stream_run
 from windrow.model import Pipeline
+from windrow.runtime.stream import run as stream_run
 from windrow.testing.servers.postgres import Postgres
 
 pytestmark = pytest.mark.usefixtures("spark")

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.contracts.stores import SqliteStore
 from tests.faults.conftest import Trial
-from tests.hosts.answers import assert_epochs, assert_same
-from tests.hosts.runs import Runner
-from tests.hosts.spend import events, spend
+from tests.runtime.answers import assert_epochs, assert_same
+from tests.runtime.runs import Runner
+from tests.runtime.spend import events, spend
 
 from windrow.errors import CheckpointError, EngineError, SinkError
 

@@ -10,7 +10,7 @@ from tests.faults.conftest import Injected, MakeJob
 from tests.faults.points import IN_WORKERS, Fault, Plan
 from tests.faults.truth import assert_summary_true
 from tests.faults.windrow_process import FAULTS
-from tests.hosts.spend import events
+from tests.runtime.spend import events
 
 
 @pytest.mark.long

@@ -14,12 +14,12 @@ import pytest
 from deltalake import DeltaTable
 from tests.faults.conftest import Injected
 from tests.faults.windrow_process import WindrowProcess
-from tests.hosts.spend import Files, events, spend
+from tests.runtime.spend import Files, events, spend
 
-from windrow.api.printing import to_yaml
-from windrow.hosts.launch import Options, launch
+from windrow.authoring.printing import to_yaml
+from windrow.connectors.kafka.source import KafkaTopic
 from windrow.model import DeltaSink, KafkaSink, KafkaSource, ParquetSink, Sink
-from windrow.sources.kafka import KafkaTopic
+from windrow.runtime.launch import Options, launch
 from windrow.testing.servers.kafka import Kafka
 
 KILLS = 6

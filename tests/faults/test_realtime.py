@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 from tests.faults.realtime_child import TAKEN_OVER
-from tests.hosts.realtime_jobs import PIPELINES, Committed, ends_of, expected, feed, open_jobs, written
+from tests.runtime.realtime_jobs import PIPELINES, Committed, ends_of, expected, feed, open_jobs, written
 from tests.waiting import wait_until
 
 from windrow.testing.servers.kafka import Kafka

@@ -9,7 +9,7 @@ import pytest
 from tests.faults.campaign import Campaign
 from tests.faults.conftest import Injected, MakeJob
 from tests.faults.points import Fault
-from tests.hosts.spend import events
+from tests.runtime.spend import events
 
 pytestmark = pytest.mark.usefixtures("spark")
 

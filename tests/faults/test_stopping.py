@@ -8,8 +8,8 @@ import signal
 import pytest
 from tests.faults.conftest import MakeJob
 from tests.faults.windrow_process import WindrowProcess
-from tests.hosts.runs import Runner
-from tests.hosts.spend import events
+from tests.runtime.runs import Runner
+from tests.runtime.spend import events
 
 NOISE = re.compile(r"Traceback|Exception|Error|WARN|\bat (org|java|scala|py4j)\.|py4j|ResourceWarning")
 

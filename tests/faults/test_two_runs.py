@@ -8,7 +8,7 @@ import pytest
 from tests.faults.conftest import Injected, MakeJob
 from tests.faults.jobs import Job
 from tests.faults.windrow_process import WindrowProcess
-from tests.hosts.spend import events
+from tests.runtime.spend import events
 
 pytestmark = [pytest.mark.long]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from tests.contracts.stores import Store
 
-from windrow.hosts.reports import StepReport
+from windrow.telemetry.reports import StepReport
 
 _SUMMARY = re.compile(r"at epoch ([\d,]+): .*\n.*: ([\d,]+) inserts, ([\d,]+) revisions")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.api.test_graph_file import read
+from tests.authoring.test_graph_file import read
 
 from windrow.model import SelectNode, is_by_branch
 from windrow.model.identity import can_share_rows

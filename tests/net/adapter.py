@@ -14,16 +14,16 @@ from typing import Any, Literal
 import pyarrow as pa
 from tests.net.feeds import Feed, Lost, Told
 
-from windrow.core.changelog import StepOutput
-from windrow.core.messages import RecordsLost
-from windrow.core.schema import RAW
-from windrow.core.tick import Tick
-from windrow.hosts import memory
-from windrow.hosts.compatibility import upgraded
-from windrow.hosts.memory import MemoryHost
+from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.sink import Run
+from windrow.engine.changelog import StepOutput
+from windrow.engine.messages import RecordsLost
+from windrow.engine.schema import RAW
+from windrow.engine.tick import Tick
 from windrow.model import StringType, as_graph
-from windrow.sinks import open_sink
-from windrow.sinks.base import Run
+from windrow.runtime import memory
+from windrow.runtime.compatibility import upgraded
+from windrow.runtime.memory import MemoryHost
 from windrow.testing.transcript.reader import read_story
 
 TEXT = StringType()
@@ -54,9 +54,9 @@ def play_upgraded(
 def play_on_spark(host: Literal["stream", "batch"], pipeline: Any, feed: Feed) -> list[StepOutput]:  # noqa: ANN401
     """The same on Spark; the feed has records that are bytes, and ticks."""
     if host == "stream":
-        from windrow.hosts.stream.run import play  # noqa: PLC0415 - Spark only where it runs
+        from windrow.runtime.stream.run import play  # noqa: PLC0415 - Spark only where it runs
     else:
-        from windrow.hosts.batch.run import play  # noqa: PLC0415
+        from windrow.runtime.batch.run import play  # noqa: PLC0415
     steps = [Tick(step.micros) if isinstance(step, Told) else step for step in feed if not isinstance(step, Lost)]
     return [output[""] for output in play(pipeline, steps, _at_end(pipeline))]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.properties.aggregates import NUMBERS, aggregates
 from tests.properties.emits import cumulates, emits, hops, sizes
 
-from windrow.core.tick import PlayStep, Tick
+from windrow.engine.tick import PlayStep, Tick
 from windrow.model import (
     Adaptive,
     BooleanType,

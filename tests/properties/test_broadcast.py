@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.pipelines import MINUTE
+from tests.engine.pipelines import MINUTE
 from tests.examples import examples, many
 from tests.properties.test_graphs import (
     COUNTING,

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from tests.examples import scaled
 from tests.properties.strategies import Case, cases
 
-from windrow.core import schema
-from windrow.core.changelog import StepOutput
-from windrow.core.level import migrate
-from windrow.core.operators.base import GroupOutput
-from windrow.core.schema import RAW
-from windrow.core.state.widening import StateChange
-from windrow.core.tick import PlayStep, Tick
-from windrow.hosts.memory import MemoryHost
+from windrow.engine import schema
+from windrow.engine.changelog import StepOutput
+from windrow.engine.level import migrate
+from windrow.engine.operators.base import GroupOutput
+from windrow.engine.schema import RAW
+from windrow.engine.state.widening import StateChange
+from windrow.engine.tick import PlayStep, Tick
 from windrow.model import Aggregate, Calendar, Count, Formula, Pipeline, Sliced, Tumbling
+from windrow.runtime.memory import MemoryHost
 
 _COUNT = Aggregate("records", Count())
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.pipelines import MINUTE
+from tests.engine.pipelines import MINUTE
 from tests.examples import examples
 from tests.properties.graph_oracle import Values
 from tests.properties.test_graphs import FIRST, LINES, ORDERS, Case, Run, group_of

@@ -18,18 +18,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.pipelines import MINUTE, raw
+from tests.engine.pipelines import MINUTE, raw
 from tests.examples import examples, many, scaled
 from tests.properties import test_rules
 from tests.properties.process_oracle import BEFORE_ALL, EPOCH, Answer, Part, Row, Windows, answer, row_times
 
-from windrow.core.changelog import StepOutput
-from windrow.core.level import migrate
-from windrow.core.operators.base import GroupOutput
-from windrow.core.schema import RAW
-from windrow.core.state.store import MemoryState
-from windrow.core.state.widening import StateChange
-from windrow.hosts.memory import MemoryHost
+from windrow.engine.changelog import StepOutput
+from windrow.engine.level import migrate
+from windrow.engine.operators.base import GroupOutput
+from windrow.engine.schema import RAW
+from windrow.engine.state.store import MemoryState
+from windrow.engine.state.widening import StateChange
 from windrow.model import (
     MAX_PARTITIONS,
     Aggregate,
@@ -66,6 +65,7 @@ from windrow.model import (
     Window,
     WindowNode,
 )
+from windrow.runtime.memory import MemoryHost
 
 Function = Callable[[Any, Any], None]
 STATES = (ValueState("n", LongType()), ListState("l", StringType()), MapState("m", StringType(), LongType()))

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.properties.strategies import HOUR, MICROS, Case, cases
 
-from windrow.core.columns import to_micros
-from windrow.core.schema import RAW
-from windrow.core.tick import Tick
-from windrow.hosts.disorder import Bounds, Missed, measure, read_recorded
-from windrow.hosts.memory import MemoryHost
-from windrow.hosts.reports import StepReport
-from windrow.hosts.tuning import Goals, tune, with_settings
+from windrow.engine.columns import to_micros
+from windrow.engine.schema import RAW
+from windrow.engine.tick import Tick
 from windrow.model import Calendar, Delay, Global, Pipeline, TimestampType, as_graph
+from windrow.runtime.memory import MemoryHost
+from windrow.telemetry.reports import StepReport
+from windrow.tools.tune.choose import Goals, tune, with_settings
+from windrow.tools.tune.disorder import Bounds, Missed, measure, read_recorded
 
 TICKS = st.integers(0, 8)
 """Delays and latenesses in ticks of a case, of which its windows are made, so that times are often equal."""

@@ -14,17 +14,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.core.pipelines import MINUTE, raw
+from tests.engine.pipelines import MINUTE, raw
 from tests.examples import examples, many
 from tests.properties.graph_oracle import BEGINNING, FOREVER, FormulaError, GraphOracle, Values
 
-from windrow.core.changelog import StepOutput, with_numbers
-from windrow.core.columns import to_micros
-from windrow.core.level import migrate
-from windrow.core.schema import RAW
-from windrow.core.state.widening import StateChange
-from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.hosts.memory import MemoryHost
+from windrow.engine.changelog import StepOutput, with_numbers
+from windrow.engine.columns import to_micros
+from windrow.engine.level import migrate
+from windrow.engine.schema import RAW
+from windrow.engine.state.widening import StateChange
+from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.model import (
     MAX_PARTITIONS,
     Adaptive,
@@ -72,6 +71,7 @@ from windrow.model import (
     Window,
     WindowNode,
 )
+from windrow.runtime.memory import MemoryHost
 
 SOURCE = SourceNode(
     "log",

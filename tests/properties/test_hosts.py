@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import SearchStrategy
-from tests.core.outputs import only
+from tests.engine.outputs import only
 from tests.examples import scaled
 from tests.properties.strategies import Case, cases
 
-from windrow.core.changelog import StepOutput
-from windrow.core.tick import PlayStep, Tick
+from windrow.engine.changelog import StepOutput
+from windrow.engine.tick import PlayStep, Tick
 from windrow.model import Records, Session
 from windrow.testing.oracle import Answer, Journal, LogRecord, differences, run
 from windrow.testing.oracle.answer import WindowKey

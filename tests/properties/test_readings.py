@@ -15,14 +15,14 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.pipelines import MINUTE, raw
+from tests.engine.pipelines import MINUTE, raw
 from tests.examples import examples
 from tests.properties.graph_oracle import FOREVER, GraphOracle, Values
 from tests.properties.test_graphs import SOURCE, TICK, Case, Run
 from tests.properties.test_tables import changelog, table_of
 
-from windrow.core.schema import RAW
-from windrow.hosts.memory import MemoryHost
+from windrow.connectors.file.source import FollowedFile
+from windrow.engine.schema import RAW
 from windrow.model import (
     LOG_TIME,
     MAX_PARTITIONS,
@@ -50,7 +50,7 @@ from windrow.model import (
     Tumbling,
     WindowNode,
 )
-from windrow.sources.file import FollowedFile
+from windrow.runtime.memory import MemoryHost
 
 Rows = dict[str, int]
 DECODE = Decode(

@@ -12,17 +12,15 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.pipelines import MINUTE, raw
+from tests.engine.pipelines import MINUTE, raw
 from tests.examples import examples
 
-from windrow.core.level import migrate
-from windrow.core.operators.base import GroupOutput
-from windrow.core.schema import RAW
-from windrow.core.state.store import MemoryState
-from windrow.core.state.widening import StateChange
+from windrow.engine.level import migrate
+from windrow.engine.operators.base import GroupOutput
+from windrow.engine.schema import RAW
+from windrow.engine.state.store import MemoryState
+from windrow.engine.state.widening import StateChange
 from windrow.expressions.rules import uses_next
-from windrow.hosts.memory import MemoryHost
-from windrow.hosts.realtime.journal import Journal
 from windrow.model import (
     Decode,
     Delay,
@@ -43,6 +41,8 @@ from windrow.model import (
     StringType,
     TimestampType,
 )
+from windrow.runtime.memory import MemoryHost
+from windrow.runtime.realtime.journal import Journal
 from windrow.testing.oracle.rules import (
     AlertChange,
     Condition,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.pipelines import MINUTE
+from tests.engine.pipelines import MINUTE
 from tests.examples import examples, many
 from tests.properties.graph_oracle import FOREVER, GraphOracle, Values
 from tests.properties.test_graphs import (
@@ -28,9 +28,8 @@ from tests.properties.test_graphs import (
 )
 from tests.properties.test_tables import changelog, table_of
 
-from windrow.core import schema
+from windrow.engine import schema
 from windrow.expressions import sink_view
-from windrow.hosts.memory import MemoryHost
 from windrow.model import (
     MAX_PARTITIONS,
     Aggregate,
@@ -57,6 +56,7 @@ from windrow.model import (
     Window,
     WindowNode,
 )
+from windrow.runtime.memory import MemoryHost
 
 CONDITIONS = {**EXPRESSIONS, "n > 0": lambda row: row["n"] > 0, "n > 1": lambda row: row["n"] > 1}
 WINDOWS: dict[str, Window] = {

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.pipelines import MINUTE
+from tests.engine.pipelines import MINUTE
 from tests.examples import examples, many
 from tests.properties.graph_oracle import FOREVER, GraphOracle, Values
 from tests.properties.test_graphs import EXPRESSIONS, FLAT, OTHER, RENAMED, SOURCE, Case, Run, resumed_runs
 
-from windrow.core import schema
-from windrow.core.columns import unpack
-from windrow.core.schema import row_key
+from windrow.engine import schema
+from windrow.engine.columns import unpack
+from windrow.engine.schema import row_key
 from windrow.expressions import sink_view
 from windrow.model import (
     MAX_PARTITIONS,

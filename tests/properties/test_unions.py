@@ -10,13 +10,13 @@ from typing import Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.pipelines import MINUTE
+from tests.engine.pipelines import MINUTE
 from tests.examples import examples, many
 from tests.properties.graph_oracle import FOREVER, GraphOracle, Values
 from tests.properties.test_graphs import COUNTING, EXPRESSIONS, ITEMS, OTHER, SOURCE, Case, Run, resumed_runs
 from tests.properties.test_tables import changelog, table_of
 
-from windrow.core import schema
+from windrow.engine import schema
 from windrow.expressions import sink_view
 from windrow.model import (
     MAX_PARTITIONS,

@@ -9,16 +9,16 @@ from operator import add
 import pyarrow as pa
 import pytest
 from hypothesis import given
-from tests.core.pipelines import raw
+from tests.engine.pipelines import raw
 from tests.examples import examples, many
 from tests.properties.strategies import Case, cases
 from tests.properties.test_sessions import sessions
 
-from windrow.core.tick import PlayStep, Tick
-from windrow.core.window_counts import WindowCounts
-from windrow.hosts.memory import MemoryHost
-from windrow.hosts.reports import StepReport
+from windrow.engine.tick import PlayStep, Tick
+from windrow.engine.window_counts import WindowCounts
 from windrow.model import Global, Runnable
+from windrow.runtime.memory import MemoryHost
+from windrow.telemetry.reports import StepReport
 from windrow.testing.transcript.rebatch import cuts
 
 

@@ -19,7 +19,7 @@ from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import windrow
-from windrow.hosts.jars import java
+from windrow.runtime.spark.jars import java
 from windrow.testing.servers.process import ServerProcess, free_port
 
 _START_SECONDS = 120.0

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.testing.test_generator import clock, consume, texts
 
+from windrow.connectors.log.source import EmbeddedLog
 from windrow.errors import InputError
 from windrow.model import LogSource
-from windrow.sources.log import EmbeddedLog
 from windrow.testing.generator import FraudSpec, write_kafka, write_log
 from windrow.testing.servers.kafka import Kafka
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from windrow.core import schema
-from windrow.core.decode import Decoder
+from windrow.connectors.log.source import EmbeddedLog
+from windrow.engine import schema
+from windrow.engine.decode import Decoder
 from windrow.errors import InputError, SourceError
 from windrow.model import (
     Aggregate,
@@ -34,7 +35,6 @@ from windrow.model import (
     TimestampType,
     Tumbling,
 )
-from windrow.sources.log import EmbeddedLog
 from windrow.testing.generator import LivePace, LogSpec, Made, NexmarkSpec, generate, write_kafka, write_log
 from windrow.testing.generator.events import KINDS, key_bytes, render
 from windrow.testing.generator.spec import START

@@ -15,8 +15,8 @@ from bench.peers.pyspark.run import ROCKSDB
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from windrow.hosts.jars import kafka_jars
-from windrow.hosts.spark import stderr_to
+from windrow.runtime.spark.jars import kafka_jars
+from windrow.runtime.spark.session import stderr_to
 
 FIELDS = "id string, card string, t long, amount double, lat double, lon double, merchant string, country string"
 PURCHASE = "struct(t, id, amount, lat, lon)"

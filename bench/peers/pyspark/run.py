@@ -12,8 +12,8 @@ from bench.peers.job import DONE, TABLE, Job, tell, told
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from windrow.hosts.jars import kafka_jars
-from windrow.hosts.spark import stderr_to
+from windrow.runtime.spark.jars import kafka_jars
+from windrow.runtime.spark.session import stderr_to
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 MERGE = f"""

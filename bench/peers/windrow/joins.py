@@ -10,15 +10,15 @@ from bench.peers.first_task import tell_ready
 from bench.peers.job import DONE, tell
 from bench.peers.join_job import CHECKED, LOGS, JoinJob
 
-from windrow.api.pipeline_file import read_document
-from windrow.hosts.spark import spark_session
-from windrow.hosts.stream.run import StreamRun, StreamSettings
+from windrow.authoring.pipeline_file import read_document
+from windrow.connectors.memory import CollectSink
+from windrow.connectors.sink import SinkGroup
 from windrow.model import Graph
-from windrow.sinks.base import SinkGroup
-from windrow.sinks.memory import CollectSink
+from windrow.runtime.spark.session import spark_session
+from windrow.runtime.stream.run import StreamRun, StreamSettings
 
 if TYPE_CHECKING:
-    from windrow.core.changelog import StepOutput
+    from windrow.engine.changelog import StepOutput
 
 SOURCE = """\
   {name}:

@@ -10,13 +10,13 @@ from bench.peers.job import DONE, tell
 from bench.peers.measure import ROOT
 from bench.peers.nexmark_job import NexmarkJob
 
-from windrow.api.pipeline_file import read_document
-from windrow.hosts.spark import spark_session
-from windrow.hosts.stream.run import StreamRun, StreamSettings
+from windrow.authoring.pipeline_file import read_document
+from windrow.connectors.memory import DiscardSink
+from windrow.connectors.open_sinks import open_sinks
+from windrow.connectors.sink import SinkGroup
 from windrow.model import Graph
-from windrow.sinks import open_sinks
-from windrow.sinks.base import SinkGroup
-from windrow.sinks.memory import DiscardSink
+from windrow.runtime.spark.session import spark_session
+from windrow.runtime.stream.run import StreamRun, StreamSettings
 
 
 def graph_of(job: NexmarkJob) -> Graph:

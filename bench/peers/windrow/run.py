@@ -8,19 +8,19 @@ from bench.peers.first_task import tell_ready
 from bench.peers.job import DONE, TABLE, TABLE_ONLY, Job, tell, told
 from bench.pipelines import from_kafka, main_job
 
-from windrow.api.pipeline_file import parse_pipeline
-from windrow.hosts.batch.plan import BatchSettings
-from windrow.hosts.batch.run import BatchRun
-from windrow.hosts.spark import spark_session
-from windrow.hosts.spark_rows import PACKET_DDL
-from windrow.hosts.stages import stream_ingest
-from windrow.hosts.stream.run import StreamRun, StreamSettings
-from windrow.hosts.transport import TableTransport
+from windrow.authoring.pipeline_file import parse_pipeline
+from windrow.connectors.memory import DiscardSink
+from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.open_sources import open_source
+from windrow.connectors.stream_reader import stream_of
 from windrow.model import DeltaSink, KafkaSink, ParquetSink, Pipeline, PostgresSink
-from windrow.sinks import open_sink
-from windrow.sinks.memory import DiscardSink
-from windrow.sources import open_source
-from windrow.sources.stream_reader import stream_of
+from windrow.runtime.batch.plan import BatchSettings
+from windrow.runtime.batch.run import BatchRun
+from windrow.runtime.spark.rows import PACKET_DDL
+from windrow.runtime.spark.session import spark_session
+from windrow.runtime.spark.stages import stream_ingest
+from windrow.runtime.spark.transport import TableTransport
+from windrow.runtime.stream.run import StreamRun, StreamSettings
 
 
 def main(job: Job) -> None:

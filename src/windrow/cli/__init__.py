@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from windrow.cli.common import (
+from windrow.terminal.common import (
     INTERRUPTED,
     end_process,
     ending_at_once,
@@ -151,7 +151,7 @@ def _ending(code: int) -> int:
 
 COMMANDS = {
     "demo": CommandEntry("windrow.cli.demo", "Generate a day of events, run a pipeline over it, and replay it."),
-    "init": CommandEntry("windrow.cli.init", "Make a project, or a pipeline for the records of a log."),
+    "init": CommandEntry("windrow.tools.scaffold.command", "Make a project, or a pipeline for the records of a log."),
     "services": CommandEntry("windrow.cli.services", "Start a Kafka broker and a PostgreSQL server for play."),
     "run": CommandEntry("windrow.cli.run", "Run a pipeline, live or to the end of its input."),
     "preview": CommandEntry("windrow.cli.preview", "Show the first rows that a pipeline makes, without its sinks."),
@@ -159,18 +159,24 @@ COMMANDS = {
     "savepoint": CommandEntry("windrow.cli.savepoint", "Write a savepoint of a stopped run."),
     "state": CommandEntry("windrow.cli.state", "Show the state of a stopped run or a savepoint."),
     "status": CommandEntry("windrow.cli.status", "Show where a run stands, and what holds it back."),
-    "dashboard": CommandEntry("windrow.cli.dashboard", "Show runs on a page, live."),
+    "dashboard": CommandEntry("windrow.tools.dashboard.command", "Show runs on a page, live."),
     "stop": CommandEntry("windrow.cli.stop", "End a realtime run, from anywhere."),
     "latency": CommandEntry("windrow.cli.latency", "Print how long changes took to their topic, by stage."),
-    "tune": CommandEntry("windrow.cli.tune", "Choose delay and lateness by the disorder of the records."),
-    "monitoring": CommandEntry("windrow.cli.monitoring", "Print alerts for Prometheus, or a dashboard for Grafana."),
-    "doctor": CommandEntry("windrow.cli.doctor", "Review a pipeline, its run, checkpoint, tables and log."),
-    "capacity": CommandEntry("windrow.cli.capacity", "Plan what a pipeline needs under a load, and what it costs."),
+    "tune": CommandEntry("windrow.tools.tune.command", "Choose delay and lateness by the disorder of the records."),
+    "monitoring": CommandEntry(
+        "windrow.tools.monitoring.command", "Print alerts for Prometheus, or a dashboard for Grafana."
+    ),
+    "doctor": CommandEntry("windrow.tools.doctor.command", "Review a pipeline, its run, checkpoint, tables and log."),
+    "capacity": CommandEntry(
+        "windrow.tools.capacity.command", "Plan what a pipeline needs under a load, and what it costs."
+    ),
     "replay": CommandEntry("windrow.cli.replay", "Replay a log into a shadow of the live table."),
     "diff": CommandEntry("windrow.cli.diff", "Compare a table with its replay."),
     "promote": CommandEntry("windrow.cli.promote", "Replace the live table with its replay."),
-    "redrive": CommandEntry("windrow.cli.redrive", "Put dead letters of a mended pipeline back into the log."),
-    "relay": CommandEntry("windrow.cli.relay", "Send the rows of an outbox to a topic or a log."),
+    "redrive": CommandEntry(
+        "windrow.tools.redrive.command", "Put dead letters of a mended pipeline back into the log."
+    ),
+    "relay": CommandEntry("windrow.tools.relay.command", "Send the rows of an outbox to a topic or a log."),
     "check": CommandEntry("windrow.cli.check", "Report errors in pipelines, and warn of likely mistakes."),
     "explain": CommandEntry("windrow.cli.explain", "Print a pipeline as text, YAML, JSON, Python or a Mermaid chart."),
     "schema": CommandEntry("windrow.cli.schema", "Print the JSON Schema of a pipeline file, for editors."),
@@ -188,7 +194,7 @@ def _print_versions(context: click.Context, _parameter: click.Parameter, is_aske
     import platform  # noqa: PLC0415 - only who asks for versions needs them
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - the same
 
-    from windrow.hosts.jars import java_version  # noqa: PLC0415 - the same
+    from windrow.runtime.spark.jars import java_version  # noqa: PLC0415 - the same
 
     try:
         spark = f"Spark {version('pyspark')}"

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from windrow.api.load import OpenedPipeline
-from windrow.api.printing.text import file_words, realtime_words
-from windrow.cli.common import (
+from windrow.authoring.load import OpenedPipeline
+from windrow.authoring.printing.text import file_words, realtime_words
+from windrow.client.findings import find, summary
+from windrow.errors import InputError, PipelineError, Place, each_error
+from windrow.runtime.settings import SparkOptions
+from windrow.telemetry.folders import Folder
+from windrow.terminal.common import (
     DIFFERENT,
     OK,
     WRONG,
@@ -20,16 +24,12 @@ from windrow.cli.common import (
     place_fields,
     print_json,
 )
-from windrow.cli.options import STATE_FOLDER, spark_options
-from windrow.cli.pipelines import checkpoint_of, only_option, open_pipelines, variable_options
-from windrow.client.findings import find, summary
-from windrow.errors import InputError, PipelineError, Place, each_error
-from windrow.hosts.folders import Folder
-from windrow.hosts.settings import SparkOptions
+from windrow.terminal.options import STATE_FOLDER, spark_options
+from windrow.terminal.pipelines import checkpoint_of, only_option, open_pipelines, variable_options
 
 if TYPE_CHECKING:
-    from windrow.hosts.doctor import Finding
-    from windrow.hosts.launch import HostName
+    from windrow.runtime.launch import HostName
+    from windrow.tools.doctor import Finding
 
 _HELP: Final = {
     "connect": "Also try what a run needs: logs, brokers, registry, database, checkpoint, Java and Spark; nothing is "
@@ -157,7 +157,7 @@ def _connect(
 ) -> list[Finding]:
     """Try what the pipelines of a file need."""
     from windrow.client.run import host_of, on_host  # noqa: PLC0415 - as above
-    from windrow.hosts.doctor.connect import connect  # noqa: PLC0415 - a check alone needs none of it
+    from windrow.tools.doctor.connect import connect  # noqa: PLC0415 - a check alone needs none of it
 
     found: list[Finding] = []
     for one in opened:

@@ -17,8 +17,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from windrow.api.load import open_pipeline
-from windrow.cli.common import (
+from windrow.authoring.load import open_pipeline
+from windrow.connectors.diff import differences
+from windrow.errors import InputError
+from windrow.model import AnyPipeline, SqliteSink
+from windrow.runtime.launch import HostName, Options, launch
+from windrow.telemetry.history import history_of
+from windrow.telemetry.reports import Totals, counted
+from windrow.terminal.common import (
     DIFFERENT,
     NEEDS_NO_SPARK,
     OK,
@@ -27,16 +33,10 @@ from windrow.cli.common import (
     print_json,
     saying_spark_starts,
 )
-from windrow.cli.dashboard import dashboard_beside
-from windrow.cli.options import FOLDER
-from windrow.client.progress import ProgressLine
-from windrow.errors import InputError
-from windrow.hosts.history import history_of
-from windrow.hosts.launch import HostName, Options, launch
-from windrow.hosts.reports import Totals, counted
-from windrow.model import AnyPipeline, SqliteSink
-from windrow.sinks.diff import differences
+from windrow.terminal.options import FOLDER
+from windrow.terminal.progress import ProgressLine
 from windrow.testing.generator import LogSpec, write_log
+from windrow.tools.dashboard.command import dashboard_beside
 
 _PIPELINE = """\
 name: user-spend

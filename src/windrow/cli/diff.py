@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
-from windrow.cli.common import DIFFERENT, OK, json_option, print_json
-from windrow.cli.options import TABLE, TIME
-from windrow.cli.pipelines import open_pipeline, pipeline_argument
 from windrow.client.compare import compare_tables
-from windrow.sinks.database import WindowRange
+from windrow.connectors.database import WindowRange
+from windrow.terminal.common import DIFFERENT, OK, json_option, print_json
+from windrow.terminal.options import TABLE, TIME
+from windrow.terminal.pipelines import open_pipeline, pipeline_argument
 
 _HELP = {
     "against": "Table to compare with.  [default: TABLE_shadow, or that of OTHER]",

@@ -6,10 +6,10 @@ import json
 
 import click
 
-from windrow.api.printing import to_json, to_mermaid, to_python_file, to_text, to_yaml
-from windrow.cli.common import OK, json_option
-from windrow.cli.pipelines import open_pipelines, pipeline_argument
+from windrow.authoring.printing import to_json, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.errors import InputError
+from windrow.terminal.common import OK, json_option
+from windrow.terminal.pipelines import open_pipelines, pipeline_argument
 
 _FORMATS = {"text": to_text, "yaml": to_yaml, "json": to_json, "mermaid": to_mermaid, "python": to_python_file}
 

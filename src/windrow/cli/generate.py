@@ -15,11 +15,11 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from windrow.cli.common import OK, json_option, print_json
-from windrow.cli.options import DURATION, LogTarget
-from windrow.client.interrupts import stopping
-from windrow.hosts.reports import counted
 from windrow.model import format_duration
+from windrow.telemetry.reports import counted
+from windrow.terminal.common import OK, json_option, print_json
+from windrow.terminal.interrupts import stopping
+from windrow.terminal.options import DURATION, LogTarget
 from windrow.testing.generator import AnySpec, FraudSpec, LivePace, LogSpec, Made, NexmarkSpec, write_kafka, write_log
 
 _ENDLESS = 1 << 62

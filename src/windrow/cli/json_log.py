@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import click
 
-from windrow.hosts.reports import Alert, StepReport, Totals
+from windrow.telemetry.reports import Alert, StepReport, Totals
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from windrow.cli.common import DIFFERENT, OK, interruptible, json_option, print_json
-from windrow.cli.options import DURATION
 from windrow.errors import SourceError
 from windrow.model import KafkaSource
+from windrow.terminal.common import DIFFERENT, OK, interruptible, json_option, print_json
+from windrow.terminal.options import DURATION
 
 STAGES = ("event", "logged", "read", "decided", "appended", "arrived")
 """The stages of a change, in order: each is a time in microseconds."""
@@ -100,7 +100,7 @@ def latency_lines(found: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
 
 def _last(source: KafkaSource, records: int) -> Iterator[dict[str, int]]:
     """Yield the stamps of the last records of a topic."""
-    from windrow.sources.kafka import log_ends, preflight  # noqa: PLC0415 - a broker only where one is asked
+    from windrow.connectors.kafka.source import log_ends, preflight  # noqa: PLC0415 - a broker only where one is asked
 
     places = preflight(source)
     ends = log_ends(source)
@@ -123,7 +123,7 @@ def _last(source: KafkaSource, records: int) -> Iterator[dict[str, int]]:
 
 def _follow(source: KafkaSource, micros: int, uncommitted: bool) -> Iterator[dict[str, int]]:  # noqa: FBT001 - an option
     """Yield the stamps of what comes for so long, with its arrival."""
-    from windrow.sources.kafka import preflight  # noqa: PLC0415 - as above
+    from windrow.connectors.kafka.source import preflight  # noqa: PLC0415 - as above
 
     ends = {number: end for number, (_, end) in preflight(source).items()}
     consumer = _consumer(source, ends, isolation="read_uncommitted" if uncommitted else "read_committed")
@@ -143,8 +143,8 @@ def _follow(source: KafkaSource, micros: int, uncommitted: bool) -> Iterator[dic
 def _consumer(source: KafkaSource, begins: Mapping[int, int], isolation: str) -> Any:  # noqa: ANN401 - librdkafka's, which is loaded here
     from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415 - as above
 
-    from windrow.sources.kafka.client import client_of  # noqa: PLC0415 - the same
-    from windrow.sources.kafka.options import client_options  # noqa: PLC0415 - the same
+    from windrow.connectors.kafka.client import client_of  # noqa: PLC0415 - the same
+    from windrow.connectors.kafka.options import client_options  # noqa: PLC0415 - the same
 
     meaning = {"group.id": "windrow-latency", "enable.auto.commit": False, "enable.partition.eof": True}
     settings = {"fetch.wait.max.ms": 5, **client_options(source), **meaning, "isolation.level": isolation}

@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from windrow.cli.metrics import RunMetrics
 from windrow.errors import InputError
-from windrow.hosts.reports import Fault, Lag, Observer, StepReport
+from windrow.telemetry.metrics import RunMetrics
+from windrow.telemetry.reports import Fault, Lag, Observer, StepReport
 
 _PATHS = ["/metrics", "/healthz", "/readyz"]
 
@@ -19,11 +19,11 @@ _PATHS = ["/metrics", "/healthz", "/readyz"]
 class RunServer:
     """Answers ``/metrics``, ``/healthz`` and ``/readyz`` at an address, in threads of its own, until the block ends.
 
-    ``/metrics`` has the metrics of the run of `pipeline` (`windrow.cli.metrics`). ``/healthz`` is 200 as long as the
-    process answers at all. ``/readyz`` is 200 once the run takes steps, and 503 before that, while a fault is retried,
-    and where records have waited for `stalled_after` seconds without a commit. These two give JSON: the state, the last
-    epoch and how long ago it was committed, the lag in offsets, and the last fault. Live steps begin every `every`
-    microseconds.
+    ``/metrics`` has the metrics of the run of `pipeline` (`windrow.telemetry.metrics`). ``/healthz`` is 200 as long as
+    the process answers at all. ``/readyz`` is 200 once the run takes steps, and 503 before that, while a fault is
+    retried, and where records have waited for `stalled_after` seconds without a commit. These two give JSON: the state,
+    the last epoch and how long ago it was committed, the lag in offsets, and the last fault. Live steps begin every
+    `every` microseconds.
     """
 
     def __init__(self, host: str, port: int, pipeline: str, stalled_after: float, every: int | None = None) -> None:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from windrow.cli.common import OK, json_option, print_json
-from windrow.cli.options import BEGIN, DURATION, STATE_FOLDER, Offsets
 from windrow.errors import InputError, SourceError
-from windrow.hosts.folders import Folder
-from windrow.hosts.numbers import format_time
-from windrow.hosts.reports import counted, now_micros
+from windrow.telemetry.folders import Folder
+from windrow.telemetry.numbers import format_time
+from windrow.telemetry.reports import counted, now_micros
+from windrow.terminal.common import OK, json_option, print_json
+from windrow.terminal.options import BEGIN, DURATION, STATE_FOLDER, Offsets
 
 if TYPE_CHECKING:
-    from windrow.sources.log import LogFolder
-    from windrow.sources.log.retention import Change
+    from windrow.connectors.log.retention import Change
+    from windrow.connectors.log.source import LogFolder
 
 F = TypeVar("F", bound=Callable[..., Any])
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -83,8 +83,8 @@ def list_(*, log: str, as_json: bool) -> int:
 
     The end offset is that of the next record. Log times are the `_log_time` of the first and the last record.
     """
-    from windrow.sources.log import LogFolder  # noqa: PLC0415 - help needs no Arrow
-    from windrow.sources.log.retention import describe  # noqa: PLC0415
+    from windrow.connectors.log.retention import describe  # noqa: PLC0415
+    from windrow.connectors.log.source import LogFolder  # noqa: PLC0415 - help needs no Arrow
 
     found = describe(LogFolder(log))
     if as_json:
@@ -151,7 +151,7 @@ def trim(
             raise InputError(msg)
     bounds = [before // 1000] if isinstance(before, int) else []
     bounds += [] if older_than is None else [(now_micros() - older_than) // 1000]
-    from windrow.sources.log.retention import plan_trim  # noqa: PLC0415 - help needs no Arrow
+    from windrow.connectors.log.retention import plan_trim  # noqa: PLC0415 - help needs no Arrow
 
     def plan(folder: LogFolder) -> list[Change]:
         return plan_trim(folder, offsets=offsets, older=max(bounds, default=None), size=max_size)
@@ -187,7 +187,7 @@ def compact(
         msg = f"--key {key!r}: name the fields of the key, such as currency or user_id,item"
         raise InputError(msg)
     bound = (now_micros() - tombstones) // 1000
-    from windrow.sources.log.retention import plan_compact  # noqa: PLC0415 - help needs no Arrow
+    from windrow.connectors.log.retention import plan_compact  # noqa: PLC0415 - help needs no Arrow
 
     def plan(folder: LogFolder) -> list[Change]:
         planned = (
@@ -209,10 +209,10 @@ def _change(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    from windrow.hosts.log_readers import readers_of, refuse_unread  # noqa: PLC0415 - help needs no Arrow
-    from windrow.sources.log import LogFolder  # noqa: PLC0415
-    from windrow.sources.log.append import locked  # noqa: PLC0415
-    from windrow.sources.log.retention import apply, finish  # noqa: PLC0415
+    from windrow.connectors.log.append import locked  # noqa: PLC0415
+    from windrow.connectors.log.retention import apply, finish  # noqa: PLC0415
+    from windrow.connectors.log.source import LogFolder  # noqa: PLC0415
+    from windrow.runtime.log_readers import readers_of, refuse_unread  # noqa: PLC0415 - help needs no Arrow
 
     folder = LogFolder(log)
     with locked(folder):

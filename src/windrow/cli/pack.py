@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from windrow.cli.common import OK, json_option, print_json
 from windrow.errors import InputError
-from windrow.hosts.numbers import short_bytes
-from windrow.hosts.pack import pack_environment
-from windrow.hosts.reports import counted
+from windrow.runtime.spark.pack import pack_environment
+from windrow.telemetry.numbers import short_bytes
+from windrow.telemetry.reports import counted
+from windrow.terminal.common import OK, json_option, print_json
 
 
 @click.command("pack")

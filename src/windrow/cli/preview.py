@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windrow.cli.common import OK, echo_error, json_option, print_json
-from windrow.cli.pipelines import defer_pandas, open_pipeline, pipeline_argument
-from windrow.client.display import aligned
-from windrow.hosts.reports import counted
 from windrow.model import as_graph
+from windrow.telemetry.reports import counted
+from windrow.terminal.common import OK, echo_error, json_option, print_json
+from windrow.terminal.display import aligned
+from windrow.terminal.pipelines import defer_pandas, open_pipeline, pipeline_argument
 
 if TYPE_CHECKING:
     from windrow.client.tables import Rows
@@ -32,9 +32,9 @@ def command(*, pipeline: str, limit: int, as_json: bool) -> int:
     opened = open_pipeline(pipeline)
     defer_pandas([opened])
     from windrow.client.tables import Query, read  # noqa: PLC0415
+    from windrow.connectors.tables import layout  # noqa: PLC0415
     from windrow.expressions import sink_views  # noqa: PLC0415 - they load the operators, which help does not need
-    from windrow.hosts.as_of import tables_of_first  # noqa: PLC0415
-    from windrow.sinks.tables import layout  # noqa: PLC0415
+    from windrow.runtime.as_of import tables_of_first  # noqa: PLC0415
 
     valid = opened.runnable()
     with tables_of_first(valid) as first:

@@ -7,17 +7,17 @@ from typing import Any
 
 import click
 
-from windrow.cli.common import OK, json_option, print_json
-from windrow.cli.options import STATE_FOLDER, TABLE
-from windrow.cli.pipelines import command_lines, open_pipeline, pipeline_argument
+from windrow.connectors.database import Promoted
+from windrow.connectors.open_sinks import open_database, promote
+from windrow.connectors.sink import Run
 from windrow.errors import CheckpointError
-from windrow.hosts.folders import Folder, default_checkpoint
-from windrow.hosts.replay import require_as_far, shadows
-from windrow.hosts.stream.checkpoint import Checkpoint, locked
 from windrow.model import Runnable, as_graph
-from windrow.sinks import open_database, promote
-from windrow.sinks.base import Run
-from windrow.sinks.database import Promoted
+from windrow.runtime.replay import require_as_far, shadows
+from windrow.runtime.stream.checkpoint import Checkpoint, locked
+from windrow.telemetry.folders import Folder, default_checkpoint
+from windrow.terminal.common import OK, json_option, print_json
+from windrow.terminal.options import STATE_FOLDER, TABLE
+from windrow.terminal.pipelines import command_lines, open_pipeline, pipeline_argument
 
 _HELP = {
     "shadow": "Table that replaces the live one, with its companion tables.  [default: TABLE_shadow]",

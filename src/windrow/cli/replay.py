@@ -9,8 +9,15 @@ from typing import Any
 
 import click
 
-from windrow.cli.backtest import plain_backtest, show_backtest
-from windrow.cli.common import (
+from windrow.errors import InputError
+from windrow.model import RulesPipeline, Runnable, as_graph
+from windrow.runtime.batch.plan import MAX_RECORDS
+from windrow.runtime.launch import ReplayHost
+from windrow.runtime.replay import Replay, ReplayOptions, plan_replay, run_replay
+from windrow.runtime.settings import SparkOptions
+from windrow.telemetry.folders import Folder, default_checkpoint
+from windrow.telemetry.reports import counted
+from windrow.terminal.common import (
     DIFFERENT,
     NEEDS_NO_SPARK,
     OK,
@@ -21,19 +28,12 @@ from windrow.cli.common import (
     refuse_options,
     saying_spark_starts,
 )
-from windrow.cli.options import BEGIN, END, STATE_FOLDER, TABLE, Offsets, spark_options
-from windrow.cli.pipelines import command_lines, open_pipeline, pipeline_argument
-from windrow.client.interrupts import stopping
-from windrow.client.progress import ProgressLine
-from windrow.errors import InputError
-from windrow.hosts.backtest import back_test, read_labels
-from windrow.hosts.batch.plan import MAX_RECORDS
-from windrow.hosts.folders import Folder, default_checkpoint
-from windrow.hosts.launch import ReplayHost
-from windrow.hosts.replay import Replay, ReplayOptions, plan_replay, run_replay
-from windrow.hosts.reports import counted
-from windrow.hosts.settings import SparkOptions
-from windrow.model import RulesPipeline, Runnable, as_graph
+from windrow.terminal.interrupts import stopping
+from windrow.terminal.options import BEGIN, END, STATE_FOLDER, TABLE, Offsets, spark_options
+from windrow.terminal.pipelines import command_lines, open_pipeline, pipeline_argument
+from windrow.terminal.progress import ProgressLine
+from windrow.tools.backtest.command import plain_backtest, show_backtest
+from windrow.tools.backtest.compare import back_test, read_labels
 
 _HELP = {
     "checkpoint": "Checkpoint of the live run; it records how far the live table is.  [default: .windrow/NAME]",

@@ -11,8 +11,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from windrow.api.load import OpenedPipeline
-from windrow.cli.common import (
+from windrow.authoring.load import OpenedPipeline
+from windrow.cli.json_log import JsonLog
+from windrow.client.result import summary
+from windrow.client.run import UNUSED, WARN_ABOVE, host_of, on_host, refuse_together, warnings_of
+from windrow.connectors.source import OnDataLoss
+from windrow.errors import InputError
+from windrow.model import Runnable
+from windrow.runtime.launch import Ended, HostName, Job, Options, launch_all
+from windrow.runtime.settings import SparkOptions
+from windrow.telemetry.folders import Folder
+from windrow.telemetry.reports import Observer
+from windrow.telemetry.status import STALLED_AFTER
+from windrow.terminal.common import (
     NEEDS_NO_SPARK,
     OK,
     echo_error,
@@ -22,23 +33,12 @@ from windrow.cli.common import (
     refuse_options,
     saying_spark_starts,
 )
-from windrow.cli.json_log import JsonLog
-from windrow.cli.options import ADDRESS, DURATION, SHARE, STATE_FOLDER, spark_options
-from windrow.cli.pipelines import checkpoint_of, command_lines, defer_pandas, open_pipelines, pipeline_argument
-from windrow.cli.share_limits import ShareLimits
-from windrow.client.interrupts import stopping
-from windrow.client.progress import ProgressLine
-from windrow.client.result import summary
-from windrow.client.run import UNUSED, WARN_ABOVE, host_of, on_host, refuse_together, warnings_of
-from windrow.errors import InputError
-from windrow.hosts.alert_delivery import watch_run
-from windrow.hosts.folders import Folder
-from windrow.hosts.launch import Ended, HostName, Job, Options, launch_all
-from windrow.hosts.reports import Observer
-from windrow.hosts.settings import SparkOptions
-from windrow.hosts.status import STALLED_AFTER
-from windrow.model import Runnable
-from windrow.sources.base import OnDataLoss
+from windrow.terminal.interrupts import stopping
+from windrow.terminal.options import ADDRESS, DURATION, SHARE, STATE_FOLDER, spark_options
+from windrow.terminal.pipelines import checkpoint_of, command_lines, defer_pandas, open_pipelines, pipeline_argument
+from windrow.terminal.progress import ProgressLine
+from windrow.terminal.share_limits import ShareLimits
+from windrow.tools.alerts.delivery import watch_run
 
 if TYPE_CHECKING:
     from windrow.cli.listen import RunServer
@@ -294,8 +294,8 @@ def _refuse_several(file: str, number: int, host: HostName) -> None:
 
 def _changes(pipeline: Runnable, options: Options) -> list[str]:
     """Return the changes since the savepoint that a new checkpoint starts from, each with its meaning."""
-    from windrow.hosts.compatibility import meant  # noqa: PLC0415
-    from windrow.hosts.stream.checkpoint import Checkpoint  # noqa: PLC0415 - only where there is one
+    from windrow.runtime.compatibility import meant  # noqa: PLC0415
+    from windrow.runtime.stream.checkpoint import Checkpoint  # noqa: PLC0415 - only where there is one
 
     if options.savepoint is None or Checkpoint.read(options.checkpoint) is not None:
         return []

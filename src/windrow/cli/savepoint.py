@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from windrow.cli.common import OK, json_option, print_json, saying_spark_starts
-from windrow.cli.options import STATE_FOLDER, spark_options
-from windrow.cli.pipelines import open_pipeline, pipeline_argument
-from windrow.hosts.folders import Folder, default_checkpoint
-from windrow.hosts.reports import counted
-from windrow.hosts.settings import SparkOptions
 from windrow.model import as_graph
+from windrow.runtime.settings import SparkOptions
+from windrow.telemetry.folders import Folder, default_checkpoint
+from windrow.telemetry.reports import counted
+from windrow.terminal.common import OK, json_option, print_json, saying_spark_starts
+from windrow.terminal.options import STATE_FOLDER, spark_options
+from windrow.terminal.pipelines import open_pipeline, pipeline_argument
 
 _HELP = {
     "checkpoint": "Checkpoint of the run.  [default: .windrow/NAME]",
@@ -31,10 +31,10 @@ def command(*, pipeline: str, checkpoint: Folder | None, to: Folder | None, spar
     run. `windrow run PIPELINE --from-savepoint DIR` then continues with other key groups, another version of Spark or
     of a function, or a changed pipeline. The checkpoint is not changed, and can be used until then.
     """
-    from windrow.hosts.history import history_of, note_savepoint  # noqa: PLC0415 - the same
-    from windrow.hosts.savepoint import Savepoint  # noqa: PLC0415 - help needs no Arrow, and no Spark
-    from windrow.hosts.stream.take_savepoint import take_savepoint  # noqa: PLC0415
-    from windrow.sinks import open_sinks  # noqa: PLC0415
+    from windrow.connectors.open_sinks import open_sinks  # noqa: PLC0415
+    from windrow.runtime.savepoint import Savepoint  # noqa: PLC0415 - help needs no Arrow, and no Spark
+    from windrow.runtime.stream.take_savepoint import take_savepoint  # noqa: PLC0415
+    from windrow.telemetry.history import history_of, note_savepoint  # noqa: PLC0415 - the same
 
     valid = open_pipeline(pipeline).runnable()
     sinks = open_sinks(valid)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from windrow.api.sections import (
+from windrow.authoring.sections import (
     ALERTS,
     DECODE,
     DOCUMENT,
@@ -23,8 +23,8 @@ from windrow.api.sections import (
     TRIGGER,
     WINDOW,
 )
-from windrow.api.spec import DURATION, NAMES, TEXT, Schema, Spec
-from windrow.cli.common import OK, json_option
+from windrow.declare.spec import DURATION, NAMES, TEXT, Schema, Spec
+from windrow.terminal.common import OK, json_option
 
 _SHARED: dict[str, Spec[Any]] = {
     "text": TEXT,

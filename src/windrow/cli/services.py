@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
-from windrow.cli.common import OK, echo_error, json_option
-from windrow.cli.options import FOLDER
-from windrow.client.interrupts import SIGNALS, raise_interrupt
 from windrow.errors import InputError
+from windrow.terminal.common import OK, echo_error, json_option
+from windrow.terminal.interrupts import SIGNALS, raise_interrupt
+from windrow.terminal.options import FOLDER
 
 if TYPE_CHECKING:
     from windrow.testing.servers.kafka import Kafka
@@ -96,7 +96,7 @@ def _lines(servers: str | None, url: str | None, keep: Path | None) -> Iterator[
 
 
 def _kafka(folder: Path, port: int | None) -> Kafka:
-    from windrow.hosts.jars import broker_folder  # noqa: PLC0415 - help needs none of it
+    from windrow.runtime.spark.jars import broker_folder  # noqa: PLC0415 - help needs none of it
     from windrow.testing.servers.kafka import Kafka  # noqa: PLC0415 - the same
 
     if not (jars := broker_folder()).is_dir():

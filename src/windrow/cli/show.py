@@ -8,18 +8,18 @@ import sys
 
 import click
 
-from windrow.api import load
-from windrow.cli.common import OK
-from windrow.cli.options import STATE_FOLDER, TIME
-from windrow.cli.pipelines import open_pipeline, pipeline_argument
-from windrow.client.display import aligned, cells
+from windrow.authoring import load
 from windrow.client.tables import Query, Rows, find_table, read, require_of_log
+from windrow.connectors.tables import layout
 from windrow.errors import InputError, WindrowError
 from windrow.expressions import sink_views
-from windrow.hosts.folders import Folder
-from windrow.hosts.reports import counted
 from windrow.model import as_graph
-from windrow.sinks.tables import layout
+from windrow.telemetry.folders import Folder
+from windrow.telemetry.reports import counted
+from windrow.terminal.common import OK
+from windrow.terminal.display import aligned, cells
+from windrow.terminal.options import STATE_FOLDER, TIME
+from windrow.terminal.pipelines import open_pipeline, pipeline_argument
 
 _HELP = {
     "where": "Only rows with this value; may be repeated. A time is in UTC unless it names a zone.",
@@ -115,7 +115,7 @@ def command(
             msg = f"--why explains a row of {view.sink.table}: name that table, and leave out --csv and --order"
             raise InputError(msg)
         from windrow.client.explanation import explain  # noqa: PLC0415 - as above
-        from windrow.hosts.row_replay import RECORDS  # noqa: PLC0415 - only who asks for it loads the operators
+        from windrow.tools.why.row_replay import RECORDS  # noqa: PLC0415 - only who asks for it loads the operators
 
         conditions = query.choice(named).conditions(named)
         found = explain(runnable, sink, conditions, checkpoint, most=RECORDS if as_json else limit, options="--")
@@ -128,7 +128,7 @@ def command(
         rows = read(view, named, query)
     else:
         require_of_log(view, named, "--as-of")
-        from windrow.hosts.as_of import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
+        from windrow.runtime.as_of import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
 
         query.choice(named)  # what cannot be chosen is said before the log is read
         for line in missing_of(runnable):

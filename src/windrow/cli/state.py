@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windrow.cli.common import OK, json_option, print_json, saying_spark_starts
-from windrow.cli.options import STATE_FOLDER, spark_options
-from windrow.cli.pipelines import open_pipeline, pipeline_argument
 from windrow.errors import InputError
-from windrow.hosts.folders import Folder, default_checkpoint
-from windrow.hosts.numbers import format_time
-from windrow.hosts.reports import counted
-from windrow.hosts.settings import SparkOptions
 from windrow.model import Runnable, as_graph
+from windrow.runtime.settings import SparkOptions
+from windrow.telemetry.folders import Folder, default_checkpoint
+from windrow.telemetry.numbers import format_time
+from windrow.telemetry.reports import counted
+from windrow.terminal.common import OK, json_option, print_json, saying_spark_starts
+from windrow.terminal.options import STATE_FOLDER, spark_options
+from windrow.terminal.pipelines import open_pipeline, pipeline_argument
 
 if TYPE_CHECKING:
-    from windrow.core.state.inspect import StateReport
-    from windrow.core.state.store import MemoryState
+    from windrow.engine.state.inspect import StateReport
+    from windrow.engine.state.store import MemoryState
 
 _HELP = {
     "checkpoint": "Checkpoint of a stopped run.  [default: .windrow/NAME]",
@@ -54,19 +54,19 @@ def command(
     key are shown, each with the kind of state, and its window or slice: panes, records that wait, sessions. Their
     columns are those that windrow keeps, and may change between versions.
     """
-    from windrow.core.state.inspect import inspect_state  # noqa: PLC0415 - help needs no Arrow
+    from windrow.engine.state.inspect import inspect_state  # noqa: PLC0415 - help needs no Arrow
 
     valid = open_pipeline(pipeline).runnable()
     if checkpoint is not None and savepoint is not None:
         msg = "give --checkpoint or --savepoint, not both"
         raise InputError(msg)
     if savepoint is not None:
-        from windrow.hosts.savepoint import Savepoint  # noqa: PLC0415 - as above
+        from windrow.runtime.savepoint import Savepoint  # noqa: PLC0415 - as above
 
         epoch = Savepoint.read(savepoint).epoch
         states = Savepoint.states(savepoint)
     else:
-        from windrow.hosts.stream.take_savepoint import look  # noqa: PLC0415 - Spark only where it is needed
+        from windrow.runtime.stream.take_savepoint import look  # noqa: PLC0415 - Spark only where it is needed
 
         with saying_spark_starts(quiet=as_json):
             epoch, states = look(valid, checkpoint or default_checkpoint(valid.name), spark)
@@ -90,9 +90,9 @@ def _show_key(
     as_json: bool,
 ) -> int:
     """Print the rows that are stored of a key."""
-    from windrow.core.state.inspect import rows_of_key  # noqa: PLC0415 - help needs no Arrow
-    from windrow.sinks.database import read_value  # noqa: PLC0415 - the same
-    from windrow.sinks.tables import plain_rows  # noqa: PLC0415 - the same
+    from windrow.connectors.database import read_value  # noqa: PLC0415 - the same
+    from windrow.connectors.tables import plain_rows  # noqa: PLC0415 - the same
+    from windrow.engine.state.inspect import rows_of_key  # noqa: PLC0415 - help needs no Arrow
 
     fields = dict(text.partition("=")[::2] for text in key)
     found = list(rows_of_key(pipeline, states, fields, lambda field, text: read_value(field, text, "--key")))
@@ -177,7 +177,7 @@ def _bucket(kind: str, bucket: int) -> str:
 
 
 def _known(micros: int) -> int | None:
-    from windrow.core.columns import MIN_TIME  # noqa: PLC0415 - help needs no numpy
+    from windrow.engine.columns import MIN_TIME  # noqa: PLC0415 - help needs no numpy
 
     return None if micros == MIN_TIME else micros
 

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windrow.api.load import OpenedPipeline
-from windrow.cli.common import DIFFERENT, OK, complete_files, interruptible, json_option, print_json
+from windrow.authoring.load import OpenedPipeline
 from windrow.cli.latency import last_latencies, latency_lines
-from windrow.cli.options import STATE_FOLDER
-from windrow.cli.pipelines import only_option, open_pipeline, variable_options
 from windrow.errors import InputError
-from windrow.hosts.folders import Folder, default_checkpoint
-from windrow.hosts.history import FILES, history_of
-from windrow.hosts.numbers import format_time, printable, short_bytes, short_duration, short_number
-from windrow.hosts.reports import Alert, counted, now_micros
-from windrow.hosts.status import OVER, PartitionStatus, RunStatus, State, last_alerts
 from windrow.model import KafkaSource, Runnable, as_graph
+from windrow.telemetry.folders import Folder, default_checkpoint
+from windrow.telemetry.history import FILES, history_of
+from windrow.telemetry.numbers import format_time, printable, short_bytes, short_duration, short_number
+from windrow.telemetry.reports import Alert, counted, now_micros
+from windrow.telemetry.status import OVER, PartitionStatus, RunStatus, State, last_alerts
+from windrow.terminal.common import DIFFERENT, OK, complete_files, interruptible, json_option, print_json
+from windrow.terminal.options import STATE_FOLDER
+from windrow.terminal.pipelines import only_option, open_pipeline, variable_options
 
 if TYPE_CHECKING:
-    from windrow.hosts.realtime.key_sample import KeySample
-    from windrow.hosts.realtime.progress import Position
-    from windrow.hosts.realtime.stopping import Announced
+    from windrow.runtime.realtime.key_sample import KeySample
+    from windrow.runtime.realtime.progress import Position
+    from windrow.runtime.realtime.stopping import Announced
 
 _MICROS = 1_000_000
 _WATCH_SECONDS = 1.0
@@ -302,11 +302,11 @@ def _table(partitions: Sequence[PartitionStatus]) -> Iterator[str]:
 
 def _realtime(valid: Runnable) -> tuple[Any, list[str], int]:
     """Return how far a realtime run is by its brokers, as plain JSON and as lines."""
-    from windrow.hosts.realtime.key_sample import sample_keys  # noqa: PLC0415 - a stream needs no Kafka and no Arrow
-    from windrow.hosts.realtime.progress import Positions  # noqa: PLC0415 - the same
-    from windrow.hosts.realtime.stopping import announced  # noqa: PLC0415 - the same
-    from windrow.hosts.realtime.topics import sinks_of, source_of, topic_lists  # noqa: PLC0415 - the same
-    from windrow.sources.kafka.lists import read_list  # noqa: PLC0415 - the same
+    from windrow.connectors.kafka.lists import read_list  # noqa: PLC0415 - the same
+    from windrow.runtime.realtime.key_sample import sample_keys  # noqa: PLC0415 - a stream needs no Kafka and no Arrow
+    from windrow.runtime.realtime.progress import Positions  # noqa: PLC0415 - the same
+    from windrow.runtime.realtime.stopping import announced  # noqa: PLC0415 - the same
+    from windrow.runtime.realtime.topics import sinks_of, source_of, topic_lists  # noqa: PLC0415 - the same
 
     positions, last = Positions(valid).ask(), announced(valid)
     starting = [one.partition for one in positions if last is not None and last.is_starting(one)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from windrow.cli.common import OK, json_option, print_json
-from windrow.cli.options import DURATION
-from windrow.cli.pipelines import open_pipeline, pipeline_argument
+from windrow.terminal.common import OK, json_option, print_json
+from windrow.terminal.options import DURATION
+from windrow.terminal.pipelines import open_pipeline, pipeline_argument
 
 _HELP = {"wait": "How long to wait for the end."}
 _MICROS = 1_000_000
@@ -23,7 +23,7 @@ def command(*, pipeline: str, wait: int, as_json: bool) -> int:
     finish their transactions, as after Ctrl-C where it runs. The exit code is 1 if no run is going on, or if it does
     not end in time.
     """
-    from windrow.hosts.realtime.stopping import stop_run  # noqa: PLC0415 - help needs no Kafka
+    from windrow.runtime.realtime.stopping import stop_run  # noqa: PLC0415 - help needs no Kafka
 
     valid = open_pipeline(pipeline).in_mode("realtime").runnable()
     positions = stop_run(valid, wait / _MICROS)

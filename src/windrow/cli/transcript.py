@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from windrow.cli.common import DIFFERENT, OK, complete_files, json_option, print_json
 from windrow.errors import TranscriptError
+from windrow.terminal.common import DIFFERENT, OK, complete_files, json_option, print_json
 from windrow.testing.transcript import Story, read_story
 from windrow.testing.transcript.hosts import HOSTS, load_play
 

@@ -16,13 +16,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Literal, Self
 
-from windrow.client.interrupts import end_in_order
-from windrow.client.progress import ProgressLine, progress_line
 from windrow.client.result import Result, summary
 from windrow.errors import WindrowError
-from windrow.hosts.launch import OnStart
-from windrow.hosts.reports import OnStep, StepReport, Totals
 from windrow.model import Runnable
+from windrow.runtime.launch import OnStart
+from windrow.telemetry.reports import OnStep, StepReport, Totals
+from windrow.terminal.interrupts import end_in_order
+from windrow.terminal.progress import ProgressLine, progress_line
 
 _LOGGER = logging.getLogger("windrow")
 

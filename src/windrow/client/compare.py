@@ -12,17 +12,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from windrow.api.checks import require_valid
-from windrow.client.display import html_lines, html_table
+from windrow.authoring.checks import require_valid
 from windrow.client.tables import Moment, PipelineLike, graph_of, micros_of
+from windrow.connectors.database import WindowRange
+from windrow.connectors.diff import Compared, Number, RowDifference, compare_answers
+from windrow.connectors.open_sinks import open_database
 from windrow.errors import InputError
 from windrow.expressions import RecordStream, View, sink_views
-from windrow.hosts.numbers import format_time
-from windrow.hosts.replay import SHADOW
 from windrow.model import Graph, Runnable, as_graph, with_table
-from windrow.sinks import open_database
-from windrow.sinks.database import WindowRange
-from windrow.sinks.diff import Compared, Number, RowDifference, compare_answers
+from windrow.runtime.replay import SHADOW
+from windrow.telemetry.numbers import format_time
+from windrow.terminal.display import html_lines, html_table
 
 
 @dataclass(frozen=True)

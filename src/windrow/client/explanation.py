@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from windrow.client.display import aligned
 from windrow.client.tables import Query, condition, find_table
+from windrow.connectors.database import Condition
 from windrow.errors import InputError
-from windrow.hosts.folders import Folder, default_checkpoint, folder_of
-from windrow.hosts.numbers import format_time, printable, short_duration
-from windrow.hosts.reports import counted
-from windrow.hosts.row_replay import DEAD, RECORDS, ExplainedRecord
-from windrow.hosts.why import Explanation, explain_row
 from windrow.model import Runnable
-from windrow.sinks.database import Condition
+from windrow.telemetry.folders import Folder, default_checkpoint, folder_of
+from windrow.telemetry.numbers import format_time, printable, short_duration
+from windrow.telemetry.reports import counted
+from windrow.terminal.display import aligned
+from windrow.tools.why.explain import Explanation, explain_row
+from windrow.tools.why.row_replay import DEAD, RECORDS, ExplainedRecord
 
 _VERDICTS = {
     "on_time": "on time",
@@ -56,7 +56,7 @@ def explain(
     most: int = RECORDS,
     options: str = "",
 ) -> Why:
-    """Explain a row, with `most` of its records; see `windrow.hosts.why.explain_row`."""
+    """Explain a row, with `most` of its records; see `windrow.tools.why.explain.explain_row`."""
     folder = checkpoint or default_checkpoint(pipeline.name)
     found = explain_row(
         pipeline,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from windrow.api.checks import Finding, validate
-from windrow.core.lists import list_problems
+from windrow.authoring.checks import Finding, validate
+from windrow.engine.lists import list_problems
 from windrow.errors import HIDDEN_VALUES
 from windrow.model import Runnable
 
@@ -33,7 +33,7 @@ class Findings(list[Finding]):
         return "\n".join([*(f"{one.level}: {one.text}" for one in self), self.summary])
 
     def _repr_html_(self) -> str:
-        from windrow.client.display import html_lines, html_table  # noqa: PLC0415 - it loads rich
+        from windrow.terminal.display import html_lines, html_table  # noqa: PLC0415 - it loads rich
 
         rows = [(one.level, one.where, one.message) for one in self]
         table = html_table(("level", "where", "message"), rows, (False, False, False)) if rows else ""

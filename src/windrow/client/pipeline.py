@@ -18,14 +18,14 @@ from windrow.model import Runnable, as_graph
 if TYPE_CHECKING:
     from windrow.client.background import BackgroundRun
     from windrow.client.compare import Diff
-    from windrow.client.display import Text
     from windrow.client.explanation import Why
     from windrow.client.findings import Findings
     from windrow.client.result import Result
     from windrow.client.run import RunOptions
     from windrow.client.tables import PipelineLike, Rows
-    from windrow.hosts.launch import HostName
-    from windrow.hosts.reports import StepReport
+    from windrow.runtime.launch import HostName
+    from windrow.telemetry.reports import StepReport
+    from windrow.terminal.display import Text
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,8 +61,8 @@ class Pipeline:
         >>> pipeline.explain().splitlines()[0]
         'spend'
         """
-        from windrow.api.printing import to_text  # noqa: PLC0415 - see the module
-        from windrow.client.display import Text  # noqa: PLC0415
+        from windrow.authoring.printing import to_text  # noqa: PLC0415 - see the module
+        from windrow.terminal.display import Text  # noqa: PLC0415
 
         return Text(to_text(self.graph))
 
@@ -285,6 +285,6 @@ class Pipeline:
 
     def _repr_html_(self) -> str:
         """Return a drawing of the pipeline, for notebooks."""
-        from windrow.api.printing import to_svg  # noqa: PLC0415 - see the module
+        from windrow.authoring.printing import to_svg  # noqa: PLC0415 - see the module
 
         return to_svg(self.graph)

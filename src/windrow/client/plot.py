@@ -48,8 +48,8 @@ def event_time(pipeline: PipelineLike, *, records: int = 20_000, ax: Axes | None
     import numpy as np  # noqa: PLC0415 - `import windrow` loads this module
 
     from windrow.client.tables import graph_of  # noqa: PLC0415
-    from windrow.core.columns import MIN_TIME, to_micros  # noqa: PLC0415
-    from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK  # noqa: PLC0415
+    from windrow.engine.columns import MIN_TIME, to_micros  # noqa: PLC0415
+    from windrow.engine.schema import OFFSET, PARTITION, TIME, WATERMARK  # noqa: PLC0415
 
     axes = _axes(ax)
     found = _records(graph_of(pipeline), records)
@@ -94,9 +94,9 @@ def lateness(pipeline: PipelineLike, *, bins: int = 50, ax: Axes | None = None) 
     import numpy as np  # noqa: PLC0415 - as above
 
     from windrow.client.tables import graph_of  # noqa: PLC0415
-    from windrow.hosts.disorder import read_log  # noqa: PLC0415
-    from windrow.hosts.numbers import short_duration  # noqa: PLC0415
     from windrow.model import Delay, as_graph  # noqa: PLC0415
+    from windrow.telemetry.numbers import short_duration  # noqa: PLC0415
+    from windrow.tools.tune.disorder import read_log  # noqa: PLC0415
 
     axes = _axes(ax)
     runnable = graph_of(pipeline)
@@ -149,7 +149,7 @@ def windows(
         SetupError: matplotlib is not installed.
     """
     from windrow.client.tables import read_table  # noqa: PLC0415
-    from windrow.core.columns import to_micros  # noqa: PLC0415 - as above
+    from windrow.engine.columns import to_micros  # noqa: PLC0415 - as above
 
     axes = _axes(ax)
     rows = read_table(pipeline, table, where=key)
@@ -208,15 +208,15 @@ def _records(pipeline: Runnable, most: int) -> pa.Table:
     """Return the first good records with their place, event time, watermark and log timestamp, in the log's order."""
     import pyarrow as pa  # noqa: PLC0415 - as above
 
-    from windrow.core.columns import unpack  # noqa: PLC0415
-    from windrow.core.decode.exact import LOG_TIME_TYPE, parse_object  # noqa: PLC0415
-    from windrow.core.decode.values import convert  # noqa: PLC0415
-    from windrow.core.messages import Records  # noqa: PLC0415
-    from windrow.core.operators.ingest import Ingest  # noqa: PLC0415
-    from windrow.core.schema import MICROS, OFFSET, PARTITION, TIME, WATERMARK  # noqa: PLC0415
-    from windrow.hosts.as_of import read_first  # noqa: PLC0415
+    from windrow.connectors.open_sources import open_sources, with_lists  # noqa: PLC0415
+    from windrow.engine.columns import unpack  # noqa: PLC0415
+    from windrow.engine.decode.exact import LOG_TIME_TYPE, parse_object  # noqa: PLC0415
+    from windrow.engine.decode.values import convert  # noqa: PLC0415
+    from windrow.engine.messages import Records  # noqa: PLC0415
+    from windrow.engine.operators.ingest import Ingest  # noqa: PLC0415
+    from windrow.engine.schema import MICROS, OFFSET, PARTITION, TIME, WATERMARK  # noqa: PLC0415
     from windrow.model import LOG_TIME  # noqa: PLC0415
-    from windrow.sources import open_sources, with_lists  # noqa: PLC0415
+    from windrow.runtime.as_of import read_first  # noqa: PLC0415
 
     batches = list(read_first(open_sources(pipeline), most))
     packets = Ingest(with_lists(pipeline, lambda _: None)).run(batches)
@@ -245,7 +245,7 @@ def _low_watermark(lines: Mapping[int, tuple[Times, npt.NDArray[np.int64]]]) -> 
     """Return when the least of the watermarks of all partitions changes, and what it is then."""
     import numpy as np  # noqa: PLC0415 - as above
 
-    from windrow.core.columns import MIN_TIME  # noqa: PLC0415
+    from windrow.engine.columns import MIN_TIME  # noqa: PLC0415
 
     at = np.unique(np.concatenate([times for times, _ in lines.values()]))
     low = np.full(len(at), np.iinfo(np.int64).max)

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from windrow.client.display import Text, html_lines
 from windrow.client.tables import SHOWN, Moment, PipelineLike, Rows, count_rows, read_table
 from windrow.errors import WindrowError
 from windrow.expressions import sink_views
-from windrow.hosts.launch import Ended
-from windrow.hosts.numbers import format_time
-from windrow.hosts.reports import StepReport, Totals, counted
 from windrow.model import Runnable, as_graph
+from windrow.runtime.launch import Ended
+from windrow.telemetry.numbers import format_time
+from windrow.telemetry.reports import StepReport, Totals, counted
+from windrow.terminal.display import Text, html_lines
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,16 +9,10 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 
-from windrow.api.checks import require_valid
-from windrow.client.interrupts import stopping
-from windrow.client.progress import ProgressLine, alert_line
+from windrow.authoring.checks import require_valid
+from windrow.connectors.open_sources import open_sources
+from windrow.connectors.source import OnDataLoss
 from windrow.errors import HIDDEN_VALUES, InputError, WindrowError, did_you_mean, not_one_of
-from windrow.hosts.alert_delivery import watch_run
-from windrow.hosts.command_lines import PLACEHOLDER, CommandLines
-from windrow.hosts.folders import default_checkpoint, folder_of
-from windrow.hosts.launch import Ended, HostName, OnStart, Options, ReplayHost, launch, require_end
-from windrow.hosts.reports import OnStep, StepReport, Totals, counted
-from windrow.hosts.settings import SparkOptions
 from windrow.model import (
     MAX_DURATION,
     KafkaSink,
@@ -30,8 +24,14 @@ from windrow.model import (
     companion,
     parse_duration,
 )
-from windrow.sources import open_sources
-from windrow.sources.base import OnDataLoss
+from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
+from windrow.runtime.launch import Ended, HostName, OnStart, Options, ReplayHost, launch, require_end
+from windrow.runtime.settings import SparkOptions
+from windrow.telemetry.folders import default_checkpoint, folder_of
+from windrow.telemetry.reports import OnStep, StepReport, Totals, counted
+from windrow.terminal.interrupts import stopping
+from windrow.terminal.progress import ProgressLine, alert_line
+from windrow.tools.alerts.delivery import watch_run
 
 if TYPE_CHECKING:
     from windrow.client.background import BackgroundRun
@@ -345,8 +345,8 @@ def replay(
 ) -> Result:
     """Do what `windrow.client.pipeline.Pipeline.replay` says."""
     from windrow.client.result import Result  # noqa: PLC0415
-    from windrow.hosts.batch.plan import MAX_RECORDS  # noqa: PLC0415 - as in `run`
-    from windrow.hosts.replay import ReplayOptions, plan_replay, run_replay  # noqa: PLC0415 - as in `run`
+    from windrow.runtime.batch.plan import MAX_RECORDS  # noqa: PLC0415 - as in `run`
+    from windrow.runtime.replay import ReplayOptions, plan_replay, run_replay  # noqa: PLC0415 - as in `run`
 
     _require_one_of("host", host, get_args(ReplayHost))
     folder = _folder(checkpoint)
@@ -372,7 +372,7 @@ def preview(pipeline: Runnable, n: int, table: str | None, records: int | None) 
     """Do what `windrow.client.pipeline.Pipeline.preview` says."""
     from windrow.client.tables import Query, find_table, read, require_of_log  # noqa: PLC0415
     from windrow.expressions import sink_views  # noqa: PLC0415 - as in `run`
-    from windrow.hosts.as_of import FIRST, tables_of_first  # noqa: PLC0415
+    from windrow.runtime.as_of import FIRST, tables_of_first  # noqa: PLC0415
 
     sink, view, found = find_table(pipeline, table)
     require_of_log(view, found, "a preview")

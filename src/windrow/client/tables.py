@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.api.load import open_pipeline
-from windrow.client.display import aligned, html_lines, html_table
-from windrow.core.schema import DEAD, LATE
+from windrow.authoring.load import open_pipeline
+from windrow.connectors.database import Condition, present, read_value
+from windrow.connectors.open_sinks import open_database
+from windrow.connectors.tables import Table, layout, plain_rows, table_names
+from windrow.engine.schema import DEAD, LATE
 from windrow.errors import InputError, SetupError, did_you_mean
 from windrow.expressions import View, sink_views
-from windrow.hosts.reports import counted
 from windrow.model import Runnable, as_graph, parse_time
-from windrow.sinks import open_database
-from windrow.sinks.database import Condition, present, read_value
-from windrow.sinks.tables import Table, layout, plain_rows, table_names
+from windrow.telemetry.reports import counted
+from windrow.terminal.display import aligned, html_lines, html_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,7 +112,7 @@ class Rows:
 
         session = spark or SparkSession.getActiveSession()
         if session is None:
-            from windrow.hosts.spark import spark_session  # noqa: PLC0415 - as above
+            from windrow.runtime.spark.session import spark_session  # noqa: PLC0415 - as above
 
             session = spark_session()
         return session.createDataFrame(self.to_arrow())
@@ -200,7 +200,7 @@ def read_table(
     if as_of is None:
         return read(view, found, query)
     require_of_log(view, found, "as_of")
-    from windrow.hosts.as_of import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
+    from windrow.runtime.as_of import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
 
     with tables_as_of(runnable, micros_of(as_of)) as past:
         return replace(read(sink_views(as_graph(past))[sink], found, query), notes=tuple(missing_of(runnable)))

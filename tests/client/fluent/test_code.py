@@ -9,9 +9,9 @@ import pytest
 from tests.graphs import graph_of
 
 import windrow as wr
-from windrow.api.checks import validate
-from windrow.api.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
-from windrow.api.python_code import code_name
+from windrow.authoring.checks import validate
+from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
+from windrow.declare.python_code import code_name
 from windrow.errors import PipelineError
 from windrow.model import AnyOf, Custom, DataType, LongType, Pipeline, Records, When
 

@@ -10,11 +10,11 @@ import pytest
 from tests.graphs import graph_of
 
 import windrow as wr
-from windrow.api.printing import to_dict, to_mermaid, to_python_file, to_text, to_yaml
+from windrow.authoring.printing import to_dict, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.client.fluent.graph import GraphBuilder, Named
 from windrow.errors import PipelineError
-from windrow.hosts.launch import Options, launch
 from windrow.model import Graph, LookupNode, ProcessNode, SelectNode, TableJoinNode, TableNode, WindowNode
+from windrow.runtime.launch import Options, launch
 
 RECORDS = (
     wr.log("data/spend")

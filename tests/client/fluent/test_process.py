@@ -13,8 +13,8 @@ import pytest
 from tests.graphs import graph_of
 
 import windrow as wr
-from windrow.api.checks import PROCESS_RULES, validate
-from windrow.api.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
+from windrow.authoring.checks import PROCESS_RULES, validate
+from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
 from windrow.client.fluent.streams import Keyed
 from windrow.errors import PipelineError
 from windrow.model import (

@@ -9,7 +9,7 @@ import pytest
 from tests.graphs import graph_of
 
 import windrow as wr
-from windrow.api.aggregate_text import NAMES, parse_aggregate
+from windrow.authoring.aggregate_text import NAMES, parse_aggregate
 from windrow.client.fluent.streams import Aggregated, DecodedStream, Timed
 from windrow.errors import PipelineError, each_error
 from windrow.model import (

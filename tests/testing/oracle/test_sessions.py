@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.core.operators.session.session_reference import (
+from tests.engine.operators.session.session_reference import (
     Component,
     Judged,
     OnePartition,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.core.tick import Tick
+from windrow.engine.tick import Tick
 from windrow.errors import TranscriptError
 from windrow.model import (
     MAX_PARTITIONS,

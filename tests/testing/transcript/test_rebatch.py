@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.tick import Crash, PlayStep, Tick, with_crashes
+from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.testing.transcript.rebatch import cuts
 
 RECORD = st.tuples(st.integers(0, 3), st.binary(max_size=2))

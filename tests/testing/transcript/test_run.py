@@ -10,11 +10,11 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from windrow.core import schema
-from windrow.core.changelog import StepOutput
+from windrow.engine import schema
+from windrow.engine.changelog import StepOutput
 from windrow.errors import InputError
-from windrow.hosts import memory
 from windrow.model import Pipeline
+from windrow.runtime import memory
 from windrow.testing.transcript import parse_story
 from windrow.testing.transcript.hosts import HOSTS, load_play
 from windrow.testing.transcript.report import StoryResult, lines, to_json

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.api.aggregate_text import Measure
+from windrow.authoring.aggregate_text import Measure
 from windrow.model import (
     ApproxCountDistinct,
     ApproxQuantile,

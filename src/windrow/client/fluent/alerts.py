@@ -58,9 +58,9 @@ def alerts(
     """
     arguments = dict(locals())
     # whoever sets none need not know how sections are read
-    from windrow.api.printing.plain import yaml_text  # noqa: PLC0415
-    from windrow.api.sections.alerts import ALERTS  # noqa: PLC0415 - the same
-    from windrow.api.yaml_node import compose  # noqa: PLC0415 - the same
+    from windrow.authoring.printing.plain import yaml_text  # noqa: PLC0415
+    from windrow.authoring.sections.alerts import ALERTS  # noqa: PLC0415 - the same
+    from windrow.declare.yaml_node import compose  # noqa: PLC0415 - the same
 
     given = {name.replace("_", "-"): _plain(value) for name, value in arguments.items() if value is not None}
     try:

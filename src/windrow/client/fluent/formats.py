@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 
-from windrow.api.schema_files import avro_schema, descriptor_set
+from windrow.authoring.schema_files import avro_schema, descriptor_set
 from windrow.errors import PipelineError
 from windrow.model import AvroFormat, CsvFormat, ProtobufFormat, ProtobufMessage, Registry
 

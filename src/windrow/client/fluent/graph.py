@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from windrow.api.aggregate_text import Measure
-from windrow.api.checks import require_valid
+from windrow.authoring.aggregate_text import Measure
+from windrow.authoring.checks import require_valid
 from windrow.client.fluent.streams import Aggregated, Emitted, Given, Keyed, Processed, Timed, Windowed
 from windrow.client.fluent.windows import Duration, duration_micros
 from windrow.client.pipeline import Pipeline

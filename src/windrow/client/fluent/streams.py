@@ -8,8 +8,8 @@ from functools import partial
 from typing import Literal, TypedDict, overload
 
 from windrow import model
-from windrow.api.aggregate_text import Measure, parse_aggregate
-from windrow.api.checks import require_valid
+from windrow.authoring.aggregate_text import Measure, parse_aggregate
+from windrow.authoring.checks import require_valid
 from windrow.client.fluent.process import StateType, declared_columns, declared_states
 from windrow.client.fluent.rules import named_lists
 from windrow.client.fluent.windows import Duration, as_trigger, duration_micros

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.core.schema import MICROS, RAW
+from windrow.engine.schema import MICROS, RAW
 from windrow.testing.generator.columns import CHUNK, Longs, Portion, digits, hundredths, join, next_offsets, repeat
 from windrow.testing.generator.fraud import card_purchases
 from windrow.testing.generator.nexmark import nexmark
@@ -57,7 +57,7 @@ class Events:
 
 
 def generate(spec: LogSpec) -> Iterator[pa.RecordBatch]:
-    """Yield the log in the order of arrival, in batches of `windrow.core.schema.RAW` over all partitions.
+    """Yield the log in the order of arrival, in batches of `windrow.engine.schema.RAW` over all partitions.
 
     Offsets count up from 0 in each partition; `log_time` is the time of arrival, in whole milliseconds.
     """

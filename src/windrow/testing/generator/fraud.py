@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.core.schema import MICROS, RAW
+from windrow.engine.schema import MICROS, RAW
 from windrow.testing.generator.cities import CITIES
 from windrow.testing.generator.columns import (
     CHUNK,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from windrow.connectors.kafka.options import client_options
 from windrow.errors import InputError, SourceError
 from windrow.model import KafkaSource
-from windrow.sources.kafka.options import client_options
 from windrow.testing.generator.events import portions
 from windrow.testing.generator.log import labels_beside
 from windrow.testing.generator.spec import AnySpec, LivePace, Made
@@ -76,7 +76,7 @@ class TopicWriter:
     def __init__(self, source: KafkaSource) -> None:
         from confluent_kafka import Producer  # noqa: PLC0415 - librdkafka only when a topic is written
 
-        from windrow.sources.kafka.client import client_of  # noqa: PLC0415 - as above
+        from windrow.connectors.kafka.client import client_of  # noqa: PLC0415 - as above
 
         self._source = source
         self._refused: list[KafkaError] = []
@@ -125,7 +125,7 @@ def _ensure_topic(source: KafkaSource, partitions: int) -> None:
     from confluent_kafka import KafkaException  # noqa: PLC0415 - librdkafka only when a topic is written
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415 - as above
 
-    from windrow.sources.kafka.client import client_of, unreachable  # noqa: PLC0415 - as above
+    from windrow.connectors.kafka.client import client_of, unreachable  # noqa: PLC0415 - as above
 
     said: list[KafkaError] = []
     admin = client_of(AdminClient, source.topic, {**client_options(source), "error_cb": said.append})

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.core.schema import MICROS, RAW
+from windrow.engine.schema import MICROS, RAW
 from windrow.testing.generator.columns import (
     CHUNK,
     Longs,

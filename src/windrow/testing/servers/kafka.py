@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from windrow.hosts.jars import broker_jars, java
+from windrow.runtime.spark.jars import broker_jars, java
 from windrow.testing.servers.process import ServerError, ServerProcess, free_port
 
 _START_SECONDS = 90.0

@@ -13,13 +13,13 @@ from windrow.errors import InputError, not_one_of
 from windrow.model import Runnable
 
 if TYPE_CHECKING:
-    from windrow.core.changelog import StepOutput
-    from windrow.core.tick import Crash, PlayStep
+    from windrow.engine.changelog import StepOutput
+    from windrow.engine.tick import Crash, PlayStep
 
 HOSTS = {
-    "memory": "windrow.hosts.memory",
-    "stream": "windrow.hosts.stream.run",
-    "batch": "windrow.hosts.batch.run",
+    "memory": "windrow.runtime.memory",
+    "stream": "windrow.runtime.stream.run",
+    "batch": "windrow.runtime.batch.run",
 }
 """The module of each host's `play`."""
 

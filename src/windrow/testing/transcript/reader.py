@@ -8,10 +8,10 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from windrow.api.pipeline_file import looks_like_a_pipeline, read_file
-from windrow.api.sections import STORY, STORY_GRAPH, STORY_RULES, StoryGraph, StoryPipeline, StoryRules
-from windrow.api.yaml_node import YamlMapping, YamlNode, compose, read_one_of
-from windrow.core.tick import Crash
+from windrow.authoring.pipeline_file import looks_like_a_pipeline, read_file
+from windrow.authoring.sections import STORY, STORY_GRAPH, STORY_RULES, StoryGraph, StoryPipeline, StoryRules
+from windrow.declare.yaml_node import YamlMapping, YamlNode, compose, read_one_of
+from windrow.engine.tick import Crash
 from windrow.errors import PipelineError, TranscriptError
 from windrow.model import Graph, RulesPipeline, WindowNode
 from windrow.testing.transcript.records import (

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from windrow.core.tick import Crash, PlayStep, Tick
+from windrow.engine.tick import Crash, PlayStep, Tick
 
 Record = tuple[int, bytes]
 

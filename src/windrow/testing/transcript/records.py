@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from windrow.api.checks import require_valid
-from windrow.api.pipeline_file import Document
-from windrow.api.sections import StoryGraph, StoryPipeline, StoryRules
-from windrow.api.yaml_node import YamlMapping, YamlNode
+from windrow.authoring.checks import require_valid
+from windrow.authoring.pipeline_file import Document
+from windrow.authoring.sections import StoryGraph, StoryPipeline, StoryRules
+from windrow.declare.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError, Place
 from windrow.model import (
     MAX_PARTITIONS,

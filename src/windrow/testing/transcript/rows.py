@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import TypeVar
 
-from windrow.api.yaml_node import YamlNode
+from windrow.declare.yaml_node import YamlNode
 from windrow.model import RulesPipeline, TimestampType
 from windrow.testing.transcript.records import partition_number
 from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, Tabled, TableRow, Value

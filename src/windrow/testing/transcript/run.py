@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
 
-from windrow.core.changelog import StepOutput
+from windrow.engine.changelog import StepOutput
 from windrow.errors import Place
 from windrow.model import as_graph
 from windrow.testing.transcript.changelog_check import fold_changelog, table_rows

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from windrow.core.tick import Crash, PlayStep, Tick
+from windrow.engine.tick import Crash, PlayStep, Tick
 from windrow.errors import Place
 from windrow.expressions import result_pipelines
 from windrow.model import Graph, Pipeline, RulesPipeline

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 
-from windrow.api.yaml_node import YamlNode
+from windrow.declare.yaml_node import YamlNode
 from windrow.errors import PipelineError
 from windrow.model import Cumulate, Global, Hopping, Pipeline, RulesPipeline, Session
 from windrow.testing.transcript.story import Tabled
@@ -125,7 +125,7 @@ def _cumulate(node: YamlNode, window: Cumulate, start: int, end: int | None) -> 
 
 
 def _global() -> tuple[int, int]:
-    from windrow.core.windows import GLOBAL_END, GLOBAL_START  # noqa: PLC0415 - numpy, which reading does without
+    from windrow.engine.windows import GLOBAL_END, GLOBAL_START  # noqa: PLC0415 - numpy, which reading does without
 
     return GLOBAL_START, GLOBAL_END
 
@@ -134,7 +134,7 @@ def _window_from(pipeline: Pipeline, start: int) -> int | None:
     """Return the end of the window that starts then, if one does."""
     import numpy as np  # noqa: PLC0415 - only for stories that have rows
 
-    from windrow.core.windows import hops_of, window_bounds, windows_of  # noqa: PLC0415 - as above
+    from windrow.engine.windows import hops_of, window_bounds, windows_of  # noqa: PLC0415 - as above
 
     window, at = pipeline.window, np.array([start])
     if isinstance(window, Global | Session | Cumulate):

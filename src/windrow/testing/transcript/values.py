@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
-from windrow.api.checks.base import type_of
-from windrow.api.yaml_node import YamlMapping, YamlNode
+from windrow.authoring.checks.base import type_of
+from windrow.declare.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError, join_errors
 from windrow.model import (
     Aggregate,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from windrow.core.changelog import StepOutput
+from windrow.engine.changelog import StepOutput
 from windrow.model import AllOf, AnyOf, Every, Pipeline, Records, Repeat, RulesPipeline, Trigger
 from windrow.testing.oracle import Answer, Change, Missed
 from windrow.testing.transcript.changelog_check import Entry, fold_changelog

@@ -1,5 +1,0 @@
-"""Pipelines said as SQL: the text is parsed by sqlglot, and becomes the document that a YAML file is read into."""
-
-from windrow.api.sql.statements import compose_sql
-
-__all__ = ["compose_sql"]

@@ -1,0 +1,313 @@
+"""Checks of aggregates: their arguments and types, SQL expressions, custom aggregates, and formulas over results."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import assert_never, get_args
+
+from windrow.authoring.aggregate_text import NAMES, counting
+from windrow.authoring.checks.base import (
+    Finding,
+    error,
+    is_field,
+    is_misspelt,
+    no_field,
+    type_of,
+    valid_record_fields,
+    warning,
+)
+from windrow.declare.python_code import why_not_callable
+from windrow.errors import PipelineError
+from windrow.expressions import aggregated_texts, analyse, results, split_call
+from windrow.expressions.functions import catalogue
+from windrow.model import (
+    ApproxQuantile,
+    Avg,
+    BooleanType,
+    BottomKBy,
+    CollectList,
+    CollectSet,
+    Custom,
+    DataType,
+    DecimalType,
+    DoubleType,
+    Field,
+    Formula,
+    Function,
+    LongType,
+    Pipeline,
+    Quantile,
+    SimpleType,
+    Stddev,
+    Sum,
+    TopK,
+    TopKBy,
+    Variance,
+    function_spec,
+)
+
+_MOST_DIGITS = 28
+_MOST_MEAN_SCALE = 12
+
+
+def aggregate_types(pipeline: Pipeline) -> Iterator[Finding]:
+    """There are aggregates, each over fields or expressions of types that it can be computed of exactly."""
+    if not pipeline.aggregates:
+        yield error("aggregate", "is empty; name a result, such as {events: count()}")
+    for aggregate in pipeline.aggregates:
+        where = f"aggregate.{aggregate.name}"
+        for of in aggregated_texts(aggregate.function):
+            type_ = type_of(pipeline, of)
+            if is_misspelt(pipeline, of):
+                yield error(where, no_field(pipeline, of))
+            elif type_ is not None:
+                yield from _fits(where, of, type_, aggregate.function)
+
+
+def _fits(where: str, of: str, type_: DataType, function: Function) -> Iterator[Finding]:
+    if isinstance(function, Custom | Formula):
+        return
+    accepts = function_spec(function).accepts
+    match accepts:
+        case "any":
+            return
+        case "number":
+            yield from _number(where, of, type_)
+        case "summable":
+            yield from _number(where, of, type_)
+            yield from _narrow(where, of, type_, function)
+        case "boolean":
+            if not isinstance(type_, BooleanType):
+                yield error(where, f"{of!r} is a {type_}, not a boolean; give a condition, such as {of} is not null")
+        case _:
+            assert_never(accepts)
+
+
+def _number(where: str, of: str, type_: DataType) -> Iterator[Finding]:
+    if not isinstance(type_, LongType | DoubleType | DecimalType):
+        yield error(where, f"{of!r} is a {type_}, not a number; declare it as long, decimal(p,s) or double")
+
+
+def _narrow(where: str, of: str, type_: DataType, function: Function) -> Iterator[Finding]:
+    if not isinstance(type_, DecimalType):
+        return
+    if type_.precision > _MOST_DIGITS:
+        yield error(where, f"{of!r} is a {type_}; only decimals of at most {_MOST_DIGITS} digits can be summed exactly")
+    elif isinstance(function, Avg) and type_.scale > _MOST_MEAN_SCALE:
+        yield error(where, f"{of!r} is a {type_}; a mean needs a decimal with a scale of at most {_MOST_MEAN_SCALE}")
+
+
+_MOST_VALUES = 100_000
+
+
+def aggregate_arguments(pipeline: Pipeline) -> Iterator[Finding]:
+    """A quantile is from 0 to 1, and what is kept of the values has a bound."""
+    for aggregate in pipeline.aggregates:
+        where = f"aggregate.{aggregate.name}"
+        match aggregate.function:
+            case Quantile(_, at) | ApproxQuantile(_, at) if not 0 <= at <= 1:
+                yield error(where, f"{at} is not a fraction; give one from 0 to 1, such as 0.99")
+            case TopK(_, k) | TopKBy(_, _, k) | BottomKBy(_, _, k) if not 1 <= k <= _MOST_VALUES:
+                yield error(where, f"must keep 1 to {_MOST_VALUES} values, not {k}")
+            case CollectList(_, most) | CollectSet(_, most) if not 1 <= most <= _MOST_VALUES:
+                yield error(where, f"must keep 1 to {_MOST_VALUES} values, not {most}")
+            case _:
+                continue
+
+
+def expressions(pipeline: Pipeline) -> Iterator[Finding]:
+    """An expression is over the fields of one record, gives the same in every run, and is of a field's type."""
+    for aggregate in pipeline.aggregates:
+        where = f"aggregate.{aggregate.name}"
+        for of in aggregated_texts(aggregate.function):
+            if not is_field(pipeline, of) and not is_misspelt(pipeline, of):
+                yield from _wrong(pipeline, where, of)
+        if aggregate.where is None:
+            continue
+        if isinstance(aggregate.function, Formula):
+            yield error(
+                where, "is a formula over results, which has no `where`; put it on the aggregates that the formula uses"
+            )
+        else:
+            yield from _condition(pipeline, where, aggregate.where)
+
+
+def _wrong(pipeline: Pipeline, where: str, text: str) -> Iterator[Finding]:
+    try:
+        analyse(text, valid_record_fields(pipeline))
+    except PipelineError as exc:
+        yield error(where, exc.message)
+
+
+def _condition(pipeline: Pipeline, where: str, text: str) -> Iterator[Finding]:
+    if is_misspelt(pipeline, text):
+        yield error(where, no_field(pipeline, text))
+        return
+    try:
+        type_ = analyse(text, valid_record_fields(pipeline)).type
+    except PipelineError as exc:
+        yield error(where, exc.message)
+        return
+    if type_ != BooleanType():
+        yield error(where, f"{text!r} is a {type_}, not a condition; write one, such as kind = 'buy'")
+
+
+_CUSTOM_METHODS = ("zero", "step", "merge", "finish")
+
+
+def custom_aggregates(pipeline: Pipeline) -> Iterator[Finding]:
+    """An aggregate of one's own has what `windrow.CustomAggregate` says, and is over something."""
+    for aggregate in pipeline.aggregates:
+        if not isinstance(aggregate.function, Custom):
+            continue
+        where, own = f"aggregate.{aggregate.name}", aggregate.function.aggregate
+        missing = [name for name in _CUSTOM_METHODS if not callable(getattr(own, name, None))]
+        if missing or isinstance(own, type):
+            lacks = f"lacks {', '.join(missing)}" if missing else "is a class; pass an instance of it"
+            yield error(where, f"{own!r} {lacks} (see windrow.CustomAggregate)")
+        for name in _CUSTOM_METHODS:
+            if why := why_not_callable(getattr(own, name, None)):
+                yield error(where, f"{name} of {own!r} {why}")
+        if not isinstance(getattr(own, "returns", None), get_args(SimpleType)):
+            yield error(where, f"{own!r} needs `returns`, the type of its result, such as windrow.model.LongType()")
+        if not aggregate.function.of:
+            yield error(where, "has no arguments; name the fields or expressions that it aggregates")
+
+
+_CALL = re.compile(r"(\w+)\s*\(")
+
+_ELSEWHERE = {
+    "total": "sum({})",
+    "mean": "avg({})",
+    "average": "avg({})",
+    "median": "quantile({}, 0.5)",
+    "percentile": "quantile({}, 0.99)",
+    "percentile_cont": "quantile({}, 0.99)",
+    "quantile_cont": "quantile({}, 0.99)",
+    "approx_percentile": "approx_quantile({}, 0.99)",
+    "stddev_samp": "stddev({})",
+    "std": "stddev({})",
+    "var": "variance({})",
+    "var_samp": "variance({})",
+    "array_agg": "collect_list({}, 100)",
+    "list": "collect_list({}, 100)",
+    "countd": "count_distinct({})",
+    "countdistinct": "count_distinct({})",
+    "nunique": "count_distinct({})",
+    "n_unique": "count_distinct({})",
+    "first_value": "first({})",
+    "last_value": "last({})",
+    "every": "bool_and({})",
+    "some": "bool_or({})",
+}
+"""Names of aggregates in SQL, Spark or pandas, and windrow's names for them."""
+
+
+def formulas(pipeline: Pipeline) -> Iterator[Finding]:
+    """A formula uses results that are not formulas, by name, and there is at least one of these."""
+    texts = {one.name: one.function.sql for one in pipeline.aggregates if isinstance(one.function, Formula)}
+    if not texts:
+        return
+    plain = tuple(one for one in pipeline.aggregates if one.name not in texts)
+    if not plain:
+        unknown = [(name, called) for name, text in texts.items() if (called := _unknown(text))]
+        yield from (error(f"aggregate.{name}", message) for name, message in unknown)
+        if not unknown:
+            yield error("aggregate", f"has only formulas, and a formula needs aggregates; {_example(texts)}")
+        return
+    try:
+        fields = tuple(Field(one.name, one.type) for one in results(replace(pipeline, aggregates=plain)))
+    except PipelineError:
+        return  # other rules say what is wrong with the aggregates
+    for name, text in texts.items():
+        message = _problem(text, fields, frozenset(texts))
+        if message:
+            yield error(f"aggregate.{name}", message)
+
+
+def _problem(text: str, fields: tuple[Field, ...], others: frozenset[str]) -> str | None:
+    try:
+        analyse(text, fields)
+    except PipelineError as exc:
+        return (
+            _unknown_call(text)
+            or _over_formula(text, fields, others)
+            or f"{exc.message}; a formula can use the other results ({', '.join(field.name for field in fields)})"
+        )
+    return None
+
+
+def _over_formula(text: str, fields: tuple[Field, ...], others: frozenset[str]) -> str | None:
+    try:
+        made = analyse(text, (*fields, *(Field(name, DoubleType()) for name in sorted(others))))
+    except PipelineError:
+        return None
+    used = next(name for name in made.columns if name in others)
+    return f"{text!r} uses {used!r}, which is a formula; write out that formula instead"
+
+
+def _unknown(text: str) -> str | None:
+    """Return the message for a text that looks like an aggregate but is not one."""
+    if text in NAMES:
+        return f"{text!r} needs brackets; write {text}(){'' if text == 'count' else ' over a field'}"
+    call = _CALL.match(text)
+    if call is None:
+        return None
+    return _unknown_call(text) or _not_an_aggregate(text, call[1])
+
+
+def _unknown_call(text: str) -> str | None:
+    """Return the message for a text that begins with a call of neither an aggregate nor a scalar SQL function."""
+    if meant := _by_another_name(text):
+        return f"{text!r}: {meant}"
+    call = _CALL.match(text)
+    if call is None or call[1] in NAMES:
+        return None
+    known = catalogue().get(call[1].lower())
+    return _not_an_aggregate(text, call[1]) if known is None or "aggregate" in known.kinds else None
+
+
+def _not_an_aggregate(text: str, name: str) -> str:
+    close = next(iter(difflib.get_close_matches(name.lower(), NAMES, n=1)), None)
+    hint = f"did you mean {close}(...)?" if close else f"the aggregate functions are {', '.join(NAMES)}"
+    return f"{text!r}: {name}() is not an aggregate function; {hint}"
+
+
+def _by_another_name(text: str) -> str | None:
+    """Say how an aggregate is called here, if the text is one call by its name elsewhere or in capitals."""
+    call = split_call(text)
+    if call is None:
+        return None
+    name = call.name.lower()
+    if name in NAMES:
+        written = counting(call.arguments) if name == "count" else None
+        meant = written or f"{name}({', '.join(call.arguments)})"
+        why = "is written in lower case"
+    elif name in _ELSEWHERE:
+        meant = _ELSEWHERE[name].format(*call.arguments[:1] or ("amount",))
+        why = "has another name here"
+    else:
+        return None
+    condition = f" where {call.where}" if call.where else ""
+    return f"the aggregate function {call.name}() {why}; write {meant}{condition}"
+
+
+def _example(texts: dict[str, str]) -> str:
+    return f"give each aggregate in {next(iter(texts))!r} a name, such as {{total: sum(amount), events: count()}}"
+
+
+def float_sums(pipeline: Pipeline) -> Iterator[Finding]:
+    """The last digits of a sum of doubles depend on the order in which they are added."""
+    for aggregate in pipeline.aggregates:
+        match aggregate.function:
+            case Sum(of) | Avg(of) | Variance(of) | Stddev(of) if isinstance(type_of(pipeline, of), DoubleType):
+                message = (
+                    f"{of!r} is a double, and sums of doubles depend on their order; "
+                    "use decimal(p,s) for sums that repeat exactly"
+                )
+                yield warning(f"aggregate.{aggregate.name}", message)
+            case _:
+                continue

@@ -1,0 +1,97 @@
+"""Checks of alerts: their limits can be met and missed, and there is somebody to send them to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+from urllib.parse import urlsplit
+
+from windrow.authoring.checks.base import Finding, error, warning
+from windrow.model import (
+    COUNTING_ALERTS,
+    DEFAULT_ALERTS,
+    MAX_DURATION,
+    CheckpointLimit,
+    KafkaSource,
+    LagLimit,
+    Runnable,
+    as_graph,
+    format_duration,
+)
+from windrow.model.references import is_reference, mask_arguments, with_placeholders
+
+_SHORTEST = 1_000_000
+"""A run looks at its alerts once a second."""
+_NUMBERS = {"share", "times", "records"}
+"""The limits that are no times."""
+
+
+def alert_limits(pipeline: Runnable) -> Iterator[Finding]:
+    """Times are at least a second, shares between 0 and 1, and a webhook is a URL that can be asked."""
+    alerts = pipeline.alerts
+    for name, limit in alerts.limits.items():
+        for one in fields(limit):
+            where = f"alerts.{name}.{'for' if one.name == 'span' else one.name}"
+            yield from _limit(where, one.name, getattr(limit, one.name))
+    savepoint = alerts.checkpoint.savepoint if isinstance(alerts.checkpoint, CheckpointLimit) else None
+    if pipeline.mode == "realtime" and savepoint is not None:
+        yield error("alerts.checkpoint.savepoint", "is for savepoints, and a realtime run has none: leave it out")
+    yield from _never_raised(pipeline)
+    yield from _receivers(pipeline)
+
+
+def _never_raised(pipeline: Runnable) -> Iterator[Finding]:
+    """Yield warnings of alerts that the pipeline asks for, and whose figures its runs do not know."""
+    limits, usual = pipeline.alerts.limits, DEFAULT_ALERTS.limits
+    asked = [name for name, limit in limits.items() if limit != usual.get(name)]
+    is_realtime = pipeline.mode == "realtime"
+    if is_realtime:
+        for name in asked:
+            if name in COUNTING_ALERTS:
+                yield warning(f"alerts.{name}", "is never raised, as a realtime run knows its offsets alone")
+    has_times = any(isinstance(one.source.records, KafkaSource) for one in as_graph(pipeline).sources)
+    if "latency" in asked and not (has_times or is_realtime):
+        message = "is known of records with a log timestamp of Kafka's alone; for other logs it is never raised"
+        yield warning("alerts.latency", message)
+    lag = limits.get("lag")
+    if "lag" in asked and isinstance(lag, LagLimit) and lag.records is None and (is_realtime or not has_times):
+        of = "a realtime run" if is_realtime else "a log other than Kafka"
+        yield warning("alerts.lag", f"is never raised, as its time is not known of {of}: give `records`, too")
+
+
+def _limit(where: str, kind: str, value: Any) -> Iterator[Finding]:  # noqa: ANN401 - a number or None
+    if kind == "share" and not 0 < value < 1:
+        yield error(where, f"{value:g} is not a share that can be exceeded: give more than 0 and less than 1")
+    if kind == "times" and value <= 1:
+        yield error(where, f"{value:g} times the usual share is no spike: give more than 1, such as 3")
+    if kind == "records" and value is not None and value < 1:
+        yield error(where, f"{value} can always be exceeded: give at least 1")
+    if kind not in _NUMBERS and value is not None:
+        least = _SHORTEST if kind == "span" else 1
+        if value < least:
+            yield error(where, f"{format_duration(value)} is too short: give at least {format_duration(least)}")
+        elif value > MAX_DURATION:
+            yield error(where, "is longer than a hundred years")
+
+
+def _receivers(pipeline: Runnable) -> Iterator[Finding]:
+    """Yield what is wrong with the command and the webhook, whose URL is not repeated, as it may hold a secret."""
+    match mask_arguments(pipeline.alerts.command):
+        case (text,) if len(words := text.split()) > 1 and "/" not in words[0]:
+            written = f"[{', '.join(words)}]"
+            yield warning(
+                "alerts.command", f"{text!r} is one program with spaces in its name, as no shell reads it: {written}?"
+            )
+    url = pipeline.alerts.webhook
+    if url is None or is_reference(url):
+        return
+    try:
+        parts = urlsplit(with_placeholders(url))
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_url = False
+    if not is_url or any(letter.isspace() for letter in url):
+        yield error(
+            "alerts.webhook", "must be a URL such as https://hooks.example.com/windrow, or refer to one: ${NAME}"
+        )

@@ -1,0 +1,161 @@
+"""Checks of emission: early triggers, the panes that a mode or a session can have, and lateness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from windrow.authoring.checks.base import Finding, error, warning
+from windrow.authoring.checks.time import too_long
+from windrow.declare.python_code import why_not_callable
+from windrow.model import (
+    AllOf,
+    AnyOf,
+    Every,
+    EveryEventTime,
+    Global,
+    Pipeline,
+    Records,
+    Repeat,
+    Session,
+    Trigger,
+    When,
+    companion,
+)
+from windrow.model.triggers import counts_records
+
+_FEWEST = 2
+
+
+def triggers(pipeline: Pipeline) -> Iterator[Finding]:
+    """Counts are at least 1, times longer than nothing, compositions of two triggers or more that can be combined."""
+    early = pipeline.emit.early
+    if early is None:
+        return
+    yield from _trigger("emit.early", early)
+    parts = list(each_part(early))
+    if len(parts) > 1 and any(isinstance(part, EveryEventTime) for part in parts):
+        message = "event_time cannot be combined: its panes are at fixed times and do not begin anew; use it alone"
+        yield error("emit.early", message)
+
+
+def late_panes(pipeline: Pipeline) -> Iterator[Finding]:
+    """Late records are counted from 1 on, in windows that stay as they are."""
+    late = pipeline.emit.late
+    if not isinstance(late, Records):
+        return
+    if late.number < 1:
+        yield error("emit.late.count", f"must be 1 or more, not {late.number}")
+    if isinstance(pipeline.window, Session):
+        yield error("emit.late", "counts start over whenever two sessions merge; use each or batch")
+
+
+def _trigger(where: str, trigger: Trigger) -> Iterator[Finding]:
+    match trigger:
+        case Every(micros):
+            yield from _period(f"{where}.every", micros)
+        case EveryEventTime(micros):
+            yield from _period(f"{where}.event_time", micros)
+        case Records(number):
+            if number < 1:
+                yield error(f"{where}.count", f"must be 1 or more, not {number}")
+        case AnyOf(parts):
+            yield from _parts(f"{where}.any_of", parts)
+        case AllOf(parts):
+            yield from _parts(f"{where}.all_of", parts)
+        case Repeat(part, times):
+            yield from _trigger(f"{where}.repeat.trigger", part)
+            if times < 1:
+                yield error(f"{where}.repeat.times", f"must be 1 or more, not {times}")
+        case When(predicate):
+            yield from _predicate(f"{where}.when", predicate)
+        case _:
+            assert_never(trigger)
+
+
+def _period(where: str, micros: int) -> Iterator[Finding]:
+    if micros <= 0:
+        yield error(where, "must be longer than 0, such as 30s")
+    yield from too_long(where, micros)
+
+
+def _predicate(where: str, predicate: object) -> Iterator[Finding]:
+    if why := why_not_callable(predicate):
+        yield error(where, f"{why}; it returns whether a pane is due")
+
+
+def _parts(where: str, parts: tuple[Trigger, ...]) -> Iterator[Finding]:
+    if len(parts) < _FEWEST:
+        yield error(where, f"has {len(parts)} trigger{'' if len(parts) == 1 else 's'}; give {_FEWEST} or more")
+    for index, part in enumerate(parts):
+        yield from _trigger(f"{where}.{index}", part)
+
+
+def session_panes(pipeline: Pipeline) -> Iterator[Finding]:
+    """Sessions merge: counts add up, but no other trigger has a meaning then, and no pane holds only what is new."""
+    if not isinstance(pipeline.window, Session):
+        return
+    emit = pipeline.emit
+    if not all(isinstance(part, Every | Records | AnyOf) for part in each_part(emit.early)):
+        message = (
+            "sessions merge, and what all_of, repeat, event_time or a function remembers of two of them does not add "
+            "up; use count, every, or any_of them"
+        )
+        yield error("emit.early", message)
+    if emit.mode == "discard":
+        message = (
+            "discard does not work with sessions: when two of them merge, the rows of earlier panes change; use retract"
+        )
+        yield error("emit.mode", message)
+
+
+def discard_panes(pipeline: Pipeline) -> Iterator[Finding]:
+    """The on-time pane must not depend on processing time; with counts, it depends on the records' order."""
+    emit = pipeline.emit
+    if emit.mode != "discard" or isinstance(pipeline.window, Session):
+        return
+    if has_ticks(emit.early):
+        message = (
+            "with mode discard the on-time pane holds what no early pane took, so `every` would let it depend on "
+            "processing time, which a replay does not repeat; use retract or accumulate, or early: {count: 100}"
+        )
+        yield error("emit.early", message)
+    elif counts_records(emit.early):
+        message = (
+            "with mode discard, which pane holds a record depends on the order of its key's records: "
+            "it repeats only if each key lives in one partition"
+        )
+        yield warning("emit.early", message)
+
+
+def no_lateness(pipeline: Pipeline) -> Iterator[Finding]:
+    """Without lateness every late record goes to the late output and changes no result."""
+    if pipeline.emit.lateness == 0 and not isinstance(pipeline.window, Global):
+        late = companion(pipeline.sink, "late")
+        message = (
+            f"is 0s: every late record goes to {late} and revises nothing; "
+            "give how long windows accept late records (1h)"
+        )
+        yield warning("emit.lateness", message)
+
+
+def each_part(trigger: Trigger | None) -> Iterator[Trigger]:
+    """Go through a trigger and all that it is composed of."""
+    if trigger is None:
+        return
+    yield trigger
+    match trigger:
+        case AnyOf(parts) | AllOf(parts):
+            for part in parts:
+                yield from each_part(part)
+        case Repeat(part, _):
+            yield from each_part(part)
+        case Every() | EveryEventTime() | Records() | When():
+            return
+        case _:
+            assert_never(trigger)
+
+
+def has_ticks(trigger: Trigger | None) -> bool:
+    """Whether some part of it looks at processing time."""
+    return any(isinstance(part, Every) for part in each_part(trigger))

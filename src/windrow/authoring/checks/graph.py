@@ -1,0 +1,367 @@
+"""Checks of a graph: its names, what flows where, its sources, and each result and sink by the rules of a pipeline."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from windrow.authoring.checks.base import Finding, error, warning
+from windrow.authoring.checks.connectors import file_fields, sink_address, sink_table, source_address
+from windrow.authoring.checks.fields import (
+    EVERY_CHANGE,
+    RESERVED,
+    changes_of_rows,
+    decode_fields,
+    derived_fields,
+    nested_fields,
+    tombstones,
+)
+from windrow.authoring.checks.key import ALL_MEET
+from windrow.authoring.checks.streams import at, named_streams, part_of, selected_from, stream_findings
+from windrow.authoring.checks.time import (
+    adaptive_delay,
+    all_idle,
+    durations,
+    no_future_guard,
+    sent_field,
+    time_field,
+    too_long,
+)
+from windrow.authoring.checks.waiting import waiting
+from windrow.errors import PipelineError
+from windrow.expressions import (
+    RecordStream,
+    View,
+    sink_view,
+    stream_of,
+)
+from windrow.model import (
+    AnyPipeline,
+    ArrayType,
+    Decode,
+    DeduplicateNode,
+    Global,
+    Graph,
+    JoinNode,
+    LookupNode,
+    Node,
+    ResultNode,
+    SelectNode,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    StreamNode,
+    TableJoinNode,
+    TableNode,
+    WindowNode,
+    database_of,
+    made_by,
+    outputs_of,
+)
+
+SOURCE_RULES: tuple[Callable[[View], Iterable[Finding]], ...] = (
+    source_address,
+    decode_fields,
+    tombstones,
+    changes_of_rows,
+    file_fields,
+    nested_fields,
+    derived_fields,
+    time_field,
+    sent_field,
+    durations,
+    adaptive_delay,
+    all_idle,
+    no_future_guard,
+)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def graph_findings(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -> list[Finding]:
+    """Return what is wrong with a graph; `validate` checks a stream and one of its sinks as a pipeline."""
+    for rules in (_NAMES, _EDGES):
+        # what comes later needs names, and then edges
+        found = [finding for rule in rules for finding in rule(graph)]
+        if found:
+            return found
+    sources = [finding for node in graph.sources for finding in _source(graph, node)]
+    shapes = [finding for node in graph.streams for finding in stream_findings(graph, node)]
+    found_there = {finding.where for finding in shapes}
+    results = [finding for finding in _parts(graph, validate) if finding.where not in found_there]
+    unbounded = [finding for node in graph.streams for finding in _bounds(graph, node)]
+    changes = [finding for node in graph.nodes for finding in _changes(graph, node)]
+    return list(dict.fromkeys([*sources, *shapes, *results, *unbounded, *changes, *waiting(graph)]))
+
+
+def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
+    """Yield what the rules of a pipeline find in a source."""
+    view = RecordStream(
+        graph.name, node.source, node.decode, node.time, (), graph.sinks[0].sink, graph.key_groups, node.derive
+    )
+    for rule in SOURCE_RULES:
+        yield from (replace(finding, where=at(node, finding.where)) for finding in rule(view))
+    if node.lateness is not None and node.lateness < 0:
+        yield error(at(node, "lateness"), "must not be negative")
+    yield from too_long(at(node, "lateness"), node.lateness or 0)
+
+
+def _parts(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -> list[Finding]:
+    """Return what the rules of a pipeline find in each window and sink."""
+    found: list[Finding] = []
+    for sink in graph.sinks:
+        stream, view = graph.producer(sink.input), _sink_view(graph, sink)
+        if isinstance(view, RecordStream):
+            found += [
+                replace(finding, where=at(sink, finding.where))
+                for rule in (sink_address, sink_table, _record_sink)
+                for finding in rule(view)
+            ]
+        elif isinstance(stream, ResultNode) and view is not None:
+            found += _of_view(graph, validate(_of_terms(graph, stream, view)), stream, sink)
+    for node in graph.keyed:
+        if isinstance(node, ResultNode) and not graph.sinks_of(node.name):
+            sink = graph.sinks_below(node)[0]
+            view = _sink_view(graph, replace(sink, input=node.name))
+            if view is not None and not isinstance(view, RecordStream):
+                findings = [one for one in validate(_of_terms(graph, node, view)) if not one.where.startswith("sink")]
+                found += _of_view(graph, findings, node, sink)
+    return found
+
+
+def _sink_view(graph: Graph, sink: SinkNode) -> View | None:
+    """Return what a sink takes as a short form, None if what it depends on is wrong, which is found there."""
+    try:
+        return sink_view(graph, sink)
+    except PipelineError:
+        return None
+
+
+def _of_terms(graph: Graph, node: ResultNode, view: AnyPipeline) -> AnyPipeline:
+    """Return a node over windows as if their sums were the terms: a sum of sums needs no more digits than theirs."""
+    terms = dict(stream_of(graph, node.input).terms)
+    fields = tuple(replace(one, type=terms.get(one.name, one.type)) for one in view.decode.fields)
+    return replace(view, decode=Decode(fields))
+
+
+def _of_view(graph: Graph, findings: Sequence[Finding], node: ResultNode, sink: SinkNode) -> Iterator[Finding]:
+    """Yield findings with their places in the graph; a stream between has been checked where it is made."""
+    is_direct = isinstance(graph.producer(node.input), SourceNode)
+    is_changelog = stream_of(graph, node.input).is_changelog
+    # without windows, each change of a row revises the results, which need no trigger then
+    is_running = isinstance(node, WindowNode) and isinstance(node.window, Global)
+    is_running &= is_changelog or any(isinstance(one, StreamNode) for one in graph.readers(node))
+    untold = {"emit.lateness"} if is_changelog else set()
+    untold |= {"window.global", "emit.late"} if is_running else set()
+    for finding in findings:
+        section, _, rest = finding.where.partition(".")
+        own = any(one.name == rest for one in node.derive)
+        if section in {"source", "decode", "time"} or (section == "derive" and not own):
+            if is_direct:
+                yield replace(finding, where=at(graph.producer(node.input), finding.where))
+        elif section in {"name", "key_groups"}:
+            yield finding
+        elif finding.where == "key" and finding.level == "warning":
+            # a window over windows has few rows, and one whose rows others take cannot be salted
+            if not is_changelog:
+                yield warning(at(node, "key"), ALL_MEET if graph.is_read(node) else finding.message)
+        elif finding.where not in untold:
+            yield replace(finding, where=at(sink if section == "sink" else node, finding.where))
+
+
+def _names(graph: Graph) -> Iterator[Finding]:
+    counts = Counter(name for node in graph.nodes for name in (node.name, *set(outputs_of(node)) - {node.name}))
+    for node in graph.nodes:
+        if not _NAME.fullmatch(node.name):
+            yield error(
+                at(node), "a name has 1 to 100 letters, digits, '.', '_' or '-', and starts with a letter or digit"
+            )
+        for name in dict.fromkeys([node.name, *outputs_of(node)]):
+            if counts[name] > 1:
+                yield error(at(node), f"the name {name!r} is given twice; choose another one")
+        if isinstance(node, SplitNode):
+            outputs = Counter([*(one.name for one in node.outputs), *filter(None, [node.other])])
+            for name, count in outputs.items():
+                if count > 1 or not _NAME.fullmatch(name):
+                    yield error(at(node, "split"), f"{name!r} is not a name of its own; each output has another one")
+
+
+def _inputs(graph: Graph) -> Iterator[Finding]:
+    if not graph.sources:
+        yield error("sources", "there is no source; add one")
+    known = [name for node in graph.nodes for name in made_by(node)]
+    unknown = False
+    for node in graph.nodes:
+        for name in dict.fromkeys(named_streams(node)):
+            if name not in known:
+                unknown = True
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"name one of {', '.join(known)}"
+                yield error(at(node, part_of(node, name)), f"there is no source or stream {name!r}; {hint}")
+            elif isinstance(node, LookupNode) and name == node.table and not _is_table(graph, name):
+                unknown = True
+                yield error(at(node, "lookup.table"), _no_table(graph, name))
+    if not unknown:
+        yield from _cycles(graph)
+
+
+def _no_table(graph: Graph, name: str) -> str:
+    """Return why a stream cannot be the table of a lookup, and what to do."""
+    table = selected_from(graph, name)
+    match graph.producer(table):
+        case TableNode() as node if table != name:
+            return _selected(name, graph.producer(name), node)
+        case TableJoinNode():
+            result = "a join of tables"
+        case WindowNode():
+            result = "an aggregate"
+        case _:
+            return f"{name!r} is not a table: name a stream with `table`, which says by which key its rows are known"
+    return (
+        f"{name!r} is the result of {result}, which cannot be looked up: a lookup needs the records that make a table. "
+        f"Look rows up in a stream with `table`, before {result}; or, if {name!r} has no window of event time, make a "
+        f"table of the records and join the two: join: {{with: {name}, by: ...}}"
+    )
+
+
+def _selected(name: str, selection: Node, table: TableNode) -> str:
+    """Return why a selection of a table cannot be looked up, and what to do."""
+    condition = selection.where if isinstance(selection, SelectNode) else None
+    is_whole = isinstance(selection, SelectNode) and selection.where is None and selection.inputs == (table.name,)
+    message = (
+        f"{name!r} is a selection of the table {table.name!r}, and a lookup needs the table itself: look rows up in "
+        f"{table.name!r}, and put what the selection does behind the lookup"
+    )
+    if is_whole:
+        return message
+    gone = f"({condition or 'CONDITION'}) IS NOT TRUE"
+    gone = gone if table.deleted is None else f"({table.deleted}) OR {gone}"
+    return (
+        f"{message}; or make a table of the same records whose rows go where the condition is not true: "
+        f"{{from: {table.input}, table: {{key: [{', '.join(table.key)}], deleted: {json.dumps(gone)}}}}}"
+    )
+
+
+def _is_table(graph: Graph, name: str) -> bool:
+    return isinstance(graph.producer(name), TableNode)
+
+
+def _cycles(graph: Graph) -> Iterator[Finding]:
+    """Streams come after their inputs; those that do not are in a cycle, or behind one."""
+    before: set[str] = set()
+    for node in graph.nodes:
+        late = [name for name in named_streams(node) if name not in before]
+        if late:
+            message = f"it depends on itself, by way of {late[0]!r}; a graph has no cycles"
+            yield error(at(node, part_of(node, late[0])), message)
+        before.update(outputs_of(node))
+
+
+def _outputs(graph: Graph) -> Iterator[Finding]:
+    if not graph.streams and not graph.sinks:
+        yield error("streams", "there is no stream; add one")
+    known = {name for node in graph.nodes for name in outputs_of(node)}
+    if not all(known.issuperset(node.inputs) for node in graph.nodes):
+        return
+    for source in graph.sources:
+        if graph.streams and not graph.readers(source):
+            yield error(at(source), "no stream takes its records; remove it, or name it in a stream's `from`")
+    for node in graph.streams:
+        if not graph.sinks_below(node):
+            yield error(at(node), f"its rows go nowhere; add a sink from {node.name!r}, or remove it")
+
+
+def _tables(graph: Graph) -> Iterator[Finding]:
+    """Two sinks may not write one table: each step would overwrite the other's rows."""
+    taken: dict[tuple[object, str], str] = {}
+    for node in graph.sinks:
+        place = database_of(node.sink), node.sink.table.lower()
+        other = taken.setdefault(place, node.name)
+        if other != node.name:
+            yield error(at(node, "sink"), f"the table {node.sink.table!r} is written by {other!r}; name another")
+
+
+def _labels(graph: Graph) -> Iterator[Finding]:
+    """Tables name a record by the name of its log, its partition and its offset."""
+    taken: dict[str, str] = {}
+    for node in graph.sources:
+        other = taken.setdefault(node.source.label, node.name)
+        if other != node.name:
+            yield error(
+                at(node, "source"),
+                f"it is called {node.source.label!r} in tables, as is {other!r}: two sources are two logs, with names "
+                "of their own",
+            )
+
+
+def _ends(graph: Graph) -> Iterator[Finding]:
+    results = [node for node in graph.nodes if isinstance(node, ResultNode)]
+    for node in results:
+        if len({one.at_end for one in results}) > 1 and node.at_end != results[0].at_end:
+            yield error(
+                at(node, "emit"),
+                f"at_end is {node.at_end}, but {results[0].at_end} for {results[0].name!r}; all streams end alike",
+            )
+
+
+_NAMES = (_names, _inputs, _outputs)
+_EDGES = (_labels, _tables, _ends)
+
+
+def _bounds(graph: Graph, node: StreamNode) -> Iterator[Finding]:
+    """Yield where state would grow for ever."""
+    match node:
+        case DeduplicateNode():
+            part, what, late, names = "deduplicate", "key", "a copy", node.inputs
+        case JoinNode():
+            part, what, late, names = "join", "record", "a partner", node.inputs
+        case LookupNode(as_of="event_time"):
+            part, what, late, names = "lookup", "version of a row", "a record", (node.left,)
+        case _:
+            return
+    try:
+        streams = [stream_of(graph, name) for name in names]
+    except PipelineError:
+        return  # the shapes say what is wrong
+    for source in dict.fromkeys(source for stream in streams if stream.bound is None for source in stream.sources):
+        if source.lateness is None:
+            yield error(
+                at(node, part),
+                f"every {what} would be kept for ever, as nothing says how late {late} can be: give sources."
+                f"{source.name} a lateness, such as 1d",
+            )
+
+
+def _changes(graph: Graph, node: Node) -> Iterator[Finding]:
+    """Yield where changes of rows are taken as records, none of whose fields tells a deletion."""
+    if isinstance(node, SourceNode | TableNode | SelectNode | SplitNode):
+        return
+    try:
+        streams = [stream_of(graph, name) for name in node.inputs]
+    except PipelineError:
+        return  # the shapes say what is wrong
+    for stream in streams:
+        fields = [field for source in stream.sources for field in source.decode.fields]
+        if stream.lacking is not None and not any(field.path == ("op",) for field in fields):
+            yield warning(at(node, "from"), EVERY_CHANGE)
+
+
+def _record_sink(view: RecordStream) -> Iterator[Finding]:
+    """A table of records has a row for each, known by its place in the log."""
+    if view.sink.key:
+        by = "by the places of its records" if view.has_id else "by source, partition and offset"
+        by = f"by {', '.join(view.row_key)}" if view.row_key else by
+        yield error("sink.key", f"a table of records is {by}; leave the key out")
+    places = {"row"} if view.has_id else {"source", "partition", "offset"}
+    places = set() if view.row_key else places
+    taken = places.union(RESERVED[2:])
+    for name in (*(one.name for one in view.decode.fields), *(one.name for one in view.derive)):
+        if name.lower() in taken:
+            yield error("from", f"the field {name!r} is a column of every table of records; select others")
+    for one in view.decode.fields:
+        if isinstance(one.type, ArrayType):
+            yield error("from", f"{one.name!r} is an array, which no table holds: flat_map it, or select others")

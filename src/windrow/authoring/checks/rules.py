@@ -1,0 +1,219 @@
+"""Checks of rules: what they see, their lists, and their expressions and texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final, assert_never
+
+from windrow.authoring.checks.base import (
+    Finding,
+    error,
+    is_field,
+    is_name,
+    no_field,
+    type_of,
+    valid_record_fields,
+    warning,
+)
+from windrow.authoring.checks.time import too_long
+from windrow.errors import PipelineError
+from windrow.expressions import nullable_fields
+from windrow.expressions.rules import RULE_WORDS, RuleScope, uses_next
+from windrow.model import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FileList,
+    KafkaSource,
+    LongType,
+    Rule,
+    RuleList,
+    RulesPipeline,
+    StringType,
+    TimestampType,
+    TopicList,
+)
+
+_MOST_RECENT: Final = 10_000
+ALERT_COLUMNS: Final = ("alert_id", "rule", "severity", "rule_hash", "subject", "event_time", "text", "evidence")
+
+
+def alert_columns(pipeline: RulesPipeline) -> Iterator[Finding]:
+    """No field of the key has the name of a column that alerts have."""
+    for index, name in enumerate(pipeline.key):
+        if name.lower() in ALERT_COLUMNS:
+            columns = ", ".join(ALERT_COLUMNS)
+            yield error(f"key.{index}", f"{name!r} is a column that every alert has ({columns}); derive another name")
+
+
+def rule_words(pipeline: RulesPipeline) -> Iterator[Finding]:
+    """No field has a name that means something else in rules."""
+    names = [f"decode.{one.name}" for one in pipeline.decode.fields] + [f"derive.{one.name}" for one in pipeline.derive]
+    for where in names:
+        name = where.partition(".")[2]
+        if name.lower() in RULE_WORDS or name.lower().startswith(tuple(f"{word}." for word in RULE_WORDS)):
+            yield error(
+                where, f"{name!r} means other records in rules; give the field another name, with alias: [{name}]"
+            )
+
+
+def unique_field(pipeline: RulesPipeline) -> Iterator[Finding]:
+    """It is a field that each record has, and equal values of which have one text."""
+    name = pipeline.rules.unique
+    if name is None:
+        return
+    where, type_ = "unique.by", type_of(pipeline, name)
+    if not is_field(pipeline, name):
+        yield error(where, no_field(pipeline, name))
+    elif isinstance(type_, DoubleType | BooleanType | ArrayType):
+        yield error(where, f"{name!r} is a {type_}, which tells no record from all others; name a string or a long")
+    elif type_ is not None and name in _nullable(pipeline):
+        yield error(where, f"{name!r} can be null, and each record must have it; derive it: coalesce({name}, ...)")
+
+
+def _nullable(pipeline: RulesPipeline) -> frozenset[str]:
+    try:
+        return nullable_fields(pipeline)
+    except PipelineError:
+        return frozenset()  # another rule says what is wrong
+
+
+def recent_records(pipeline: RulesPipeline) -> Iterator[Finding]:
+    """Require bounds of `recent` that are not too large, and a lateness that is not negative."""
+    recent = pipeline.rules.recent
+    if not 1 <= recent.last <= _MOST_RECENT:
+        yield error(
+            "recent.last", f"must be 1 to {_MOST_RECENT:,}, not {recent.last}: it bounds what is kept for a key"
+        )
+    if recent.within <= 0:
+        yield error("recent.within", "must be longer than 0")
+    yield from too_long("recent.within", recent.within)
+    if pipeline.rules.lateness < 0:
+        yield error("emit.lateness", "must not be negative")
+    yield from too_long("emit.lateness", pipeline.rules.lateness)
+    if not pipeline.rules.lateness:
+        message = "is 0s: a record that comes further out of order than `delay` is judged by no rule; give 10m or so"
+        yield warning("emit.lateness", message)
+
+
+def list_names(pipeline: RulesPipeline) -> Iterator[Finding]:
+    """A list has a name that an expression can have, and that is no field."""
+    for one in pipeline.rules.lists:
+        where = f"lists.{one.name}"
+        if not one.name.isidentifier():
+            yield error(where, f"{one.name!r} must be a plain word, as rules use it: x in NAME")
+        elif is_field(pipeline, one.name) or one.name.lower() in RULE_WORDS:
+            yield error(
+                where, f"{one.name!r} is a field, or `prev`, `next` or `recent`, in rules; give the list another name"
+            )
+        yield from _place(pipeline, where, one)
+
+
+def _place(pipeline: RulesPipeline, where: str, one: RuleList) -> Iterator[Finding]:
+    match one:
+        case FileList(path=path):
+            if not path.strip():
+                yield error(f"{where}.file", "is empty; name a file")
+        case TopicList(topic=topic):
+            source = pipeline.source
+            if not isinstance(source, KafkaSource):
+                yield error(f"{where}.kafka", "is at the brokers of the source, which is not Kafka; give a file")
+            elif not topic.strip() or topic == source.topic:
+                yield error(f"{where}.kafka.topic", "must be a topic of the list's own")
+        case _:
+            assert_never(one)
+
+
+def rule_names(pipeline: RulesPipeline) -> Iterator[Finding]:
+    """There are rules, each with a name of its own."""
+    if not pipeline.rules.rules:
+        yield error("rules", "is empty; give at least one rule: - {name: large, when: amount > 1000}")
+    counts = Counter(rule.name for rule in pipeline.rules.rules)
+    for index, rule in enumerate(pipeline.rules.rules):
+        where = f"rules.{index}.name"
+        if not is_name(rule.name):
+            yield error(where, f"{rule.name!r} must be printable, without spaces around it")
+        elif counts[rule.name] > 1 and rule.name in {one.name for one in pipeline.rules.rules[:index]}:
+            yield error(where, f"{rule.name!r} is the name of another rule; alerts are known by it, so give it another")
+
+
+def rule_expressions(pipeline: RulesPipeline) -> Iterator[Finding]:
+    """Conditions, evidence and texts can be computed."""
+    scope = RuleScope.of(pipeline, valid_record_fields(pipeline))
+    for index, rule in enumerate(pipeline.rules.rules):
+        where = f"rules.{index}"
+        yield from _problem(f"{where}.when", scope.condition, rule.when)
+        for name, sql in rule.evidence:
+            yield from _problem(f"{where}.with.{name}", scope.analyse, sql)
+        if rule.say is not None and "\0" in rule.say:
+            yield error(f"{where}.say", "has U+0000, which a text must not have")
+        elif rule.say is not None:
+            yield from _text(where, scope, rule)
+        if not pipeline.rules.revise:
+            yield from _next(where, rule)
+
+
+def _problem(where: str, analyse: Callable[[str], object], text: str) -> Iterator[Finding]:
+    try:
+        analyse(text)
+    except PipelineError as exc:
+        yield error(where, exc.message)
+
+
+def _text(where: str, scope: RuleScope, rule: Rule) -> Iterator[Finding]:
+    evidence = {}
+    for name, sql in rule.evidence:
+        try:
+            evidence[name] = scope.analyse(sql)
+        except PipelineError:
+            return  # which is said already
+    try:
+        parts, values = scope.text(rule.say or "", evidence)
+    except PipelineError as exc:
+        yield error(f"{where}.say", exc.message)
+        return
+    for part in parts:
+        if part.name is not None and part.format:
+            type_ = values[part.name].type
+            try:
+                for sample in _samples(type_):
+                    format(sample, part.format)
+            except (ValueError, OverflowError) as exc:
+                message = f"{{{part.name}:{part.format}}} is no format for a {type_}: {exc}"
+                yield error(f"{where}.say", message)
+
+
+def _next(where: str, rule: Rule) -> Iterator[Finding]:
+    """Yield a finding for what depends on the record after, where no record is judged again."""
+    parts = {"when": rule.when} | {f"with.{name}": sql for name, sql in rule.evidence}
+    rules = [(name, Rule(rule.name, sql)) for name, sql in parts.items()]
+    rules += [] if rule.say is None else [("say", Rule(rule.name, "true", say=rule.say))]
+    for part, one in rules:
+        with suppress(PipelineError, ValueError):  # which is said already
+            if uses_next(one):
+                message = (
+                    "uses `next`, the record after, which comes when this one is judged already; "
+                    "give emit: {revise: true}, so that it is judged again then"
+                )
+                yield error(f"{where}.{part}", message)
+
+
+def _samples(type_: DataType) -> tuple[Any, ...]:
+    """Return values of a type which a format fits if it fits all of them."""
+    match type_:
+        case LongType():
+            return 1, 2**63 - 1
+        case DoubleType():
+            return (1.0,)
+        case DecimalType():
+            return (Decimal(1),)
+        case TimestampType():
+            return datetime(2026, 1, 1, tzinfo=UTC), datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+        case StringType() | BooleanType() | ArrayType():
+            return ("x",)

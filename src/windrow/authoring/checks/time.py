@@ -1,0 +1,159 @@
+"""Checks of event time: its fields, the watermark's delay, idle partitions, and the length of durations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from windrow.authoring.checks.base import Finding, decoded_type, error, no_field, warning
+from windrow.expressions import View
+from windrow.model import (
+    LOG_TIME,
+    MAX_DURATION,
+    MAX_PARTITIONS,
+    Adaptive,
+    CsvFormat,
+    Delay,
+    DelayByPartition,
+    FileSource,
+    FilesSource,
+    Global,
+    KafkaSource,
+    LogSource,
+    Pipeline,
+    PostgresCdcSource,
+    Punctuated,
+    TimestampType,
+    format_duration,
+)
+
+
+def time_field(pipeline: View) -> Iterator[Finding]:
+    """Both are timestamps of one type, and the watermark's is no key, for a record may lack it."""
+    time = decoded_type(pipeline, pipeline.time.field)
+    if time is None:
+        yield error("time.field", no_field(pipeline, pipeline.time.field))
+    elif not isinstance(time, TimestampType):
+        hint = "declare it as timestamp_millis, timestamp_seconds, timestamp_micros or timestamp"
+        yield error("time.field", f"{pipeline.time.field!r} is a {time}, not a time; {hint}")
+    if isinstance(pipeline.time.watermark, Punctuated):
+        yield from _watermark_field(pipeline, pipeline.time.watermark.field)
+
+
+def _watermark_field(pipeline: View, mark: str) -> Iterator[Finding]:
+    where = "time.punctuated"
+    type_, time = decoded_type(pipeline, mark), decoded_type(pipeline, pipeline.time.field)
+    if type_ is None:
+        yield error(where, no_field(pipeline, mark))
+    elif mark == pipeline.time.field:
+        yield error(where, f"{mark!r} is the event time itself; name the field that holds the watermark")
+    elif time is not None and type_ != time:
+        yield error(where, f"{mark!r} is a {type_}, but {pipeline.time.field!r} a {time}; give both one type")
+    if mark in pipeline.key:
+        yield error("key", f"{mark!r} holds the watermark, and records may lack it; leave it out of the key")
+
+
+def sent_field(pipeline: View) -> Iterator[Finding]:
+    """It is a decoded timestamp other than the event time."""
+    name, where = pipeline.time.sent, "time.sent"
+    if name is None:
+        return
+    type_ = decoded_type(pipeline, name)
+    if type_ is None:
+        yield error(where, no_field(pipeline, name))
+    elif not isinstance(type_, TimestampType):
+        yield error(where, f"{name!r} is a {type_}, not a time; declare it as timestamp_millis or another timestamp")
+    elif name == pipeline.time.field:
+        yield error(where, f"{name!r} is the event time itself; name the field that holds the time of sending")
+
+
+def durations(pipeline: View) -> Iterator[Finding]:
+    """Nothing is negative or longer than a hundred years, and idleness takes some time."""
+    time = pipeline.time
+    lengths = {"time.future": time.future or 0}
+    if isinstance(pipeline, Pipeline):
+        lengths["emit.lateness"] = pipeline.emit.lateness
+    if isinstance(time.watermark, Delay):
+        lengths["time.delay"] = time.watermark.micros
+    if isinstance(time.watermark, DelayByPartition):
+        lengths["time.delay.by_partition.default"] = time.watermark.default
+        for partition, micros in time.watermark.delays:
+            where = f"time.delay.by_partition.{partition}"
+            lengths[where] = micros
+            if not 0 <= partition < MAX_PARTITIONS:
+                yield error(where, f"is not the number of a partition, which are 0 to {MAX_PARTITIONS - 1:,}")
+    for where, micros in lengths.items():
+        if micros < 0:
+            yield error(where, "must not be negative")
+        yield from too_long(where, micros)
+    if time.idle is not None:
+        if time.idle <= 0:
+            yield error("time.idle", "must be longer than 0: a partition is idle after so long without a record")
+        yield from too_long("time.idle", time.idle)
+
+
+def too_long(where: str, micros: int) -> Iterator[Finding]:
+    """Find a length of more than a hundred years."""
+    if micros > MAX_DURATION:
+        yield error(where, "is longer than a hundred years (36500d)")
+
+
+def adaptive_delay(pipeline: View) -> Iterator[Finding]:
+    """The target is a fraction of the records, and the bounds are in order."""
+    mark = pipeline.time.watermark
+    if not isinstance(mark, Adaptive):
+        return
+    where = "time.delay.adaptive"
+    if not 0 < mark.target <= 1:
+        message = (
+            f"must be more than 0 and at most 1, not {mark.target}: the share of the records that should be on time"
+        )
+        yield error(f"{where}.target", message)
+    for name, micros in (("min", mark.least), ("max", mark.most)):
+        if micros < 0:
+            yield error(f"{where}.{name}", "must not be negative")
+        yield from too_long(f"{where}.{name}", micros)
+    if mark.least > mark.most:
+        yield error(f"{where}.min", f"must not be longer than max ({format_duration(mark.most)})")
+
+
+def zero_delay(pipeline: Pipeline) -> Iterator[Finding]:
+    """With a delay of 0 a record is late as soon as it is out of order across a window's end."""
+    if isinstance(pipeline.source, FileSource) and pipeline.time.field == LOG_TIME:
+        return  # in the log of a file, no log timestamp is before that of an earlier record
+    if pipeline.time.watermark == Delay(0) and not isinstance(pipeline.window, Global):
+        message = "is 0s: any record out of order can be late; give how far out of order records arrive (10m)"
+        yield warning("time.delay", message)
+
+
+def all_idle(pipeline: View) -> Iterator[Finding]:
+    """`all_idle` needs `idle`."""
+    if pipeline.time.all_idle == "advance" and pipeline.time.idle is None:
+        yield error(
+            "time.all_idle", "needs `idle`, the time without a record after which a partition is idle, such as idle: 1m"
+        )
+
+
+def no_future_guard(pipeline: View) -> Iterator[Finding]:
+    """Event times are, or are held to, log timestamps, or one wrong clock makes other records late or expired.
+
+    Records of a log or of files have a log timestamp only if they have the field for it, so without that nothing helps.
+    """
+    names = {field.name: field.paths for field in pipeline.decode.fields}
+    if pipeline.time.future is not None or names.get(pipeline.time.field) == ((LOG_TIME,),):
+        return
+    match pipeline.source:
+        case KafkaSource() | FileSource() | PostgresCdcSource():
+            has_log_time = True
+        case LogSource() | FilesSource():
+            has_log_time = ((LOG_TIME,) in (path for paths in names.values() for path in paths)) or (
+                isinstance(pipeline.source.format, CsvFormat) and LOG_TIME in pipeline.source.format.columns
+            )
+        case _:
+            assert_never(pipeline.source)
+    if has_log_time:
+        message = (
+            "has no `future`: one record of a clock that runs ahead makes the records after it in its partition late "
+            "or expired; give 1h or so"
+        )
+        yield warning("time", message)

@@ -1,0 +1,169 @@
+"""Checks of windows: their lengths, offsets and time zones, and what a global window needs."""
+
+from __future__ import annotations
+
+import difflib
+import zoneinfo
+from collections.abc import Iterator
+from typing import assert_never
+
+from windrow.authoring.checks.base import Finding, error, warning
+from windrow.authoring.checks.time import too_long
+from windrow.errors import PipelineError
+from windrow.expressions import constant_failure, own_gap, record_fields
+from windrow.model import Calendar, Cumulate, Global, Hopping, Pipeline, Session, Tumbling, format_duration
+
+_DAY = 86_400_000_000
+_EVERY_MONTH = 28
+_LEAST_UNIT = {"hour": _DAY // 24, "day": _DAY, "week": 7 * _DAY, "month": 28 * _DAY}
+_MOST_UNITS = {"hour": 876_000, "day": 36_500, "week": 5_214, "month": 1_200}
+
+
+def window_lengths(pipeline: Pipeline) -> Iterator[Finding]:
+    """A window has a length of at most a hundred years, and its offset lies within one turn of it."""
+    match pipeline.window:
+        case Tumbling(size, offset):
+            yield from _length("window.tumbling.size", size)
+            yield from _offset("window.tumbling.offset", offset, size, "the window")
+        case Calendar() as window:
+            yield from _calendar(window)
+        case Hopping(size, slide, offset):
+            yield from _length("window.hopping.size", size)
+            yield from _length("window.hopping.slide", slide)
+            yield from _offset("window.hopping.offset", offset, slide, "the slide")
+        case Cumulate(size, step, offset):
+            yield from _length("window.cumulate.size", size)
+            yield from _length("window.cumulate.step", step)
+            yield from _offset("window.cumulate.offset", offset, size, "the window")
+        case Session(0, str(by)):
+            yield error(
+                "window.session",
+                f"{by!r} is not a duration such as 30m; an SQL expression for the gap of each record in seconds needs "
+                "`max`, the longest gap: {gap: ..., max: 2h}",
+            )
+        case Session(gap, by):
+            yield from _length("window.session" if by is None else "window.session.max", gap)
+        case Global():
+            return
+        case _:
+            assert_never(pipeline.window)
+
+
+def _length(where: str, micros: int) -> Iterator[Finding]:
+    if micros <= 0:
+        yield error(where, "must be longer than 0, such as 5m")
+    yield from too_long(where, micros)
+
+
+def _offset(where: str, offset: int, turn: int, what: str) -> Iterator[Finding]:
+    if turn > 0 and not 0 <= offset < turn:
+        yield error(where, f"must be shorter than {what} ({format_duration(turn)}) and not negative")
+
+
+def _calendar(window: Calendar) -> Iterator[Finding]:
+    where = "window.tumbling.size"
+    if window.count < 1:
+        yield error(where, f"must be 1 {window.unit} or more")
+    elif window.count > _MOST_UNITS[window.unit]:
+        yield error(where, f"is longer than a hundred years ({_MOST_UNITS[window.unit]} {window.unit}s)")
+    yield from _offset("window.tumbling.offset", window.offset, window.count * _LEAST_UNIT[window.unit], "the window")
+    if window.unit == "month" and window.begins_at.day > _EVERY_MONTH:
+        yield error("window.tumbling.origin", f"must be one of the first {_EVERY_MONTH} days, which every month has")
+
+
+def session_gap(pipeline: Pipeline) -> Iterator[Finding]:
+    """The expression for the gap of a record is a number over its fields."""
+    if isinstance(pipeline.window, Session) and pipeline.window.by is not None and pipeline.window.gap > 0:
+        try:
+            gaps = own_gap(pipeline)
+        except PipelineError as exc:
+            yield error("window.session.gap", exc.message)
+        else:
+            fails = constant_failure(gaps[0].expression, record_fields(pipeline))
+            if fails is not None:
+                yield error("window.session.gap", fails)
+
+
+def window_zone(pipeline: Pipeline) -> Iterator[Finding]:
+    """A zone is one that the time zone database knows."""
+    if isinstance(pipeline.window, Calendar) and not _is_known(pipeline.window.zone):
+        zone = pipeline.window.zone
+        names = {name.lower(): name for name in zoneinfo.available_timezones() - {"localtime"}}
+        close = difflib.get_close_matches(zone.lower().replace(" ", "_"), names, n=1)
+        hint = f"did you mean {names[close[0]]!r}?" if close else "give a name such as Europe/Berlin"
+        yield error("window.tumbling.zone", f"unknown time zone {zone!r}; {hint}")
+
+
+def _is_known(zone: str) -> bool:
+    if zone == "localtime":
+        return False  # it is each machine's own
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
+_MOST_HOPS = 10_000
+
+
+def hopping_windows(pipeline: Pipeline) -> Iterator[Finding]:
+    """A record is in at most 10,000 windows, and should be in one at least."""
+    window = pipeline.window
+    if not isinstance(window, Hopping) or window.size <= 0 or window.slide <= 0:
+        return
+    windows = -(-window.size // window.slide)
+    where = "window.hopping.slide"
+    if windows > _MOST_HOPS:
+        message = (
+            f"puts each record into {windows} windows, and a late record revises all of them; "
+            f"at most {_MOST_HOPS} are allowed: slide by {format_duration(-(-window.size // _MOST_HOPS))} or more"
+        )
+        yield error(where, message)
+    if window.slide > window.size:
+        gap = format_duration(window.slide - window.size)
+        message = (
+            f"is longer than the size, which leaves gaps of {gap} between windows: records in them are in no window; "
+            f"give a slide of at most {format_duration(window.size)}"
+        )
+        yield warning(where, message)
+
+
+def cumulate_windows(pipeline: Pipeline) -> Iterator[Finding]:
+    """The greatest window is made of whole steps, of at most 10,000."""
+    window = pipeline.window
+    if not isinstance(window, Cumulate) or window.size <= 0 or window.step <= 0:
+        return
+    where, size = "window.cumulate.step", format_duration(window.size)
+    steps = -(-window.size // window.step)
+    if window.size % window.step:
+        yield error(where, f"{format_duration(window.step)} does not divide the size, {size}, into whole steps")
+    elif steps > _MOST_HOPS:
+        message = (
+            f"puts a record into up to {steps} windows, and a late record revises all of them; "
+            f"at most {_MOST_HOPS} are allowed: give a step of {format_duration(-(-window.size // _MOST_HOPS))} or more"
+        )
+        yield error(where, message)
+
+
+def global_window(pipeline: Pipeline) -> Iterator[Finding]:
+    """It has no end that a watermark could pass: early panes are all it has, and nothing is late for it."""
+    if not isinstance(pipeline.window, Global):
+        return
+    emit = pipeline.emit
+    if emit.early is None:
+        message = (
+            "has no end, so without early panes nothing would be written before the end of the input; "
+            "give emit.early, such as early: {count: 100}"
+        )
+        yield error("window.global", message)
+    if emit.lateness:
+        yield error(
+            "emit.lateness",
+            "does not apply to a global window, which never ends, so no record is late for it; leave it out",
+        )
+    if emit.late != "each":
+        yield error(
+            "emit.late",
+            "does not apply to a global window, which never ends, so no record is late for it; leave it out",
+        )

@@ -1,0 +1,151 @@
+"""Loading of a pipeline by the name that a command is given: YAML, SQL, ``file.py`` or ``file.py:variable``."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import runpy
+import sys
+import traceback
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from windrow.authoring.checks import require_valid
+from windrow.authoring.pipeline_file import (
+    Document,
+    is_sql,
+    only_one,
+    read_document,
+    read_documents,
+    read_file,
+    read_roots,
+)
+from windrow.authoring.variables import NOTHING_GIVEN, Given, secret_variables
+from windrow.errors import PipelineError, Place, described, each_error, is_interrupt, join_errors
+from windrow.model import AnyPipeline, Graph, RunMode, Runnable
+
+
+@dataclass(frozen=True)
+class OpenedPipeline:
+    """A pipeline, and the document that it was read from; `file` is how it was named."""
+
+    file: str
+    pipeline: Runnable
+    document: Document | None
+
+    def in_mode(self, mode: RunMode) -> OpenedPipeline:
+        """Return it as it runs in another mode."""
+        return replace(self, pipeline=replace(self.pipeline, mode=mode))
+
+    @property
+    def is_yaml(self) -> bool:
+        """Whether the file can be edited by the keys of its document; not if it is Python, SQL, or several."""
+        return self.document is not None and self.document.is_alone and not is_sql(self.file)
+
+    def runnable(self) -> Runnable:
+        """Return the pipeline or graph; raise PipelineError if it has errors."""
+        return require_valid(self.pipeline, self.document.place if self.document else None)
+
+    def valid(self) -> AnyPipeline:
+        """Return the pipeline; raise PipelineError if it has errors, or is a graph of named streams."""
+        if isinstance(self.pipeline, Graph):
+            msg = f"{self.file} is a graph of named streams, which this command does not take; `windrow run` does"
+            raise PipelineError(msg)
+        return require_valid(self.pipeline, self.document.place if self.document else None)
+
+
+def open_pipeline(spec: str, given: Given = NOTHING_GIVEN) -> OpenedPipeline:
+    """Read the one pipeline of a file without validating it.
+
+    Raise PipelineError if it cannot be read, or if there are several and `given` does not say which.
+    """
+    opened = open_pipelines(spec, given)
+    documents = [one.document for one in opened if one.document is not None]
+    if documents:
+        only_one(documents)
+    return opened[0]
+
+
+def open_pipelines(spec: str, given: Given = NOTHING_GIVEN) -> list[OpenedPipeline]:
+    """Read all pipelines of a file, or the one that `given` names, without validating them.
+
+    Raise PipelineError if they cannot be read.
+    """
+    python = split_spec(spec)
+    if python:
+        pipeline = load_python(*python)
+        if given.variables:
+            msg = f"--var is for pipelines in YAML and SQL: {spec} is Python, which reads os.environ"
+            raise PipelineError(msg)
+        if given.only not in {None, pipeline.name}:
+            msg = f"{spec} is the pipeline {pipeline.name!r}, not {given.only!r}"
+            raise PipelineError(msg)
+        return [OpenedPipeline(spec, pipeline, None)]
+    documents = read_documents(read_file(spec), spec, given)
+    return [OpenedPipeline(spec, document.pipeline, document) for document in documents]
+
+
+def variables_of_secrets(spec: str) -> set[str]:
+    """Return the variables of a file that stand where a secret may; raise PipelineError if it cannot be read."""
+    return set() if split_spec(spec) else secret_variables(read_roots(read_file(spec), spec))
+
+
+def parse_sql(text: str) -> Runnable:
+    """Read and validate a pipeline said as SQL; raise PipelineError, with line and column, if it is wrong."""
+    document = read_document(text, "<string>.sql")
+    return require_valid(document.pipeline, document.place)
+
+
+DEFAULT_VARIABLE = "pipeline"
+_PYTHON_FILE = re.compile(r"(?P<file>.*\.py)(?::(?P<variable>\w+))?", re.DOTALL)
+
+
+def split_spec(spec: str) -> tuple[str, str] | None:
+    """Return the file and the variable of ``file.py`` or ``file.py:variable``, or None for anything else."""
+    match = _PYTHON_FILE.fullmatch(spec)
+    return (match["file"], match["variable"] or DEFAULT_VARIABLE) if match else None
+
+
+def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> Runnable:
+    """Run a Python file (not as ``__main__``) and return the pipeline in `variable`.
+
+    Raise PipelineError if it fails, or if there is no such pipeline.
+    """
+    read_file(file)
+    folder = str(Path(file).resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        names = runpy.run_path(file, run_name="windrow_pipeline")
+    except PipelineError as exc:
+        place = _last_line(exc, file)
+        raise join_errors([PipelineError(one.message, place) for one in each_error(exc)]) from exc
+    except SyntaxError as exc:
+        msg = f"is not valid Python: {exc.msg}"
+        raise PipelineError(msg, Place(exc.filename or file, exc.lineno or 1)) from exc
+    except BaseException as exc:
+        if is_interrupt(exc):
+            raise
+        # the file is the user's own: whatever it raises is reported with its line
+        msg = f"the file raised {described(exc)}"
+        raise PipelineError(msg, _last_line(exc, file)) from exc
+    finally:
+        sys.path.remove(folder)
+    # of each `windrow.Pipeline`, whose class stands above this module
+    graphs = {
+        name: graph
+        for name, value in names.items()
+        if isinstance(graph := inspect.getattr_static(value, "graph", None), Runnable)
+    }
+    if variable in graphs:
+        return graphs[variable]
+    pipelines = list(graphs)
+    hint = (
+        f"it has {', '.join(pipelines)}: give {file}:{pipelines[0]}" if pipelines else "end the stages with .to(sink)"
+    )
+    msg = f"{file!r} has no pipeline called {variable!r}; {hint}"
+    raise PipelineError(msg)
+
+
+def _last_line(exc: BaseException, file: str) -> Place:
+    lines = [frame.lineno for frame in traceback.extract_tb(exc.__traceback__) if frame.filename == file]
+    return Place(file, (lines[-1] if lines else None) or 1)

@@ -1,0 +1,232 @@
+"""A pipeline as a flowchart: its parts as boxes, and the ways of the data between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import assert_never
+
+from windrow.authoring.aggregate_text import aggregate_text
+from windrow.authoring.sections import TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
+from windrow.declare.python_code import code_name
+from windrow.errors import HIDDEN_VALUES
+from windrow.model import (
+    Adaptive,
+    AnyJoinNode,
+    AnyPipeline,
+    DeduplicateNode,
+    Delay,
+    DelayByPartition,
+    Emit,
+    FlatMapNode,
+    Graph,
+    JoinNode,
+    LookupNode,
+    Node,
+    Pipeline,
+    ProcessNode,
+    ProcessPipeline,
+    Punctuated,
+    Records,
+    RulesNode,
+    RulesPipeline,
+    Runnable,
+    SelectNode,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    StreamNode,
+    TableJoinNode,
+    TableNode,
+    WindowNode,
+    companion,
+    format_duration,
+)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A part of a pipeline: what it is (`noun`) and what it does; `is_store` if it is outside of the pipeline."""
+
+    id: str
+    noun: str
+    text: str
+    is_store: bool = False
+
+
+@dataclass(frozen=True)
+class Way:
+    """The way of data through the boxes of these ids, in order; `is_aside` if it is only of what does not go on."""
+
+    boxes: tuple[str, ...]
+    label: str = ""
+    is_aside: bool = False
+
+
+@dataclass(frozen=True)
+class Flowchart:
+    """Boxes, each behind those that lead to it, and the ways between them."""
+
+    boxes: tuple[Box, ...]
+    ways: tuple[Way, ...]
+
+
+def flowchart(pipeline: Runnable) -> Flowchart:
+    """Return the data's way from source to sink, of one pipeline with dead letters and late output; secrets are ***."""
+    if isinstance(pipeline, Graph):
+        return _graph(mask_graph(pipeline))
+    shown = mask_secrets(pipeline)
+    fields = [f"{field.name} {field.type_text}" for field in shown.decode.fields]
+    fields += [f"{derived.name} = {derived.sql}" for derived in shown.derive]
+    middle = _middle(shown)
+    first = middle[0].id
+    boxes = (
+        Box("source", "source", f"{shown.source.section} {shown.source.place}", is_store=True),
+        Box("decode", "decode", ", ".join(fields)),
+        Box("time", "time", f"{shown.time.field}, {_watermark(shown)}"),
+        Box("key", "key", ", ".join(shown.key) or "none"),
+        *middle,
+        Box("sink", "sink", f"{shown.sink.table} in {shown.sink.place}", is_store=True),
+    )
+    beside = (
+        Box("dead", "dead letters", companion(shown.sink, "dead"), is_store=True),
+        Box("late", "late output", companion(shown.sink, "late"), is_store=True),
+    )
+    ways = [
+        Way(tuple(box.id for box in boxes)),
+        Way(("decode", "dead"), "not good", is_aside=True),
+        *([Way(("time", "dead"), "too far ahead", is_aside=True)] if shown.time.future is not None else []),
+        Way((first, "late"), "expired", is_aside=True),
+    ]
+    return Flowchart((*boxes, *beside), tuple(ways))
+
+
+def _middle(pipeline: AnyPipeline) -> tuple[Box, ...]:
+    """Return the boxes between the key and the sink."""
+    match pipeline:
+        case ProcessPipeline():
+            return (_process(pipeline),)
+        case RulesPipeline():
+            return (_rules(pipeline),)
+        case Pipeline():
+            return _windowed(pipeline)
+        case _:
+            assert_never(pipeline)
+
+
+def _graph(graph: Graph) -> Flowchart:
+    """Draw the nodes of a graph by number, as names may hold what has a meaning to what draws them."""
+    numbers = {node.name: f"n{number}" for number, node in enumerate(graph.nodes)}
+    boxes = [
+        Box(numbers[node.name], node.name, node_text(graph, node), is_store=isinstance(node, SourceNode | SinkNode))
+        for node in graph.nodes
+    ]
+    ways = []
+    for node in graph.nodes:
+        for name in node.inputs:
+            maker = graph.producer(name)
+            output = name.removeprefix(f"{maker.name}.") if name != maker.name else ""
+            ways.append(Way((numbers[maker.name], numbers[node.name]), output))
+    return Flowchart(tuple(boxes), tuple(ways))
+
+
+def node_text(graph: Graph, node: Node) -> str:
+    """Say what a node of a graph is, in short; of `mask_graph(graph)`, as a source or sink may have secrets."""
+    match node:
+        case SourceNode():
+            text = f"{node.source.section} {node.source.place}; {node.time.field}, {_watermark(node)}"
+        case SinkNode():
+            text = f"{node.sink.table} in {node.sink.place}"
+        case _:
+            text = "; ".join(_stream(graph, node))
+    return HIDDEN_VALUES.hide(text)
+
+
+def _stream(graph: Graph, node: StreamNode) -> Iterator[str]:  # noqa: C901 - a case for each kind of stream
+    """Yield what a stream is, in short."""
+    match node:
+        case SelectNode():
+            yield from _selected(node)
+        case SplitNode():
+            yield "split"
+        case FlatMapNode():
+            yield f"{'outer ' if node.outer else ''}flat_map {node.field}"
+        case DeduplicateNode():
+            yield f"deduplicate by {', '.join(node.key)} within {format_duration(node.within)}"
+        case TableNode():
+            yield f"table by {', '.join(node.key)}"
+        case JoinNode() | TableJoinNode() | LookupNode():
+            yield _joined(node)
+        case WindowNode():
+            yield "; ".join([*([f"by {', '.join(node.key)}"] if node.key else []), WINDOW.words(node.window)])
+        case ProcessNode():
+            yield f"by {', '.join(node.key)}; process"
+        case RulesNode():
+            yield f"by {', '.join(node.key)}; rules"
+        case _:
+            assert_never(node)
+    if node in graph.keyed and len(graph.levels) > 1:
+        yield f"level {graph.level_of(node)}"
+
+
+def _selected(node: SelectNode) -> Iterator[str]:
+    if node.where is not None:
+        yield f"where {node.where}"
+    if node.derive or node.select is not None:
+        yield "select " + ", ".join(node.select or ("*", *(one.name for one in node.derive)))
+
+
+def _joined(node: AnyJoinNode) -> str:
+    keys = ", ".join(node.key)
+    match node:
+        case JoinNode():
+            spans = f"{format_duration(node.before)} before to {format_duration(node.after)} after"
+            return f"{node.how} join by {keys}; {spans}"
+        case TableJoinNode():
+            return f"{node.how} join by {keys}"
+        case LookupNode():
+            broadcast = ", broadcast" if node.broadcast else ""
+            return f"look up in {node.table} by {keys}, as of {node.as_of.replace('_', ' ')}{broadcast}"
+        case _:
+            assert_never(node)
+
+
+def _windowed(pipeline: Pipeline) -> tuple[Box, ...]:
+    results = ", ".join(f"{aggregate.name} = {aggregate_text(aggregate)}" for aggregate in pipeline.aggregates)
+    return (
+        Box("window", "window", WINDOW.words(pipeline.window)),
+        Box("aggregate", "aggregate", results),
+        Box("emit", "emit", _emit(pipeline.emit)),
+    )
+
+
+def _process(pipeline: ProcessPipeline) -> Box:
+    state = "".join(f", {state.name} {state_words(state)}" for state in pipeline.process.state)
+    returns = ", ".join(f"{field.name} {field.type}" for field in pipeline.process.returns)
+    return Box("process", "process", f"{code_name(pipeline.process.function)}{state}: {returns}")
+
+
+def _rules(pipeline: RulesPipeline) -> Box:
+    names = ", ".join(rule.name for rule in pipeline.rules.rules)
+    return Box("rules", "rules", f"{names}; lateness {format_duration(pipeline.rules.lateness)}")
+
+
+def _watermark(pipeline: AnyPipeline | SourceNode) -> str:
+    match pipeline.time.watermark:
+        case Delay(micros):
+            return f"delay {format_duration(micros)}"
+        case DelayByPartition(default, delays):
+            own = (f", {format_duration(micros)} in partition {partition}" for partition, micros in delays)
+            return f"delay {format_duration(default)}{''.join(own)}"
+        case Adaptive(target, least, most):
+            return f"delay of {target * 100:g} % of the records, {format_duration(least)} to {format_duration(most)}"
+        case Punctuated(field):
+            return f"watermark in {field}"
+        case _:
+            assert_never(pipeline.time.watermark)
+
+
+def _emit(emit: Emit) -> str:
+    early = "" if emit.early is None else f", early {TRIGGER.words(emit.early)}"
+    late = f"every {emit.late.number}" if isinstance(emit.late, Records) else emit.late
+    return f"{emit.mode}, lateness {format_duration(emit.lateness)}, late {late}{early}"

@@ -1,0 +1,106 @@
+"""A pipeline as plain values in the shape of its YAML, as YAML and as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+
+from windrow.authoring.sections import GRAPH, mask_graph, mask_secrets, section_of
+from windrow.authoring.variables import escaped
+from windrow.declare.python_code import refuse_code
+from windrow.errors import HIDDEN_VALUES
+from windrow.expressions import result_pipelines
+from windrow.model import Graph, Runnable, as_graph
+
+_WIDTH = 120
+
+Plain = dict[str, Any]
+"""Mappings, lists, texts and numbers."""
+
+
+def to_dict(pipeline: Runnable) -> Plain:
+    """Return the pipeline as mappings, lists, texts and numbers, in canonical order; secrets are ***.
+
+    Python code in it (a custom aggregate, trigger or process function) is named; no file reads that back.
+    """
+    if isinstance(pipeline, Graph):
+        graph: Plain = GRAPH.plain(mask_graph(pipeline))
+        return graph
+    shown = mask_secrets(pipeline)
+    plain: Plain = section_of(shown).plain(shown)
+    return plain
+
+
+def to_yaml(pipeline: Runnable) -> str:
+    """Return the canonical YAML of a pipeline, one noun a line; it reads back as the same pipeline, but for ***.
+
+    A section that is longer than a line has a line for each of its parts.
+
+    Raise PipelineError if there is Python code in it.
+    """
+    for one in result_pipelines(as_graph(pipeline)).values():
+        refuse_code(one, "YAML")
+    root = _yaml_node(_escaped(to_dict(pipeline), ()))
+    root.flow_style = False
+    _unfold(root, 0, deepest=2 if isinstance(pipeline, Graph) else 0)
+    return _yaml_text(root)
+
+
+def yaml_text(value: Plain) -> str:
+    """Return plain values as YAML, on one line."""
+    return _yaml_text(_yaml_node(value))
+
+
+def _escaped(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - plain values
+    """Return plain values in which no text is read as a variable, but ``${NAME}`` for a value that is hidden."""
+    match value:
+        case dict():
+            return {HIDDEN_VALUES.hide(key): _escaped(item, (*path, key)) for key, item in value.items()}
+        case list():
+            return [_escaped(item, path) for item in value]
+        case str():
+            return HIDDEN_VALUES.hide(escaped(value, path))
+        case _:
+            return value
+
+
+def _unfold(node: yaml.MappingNode, depth: int, deepest: int) -> None:
+    """Give each part of the sections that are longer than a line a line of its own, as deep as sections go."""
+    for key, section in node.value:
+        if 2 * depth + len(key.value) + len(": ") + len(_yaml_text(section)) > _WIDTH:
+            section.flow_style = False
+            if depth < deepest and isinstance(section, yaml.MappingNode):
+                _unfold(section, depth + 1, deepest)
+
+
+def _yaml_text(node: yaml.Node) -> str:
+    text: str = yaml.serialize(node, Dumper=yaml.SafeDumper, width=float("inf"), allow_unicode=True)
+    return text
+
+
+def _yaml_node(value: Any) -> Any:  # noqa: ANN401 plain values to nodes, as PyYAML has them
+    match value:
+        case dict():
+            pairs = [(_yaml_node(key), _yaml_node(item)) for key, item in value.items()]
+            return yaml.MappingNode("tag:yaml.org,2002:map", pairs, flow_style=True)
+        case list():
+            return yaml.SequenceNode("tag:yaml.org,2002:seq", [_yaml_node(item) for item in value], flow_style=True)
+        case bool():
+            return yaml.ScalarNode("tag:yaml.org,2002:bool", str(value).lower())
+        case int():
+            return yaml.ScalarNode("tag:yaml.org,2002:int", str(value))
+        case float():
+            # YAML's floats have a point
+            text = repr(value) if "." in repr(value) else repr(value).replace("e", ".0e")
+            return yaml.ScalarNode("tag:yaml.org,2002:float", text)
+        case _:
+            # PyYAML's other styles lose some line ends, such as U+0085
+            style = None if value.isprintable() else '"'
+            return yaml.ScalarNode("tag:yaml.org,2002:str", value, style=style)
+
+
+def to_json(pipeline: Runnable) -> str:
+    """Return the pipeline as indented JSON in the shape of its YAML; secrets are ***."""
+    return HIDDEN_VALUES.hide(json.dumps(to_dict(pipeline), indent=2, ensure_ascii=False)) + "\n"

@@ -1,0 +1,203 @@
+"""A pipeline as the fluent Python source that makes it."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from typing import assert_never
+
+from windrow.authoring.sections import (
+    AGGREGATE,
+    DECODE,
+    DERIVE,
+    EMIT,
+    KEY,
+    SINK,
+    SOURCE,
+    TIME,
+    WINDOW,
+    KeyFields,
+    mask_graph,
+    mask_secrets,
+    rules_python,
+)
+from windrow.authoring.sections.alerts import ALERTS_KEY
+from windrow.authoring.sections.pipeline import KEY_GROUPS, MODE, NAME, SALT
+from windrow.declare.python_code import refuse_code
+from windrow.declare.spec import DURATION, arguments
+from windrow.errors import HIDDEN_VALUES
+from windrow.expressions import result_pipelines
+from windrow.model import (
+    AnyJoinNode,
+    AnyPipeline,
+    DeduplicateNode,
+    FlatMapNode,
+    Graph,
+    JoinNode,
+    LookupNode,
+    Pipeline,
+    ProcessNode,
+    RulesNode,
+    RulesPipeline,
+    Runnable,
+    SelectNode,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    StreamNode,
+    TableJoinNode,
+    TableNode,
+    WindowNode,
+)
+
+
+def to_python(pipeline: AnyPipeline) -> str:
+    """Return a Python expression (``wr`` is windrow) that makes the pipeline; secrets are ***.
+
+    Raise PipelineError if there is Python code in it: of that, only the name is known.
+    """
+    shown = refuse_code(mask_secrets(pipeline), "a print-out")
+    steps = [
+        SOURCE.python(shown.source),
+        DECODE.python(shown.decode),
+        DERIVE.python(shown.derive) if shown.derive else "",
+        TIME.python(shown.time),
+        KEY.python(KeyFields(shown.key)) if shown.key else "",
+        *(_ruled(shown) if isinstance(shown, RulesPipeline) else _windowed(shown)),
+    ]
+    return HIDDEN_VALUES.hide("(\n" + "".join(f"    {step}\n" for step in steps if step) + ")\n")
+
+
+def _windowed(pipeline: Pipeline) -> list[str]:
+    return [
+        f".window({WINDOW.python(pipeline.window)})",
+        AGGREGATE.python(pipeline.aggregates),
+        EMIT.python(pipeline.emit),
+        f".to({SINK.python(pipeline.sink)}, {arguments((NAME, KEY_GROUPS, SALT, MODE, ALERTS_KEY), vars(pipeline))})",
+    ]
+
+
+def _ruled(pipeline: RulesPipeline) -> list[str]:
+    end = f".to({SINK.python(pipeline.sink)}, {arguments((NAME, KEY_GROUPS, MODE, ALERTS_KEY), vars(pipeline))})"
+    return [rules_python(pipeline.rules), end]
+
+
+def to_python_file(pipeline: Runnable) -> str:
+    """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***. Raise PipelineError as above."""
+    if isinstance(pipeline, Graph):
+        return f"import windrow as wr\n\n{HIDDEN_VALUES.hide(_graph(mask_graph(pipeline)))}"
+    return f"import windrow as wr\n\npipeline = {to_python(pipeline)}"
+
+
+def _graph(graph: Graph) -> str:
+    """Return the statements that make a graph."""
+    for one in result_pipelines(graph).values():
+        refuse_code(one, "a print-out")
+    variables = _variables(graph)
+    lines = [f"graph = wr.graph({arguments((NAME, KEY_GROUPS, MODE, ALERTS_KEY), vars(graph)).removeprefix('name=')})"]
+    for node in graph.nodes:
+        variable = variables.get(node.name, "")
+        match node:
+            case SourceNode():
+                steps = [SOURCE.python(node.source), DECODE.python(node.decode)]
+                steps += [DERIVE.python(node.derive)] if node.derive else []
+                rest = "" if node.lateness is None else f", lateness={DURATION.python(node.lateness)}"
+                made = "".join(f"\n    {step}" for step in [*steps, TIME.python(node.time)])
+                lines.append(f"{variable} = graph.source({node.name!r}, ({made}\n){rest})")
+            case SinkNode():
+                lines.append(
+                    f"graph.sink({node.name!r}, {_stream(graph, node.input, variables)}, {SINK.python(node.sink)})"
+                )
+            case _:
+                lines.append(f"{variable} = graph.stream({node.name!r}, {_made(graph, node, variables)})")
+    return "\n".join([*lines, "pipeline = graph.build()", ""])
+
+
+def _variables(graph: Graph) -> dict[str, str]:
+    """Return a variable for each source and stream, named after it."""
+    found: dict[str, str] = {}
+    taken = {"graph", "pipeline", "wr", *keyword.kwlist}
+    for node in (*graph.sources, *graph.streams):
+        plain = re.sub(r"\W", "_", node.name)
+        name = f"_{plain}" if plain[0].isdigit() else plain
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        found[node.name] = name
+    return found
+
+
+def _stream(graph: Graph, name: str, variables: Mapping[str, str]) -> str:
+    maker = graph.producer(name)
+    output = name.removeprefix(f"{maker.name}.") if name != maker.name else ""
+    return variables[maker.name] + (f"[{output!r}]" if output else "")
+
+
+def _joined(graph: Graph, node: AnyJoinNode, variables: Mapping[str, str]) -> str:
+    """Return the method call that joins a stream with another one."""
+    given = [_stream(graph, node.right, variables), f"by={_by(node)!r}"]
+    match node:
+        case LookupNode():
+            given += [] if node.as_of == "event_time" else [f"as_of={node.as_of!r}"]
+            given += [] if node.revise is None else [f"revise={DURATION.python(node.revise)}"]
+            given += ["broadcast=True"] if node.broadcast else []
+        case JoinNode():
+            spans = {"before": node.before, "after": node.after}
+            spans = {name: span for name, span in spans.items() if span} or {"after": 0}
+            given += [f"{name}={DURATION.python(span)}" for name, span in spans.items()]
+        case TableJoinNode():
+            pass
+        case _:
+            assert_never(node)
+    given += [] if node.how == "inner" else [f"how={node.how!r}"]
+    return f".{'lookup' if isinstance(node, LookupNode) else 'join'}({', '.join(given)})"
+
+
+def _by(node: AnyJoinNode) -> tuple[str, ...] | dict[str, str]:
+    return node.key if node.key == node.right_key else dict(zip(node.key, node.right_key, strict=True))
+
+
+def _made(graph: Graph, node: StreamNode, variables: Mapping[str, str]) -> str:  # noqa: PLR0911 - a case for each kind of stream
+    """Return the expression that makes a stream of others."""
+    first, *others = (_stream(graph, name, variables) for name in node.inputs)
+    match node:
+        case SelectNode(where=where, derive=derive, select=select):
+            steps = [f".where({where!r})"] if where is not None else []
+            if others:
+                condition = [] if where is None else [f"where={where!r}"]
+                steps = [f".union({', '.join([*others, *condition])})"]
+            steps += [DERIVE.python(derive)] if derive else []
+            steps += [f".select({', '.join(map(repr, select))})"] if select is not None else []
+            return first + "".join(steps or [".union()"])
+        case SplitNode(outputs=outputs, other=other):
+            conditions = {one.name: one.sql for one in outputs}
+            return f"{first}.split({conditions!r}{'' if other is None else f', other={other!r}'})"
+        case FlatMapNode():
+            named = {"element": node.element, "position": node.position}
+            given = [f"{name}={value!r}" for name, value in named.items() if value is not None]
+            given += ["outer=True"] if node.outer else []
+            return f"{first}.flat_map({', '.join([repr(node.field), *given])})"
+        case DeduplicateNode(key=key, within=within, scope=scope):
+            by = ", ".join(map(repr, key))
+            rest = "" if scope == "stream" else f", scope={scope!r}"
+            return f"{first}.deduplicate({by}, within={DURATION.python(within)}{rest})"
+        case TableNode(key=key, deleted=deleted):
+            condition = [] if deleted is None else [f"deleted={deleted!r}"]
+            return f"{first}.table({', '.join([*map(repr, key), *condition])})"
+        case JoinNode() | TableJoinNode() | LookupNode():
+            return first + _joined(graph, node, variables)
+        case WindowNode():
+            steps = [
+                DERIVE.python(node.derive) if node.derive else "",
+                KEY.python(KeyFields(node.key)) if node.key else "",
+                f".window({WINDOW.python(node.window)})",
+                AGGREGATE.python(node.aggregates),
+                EMIT.python(node.emit),
+            ]
+            written = "".join(f"\n    {step}" for step in steps if step)
+            return f"({first}{written}\n)" + (f", salt={node.salt}" if node.salt != 1 else "")
+        case ProcessNode() | RulesNode():
+            raise TypeError(node)  # it has been refused, or is no part of a graph
+        case _:
+            assert_never(node)

@@ -1,0 +1,551 @@
+"""A pipeline in words: what it does, in the order of the data flow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import assert_never
+
+from windrow.authoring.aggregate_text import aggregate_text
+from windrow.authoring.sections import DELAY, LATE, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
+from windrow.authoring.sections.alerts import alert_words
+from windrow.declare.python_code import code_name
+from windrow.errors import HIDDEN_VALUES
+from windrow.expressions import (
+    Stream,
+    join_sides,
+    join_spans,
+    needs_rows,
+    record_fields,
+    result_pipelines,
+    revise_of,
+    stream_of,
+)
+from windrow.expressions.rules import uses_next
+from windrow.model import (
+    Adaptive,
+    AnyJoinNode,
+    AnyPipeline,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DeduplicateNode,
+    Delay,
+    DelayByPartition,
+    Derive,
+    Emit,
+    EventTime,
+    Field,
+    FileList,
+    FileSource,
+    FlatMapNode,
+    Global,
+    Graph,
+    JoinNode,
+    KafkaSink,
+    KeyedNode,
+    LookupNode,
+    Pipeline,
+    PostgresSink,
+    ProcessNode,
+    ProcessPipeline,
+    Punctuated,
+    ResultNode,
+    RuleList,
+    RulesNode,
+    RulesPipeline,
+    Runnable,
+    SelectNode,
+    Sink,
+    SourceNode,
+    SplitNode,
+    StreamNode,
+    StringType,
+    TableJoinNode,
+    TableNode,
+    TableSink,
+    TopicList,
+    WindowNode,
+    as_graph,
+    companion,
+    format_duration,
+    is_by_branch,
+    state_partitions,
+)
+
+
+def to_text(pipeline: Runnable) -> str:
+    """Return what the pipeline does: the data's way, noun by noun, and what each means; secrets are ***."""
+    if isinstance(pipeline, Graph):
+        return HIDDEN_VALUES.hide(_graph(mask_graph(pipeline)))
+    shown = mask_secrets(pipeline)
+    nouns = _source(shown, shown.sink.table) | _keyed(shown, _passed(shown.time)) | {"sink": _sink(shown.sink)}
+    nouns |= {"alerts": alert_words(shown.alerts)}
+    return HIDDEN_VALUES.hide("\n".join([shown.name, *_written(_mode(shown)), *_written(nouns)])) + "\n"
+
+
+def realtime_words(pipeline: Runnable) -> str:
+    """Return what to expect of a pipeline in real time, and what it needs."""
+    graph = as_graph(pipeline)
+    commit = min((sink.sink.commit for sink in graph.sinks if isinstance(sink.sink, KafkaSink)), default=0)
+    # a change waits for half of `commit` on average; its record is polled and judged before that
+    millis = commit // 1000
+    keys = graph.partition_key
+    by = f"; {graph.sources[0].source.label} must be partitioned by {', '.join(keys)}" if keys else ""
+    span = f"{millis // 2 + 10:,} to {millis + 40:,} ms"
+    every = f"with a transaction every {format_duration(commit)}"
+    lines = [
+        f"as records come: a change is in its topic some {span} after its record, {every}",
+        f"a slot of Spark for each partition, for as long as it runs{by}",
+    ]
+    views = (result_pipelines(graph)[node.name] for node in graph.keyed if isinstance(node, RulesNode))
+    return HIDDEN_VALUES.hide(
+        "\n".join([*lines, *(_history_size(view) for view in views if isinstance(view, RulesPipeline))])
+    )
+
+
+def file_words(pipeline: Runnable) -> list[str]:
+    """Return from when on the rows of each file hold that is a source."""
+    found = []
+    for node in as_graph(pipeline).sources:
+        if isinstance(node.source, FileSource):
+            since = (
+                "have no time of their own: the first of a key holds from the beginning, others from their reading"
+                if node.is_by_reading
+                else f"hold from their own time, {node.time.field}"
+            )
+            found.append(HIDDEN_VALUES.hide(f"the rows of {node.source.path} {since}"))
+    return found
+
+
+_WIDTHS: dict[type[DataType], int] = {BooleanType: 1, StringType: 16, DecimalType: 16}
+"""Bytes of a value in the state; a string is taken to have some twelve letters, all others have 8."""
+_PLACE_BYTES = 24
+"""Of a record's partition, offset and watermark."""
+_MILLION = 1_000_000
+
+
+def _history_size(pipeline: RulesPipeline) -> str:
+    """Return how large the state of rules becomes, for keys with as many records as a rule sees."""
+    last = pipeline.rules.recent.last
+    record = _PLACE_BYTES + sum(_WIDTHS.get(type(field.type), 8) for field in record_fields(pipeline))
+    size = last * record * _MILLION / 1e9
+    return (
+        f"state in memory: {last} records of about {record} bytes for each key; of a million such keys some "
+        f"{size:,.1f} GB, over all tasks"
+    )
+
+
+def _mode(pipeline: Runnable) -> dict[str, str]:
+    return {"mode": realtime_words(pipeline)} if pipeline.mode == "realtime" else {}
+
+
+def _graph(graph: Graph) -> str:
+    lines = [graph.name, *_written(_mode(graph))]
+    for origin in graph.sources:
+        source = _source(origin, "TABLE")
+        if origin.lateness is not None:
+            source["lateness"] = f"a record {format_duration(origin.lateness)} behind the watermark goes to TABLE_late"
+        lines += [f"source {origin.name}", *_written(source), "  TABLE is that of each sink"]
+    for node in graph.streams:
+        given = node.left if isinstance(node, LookupNode) else ", ".join(node.inputs)
+        lines += [f"stream {node.name} (from {given})", *_written(_stream(graph, node))]
+    for sink in graph.sinks:
+        is_result = isinstance(graph.producer(sink.input), ResultNode)
+        rows = {} if is_result else {"rows": _rows(stream_of(graph, sink.input))}
+        lines += [f"sink {sink.name} (from {sink.input})", *_written(rows | {"sink": _sink(sink.sink)})]
+    lines += _written({"alerts": alert_words(graph.alerts)})
+    return "\n".join(lines) + "\n"
+
+
+def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:  # noqa: C901 - a case for each kind of stream
+    """Return what a stream is; of a node with state also where that is, and for how long it is kept."""
+    match node:
+        case SelectNode():
+            by_branch = "a row that comes by several streams is there for each, known by their names"
+            return {
+                "union": by_branch if is_by_branch(graph, node) else "",
+                "where": node.where or "",
+                "derive": _derived(node.derive),
+                "select": ", ".join(node.select or ()),
+                "bound": _bound(stream_of(graph, node.name)),
+            }
+        case SplitNode(name, _, outputs, other):
+            split = [f"{name}.{one.name}: where {one.sql}, and none before" for one in outputs]
+            split += [f"{name}.{other}: all others"] if other else []
+            return {"split": "\n".join(split), "bound": _bound(stream_of(graph, node.input))}
+        case FlatMapNode():
+            lines = [f"a record for each element of {node.field}, with the other fields of its record"]
+            lines += [] if node.position is None else [f"{node.position} is the number of the element, from 0"]
+            lines += ["a record without elements gives one with null in their place"] if node.outer else []
+            return {"flat_map": "\n".join(lines), "bound": _bound(stream_of(graph, node.name))}
+        case DeduplicateNode():
+            nouns = {
+                "unique by": f"{', '.join(node.key)}, within {format_duration(node.within)} of event time",
+                "duplicates": f"{node.name}.duplicates",
+            }
+        case TableNode():
+            deleted = f"\na record with {node.deleted} removes the row" if node.deleted else ""
+            deleted += "\nthe record of a deletion removes the row" if _are_changes(graph, node) else ""
+            nouns = {"table": f"the last record of each {', '.join(node.key)}{deleted}"}
+        case LookupNode():
+            nouns = {"lookup": _looked_up(graph, node)}
+        case JoinNode() | TableJoinNode():
+            nouns = {"join": _joined(node)}
+        case WindowNode() | ProcessNode() | RulesNode():
+            view = result_pipelines(graph)[node.name]
+            sources = stream_of(graph, node.input).sources
+            passed = _passed(view.time) if len(sources) == 1 else _all_passed(sources)
+            nouns = {"derive": _derived(node.derive)} | _keyed(view, passed, is_settled=graph.is_ordered(node))
+            is_running = isinstance(view, Pipeline) and isinstance(view.window, Global)
+            if is_running and (stream_of(graph, node.input).is_changelog or graph.is_read(node)):
+                nouns["emit"] = "each change of a row revises the results of its key"
+            elif isinstance(view, Pipeline) and stream_of(graph, node.input).is_changelog:
+                nouns["emit"] = _over_windows(view, passed, stream_of(graph, node.input).hold)
+    levels = len(graph.levels)
+    return nouns | {
+        "level": f"{graph.level_of(node)} of {levels}" if levels > 1 and node in graph.keyed else "",
+        "order": _order(graph, node) if node in graph.keyed else "",
+        "bound": _bound(stream_of(graph, node.name)) if _kept(graph, node) else "",
+        "keeps": _kept(graph, node),
+    }
+
+
+def _rows(stream: Stream) -> str:
+    """Return what the rows of a table of records are."""
+    if stream.key:
+        return f"one for each {', '.join(stream.key)}"
+    if stream.has_id:
+        if stream.rows_of == "processes":
+            return "one for each row that is emitted, by the record or the timer that it is made of"
+        if stream.rows_of == "records":
+            return "one for each record and branch of a union, by the branch's name and the place of the record"
+        of = "join" if stream.rows_of == "joins" else "stream"
+        return f"one for each row of the {of}, by the places of its records"
+    return "one for each record, by source, partition and offset"
+
+
+def _bound(stream: Stream) -> str:
+    """Return how long changes of a stream come."""
+    is_windowed = stream.rows_of == "windows"
+    what = "the rows of a window change" if is_windowed else "a record comes"
+    if stream.has_id:
+        what = "a row comes, or is taken back," if stream.is_changelog else "a row comes"
+    if stream.bound is None:
+        return f"{what} however far the watermark is past it"
+    if not stream.bound:
+        return "the rows of a window do not change after its end" if is_windowed else ""
+    past = "its end" if is_windowed else "it"
+    return f"{what} until the watermark is {format_duration(stream.bound)} past {past}"
+
+
+def _keys(node: AnyJoinNode) -> str:
+    pairs = zip(node.key, node.right_key, strict=True)
+    return ", ".join(f"the same {one}" if one == other else f"{one} = {other}" for one, other in pairs)
+
+
+def _looked_up(graph: Graph, node: LookupNode) -> str:
+    """Return which row of a table a record gets, and what comes of it later."""
+    lines = [f"the row of {node.table} with {_keys(node)}"]
+    if node.as_of == "order":
+        lines.append("the one that is there when the record comes, in the order of watermarks; it stays")
+    else:
+        lines.append("the one that held at the record's event time")
+        revise = revise_of(graph, node)
+        past = f"is {format_duration(revise)} past the record" if revise else "has reached the record's time"
+        lines.append(f"one that comes until the watermark {past} replaces it")
+    alone = "there, with null in the fields of the table" if node.how == "left" else "left out"
+    lines.append(f"a record without a row is {alone}")
+    if node.broadcast:
+        lines.append(f"broadcast: each of {graph.key_groups} key groups has the whole table, and a part of the records")
+    return "\n".join(lines)
+
+
+def _joined(node: JoinNode | TableJoinNode) -> str:
+    """Return which records are pairs, and which are there alone."""
+    outer = {"left": [node.left], "right": [node.right], "full": [node.left, node.right]}.get(node.how, [])
+    if isinstance(node, TableJoinNode):
+        alone = "a row of {} is there alone while there is no partner"
+        lines = [f"pairs of rows of {node.left} and {node.right} with {_keys(node)}"]
+        return "\n".join([*lines, *(alone.format(name) for name in outer)])
+    lines = [f"pairs of {node.left} and {node.right} with {_keys(node)}"]
+    spans = [f"up to {format_duration(node.before)} before"] if node.before else []
+    spans += [f"up to {format_duration(node.after)} after"] if node.after else []
+    near = f"{' or '.join(spans)} that" if spans else "the same as that"
+    lines.append(f"the event time of {node.right} is {near} of {node.left}")
+    alone = "a record of {} without a partner is there alone once none can be on time; a late one takes that back"
+    return "\n".join([*lines, *(alone.format(name) for name in outer)])
+
+
+def _over_windows(pipeline: Pipeline, passed: str, hold: int) -> str:
+    """Return when a window over rows that change fires, and what revises it."""
+    and_hold = f" and {format_duration(hold)} more" if hold else ""
+    lines = [f"a window fires when {passed}{and_hold}, with the rows as of that watermark"]
+    if pipeline.emit.lateness:
+        lines.append(f"revisions of the rows revise it, for {format_duration(pipeline.emit.lateness)}")
+    return "\n".join(lines)
+
+
+def _order(graph: Graph, node: KeyedNode) -> str:
+    """Return in which order a node takes its records, if that is not the order in which they come."""
+    settles = isinstance(node, ProcessNode) or not isinstance(node, ResultNode) or graph.is_raw(node.input)
+    if not graph.is_ordered(node) or not settles:
+        return ""
+    of = stream_of(graph, node.name).sources
+    which = f" of {_names(of)}" if len(of) < len(graph.sources) else ""
+    return f"by watermark: a record waits until the watermark of every partition{which} has reached its own"
+
+
+def _kept(graph: Graph, node: KeyedNode) -> str:
+    """Return for how long the state of a node is kept."""
+    if isinstance(node, DeduplicateNode):
+        bound = stream_of(graph, node.input).bound
+        if bound is None:
+            return "every key, for ever"
+        return f"a key until the watermark is {format_duration(node.within + bound)} past its record"
+    if not isinstance(node, ResultNode):
+        return _kept_of_join(graph, node)
+    view = result_pipelines(graph)[node.name]
+    if not isinstance(view, Pipeline) or isinstance(view.window, Global):
+        return _kept_of_all_time(graph, node, view)
+    what = "rows" if stream_of(graph, node.input).is_changelog else "aggregates"
+    if not view.emit.lateness:
+        return f"{what} of a window until the watermark has reached its end"
+    return f"{what} of a window until the watermark is {format_duration(view.emit.lateness)} past its end"
+
+
+def _kept_of_all_time(graph: Graph, node: ResultNode, view: AnyPipeline) -> str:
+    is_changelog = stream_of(graph, node.input).is_changelog
+    if not isinstance(view, Pipeline) or not (is_changelog or graph.is_read(node)):
+        return ""
+    return "all rows" if needs_rows(view, is_changelog=is_changelog) else "a row of each key"
+
+
+def _kept_of_join(graph: Graph, node: TableNode | AnyJoinNode) -> str:
+    if isinstance(node, TableNode):
+        return "the row of each key" if node in graph.keyed else ""
+    if isinstance(node, TableJoinNode):
+        return "the rows of both tables"
+    if isinstance(node, JoinNode):
+        kept = zip(node.inputs, join_spans(graph, node), strict=True)
+        return "\n".join(
+            f"a record of {name} until the watermark is {format_duration(span.kept)} past it" for name, span in kept
+        )
+    each = "in each key group " if node.broadcast else ""
+    if node.as_of == "order":
+        return f"{each}the row of each key of {node.table}"
+    revise = revise_of(graph, node)
+    past = format_duration(max(revise, stream_of(graph, node.left).bound or 0))
+    lines = [f"{each}of each key of {node.table} the rows that held until the watermark is {past} past them"]
+    table = graph.producer(node.table)
+    is_removed = isinstance(table, TableNode) and (table.deleted is not None or _are_changes(graph, table))
+    if is_removed and join_sides(graph, node)[1].stream.bound is None:
+        lines.append(f"{each}for ever, of each key that was removed, that it was: its versions have no lateness")
+    lines.append(f"a record of {node.left} until the watermark is {format_duration(revise)} past it")
+    return "\n".join(lines)
+
+
+def _are_changes(graph: Graph, node: TableNode) -> bool:
+    return stream_of(graph, node.input).lacking is not None
+
+
+def _source(pipeline: AnyPipeline | SourceNode, table: str) -> dict[str, str]:
+    return {
+        "source": SOURCE.words(pipeline.source),
+        "decode": f"{_fields(pipeline)}\na record that does not fit goes to {table}_dead",
+        "derive": _derived(pipeline.derive),
+        "time": _time(pipeline.time, table),
+    }
+
+
+def _derived(fields: tuple[Derive, ...]) -> str:
+    return "\n".join(f"{derived.name} = {derived.sql}" for derived in fields)
+
+
+def _keyed(pipeline: AnyPipeline, passed: str, *, is_settled: bool = False) -> dict[str, str]:
+    if isinstance(pipeline, ProcessPipeline):
+        return {"key": _key(pipeline), "process": process_words(pipeline, is_settled=is_settled)}
+    if isinstance(pipeline, RulesPipeline):
+        return {"key": _key(pipeline)} | _rules(pipeline)
+    return {
+        "key": _key(pipeline),
+        "window": WINDOW.words(pipeline.window),
+        "aggregate": ", ".join(f"{item.name} = {aggregate_text(item)}" for item in pipeline.aggregates),
+        "emit": _emit(pipeline, pipeline.sink.table, passed),
+    }
+
+
+def _written(nouns: Mapping[str, str]) -> list[str]:
+    return [line for noun, meaning in nouns.items() if meaning for line in _lines(noun, meaning)]
+
+
+def _lines(noun: str, meaning: str) -> list[str]:
+    """Put each clause of a meaning on its own line, the noun before the first."""
+    clauses = meaning.split("\n")
+    return [f"  {word:<10} {clause}" for word, clause in zip([noun, *[""] * len(clauses)], clauses, strict=False)]
+
+
+def _field(field: Field) -> str:
+    also = f" (or {', '.join(field.alias)})" if field.alias else ""
+    at = f" (at {'.'.join(field.path)})" if field.path else ""
+    key = " (of a tombstone the key)" if field.tombstones else ""
+    return f"{field.name} {field.type_text}{at}{also}{key}"
+
+
+def _fields(pipeline: AnyPipeline | SourceNode) -> str:
+    is_json = isinstance(pipeline.source.format, str)
+    return ("JSON with " if is_json else "") + ", ".join(map(_field, pipeline.decode.fields))
+
+
+def _time(time: EventTime, table: str) -> str:
+    match time.watermark:
+        case Punctuated(field):
+            mark = f"a record with {field} sets its partition's watermark to it"
+        case delay:
+            mark = DELAY.words(delay)
+    lines = [time.field, mark]
+    if time.sent is not None:
+        lines.append(f"a device's clock is corrected by the log timestamp less {time.sent}")
+    if time.future is not None:
+        ahead = format_duration(time.future)
+        lines.append(
+            f"a record more than {ahead} ahead of its log timestamp goes to {table}_dead and moves no watermark"
+        )
+    if time.idle is not None:
+        then = "watermarks stop" if time.all_idle == "hold" else "watermarks advance with processing time"
+        lines.append(
+            f"a partition without records for {format_duration(time.idle)} holds no other back; if all are idle, {then}"
+        )
+    return "\n".join(lines)
+
+
+def _key(pipeline: AnyPipeline) -> str:
+    spread = pipeline.salt if isinstance(pipeline, Pipeline) else 1
+    if not pipeline.key:
+        how = f"aggregated in {spread} key groups, then in one" if spread > 1 else "in one key group"
+        return f"none: one row for all records of a window, {how}"
+    salt = f", each spread over {spread} of them" if spread > 1 else ""
+    parts = state_partitions(pipeline.key_groups)
+    groups = f"{pipeline.key_groups} key groups (on a cluster in {parts} state partitions)"
+    return f"{', '.join(pipeline.key)}, in {groups}{salt}"
+
+
+def _emit(pipeline: Pipeline, table: str, passed: str) -> str:
+    emit, lines = pipeline.emit, []
+    if emit.early is not None:
+        lines.append(f"an early pane is written {TRIGGER.words(emit.early)}")
+    if not isinstance(pipeline.window, Global):
+        lines.append(f"a window fires when {passed}")
+        lines += _late(emit, table)
+    lines += _accumulation(emit, pipeline.sink)
+    end = "fire at the end of a bounded input" if emit.at_end == "fire" else "stay open at the end of a bounded input"
+    return "\n".join([*lines, f"open windows {end}"])
+
+
+def _all_passed(sources: Iterable[SourceNode]) -> str:
+    return f"the watermark of every partition of {_names(sources)} has reached its end"
+
+
+def _names(sources: Iterable[SourceNode]) -> str:
+    return " and ".join(one.name for one in sources)
+
+
+def _passed(time: EventTime) -> str:
+    match time.watermark:
+        case Delay(micros):
+            return f"every partition has read {format_duration(micros)} past its end"
+        case DelayByPartition() | Adaptive() | Punctuated():
+            return "every partition's watermark has reached its end"
+        case _:
+            assert_never(time.watermark)
+
+
+def _late(emit: Emit, table: str) -> list[str]:
+    if not emit.lateness:
+        return [f"late records change nothing: {table}_late"]
+    return [
+        f"late records revise it for {format_duration(emit.lateness)} ({LATE.words(emit.late)})",
+        f"after that: {table}_late",
+    ]
+
+
+def _accumulation(emit: Emit, sink: Sink) -> list[str]:
+    match emit.mode:
+        case "retract":
+            return []
+        case "accumulate":
+            untold = ""
+            if sink.changelog and isinstance(sink, TableSink):
+                untold = f", which {sink.table}_changes does not take back"
+            return [f"a revision replaces the row before{untold}"]
+        case "discard":
+            return ["a pane holds only what is new since the one before, as a row of its own"]
+        case _:
+            assert_never(emit.mode)
+
+
+def _sink(sink: Sink) -> str:
+    companions = ["late", "dead", "clocks"] if not sink.changelog else ["changes", "late", "dead", "clocks"]
+    if not isinstance(sink, TableSink):
+        return f"{SINK.words(sink)}\nbeside it {companion(sink, 'late')} and {companion(sink, 'dead')}"
+    if isinstance(sink, PostgresSink) and sink.outbox:
+        companions.append("outbox")
+    return f"{SINK.words(sink)}\nbeside it {sink.table}_{', _'.join(companions)}"
+
+
+def _list_words(one: RuleList) -> str:
+    match one:
+        case FileList():
+            return f"the entries of {one.path}" + (f", column {one.column}" if one.column else "")
+        case TopicList():
+            return f"the keys of topic {one.topic}" + (f", field {one.field}" if one.field else "") + " with a value"
+        case _:
+            assert_never(one)
+
+
+def _rules(pipeline: RulesPipeline) -> dict[str, str]:
+    """Return what rules see, what they are, and when alerts change."""
+    rules, table = pipeline.rules, pipeline.sink.table
+    span = format_duration(rules.recent.within)
+    seen = f"the last {rules.recent.last} records of the key in the {span} before it, by event time"
+    if any(map(uses_next, rules.rules)):
+        seen += f", and the next of them, up to {span} after it, once that comes"
+    copies = f"a record that repeats another's {rules.unique} changes nothing; if its content is another: {table}_dead"
+    lists = (f"{one.name}: {_list_words(one)}" for one in rules.lists)
+    said = [f"{rule.name} ({rule.severity}): {rule.when}" for rule in rules.rules]
+    emit = ["an alert is written when its record is read"]
+    if rules.revise:
+        emit.append(
+            "a record that comes behind others of its key has these judged again: alerts are raised, updated, cleared"
+        )
+    emit.append(f"a record {format_duration(rules.lateness)} behind the watermark is judged by no rule: {table}_late")
+    return {
+        "unique": copies if rules.unique else "",
+        "recent": f"a rule sees a record, and {seen}",
+        "lists": "\n".join(lists),
+        "rules": "\n".join(said),
+        "emit": "\n".join(emit),
+    }
+
+
+def process_words(pipeline: ProcessPipeline, *, is_settled: bool = False) -> str:
+    """Return what a process does, a clause a line; with `is_settled` its records come by watermark."""
+    process = pipeline.process
+    lines = [f"the Python function {code_name(process.function)} for each record"]
+    if process.order == "log":
+        of = "watermarks" if is_settled else "the log"
+        lines.append(f"a key's records come in the order of {of}")
+    else:
+        lines.append("records come in order of event time, when the watermark has passed them")
+        lines.append(f"a record that comes later than that: {companion(pipeline.sink, 'late')}")
+    lines += [f"it keeps {state.name}, {state_words(state)}, for each key" for state in process.state]
+    if process.ttl is None:
+        lines.append("state and row of a key are kept forever")
+    else:
+        lines.append(f"an entry is gone {format_duration(process.ttl)} after it is written, a key after its last call")
+    if process.on_timer is not None:
+        lines.append(f"timers of event time call {code_name(process.on_timer)}")
+    if process.on_processing_timer is not None:
+        lines.append(f"timers of processing time call {code_name(process.on_processing_timer)}")
+    returns = ", ".join(f"{field.name} {field.type}" for field in process.returns)
+    end = "fire" if pipeline.at_end == "fire" else "stay set"
+    return "\n".join([*lines, f"it emits {returns}", f"timers {end} at the end of a bounded input"])

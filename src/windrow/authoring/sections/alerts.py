@@ -1,0 +1,212 @@
+"""Which alerts a run raises, by which limits, and where they are sent: the section `alerts`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from windrow.declare.spec import DURATION, FRACTION, NAMES, NUMBER, TEXT, Key, Schema, Section, Spec
+from windrow.declare.yaml_node import YamlNode
+from windrow.model import (
+    ALERT_NAMES,
+    DEFAULT_ALERTS,
+    OFF,
+    AlertLimit,
+    AlertName,
+    Alerts,
+    CheckpointLimit,
+    LagLimit,
+    LatencyLimit,
+    Off,
+    ShareLimit,
+    SpikeLimit,
+    TimeLimit,
+)
+from windrow.model.alerts import field_of
+from windrow.model.references import mask_arguments, mask_webhook
+
+_OFF = "off"
+
+
+class _Switch(Spec[AlertLimit | Off]):
+    """The limits of an alert, or ``off``."""
+
+    def __init__(self, limits: Section[Any]) -> None:
+        self._limits = limits
+
+    def form(self) -> str:
+        return f"{self._limits.keys[0].spec.form()}, mapping or `off`"
+
+    def read(self, node: YamlNode) -> AlertLimit | Off:
+        if node.is_scalar and node.node.value == _OFF:
+            return OFF
+        return self._limits.read(node)  # type: ignore[no-any-return]
+
+    def plain(self, value: AlertLimit | Off) -> Any:  # noqa: ANN401 - plain YAML
+        return _OFF if isinstance(value, Off) else self._limits.plain(value)
+
+    def python(self, value: AlertLimit | Off) -> str:
+        return repr(self.plain(value))
+
+    def schema(self) -> Schema:
+        return {"anyOf": [{"const": _OFF}, self._limits.schema()]}
+
+    def document(self, path: str) -> Iterator[str]:
+        return self._limits.document(path)
+
+
+def _limits(make: type[AlertLimit], default: AlertLimit | Off, *keys: tuple[str, Spec[Any], str]) -> _Switch:
+    """Return the spec of an alert's limits, whose first key alone may stand for all; `default` has their defaults."""
+    made: list[Key] = []
+    for name, spec, doc in keys:
+        field = {"for": "span"}.get(name, name)
+        known = getattr(default if isinstance(default, make) else make, field, None)
+        required = isinstance(default, Off) and known is None
+        # the first one is always written, as it is what stands for all
+        made.append(Key(name, spec, doc, known, required, shown=not made, field=field))
+    return _Switch(Section("", make, tuple(made), short=True))
+
+
+def _for(doc: str) -> tuple[str, Spec[Any], str]:
+    return ("for", DURATION, doc)
+
+
+_OVER = _for("the time over which it is.")
+_SPECS: dict[AlertName, tuple[str, type[AlertLimit], tuple[tuple[str, Spec[Any], str], ...]]] = {
+    "lag": (
+        "the run is behind the end of its log, and does not catch up.",
+        LagLimit,
+        (
+            ("time", DURATION, "how long ago the log had the record that was read last, where it has timestamps."),
+            ("records", NUMBER, "the number of records that wait; either of the two is enough."),
+            _for("how long that lasts."),
+        ),
+    ),
+    "no-step": (
+        "records wait, and no step is committed.",
+        TimeLimit,
+        (_for("how long that lasts; without it 2 minutes, or 10 triggers (`run --every`) if that is longer."),),
+    ),
+    "watermark-stuck": (
+        "the low watermark stands while records come. The message names the partition that holds it back, and why.",
+        TimeLimit,
+        (_for("how long that lasts."),),
+    ),
+    "latency": (
+        "records take too long from the log to the commit. It has no default: give the limit that you promise.",
+        LatencyLimit,
+        (("p99", DURATION, "the limit of 99 % of the records, from log timestamp to commit."), _OVER),
+    ),
+    "late-spike": (
+        "more records are late than before.",
+        SpikeLimit,
+        (
+            ("times", FRACTION, "the multiple of the share that was late in the week before."),
+            ("share", FRACTION, "a smaller share of late records is no spike, 0 to 1."),
+            _OVER,
+        ),
+    ),
+    "expired-share": (
+        "records expire, so no result has them.",
+        ShareLimit,
+        (("share", FRACTION, "their share of the records, 0 to 1."), _OVER),
+    ),
+    "dead-letters": (
+        "records cannot be read: many, or any for a reason that this pipeline has not met before.",
+        ShareLimit,
+        (("share", FRACTION, "their share of the records, 0 to 1."), _OVER),
+    ),
+    "sink-errors": (
+        "the run retries after faults, again and again, or has failed because of one.",
+        TimeLimit,
+        (_for("how long that lasts."),),
+    ),
+    "checkpoint": (
+        "the run ended because its checkpoint cannot be used, or the newest savepoint is too old.",
+        CheckpointLimit,
+        (("savepoint", DURATION, "the age of the newest savepoint of the checkpoint; without it any age will do."),),
+    ),
+    "backpressure": (
+        "each step takes longer than the time between two of them (`run --every`).",
+        TimeLimit,
+        (_for("how long that lasts."),),
+    ),
+    "partition-idle": (
+        "a partition that had records has none any more, while others go on.",
+        TimeLimit,
+        (_for("how long that lasts."),),
+    ),
+    "hot-key": (
+        "one key has a large share of the records.",
+        ShareLimit,
+        (("share", FRACTION, "the share, 0 to 1."), _OVER),
+    ),
+}
+"""The meaning of each alert, and its limits with their keys."""
+
+
+def _keys() -> Iterator[Key]:
+    for name in ALERT_NAMES:
+        doc, make, keys = _SPECS[name]
+        default = getattr(DEFAULT_ALERTS, field_of(name))
+        note = "off by default" if isinstance(default, Off) else "on by default"
+        yield Key(name, _limits(make, default, *keys), doc, default, field=field_of(name), note=note)
+    yield Key(
+        "webhook",
+        TEXT,
+        "a URL to which each alert is sent as JSON, by POST, when it is raised and when it is resolved. It may refer "
+        "to an environment variable, `${NAME}`, or to a file, `${file:PATH}` ([security](../guides/security.md)).",
+        mask=mask_webhook,
+    )
+    yield Key(
+        "command",
+        NAMES,
+        "a program and its arguments, run with the same JSON on stdin. No shell reads it. An argument may refer to an "
+        "environment variable or to a file, as the webhook may; `$${` stands for the characters `${`.",
+        default=(),
+        mask=mask_arguments,
+    )
+
+
+def _parts(alerts: Alerts) -> dict[str, Any]:
+    return {key.name: getattr(alerts, key.model_field) for key in ALERTS.keys}
+
+
+class _AlertsSection(Section[Alerts]):
+    """In Python the names of alerts have underscores, and limits are mappings."""
+
+    def python(self, value: Alerts) -> str:
+        given = [f"{name.replace('-', '_')}={one!r}" for name, one in self.plain(value).items()]
+        return f"wr.alerts({', '.join(given)})"
+
+
+ALERTS: Section[Alerts] = _AlertsSection("wr.alerts", Alerts, tuple(_keys()), parts=_parts)
+ALERTS_KEY = Key(
+    "alerts",
+    ALERTS,
+    "which [alerts](../guides/alerts.md) a run raises, by which limits, and where they are sent.",
+    default=DEFAULT_ALERTS,
+    note="optional",
+)
+
+
+def alert_words(alerts: Alerts) -> str:
+    """Return the limits of each alert, and where alerts are sent, a clause a line; "" if all are the defaults."""
+    if alerts == DEFAULT_ALERTS:
+        return ""
+    shown = ALERTS.mask(alerts)
+    lines = []
+    for name, limit in shown.limits.items():
+        given = ", ".join(f"{key} {value}" for key, value in limits_text(name, limit).items())
+        lines.append(f"{name}: {given}" if given else name)
+    lines.append(f"off: {', '.join(name for name in ALERT_NAMES if name not in shown.limits) or 'none'}")
+    receivers = [f"the webhook {shown.webhook}"] if shown.webhook is not None else []
+    receivers += [f"the command {' '.join(shown.command)}"] if shown.command else []
+    return "\n".join([*lines, f"sent to {' and '.join(['the log', *receivers])}"])
+
+
+def limits_text(name: AlertName, limit: AlertLimit) -> dict[str, str]:
+    """Return all limits of an alert by their keys, as they are written."""
+    keys = _SPECS[name][2]
+    values = {key: getattr(limit, "span" if key == "for" else key) for key, _, _ in keys}
+    return {key: str(spec.plain(values[key])) for key, spec, _ in keys if values[key] is not None}

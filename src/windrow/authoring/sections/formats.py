@@ -1,0 +1,197 @@
+"""The key `format` of a source: how its records are encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from windrow.authoring.schema_files import BASE64, avro_schema, descriptor_set
+from windrow.declare.spec import (
+    NAMES,
+    NUMBER,
+    TEXT,
+    TEXT_SCHEMA,
+    Key,
+    Kind,
+    OneOf,
+    Scalar,
+    Section,
+    choice,
+    mapping_schema,
+)
+from windrow.declare.yaml_node import YamlMapping, YamlNode
+from windrow.model import AvroFormat, CsvFormat, FilesFormat, ProtobufFormat, ProtobufMessage, RecordFormat, Registry
+from windrow.model.references import mask_option, mask_url
+
+T = TypeVar("T")
+
+
+def read_options(node: YamlNode) -> tuple[tuple[str, str], ...]:
+    """Read a mapping of names to texts."""
+    fields = YamlMapping(node)
+    options = [(name, fields.attempt(YamlNode.text, entry)) for name, entry in fields]
+    fields.check()
+    return tuple((name, option.value) for name, option in options)
+
+
+OPTIONS = Scalar("mapping of texts", read_options, dict, mapping_schema(TEXT_SCHEMA))
+
+
+def mask_options(options: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return options with *** for their secrets."""
+    return tuple((name, mask_option(name, value)) for name, value in options)
+
+
+REGISTRY = Section(
+    "wr.registry",
+    Registry,
+    (
+        Key("url", TEXT, "its address, or several separated by commas.", required=True, positional=True, mask=mask_url),
+        Key(
+            "options",
+            OPTIONS,
+            "options for confluent-kafka's client, under its names, such as `basic.auth.user.info: ${REGISTRY_LOGIN}` "
+            "(`USER:PASSWORD`) or `ssl.ca.location`. A value may refer to an environment variable or to a file "
+            "([security](../guides/security.md)), which must be there on each machine that decodes records.",
+            default=(),
+            mask=mask_options,
+        ),
+        Key(
+            "missing",
+            Scalar(
+                "list of whole numbers",
+                lambda node: node.each(YamlNode.number),
+                list,
+                {"type": "array", "items": NUMBER.schema()},
+            ),
+            "ids that the registry does not have: records with them are dead letters. Another id that it does not have "
+            "stops the run.",
+            default=(),
+        ),
+    ),
+    short=True,
+    called="URL or mapping",
+)
+_REGISTRY = Key(
+    "registry",
+    REGISTRY,
+    "a [schema registry](../guides/formats.md#schema-registry): records begin with a zero byte and the id of their "
+    "schema (`pip install 'windrow[registry]'`).",
+)
+
+
+class _SchemaSection(Section[T]):
+    """A format whose schema is its own, or one of a registry."""
+
+    def mask(self, value: T) -> T:
+        schema = getattr(value, "schema", None)
+        return replace(value, schema=REGISTRY.mask(schema)) if isinstance(schema, Registry) else value  # type: ignore[type-var]
+
+
+def _one_of_both(given: Mapping[str, Any]) -> str | None:
+    return "must have a schema of its own or a `registry`, not both; leave one out" if "registry" in given else None
+
+
+def _avro(schema: str | None, registry: Registry | None) -> AvroFormat:
+    return AvroFormat(registry or schema or "")
+
+
+def _avro_parts(value: AvroFormat) -> dict[str, Any]:
+    is_registry = isinstance(value.schema, Registry)
+    return {"schema": None if is_registry else value.schema, "registry": value.schema if is_registry else None}
+
+
+_AVRO = _SchemaSection(
+    "wr.avro",
+    _avro,
+    (
+        Key(
+            "schema",
+            Scalar("text", lambda node: node.parsed(avro_schema)),
+            "the file with the schema of all records, or its JSON. It is read with the pipeline, and is part of it.",
+            unless="registry",
+            hint="or 'registry'",
+        ),
+        _REGISTRY,
+    ),
+    parts=_avro_parts,
+    conflict=lambda given: _one_of_both(given) if "schema" in given else None,
+)
+
+
+def _protobuf(descriptor: str | None, message: str | None, registry: Registry | None) -> ProtobufFormat:
+    return ProtobufFormat(registry or ProtobufMessage(descriptor or "", message or ""))
+
+
+def _protobuf_parts(value: ProtobufFormat) -> dict[str, Any]:
+    schema = value.schema
+    if isinstance(schema, Registry):
+        return {"descriptor": None, "message": None, "registry": schema}
+    return {"descriptor": schema.descriptor, "message": schema.name, "registry": None}
+
+
+_PROTOBUF = _SchemaSection(
+    "wr.protobuf",
+    _protobuf,
+    (
+        Key(
+            "descriptor",
+            Scalar("text", lambda node: node.parsed(descriptor_set), lambda text: f"{BASE64}{text}"),
+            "the file with the descriptor set (`protoc --include_imports --descriptor_set_out=FILE`), or its bytes, "
+            "`base64:...`. It is read with the pipeline, and is part of it.",
+            unless="registry",
+            hint="or 'registry'",
+        ),
+        Key("message", TEXT, "the full name of the message, such as `shop.Order`.", unless="registry"),
+        _REGISTRY,
+    ),
+    parts=_protobuf_parts,
+    conflict=lambda given: _one_of_both(given) if {"descriptor", "message"} & given.keys() else None,
+)
+_CSV = Section(
+    "wr.csv",
+    CsvFormat,
+    (
+        Key("columns", NAMES, "the names of the columns, in order.", required=True, positional=True),
+        Key("delimiter", TEXT, "the character between values.", default=CsvFormat.delimiter),
+    ),
+)
+
+TEXT_FORMAT = choice("json", "debezium")
+_TEXT = Kind((str,), TEXT_FORMAT, lambda value: "changes of rows by Debezium" if value == "debezium" else "", "")
+_LINES = Kind(
+    (CsvFormat,),
+    _CSV,
+    lambda value: f"CSV with the columns {', '.join(value.columns)}",
+    "a line of comma-separated values ([formats](../guides/formats.md#csv)); in Kafka without a header.",
+)
+FORMAT: OneOf[RecordFormat] = OneOf(
+    "format",
+    {
+        "avro": Kind(
+            (AvroFormat,),
+            _AVRO,
+            lambda value: f"Avro records{_by_registry(value.schema)}",
+            "Avro's binary encoding, of one schema or of those in a registry ([formats](../guides/formats.md#avro)).",
+        ),
+        "protobuf": Kind(
+            (ProtobufFormat,),
+            _PROTOBUF,
+            lambda value: (
+                f"Protobuf messages{_by_registry(value.schema)}"
+                if isinstance(value.schema, Registry)
+                else f"Protobuf messages {value.schema.name}"
+            ),
+            "Protobuf's binary encoding, of one message or of those in a registry "
+            "([formats](../guides/formats.md#protobuf)).",
+        ),
+        "csv": _LINES,
+    },
+    _TEXT,
+)
+FILES_FORMAT: OneOf[FilesFormat] = OneOf("format", {"csv": _LINES}, _TEXT)
+
+
+def _by_registry(schema: object) -> str:
+    return f" with the schemas of {mask_url(schema.url)}" if isinstance(schema, Registry) else ""

@@ -1,0 +1,222 @@
+"""A whole pipeline: its sections in the order of the data flow.
+
+`PIPELINE` is a pipeline file, `STORY` the pipeline of a story, which has no source and no sink. `PROCESS_PIPELINE` has
+a process function, so it is printed, but has no YAML form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from windrow.authoring.sections.alerts import ALERTS_KEY
+from windrow.authoring.sections.connectors import SINK, SOURCE
+from windrow.authoring.sections.records import DECODE, DERIVE, KEY, TIME, KeyFields
+from windrow.authoring.sections.results import AGGREGATE, EMIT, WINDOW
+from windrow.declare.spec import CODE, DURATION, TEXT, Key, Scalar, Section, Spec, choice
+from windrow.declare.yaml_node import YamlNode
+from windrow.model import (
+    DEFAULT_KEY_GROUPS,
+    Aggregate,
+    AnyPipeline,
+    Derive,
+    Emit,
+    EventTime,
+    Field,
+    KeyedState,
+    ListState,
+    MapState,
+    Pipeline,
+    Process,
+    ProcessPipeline,
+    ValueState,
+    Window,
+)
+
+NAME = Key(
+    "name",
+    TEXT,
+    "identifies the pipeline's checkpoint and its rows. 1 to 100 letters, digits, `.`, `_` or `-`, starting with a "
+    "letter or digit. In Python the default is the table's name.",
+    required=True,
+)
+KEY_GROUPS = Key(
+    "key_groups",
+    Scalar("whole number, 1 to 32768", YamlNode.number, accepts={"type": "integer", "minimum": 1, "maximum": 32768}),
+    "the number of groups into which keys, and thus work and state, are divided. It is the upper bound of parallelism. "
+    "To change it, resume from a [savepoint](../guides/savepoints.md); a run with an existing checkpoint is refused.",
+    default=DEFAULT_KEY_GROUPS,
+)
+MODE = Key(
+    "mode",
+    choice("micro-batch", "realtime"),
+    "how a live run takes records: in steps on the stream host, or, with `realtime`, as they come, with a latency of "
+    "some ten milliseconds, from one Kafka topic to another ([the guide](../guides/realtime.md)). `windrow run --host` "
+    "overrides it.",
+    default="micro-batch",
+)
+SALT = Key(
+    "salt",
+    Scalar("whole number, 1 to `key_groups`", YamlNode.number, accepts={"type": "integer", "minimum": 1}),
+    "the number of key groups over which the records of each key are spread, for keys with a large share of all "
+    "records, or for many records without a key. On-time records are pre-aggregated there, and the partial results are "
+    "merged in the key's own group: one more shuffle, the same results. For tumbling, hopping, cumulate and calendar "
+    "windows, without `early`.",
+    default=1,
+)
+DERIVED = Key(
+    "derive",
+    DERIVE,
+    "fields that are computed from decoded fields, such as `{domain: \"split_part(url, '/', 3)\"}`. Keys and "
+    "aggregates can use them; other derived fields cannot.",
+    default=(),
+)
+RECORDS = (
+    Key("source", SOURCE, "the log that records are read from.", required=True),
+    Key(
+        "decode",
+        DECODE,
+        "the fields of a record, which is a JSON object. Other fields are ignored. A record that lacks one of the "
+        "fields, or has a value that the type cannot represent exactly, is a [dead letter](errors.md#dead-letters). A "
+        'name must not start with two underscores. A type with a question mark, `"string?"` (in quotes within '
+        "`{...}`), declares an optional field, which is null if the record lacks it or has null. The event time and "
+        "the key cannot be optional.",
+        required=True,
+    ),
+)
+EVENT_TIME = Key(
+    "time",
+    TIME,
+    "which field is the event time of a record, and how far behind it the [watermark](../concepts/time.md) is.",
+    required=True,
+)
+KEYED = (
+    EVENT_TIME,
+    Key(
+        "key",
+        KEY,
+        "the decoded or derived fields that results are grouped by. Any type except `double`. The list can also define "
+        "derived fields: `[user, {domain: \"split_part(url, '/', 3)\"}]`. A record whose derived key is null is a dead "
+        "letter. Without a key, all records of a window are aggregated into one row.",
+        default=KeyFields(()),
+    ),
+)
+RESULTS = (
+    Key("window", WINDOW, "how records are grouped by event time.", required=True),
+    Key(
+        "aggregate",
+        AGGREGATE,
+        "the result columns. Each is one of the functions below, over a field or an expression `x`. With `where` and a "
+        "condition after it, it includes only records for which the condition is true: `sum(price * quantity) where "
+        "kind = 'buy'`. Any other text is a formula: an expression over other results by name, such as `total / "
+        "events`; these must not be formulas themselves.",
+        required=True,
+        field="aggregates",
+    ),
+    Key(
+        "emit",
+        EMIT,
+        "when results are written, and for how long late records revise them.",
+        default=Emit(),
+        shown=True,
+        note="optional",
+    ),
+)
+SINK_KEY = Key("sink", SINK, "where results are written.", required=True)
+
+
+def _pipeline(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> Pipeline:  # noqa: ANN401
+    return Pipeline(key=key.names, derive=derive + key.derive, **sections)
+
+
+def _parts(pipeline: AnyPipeline) -> Mapping[str, Any]:
+    parts = dict(vars(pipeline)) | {"key": KeyFields(pipeline.key)}
+    return parts | ({"aggregate": pipeline.aggregates} if isinstance(pipeline, Pipeline) else {})
+
+
+PIPELINE: Section[Pipeline] = Section(
+    "",
+    _pipeline,
+    (NAME, MODE, *RECORDS, DERIVED, *KEYED, *RESULTS, SINK_KEY, KEY_GROUPS, SALT, ALERTS_KEY),
+    parts=_parts,
+)
+
+
+@dataclass(frozen=True)
+class StoryPipeline:
+    """What the `pipeline` of a story holds; whether its fields exist and fit is for `validate` to say."""
+
+    time: EventTime
+    key: tuple[str, ...]
+    window: Window
+    aggregates: tuple[Aggregate, ...]
+    emit: Emit
+    derive: tuple[Derive, ...] = ()
+    salt: int = 1
+
+
+def _story(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> StoryPipeline:  # noqa: ANN401
+    return StoryPipeline(key=key.names, derive=derive + key.derive, **sections)
+
+
+STORY: Section[StoryPipeline] = Section("", _story, (DERIVED, *KEYED, *RESULTS, SALT))
+
+
+def _no_yaml(node: YamlNode) -> Any:  # noqa: ANN401 - it never returns
+    msg = f"{node.called} has no YAML form"
+    raise TypeError(msg)
+
+
+def state_words(state: KeyedState) -> str:
+    """Return the kind and types of a state, such as ``map(string, long)``."""
+    match state:
+        case ValueState(_, type_):
+            return f"value({type_})"
+        case ListState(_, type_):
+            return f"list({type_})"
+        case MapState(_, key, type_):
+            return f"map({key}, {type_})"
+        case _:
+            assert_never(state)
+
+
+def _states(states: tuple[KeyedState, ...]) -> dict[str, str]:
+    return {state.name: state_words(state) for state in states}
+
+
+def _columns(fields: tuple[Field, ...]) -> dict[str, str]:
+    return {field.name: str(field.type) for field in fields}
+
+
+PROCESS: Spec[Process] = Section(
+    "",
+    Process,
+    (
+        Key("function", CODE, "", required=True),
+        Key("state", Scalar("states", _no_yaml, _states), "", required=True),
+        Key("returns", Scalar("columns", _no_yaml, _columns), "", required=True),
+        Key("order", choice("log", "event_time"), "", required=True),
+        Key("ttl", DURATION, ""),
+        Key("on_timer", CODE, ""),
+        Key("on_processing_timer", CODE, ""),
+    ),
+)
+AT_END = Key("at_end", choice("fire", "hold"), "", default=ProcessPipeline.at_end)
+PROCESS_PIPELINE: Section[ProcessPipeline] = Section(
+    "",
+    ProcessPipeline,
+    (
+        NAME,
+        MODE,
+        *RECORDS,
+        DERIVED,
+        *KEYED,
+        Key("process", PROCESS, "", required=True),
+        AT_END,
+        SINK_KEY,
+        KEY_GROUPS,
+        ALERTS_KEY,
+    ),
+    parts=_parts,
+)

@@ -1,0 +1,406 @@
+"""What a record is: the sections `decode`, `derive`, `key` and `time`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from windrow.declare.spec import (
+    DURATION,
+    FIELD_NAME,
+    FLAG,
+    FRACTION,
+    TEXT,
+    TEXT_SCHEMA,
+    Each,
+    Key,
+    Kind,
+    OneOf,
+    Scalar,
+    Schema,
+    Section,
+    Spec,
+    Wrapped,
+    call_by_names,
+    choice,
+    each_item,
+    list_or_one,
+    mapping_schema,
+)
+from windrow.declare.yaml_node import YamlMapping, YamlNode, read_texts
+from windrow.errors import PipelineError
+from windrow.model import (
+    TYPE_NAMES,
+    Adaptive,
+    DataType,
+    Decode,
+    Delay,
+    DelayByPartition,
+    Derive,
+    EventTime,
+    Field,
+    Punctuated,
+    Watermark,
+    format_duration,
+    parse_field_type,
+)
+
+_CUT_TYPE = re.compile(r"decimal\s*\(\s*\d+\s*")
+_CUT_NESTED = re.compile(r"struct\s*<[^>]*$")
+_REST_OF_TYPE = re.compile(r"\s*\d+\s*\)\??")
+_TYPE_SCHEMA: Schema = {
+    "anyOf": [
+        {"enum": [*TYPE_NAMES, "decimal(12,2)"]},
+        {
+            "type": "string",
+            "pattern": rf"^({'|'.join(TYPE_NAMES)})\?$|^decimal\s*\(.*\)\??$|^\s*array\s*<.*>\s*\??\s*$",
+        },
+    ]
+}
+
+
+class _Decode(Spec[Decode]):
+    """``{user: string, amount: {type: "decimal(12,2)", alias: [amt]}}``."""
+
+    def form(self) -> str:
+        return "mapping of names to types"
+
+    def read(self, node: YamlNode) -> Decode:
+        fields = YamlMapping(node)
+        read = []
+        cut = False
+        for name, entry in fields:
+            if cut and _REST_OF_TYPE.fullmatch(name):
+                continue  # reported already, with the first half
+            cut = bool(entry.is_scalar and _CUT_TYPE.fullmatch(entry.node.value))
+            read.append(fields.attempt(partial(_read_field, name), entry))
+        fields.check()
+        return Decode(tuple(field.value for field in read))
+
+    def plain(self, value: Decode) -> dict[str, Any]:
+        return {
+            field.name: {"type": field.type_text} | more if (more := _more(field)) else field.type_text
+            for field in value.fields
+        }
+
+    def python(self, value: Decode) -> str:
+        return call_by_names(".decode", [(field.name, _python_field(field)) for field in value.fields])
+
+    def schema(self) -> Schema:
+        return mapping_schema({"anyOf": [_TYPE.schema(), _FIELD.schema()]})
+
+    def document(self, path: str) -> Iterator[str]:
+        yield (
+            f"- `{path}.FIELD` (type or mapping, required): the type, or a mapping with the type and the settings here."
+        )
+        yield from _FIELD.document(f"{path}.FIELD")
+
+
+def _read_field(name: str, node: YamlNode) -> Field:
+    if not node.is_mapping:
+        return Field(name, *_TYPE.read(node))
+    settings = dict(_FIELD.read(node))
+    return Field(name, *settings.pop("type"), **settings)
+
+
+def _more(field: Field) -> dict[str, Any]:
+    """Return what a field has besides its type."""
+    more: dict[str, Any] = {"alias": list(field.alias)} if field.alias else {}
+    more |= {"tombstones": True} if field.tombstones else {}
+    return more | ({"path": ".".join(field.path)} if field.path else {})
+
+
+def _parse_whole_type(text: str) -> tuple[DataType, bool]:
+    if _CUT_NESTED.search(text):
+        msg = 'a comma ends a value within {...}; put the type in quotes: "array<struct<sku string, qty long>>"'
+        raise PipelineError(msg)
+    if _CUT_TYPE.fullmatch(text):
+        msg = 'a comma ends a value within {...}; put the type in quotes: "decimal(12,2)"'
+        raise PipelineError(msg)
+    return parse_field_type(text)
+
+
+_TYPE: Scalar[tuple[DataType, bool]] = Scalar("type", lambda node: node.parsed(_parse_whole_type), accepts=_TYPE_SCHEMA)
+_FIELD: Section[Mapping[str, Any]] = Section(
+    "",
+    dict,
+    (
+        Key(
+            "type",
+            _TYPE,
+            "the type, with a question mark if the field is optional.",
+            required=True,
+            hint='such as type: "decimal(12,2)"',
+        ),
+        Key(
+            "alias",
+            Each("list of names", TEXT),
+            "other names that the field may have in records. A record that has two of the names, with different "
+            "values, is a [dead letter](errors.md#dead-letters). In Python "
+            '`amount=wr.field("decimal(12,2)?", alias=["amt"])`.',
+            default=(),
+        ),
+        Key(
+            "tombstones",
+            FLAG,
+            "a record that has a key but no value, a [tombstone](#tombstones), is read with its key in this field. In "
+            'Python `currency=wr.field("string", tombstones=True)`.',
+            default=False,
+        ),
+        Key(
+            "path",
+            Scalar("text", lambda node: tuple(node.text().split("."))),
+            "in place of the field's name, the names that lead to it in nested objects, `customer.id`.",
+            default=(),
+        ),
+    ),
+)
+
+
+def _python_field(field: Field) -> str:
+    plain = repr(field.type_text)
+    more = "".join(f", {name}={value!r}" for name, value in _more(field).items())
+    return f"wr.field({plain}{more})" if more else plain
+
+
+DECODE = _Decode()
+
+
+class _Derive(Spec[tuple[Derive, ...]]):
+    """``{domain: "split_part(url, '/', 3)"}``."""
+
+    def form(self) -> str:
+        return "mapping of names to expressions"
+
+    def read(self, node: YamlNode) -> tuple[Derive, ...]:
+        return tuple(Derive(name, sql) for name, sql in read_texts(node, str.strip))
+
+    def plain(self, value: tuple[Derive, ...]) -> dict[str, str]:
+        return {derived.name: derived.sql for derived in value}
+
+    def python(self, value: tuple[Derive, ...]) -> str:
+        return call_by_names(".derive", [(derived.name, repr(derived.sql)) for derived in value])
+
+    def schema(self) -> Schema:
+        return mapping_schema(TEXT_SCHEMA)
+
+
+DERIVE = _Derive()
+
+
+@dataclass(frozen=True)
+class KeyFields:
+    """The names of the key's fields, and those of them that are derived right there."""
+
+    names: tuple[str, ...]
+    derive: tuple[Derive, ...] = ()
+
+
+class _KeyFields(Spec[KeyFields]):
+    """``[user, {domain: "split_part(url, '/', 3)"}]``, or ``user`` for a single one."""
+
+    def form(self) -> str:
+        return "name or list of names"
+
+    def read(self, node: YamlNode) -> KeyFields:
+        parts = each_item(node, _read_key_part)
+        names = tuple(one if isinstance(one, str) else one.name for part in parts for one in part)
+        return KeyFields(names, tuple(one for part in parts for one in part if isinstance(one, Derive)))
+
+    def plain(self, value: KeyFields) -> list[str]:
+        return list(value.names)
+
+    def python(self, value: KeyFields) -> str:
+        return f".key_by({', '.join(map(repr, value.names))})"
+
+    def schema(self) -> Schema:
+        return list_or_one({"anyOf": [TEXT_SCHEMA, mapping_schema(TEXT_SCHEMA, minProperties=1)]}, TEXT_SCHEMA)
+
+
+def _read_key_part(node: YamlNode) -> tuple[str | Derive, ...]:
+    if not node.is_mapping:
+        return (node.text(),)
+    derived = DERIVE.read(node)
+    if not derived:
+        msg = f"{node.called} is empty; name a field, or give one with its expression"
+        raise node.error(msg)
+    return derived
+
+
+KEY = _KeyFields()
+
+
+_ADAPTIVE = Section(
+    "wr.adaptive",
+    Adaptive,
+    (
+        Key(
+            "target",
+            FRACTION,
+            "the fraction of the records so far that the delay covers, more than 0 and at most 1: `0.999`.",
+            required=True,
+            positional=True,
+        ),
+        Key("min", DURATION, "the minimum delay.", required=True, field="least"),
+        Key("max", DURATION, "the maximum delay, and the delay before the first record.", required=True, field="most"),
+    ),
+)
+
+
+class _DelayByPartition(Spec[DelayByPartition]):
+    """``{default: 5m, 3: 30m}``: the delays of some partitions, and that of all others."""
+
+    def form(self) -> str:
+        return "mapping of partitions to durations"
+
+    def read(self, node: YamlNode) -> DelayByPartition:
+        fields = YamlMapping(node)
+        given = {name: fields.attempt(YamlNode.duration, value) for name, value in fields}
+        if _DEFAULT not in given:
+            fields.problem(node.error(f"{node.called} lacks '{_DEFAULT}', the delay of all other partitions"))
+        for name in given.keys() - {_DEFAULT}:
+            if not (name.isascii() and name.isdigit()):
+                fields.problem(node.error(f"{name!r} in {node.called} is neither a partition's number nor {_DEFAULT}"))
+        fields.check()
+        delays = {int(name): result.value for name, result in given.items() if name != _DEFAULT}
+        return DelayByPartition(given[_DEFAULT].value, tuple(sorted(delays.items())))
+
+    def plain(self, value: DelayByPartition) -> dict[str, str]:
+        delays = {str(partition): format_duration(micros) for partition, micros in value.delays}
+        return {_DEFAULT: format_duration(value.default), **delays}
+
+    def python(self, value: DelayByPartition) -> str:
+        delays = {partition: format_duration(micros) for partition, micros in value.delays}
+        return f"wr.delay_by_partition({delays!r}, default={format_duration(value.default)!r})"
+
+    def schema(self) -> Schema:
+        delay = DURATION.schema()
+        names = {"pattern": f"^([0-9]+|{_DEFAULT})$"}
+        return mapping_schema(delay, properties={_DEFAULT: delay}, required=[_DEFAULT], propertyNames=names)
+
+
+_DEFAULT = "default"
+
+
+def _delays_words(delay: DelayByPartition) -> str:
+    lines = [f"a partition's watermark is {format_duration(delay.default)} behind the greatest event time read from it"]
+    lines += [
+        f"that of partition {partition} is {format_duration(micros)} behind" for partition, micros in delay.delays
+    ]
+    return "\n".join(lines)
+
+
+DELAY: OneOf[Delay | DelayByPartition | Adaptive] = OneOf(
+    "delay",
+    {
+        "by_partition": Kind(
+            (DelayByPartition,),
+            _DelayByPartition(),
+            _delays_words,
+            "a [delay for each partition](../concepts/time.md#a-delay-by-partition): `{default: 5m, 3: 30m}`, for "
+            "partitions whose records come further out of order than those of the others, which have the `default`.",
+            note="in place of a duration",
+        ),
+        "adaptive": Kind(
+            (Adaptive,),
+            _ADAPTIVE,
+            lambda delay: (
+                f"a partition's watermark is {format_duration(delay.least)} to {format_duration(delay.most)} behind "
+                f"the greatest event time read from it,\nas much as leaves {delay.target * 100:g} % of its records so "
+                "far on time"
+            ),
+            "an [adaptive delay](../concepts/adaptive_delay.md), computed from the lateness of the partition's records "
+            "so far, and updated at every offset that is a multiple of 256. It is a function of the log, like a fixed "
+            "delay.",
+            note="in place of a duration",
+        ),
+    },
+    scalar=Kind(
+        (Delay,),
+        Wrapped("", Delay, "micros", DURATION),
+        lambda delay: (
+            f"a partition's watermark is {format_duration(delay.micros)} behind the greatest event time read from it"
+        ),
+        "",
+    ),
+)
+
+
+def _event_time(delay: Watermark | None, punctuated: str | None, **settings: Any) -> EventTime:  # noqa: ANN401
+    return EventTime(watermark=delay or Punctuated(punctuated or ""), **settings)
+
+
+def _time_parts(time: EventTime) -> Mapping[str, Any]:
+    mark = time.watermark
+    punctuated, delay = (mark.field, None) if isinstance(mark, Punctuated) else (None, mark)
+    return vars(time) | {"delay": delay, "punctuated": punctuated}
+
+
+def _time_conflict(given: Mapping[str, object]) -> str | None:
+    if {"delay", "punctuated"} <= given.keys():
+        return "has both 'delay' and 'punctuated'; a punctuated source carries its watermark itself"
+    return None
+
+
+TIME = Section(
+    ".event_time",
+    _event_time,
+    (
+        Key(
+            "field",
+            FIELD_NAME,
+            "the event time, a timestamp. In an embedded log, and that of a file, it can be the log timestamp, if "
+            "`_log_time: timestamp_millis` is decoded.",
+            required=True,
+            positional=True,
+        ),
+        Key(
+            "delay",
+            DELAY,
+            "how far out of order records may be. A partition's watermark is the greatest event time read from it, "
+            "minus this delay. [watermark-policy.md](../watermark-policy.md) explains how to choose it.",
+            unless="punctuated",
+            hint="(how far out of order records come), or 'punctuated'",
+        ),
+        Key(
+            "punctuated",
+            FIELD_NAME,
+            "the log [carries its watermarks](../concepts/punctuation.md). A record with this field, a timestamp of "
+            "the same type as the event time, sets its partition's watermark for the records after it; the watermark "
+            "never decreases. A record that has this field but lacks the key or the event time is a mark only, and not "
+            "a dead letter.",
+            note="in place of `time.delay`",
+        ),
+        Key(
+            "future",
+            DURATION,
+            "a record whose event time (or mark) is ahead of its log timestamp by more than this is a dead letter and "
+            "advances no watermark. Records without a log timestamp are not checked.",
+        ),
+        Key(
+            "sent",
+            FIELD_NAME,
+            "the time of sending by the device's clock, a timestamp. The event time is corrected by the difference "
+            "between the log timestamp and this time, which cancels out the error of the device's clock. A record "
+            "without a log timestamp is a dead letter.",
+        ),
+        Key(
+            "idle",
+            DURATION,
+            "a partition without records for this long, in processing time, becomes [idle](../concepts/idle.md): it no "
+            "longer holds back the low watermark, until it has records again.",
+        ),
+        Key(
+            "all_idle",
+            choice("hold", "advance"),
+            "when all partitions are idle, the low watermark stays where it is, or advances with processing time. "
+            "`advance` requires `time.idle`.",
+            default=EventTime.all_idle,
+        ),
+    ),
+    parts=_time_parts,
+    conflict=_time_conflict,
+)

@@ -1,0 +1,475 @@
+"""What is computed and when it is emitted: the sections `window`, `aggregate` and `emit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+from windrow.authoring.aggregate_text import aggregate_text, call_of, parse_aggregate
+from windrow.declare.python_code import code_name
+from windrow.declare.spec import (
+    CODE,
+    DURATION,
+    NUMBER,
+    TEXT_SCHEMA,
+    Deferred,
+    Each,
+    Key,
+    Kind,
+    OneOf,
+    Scalar,
+    Schema,
+    Section,
+    Spec,
+    Wrapped,
+    call_by_names,
+    choice,
+    mapping_schema,
+)
+from windrow.declare.yaml_node import YamlNode, read_texts
+from windrow.errors import PipelineError
+from windrow.model import (
+    DURATION_PATTERN,
+    Aggregate,
+    AllOf,
+    AnyOf,
+    Calendar,
+    Cumulate,
+    Custom,
+    Emit,
+    Every,
+    EveryEventTime,
+    Formula,
+    Global,
+    Hopping,
+    Late,
+    Records,
+    Repeat,
+    Session,
+    Trigger,
+    Tumbling,
+    When,
+    Window,
+    format_duration,
+)
+from windrow.model.windows import (
+    CALENDAR_SIZE_PATTERN,
+    CalendarUnit,
+    format_calendar_size,
+    parse_calendar_size,
+    parse_day,
+)
+
+WindowSize = int | tuple[int, CalendarUnit]
+
+
+def _read_size(node: YamlNode) -> WindowSize:
+    """Read a duration, or a number of hours, days, weeks or months."""
+    calendar = parse_calendar_size(node.text())
+    if calendar:
+        return calendar
+    try:
+        return node.duration()
+    except PipelineError as exc:
+        msg = f"{exc.message}; or a number of hours, days, weeks or months, such as 1 day"
+        raise node.error(msg) from exc
+
+
+_SIZE_SCHEMA: Schema = {
+    "type": "string",
+    "pattern": rf"^({DURATION_PATTERN}|\s*{CALENDAR_SIZE_PATTERN}\s*)$",
+    "examples": ["5m", "1h", "1 day", "1 month"],
+}
+
+
+def _size_text(size: WindowSize) -> str:
+    return format_duration(size) if isinstance(size, int) else format_calendar_size(*size)
+
+
+def _tumbling(size: WindowSize, zone: str | None, offset: int, origin: date | None) -> Tumbling | Calendar:
+    if isinstance(size, int):
+        return Tumbling(size, offset)
+    return Calendar(*size, zone=zone or Calendar.zone, offset=offset, origin=origin)
+
+
+def _tumbling_parts(window: Tumbling | Calendar) -> Mapping[str, Any]:
+    if isinstance(window, Tumbling):
+        return {"size": window.size, "zone": None, "offset": window.offset, "origin": None}
+    zone = None if window.zone == Calendar.zone else window.zone
+    return {"size": (window.count, window.unit), "zone": zone, "offset": window.offset, "origin": window.origin}
+
+
+def _tumbling_conflict(given: Mapping[str, object]) -> str | None:
+    if isinstance(given.get("size"), int):
+        if "zone" in given:
+            return (
+                "has a zone, but its size has the same length in every zone; "
+                "leave the zone out, or give a number of hours, days, weeks or months, such as 1 day"
+            )
+        if "origin" in given:
+            return "has an origin, which only a number of hours, days, weeks or months has; give an offset"
+    return None
+
+
+def _tumbling_words(window: Tumbling | Calendar) -> str:
+    size = _size_text(_tumbling_parts(window)["size"])
+    zone = f" in {window.zone}" if isinstance(window, Calendar) else ""
+    origin = f", counted from {window.origin}" if isinstance(window, Calendar) and window.origin else ""
+    return f"tumbling, {size} long{zone}{origin}{_shift_words(window.offset)}"
+
+
+def _shift_words(offset: int) -> str:
+    return f", shifted by {format_duration(offset)}" if offset else ""
+
+
+_TUMBLING = Section(
+    "wr.tumbling",
+    _tumbling,
+    (
+        Key(
+            "size",
+            Scalar("duration or days", _read_size, _size_text, _SIZE_SCHEMA),
+            "the length of a window. A number, a space and `hour`, `day`, `week` or `month` (or their plural) is a "
+            "calendar length, where a day may have 23 or 25 hours: `6 hours`, `1 day`, `2 weeks`, `1 month`. They are "
+            "counted from 1970-01-01, weeks from Monday 1969-12-29. (`1d` is 24 hours.)",
+            required=True,
+            positional=True,
+            note="required in the mapping form",
+        ),
+        Key(
+            "zone",
+            Scalar("name of a time zone", YamlNode.text),
+            "the time zone of the calendar, such as `Europe/Berlin`; for hours, days, weeks and months only.",
+            note=f"default `{Calendar.zone}`",
+        ),
+        Key(
+            "offset",
+            DURATION,
+            "windows start at the epoch plus a multiple of the size plus this offset, which must be shorter than the "
+            "size. In a time zone it is local time: with `6h`, days start at 6 in the morning.",
+            default=0,
+        ),
+        Key(
+            "origin",
+            Scalar("day", lambda node: node.parsed(parse_day), str, {"type": "string", "format": "date"}),
+            "a day on which a calendar window starts, from which all are counted: with `2026-04-15` and `3 months` "
+            "they start on the 15th of January, April, July and October. For months one of the first 28 days.",
+        ),
+    ),
+    parts=_tumbling_parts,
+    conflict=_tumbling_conflict,
+    short=True,
+    called="duration, days or mapping",
+)
+_HOPPING = Section(
+    "wr.hopping",
+    Hopping,
+    (
+        Key("size", DURATION, "the length of a window.", required=True, positional=True),
+        Key(
+            "slide",
+            DURATION,
+            "the distance between the starts of two windows. A record may be in at most 10,000 windows. If the slide "
+            "is longer than the size, some records are in no window; `check` warns about that.",
+            required=True,
+        ),
+        Key(
+            "offset",
+            DURATION,
+            "windows start at the epoch plus a multiple of the slide plus this offset, which must be shorter than the "
+            "slide.",
+            default=0,
+        ),
+    ),
+)
+_CUMULATE = Section(
+    "wr.cumulate",
+    Cumulate,
+    (
+        Key("size", DURATION, "the greatest length of a window.", required=True, positional=True),
+        Key(
+            "step",
+            DURATION,
+            "by how much each window is longer than the one before. The size is a multiple of it, by at most 10,000.",
+            required=True,
+            positional=True,
+        ),
+        Key(
+            "offset",
+            DURATION,
+            "windows start at the epoch plus a multiple of the size plus this offset, which must be shorter than the "
+            "size.",
+            default=0,
+        ),
+    ),
+)
+
+
+def _read_gap(node: YamlNode) -> int | str:
+    """Read a duration, or else an expression."""
+    try:
+        return node.duration()
+    except PipelineError:
+        return node.text()
+
+
+def _session(gap: int | str, most: int | None) -> Session:
+    return Session(gap) if isinstance(gap, int) else Session(most or 0, gap)
+
+
+def _session_parts(window: Session) -> Mapping[str, Any]:
+    return {"gap": window.gap, "max": None} if window.by is None else {"gap": window.by, "max": window.gap or None}
+
+
+def _session_conflict(given: Mapping[str, object]) -> str | None:
+    if isinstance(given.get("gap"), int) and "max" in given:
+        return "has a max, but the same gap for all records; leave the max out, or give an SQL expression as the gap"
+    return None
+
+
+def _session_words(window: Session) -> str:
+    if window.by is None:
+        return f"sessions of records less than {format_duration(window.gap)} apart"
+    most = format_duration(window.gap)
+    return f"sessions of records less than the gap of the earlier one apart, {window.by} seconds and at most {most}"
+
+
+_SESSION = Section(
+    "wr.session",
+    _session,
+    (
+        Key(
+            "gap",
+            Scalar(
+                "duration or expression", _read_gap, lambda gap: gap if isinstance(gap, str) else format_duration(gap)
+            ),
+            "a duration such as `30m`, or an [SQL expression](../concepts/expressions.md) over the fields of a record "
+            "that says how many seconds its own gap is.",
+            required=True,
+            positional=True,
+            note="required in the mapping form",
+        ),
+        Key(
+            "max",
+            DURATION,
+            "the longest gap that an expression may give; required with one. A record whose gap is longer, null, or "
+            "not longer than 0 is a dead letter.",
+            field="most",
+        ),
+    ),
+    parts=_session_parts,
+    conflict=_session_conflict,
+    short=True,
+    called="duration or mapping",
+)
+WINDOW: OneOf[Window] = OneOf(
+    "kind of window",
+    {
+        "tumbling": Kind(
+            (Tumbling, Calendar),
+            _TUMBLING,
+            _tumbling_words,
+            "consecutive windows of the same size that do not overlap: `5m`.",
+        ),
+        "hopping": Kind(
+            (Hopping,),
+            _HOPPING,
+            lambda window: (
+                f"hopping, {format_duration(window.size)} long, one every {format_duration(window.slide)}"
+                f"{_shift_words(window.offset)}"
+            ),
+            "overlapping windows of the same size: a record is in each window that contains its event time.",
+        ),
+        "cumulate": Kind(
+            (Cumulate,),
+            _CUMULATE,
+            lambda window: (
+                f"cumulate, {format_duration(window.size)} at most, growing by {format_duration(window.step)}"
+                f"{_shift_words(window.offset)}"
+            ),
+            "windows that grow: all those of one `size` start together, and each is a `step` longer than the one "
+            "before. A result from the start of the day to each hour of it is `{size: 1d, step: 1h}`.",
+        ),
+        "session": Kind(
+            (Session,),
+            _SESSION,
+            _session_words,
+            "the gap. Records of a key that are less than the gap apart are in one window, which ends one gap after "
+            "the last of them.",
+        ),
+        "global": Kind(
+            (Global,),
+            Section("wr.global_window", Global, ()),
+            lambda _: "one window of all time",
+            "one window for all time, `{}`. It has no end, so it requires `emit.early`, and no record is late for it. "
+            "Over rows that change, or where other streams take its rows, each change revises the results, and there "
+            "is no `early`.",
+        ),
+    },
+)
+
+
+class _Aggregates(Spec[tuple[Aggregate, ...]]):
+    """``{total: sum(amount), buys: "count() where kind = 'buy'", mean: total / events}``."""
+
+    def form(self) -> str:
+        return "mapping of names to functions"
+
+    def read(self, node: YamlNode) -> tuple[Aggregate, ...]:
+        return tuple(
+            Aggregate(name, measure.function, measure.where) for name, measure in read_texts(node, parse_aggregate)
+        )
+
+    def plain(self, value: tuple[Aggregate, ...]) -> dict[str, str]:
+        return {aggregate.name: aggregate_text(aggregate) for aggregate in value}
+
+    def python(self, value: tuple[Aggregate, ...]) -> str:
+        return call_by_names(".aggregate", [(aggregate.name, _python_aggregate(aggregate)) for aggregate in value])
+
+    def schema(self) -> Schema:
+        return mapping_schema(TEXT_SCHEMA)
+
+
+def _python_aggregate(aggregate: Aggregate) -> str:
+    given: tuple[object, ...]
+    match aggregate.function:
+        case Formula(sql):
+            name, given = "formula", (sql,)
+        case Custom():
+            msg = "refuse_code must be called first: Python code cannot be printed"
+            raise TypeError(msg)
+        case function:
+            name, given = call_of(function)
+    where = [] if aggregate.where is None else [f"where={aggregate.where!r}"]
+    return f"wr.{name}({', '.join([*map(repr, given), *where])})"
+
+
+AGGREGATE = _Aggregates()
+
+
+_NESTED: Deferred[Trigger] = Deferred("mapping", lambda: TRIGGER, "trigger")
+_TRIGGERS: Each[Trigger] = Each("list of triggers", _NESTED)
+
+TRIGGER: OneOf[Trigger] = OneOf(
+    "trigger",
+    {
+        "every": Kind(
+            (Every,),
+            Wrapped("wr.every", Every, "micros", DURATION),
+            lambda trigger: f"{format_duration(trigger.micros)} of processing time after a record",
+            "fires after this processing time. A replay cannot repeat these panes, but it repeats those that follow.",
+        ),
+        "event_time": Kind(
+            (EveryEventTime,),
+            Wrapped("wr.every_event_time", EveryEventTime, "micros", DURATION),
+            lambda trigger: f"whenever the watermark has advanced by {format_duration(trigger.micros)} in the window",
+            "fires whenever the watermark has advanced by this much since the window's start. These panes are repeated "
+            "by a replay. Not combined with others.",
+        ),
+        "count": Kind(
+            (Records,),
+            Wrapped("wr.every_count", Records, "number", NUMBER),
+            lambda trigger: "after every record" if trigger.number == 1 else f"after every {trigger.number} records",
+            "fires after this number of records, 1 or more.",
+        ),
+        "any_of": Kind(
+            (AnyOf,),
+            Wrapped("wr.any_of", AnyOf, "triggers", _TRIGGERS),
+            lambda trigger: f"({' or '.join(map(TRIGGER.words, trigger.triggers))})",
+            "fires as soon as one of these triggers does; two or more.",
+        ),
+        "all_of": Kind(
+            (AllOf,),
+            Wrapped("wr.all_of", AllOf, "triggers", _TRIGGERS),
+            lambda trigger: f"({' and '.join(map(TRIGGER.words, trigger.triggers))})",
+            "fires once each of these triggers has fired; two or more.",
+        ),
+        "repeat": Kind(
+            (Repeat,),
+            Section(
+                "wr.repeat",
+                Repeat,
+                (
+                    Key("trigger", _NESTED, "the other trigger.", required=True, positional=True),
+                    Key("times", NUMBER, "the maximum number of panes, 1 or more.", required=True),
+                ),
+            ),
+            lambda trigger: (
+                f"{TRIGGER.words(trigger.trigger)}, at most {trigger.times} time{'' if trigger.times == 1 else 's'}"
+            ),
+            "fires as another trigger does, but not more often than `times`.",
+        ),
+        "when": Kind(
+            (When,),
+            Wrapped("wr.when", When, "predicate", CODE),
+            lambda trigger: f"when {code_name(trigger.predicate)} says so",
+            "",
+            python_only=True,
+        ),
+    },
+)
+
+LATE: OneOf[Late] = OneOf(
+    "kind of late panes",
+    {
+        "count": Kind(
+            (Records,),
+            Wrapped("wr.every_count", Records, "number", NUMBER),
+            lambda late: f"one revision for every {late.number} of a key",
+            "one revision for every so many late records of a window and key, 1 or more, in log order, and one for "
+            "those that are left when the window is forgotten or the input ends. Not for sessions.",
+            note="in place of a word",
+        )
+    },
+    scalar=Kind(
+        (str,),
+        choice("each", "batch"),
+        lambda late: "one revision for each" if late == "each" else "one revision a step",
+        "",
+    ),
+)
+
+EMIT = Section(
+    ".emit",
+    Emit,
+    (
+        Key(
+            "lateness",
+            DURATION,
+            "how long after a window's end, by the watermark, late records revise it. Later records are expired and go "
+            "to the [late output](tables.md#t_late). With `0s` no window is revised.",
+            default=Emit.lateness,
+            shown=True,
+        ),
+        Key(
+            "late",
+            LATE,
+            "one revision for each late record, one per step, or one for every so many of a window and key.",
+            default=Emit.late,
+            shown=True,
+        ),
+        Key(
+            "mode",
+            choice("retract", "accumulate", "discard"),
+            "with `retract`, a revision retracts the old row and emits the new one, in the "
+            "[changelog](tables.md#t_changes). With `accumulate` it emits the new row only. With `discard` a pane "
+            "contains only the records since the previous pane, as a separate row: the primary key of the result table "
+            "then includes `revision`.",
+            default=Emit.mode,
+            shown=True,
+        ),
+        Key(
+            "at_end",
+            choice("fire", "hold"),
+            "at the end of a bounded run, open windows fire, or stay open. A live run has no end.",
+            default=Emit.at_end,
+        ),
+        Key(
+            "early",
+            TRIGGER,
+            "a trigger, which writes panes before the watermark has passed a window's end. It is evaluated per window "
+            "and key over the on-time records, and each pane resets it. A trigger is one of the kinds below.",
+        ),
+    ),
+)

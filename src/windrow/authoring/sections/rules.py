@@ -1,0 +1,344 @@
+"""A pipeline with rules: its sections `unique`, `recent`, `lists`, `rules` and `emit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, assert_never
+
+from windrow.authoring.sections.alerts import ALERTS_KEY
+from windrow.authoring.sections.pipeline import (
+    DERIVED,
+    EVENT_TIME,
+    KEY_GROUPS,
+    MODE,
+    NAME,
+    PIPELINE,
+    PROCESS_PIPELINE,
+    RECORDS,
+    SINK_KEY,
+)
+from windrow.authoring.sections.records import KEY, KeyFields
+from windrow.declare.spec import (
+    DURATION,
+    FIELD_NAME,
+    FLAG,
+    NUMBER,
+    TEXT,
+    TEXT_SCHEMA,
+    Each,
+    Key,
+    Named,
+    Scalar,
+    Schema,
+    Section,
+    Shapes,
+    choice,
+    mapping_schema,
+)
+from windrow.declare.yaml_node import YamlMapping, YamlNode, read_texts
+from windrow.model import (
+    AnyPipeline,
+    Derive,
+    EventTime,
+    FileList,
+    Pipeline,
+    ProcessPipeline,
+    Recent,
+    Rule,
+    RuleList,
+    RuleSet,
+    RulesPipeline,
+    TopicList,
+)
+
+P = TypeVar("P", bound=AnyPipeline)
+
+
+def _evidence(node: YamlNode) -> tuple[tuple[str, str], ...]:
+    return read_texts(node, str.strip)
+
+
+class _RuleSection(Section[Rule]):
+    """In Python `with` is a keyword, and the argument is `evidence`."""
+
+    def python(self, value: Rule) -> str:
+        given = [repr(value.name), f"when={value.when!r}"]
+        given += [] if value.severity == Rule.severity else [f"severity={value.severity!r}"]
+        given += [] if value.say is None else [f"say={value.say!r}"]
+        given += [f"evidence={dict(value.evidence)!r}"] if value.evidence else []
+        return f"wr.rule({', '.join(given)})"
+
+
+RULE = _RuleSection(
+    "wr.rule",
+    Rule,
+    (
+        Key("name", TEXT, "identifies the rule's alerts; each rule has another.", required=True),
+        Key(
+            "when",
+            TEXT,
+            "the condition, an SQL expression over the fields of the record, `prev`, `next`, `recent` and "
+            "lists ([rules](../concepts/rules.md)). Null counts as false.",
+            required=True,
+        ),
+        Key(
+            "severity",
+            choice("low", "medium", "high", "critical"),
+            "is written with each alert.",
+            default=Rule.severity,
+            shown=True,
+        ),
+        Key(
+            "say",
+            TEXT,
+            "the alert's text. `{NAME}` stands for the evidence of that name, a field, `prev.FIELD` or `next.FIELD`; "
+            "`{NAME:.2f}` writes it in a format of Python's. Without it, the text is the rule's name.",
+        ),
+        Key(
+            "with",
+            Scalar("mapping of names to expressions", _evidence, dict, mapping_schema(TEXT_SCHEMA)),
+            "the evidence: values that are written with the alert, as JSON. In Python the argument is `evidence`.",
+            default=(),
+            field="evidence",
+        ),
+    ),
+    parts=lambda rule: dict(vars(rule)) | {"with": rule.evidence},
+)
+
+_LIST: Section[FileList] = Section(
+    "wr.list_file",
+    lambda **given: FileList("", **given),
+    (
+        Key(
+            "file",
+            TEXT,
+            "a file with an entry on each line. It is read once, when a run starts.",
+            required=True,
+            hint="(a list is a file, or with a source in Kafka a topic, kafka: {topic: ...}; an embedded log is none, "
+            "as no host follows it: write its entries to a file)",
+            field="path",
+            positional=True,
+        ),
+        Key("key", TEXT, "the column of the entries, if the file is CSV with a header.", field="column"),
+    ),
+    parts=lambda one: {"name": one.name, "file": one.path, "key": one.column},
+)
+
+
+class _TopicSection(Section[TopicList]):
+    """In Python the keys below `kafka` are the arguments."""
+
+    def python(self, value: TopicList) -> str:
+        key = "" if value.field is None else f", key={value.field!r}"
+        return f"wr.list_topic({value.topic!r}{key})"
+
+
+_TOPIC: Section[Mapping[str, Any]] = Section(
+    "",
+    dict,
+    (
+        Key(
+            "topic",
+            TEXT,
+            "a topic at the brokers of the source, compacted. The key of a record is an entry for as long as its last "
+            "value is not null. In real time the list is followed while the pipeline runs; on other hosts it is read "
+            "once, when a run starts.",
+            required=True,
+        ),
+        Key(
+            "key",
+            TEXT,
+            "the field of the entry, if the keys are JSON objects. Without it, a key is an entry as text.",
+            field="field",
+        ),
+    ),
+    parts=lambda given: given,
+)
+_LIST_TOPIC = _TopicSection(
+    "wr.list_topic",
+    lambda kafka: TopicList("", **kafka),
+    (Key("kafka", _TOPIC, "the topic of the entries.", required=True),),
+    parts=lambda one: {"name": one.name, "kafka": {"topic": one.topic, "key": one.field}},
+)
+_RULE_LIST: Shapes[RuleList] = Shapes(((("kafka",), TopicList, _LIST_TOPIC), (("file",), FileList, _LIST)))
+
+UNIQUE: Section[str] = Section(
+    "",
+    lambda by: by,
+    (
+        Key(
+            "by",
+            FIELD_NAME,
+            "the field that tells a record from all others of its key. A record that repeats one, while a copy of the "
+            "earlier record would not be expired, changes nothing and is counted as a duplicate; if it has other "
+            "content, it is a [dead letter](errors.md#dead-letters). Without it, a record is known by its partition "
+            "and offset.",
+            required=True,
+        ),
+    ),
+    parts=lambda by: {"by": by},
+)
+RECENT = Section(
+    "wr.recent",
+    Recent,
+    (
+        Key("last", NUMBER, "the maximum number of earlier records of a key that a rule sees.", required=True),
+        Key(
+            "within",
+            DURATION,
+            "how much older than the record these can be, by event time, and how much newer `next`.",
+            required=True,
+        ),
+    ),
+)
+RULES_EMIT: Section[Mapping[str, Any]] = Section(
+    "",
+    dict,
+    (
+        Key(
+            "lateness",
+            DURATION,
+            "how far behind the watermark a record can come and still be judged. Later records are expired and go to "
+            "the [late output](tables.md#t_late).",
+            default=RuleSet.lateness,
+            shown=True,
+        ),
+        Key(
+            "revise",
+            FLAG,
+            "a record that comes behind others of its key, by event time, has these judged again. With `false` an "
+            "alert is what was known when its record came.",
+            default=RuleSet.revise,
+            shown=True,
+        ),
+    ),
+    parts=lambda given: given,
+)
+_EMIT_DEFAULT = {"lateness": RuleSet.lateness, "revise": RuleSet.revise}
+LISTS = Named("mapping of names to lists", _RULE_LIST)
+RULES = Each("list of rules", RULE)
+
+RULES_KEYS = (
+    Key("unique", UNIQUE, "what identifies a record among those of its key."),
+    Key(
+        "recent",
+        RECENT,
+        "the earlier records of a key that a rule sees.",
+        required=True,
+        hint="such as recent: {last: 64, within: 24h}",
+    ),
+    Key("lists", LISTS, "sets of entries by name, which conditions can look values up in.", default=()),
+    Key("rules", RULES, "the rules by which each record is judged.", required=True),
+    Key(
+        "emit",
+        RULES_EMIT,
+        "for how long late records are judged, and revise what was.",
+        default=_EMIT_DEFAULT,
+        shown=True,
+        note="optional",
+    ),
+)
+
+
+_KEY = Key(
+    "key", KEY, "the decoded or derived fields whose values records that are judged together share.", required=True
+)
+
+
+def _pipeline(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> RulesPipeline:  # noqa: ANN401
+    given = {one.name: sections.pop(one.name) for one in RULES_KEYS}
+    emit = given.pop("emit")
+    return RulesPipeline(key=key.names, derive=derive + key.derive, rules=RuleSet(**given, **emit), **sections)
+
+
+def _parts(pipeline: RulesPipeline) -> Mapping[str, Any]:
+    rules = pipeline.rules
+    emit = {"lateness": rules.lateness, "revise": rules.revise}
+    return dict(vars(pipeline)) | dict(vars(rules)) | {"key": KeyFields(pipeline.key), "emit": emit}
+
+
+RULES_PIPELINE: Section[RulesPipeline] = Section(
+    "",
+    _pipeline,
+    (
+        NAME,
+        MODE,
+        *RECORDS,
+        DERIVED,
+        EVENT_TIME,
+        _KEY,
+        *RULES_KEYS,
+        SINK_KEY,
+        KEY_GROUPS,
+        ALERTS_KEY,
+    ),
+    parts=_parts,
+)
+
+
+@dataclass(frozen=True)
+class StoryRules:
+    """The sections of the `pipeline` of a story with rules; `validate` checks that their fields exist and fit."""
+
+    time: EventTime
+    key: tuple[str, ...]
+    rules: RuleSet
+    derive: tuple[Derive, ...] = ()
+
+
+def _entries(node: YamlNode) -> tuple[FileList, ...]:
+    """Read lists that are written in the story: no file is beside it."""
+    fields = YamlMapping(node)
+    read = [(name, fields.attempt(lambda entry: tuple(one.text() for one in entry.items()), at)) for name, at in fields]
+    fields.check()
+    return tuple(FileList(name, name, entries=entries.value) for name, entries in read)
+
+
+def _story(key: KeyFields, derive: tuple[Derive, ...], time: EventTime, **sections: Any) -> StoryRules:  # noqa: ANN401
+    emit = sections.pop("emit")
+    return StoryRules(time, key.names, RuleSet(**sections, **emit), derive + key.derive)
+
+
+_ENTRIES: Schema = mapping_schema({"type": "array", "items": TEXT_SCHEMA})
+_STORY_LISTS = Key("lists", Scalar("mapping of names to lists of entries", _entries, accepts=_ENTRIES), "", default=())
+STORY_RULES: Section[StoryRules] = Section(
+    "",
+    _story,
+    (
+        DERIVED,
+        EVENT_TIME,
+        _KEY,
+        *(_STORY_LISTS if one.name == "lists" else one for one in RULES_KEYS),
+    ),
+)
+
+
+def section_of(pipeline: AnyPipeline) -> Section[Any]:
+    """Return the section that a pipeline is written by."""
+    match pipeline:
+        case RulesPipeline():
+            return RULES_PIPELINE
+        case ProcessPipeline():
+            return PROCESS_PIPELINE
+        case Pipeline():
+            return PIPELINE
+        case _:
+            assert_never(pipeline)
+
+
+def mask_secrets(pipeline: P) -> P:
+    """Return the pipeline with *** for the passwords in it."""
+    masked: P = section_of(pipeline).mask(pipeline)
+    return masked
+
+
+def rules_python(rules: RuleSet) -> str:
+    """Return the Python source of the stage with the rules."""
+    given = [RULE.python(rule) for rule in rules.rules]
+    given.append(f"recent={RECENT.python(rules.recent)}")
+    given += [] if rules.unique is None else [f"unique={rules.unique!r}"]
+    given += [f"lists={LISTS.python(rules.lists)}"] if rules.lists else []
+    given.append(f"lateness={DURATION.python(rules.lateness)}")
+    given += [] if rules.revise else ["revise=False"]
+    return "\n".join([".rules(", *(f"        {one}," for one in given), "    )"])

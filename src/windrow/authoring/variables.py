@@ -1,0 +1,294 @@
+"""Variables of a pipeline file: ``${NAME}`` and ``${NAME:-default}`` in values, and profiles that give them.
+
+A variable is what ``--var`` says, else what the profile says, else the environment variable of that name, else the
+default. Values are put into the document before it is read, so a pipeline does not depend on where they came from.
+
+A url, a webhook, options and the arguments of a command may hold secrets. What only the environment knows stays a
+reference in them, which is resolved when it is used (`windrow.model.references`), so that no print-out and no
+checkpoint has it.
+
+In other settings values are a part of the pipeline. Messages, print-outs and logs have ``${NAME}`` in the place of one
+that only the environment or the command line has: it is hidden (`windrow.errors.HIDDEN_VALUES`) unless the file has the
+same text elsewhere, or it is a word of pipeline files such as ``earliest``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache, partial
+from typing import Final
+from urllib.parse import quote
+
+import yaml
+
+from windrow.authoring.sections import DOCUMENT
+from windrow.declare.yaml_node import SqlMark, YamlNode, compose
+from windrow.errors import HIDDEN_VALUES, PipelineError, join_errors
+from windrow.model.references import VARIABLE, given_reference, quoted_in_jaas
+
+PROFILES: Final = "windrow.yaml"
+"""The name of the file with the profiles of the pipelines beside it."""
+PROFILE_VARIABLE: Final = "WINDROW_PROFILE"
+
+_USE = re.compile(rf"(?P<escape>\$\$\{{)|{VARIABLE}|(?P<file>\$\{{file:[^}}]+\}})|(?P<other>\$\{{)")
+_ALONE = re.compile(VARIABLE)
+_SECRETS: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
+    ("postgres", "url"): partial(quote, safe=""),
+    ("postgres_cdc", "url"): partial(quote, safe=""),
+    ("registry", "url"): str,
+    ("avro", "registry"): str,
+    ("protobuf", "registry"): str,
+    ("kafka", "options"): str,
+    ("postgres_cdc", "options"): str,
+    ("registry", "options"): str,
+    ("alerts", "webhook"): partial(quote, safe=""),
+    ("alerts", "command"): str,
+}
+"""Keys below others whose values, or those in them, may hold secrets, and how a part of such a text is encoded."""
+_CODE: Final = re.compile(r"(?=\w*[0-9])(?=\w*[^\W\d_])\w{6,}")
+"""A word with letters and digits, as passwords have them."""
+_COMMAND: Final = ("alerts", "command")
+_NO_VARIABLE: Final = (
+    "${ begins no variable here: write ${NAME} or ${NAME:-default}, or $${ for these characters "
+    "(${file:PATH} is for urls, webhooks, options and commands)"
+)
+
+
+@dataclass(frozen=True)
+class Given:
+    """How a pipeline file is read: with which variables, profile (None: WINDROW_PROFILE) and which of its pipelines."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    profile: str | None = None
+    only: str | None = None
+
+    @property
+    def profile_name(self) -> str | None:
+        """The name of the profile; None if there is none."""
+        return self.profile or os.environ.get(PROFILE_VARIABLE) or None
+
+
+NOTHING_GIVEN: Final = Given()
+
+
+def substitute(
+    roots: Sequence[YamlNode],
+    given: Given,
+    read_profile: Callable[[str], Mapping[str, str]],
+    others: Sequence[YamlNode] = (),
+) -> None:
+    """Put the values of variables into the documents of one file, in place; a profile is read only if there are any.
+
+    A value that replaces a whole plain scalar is read as YAML reads it; in quotes, or as a part of a text, it is text.
+    Raise PipelineError, with file:line, for variables that have no value, and for a given one that neither these
+    documents nor `others` of the file have.
+    """
+    used = {name for root in (*roots, *others) for name in _names_in(root.node, set())}
+    if unused := sorted(given.variables.keys() - used):
+        close = get_close_matches(unused[0], used, n=1)
+        known = f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(used)) or 'no variables'}"
+        msg = f"${{{unused[0]}}} is given a value, and is not in {roots[0].file}; {known}"
+        raise PipelineError(msg)
+    errors: list[PipelineError] = []
+    profile = read_profile(given.profile_name) if used and given.profile_name is not None else {}
+    public = _public_words((*roots, *others))
+    for root in roots:
+        _Substitution(root.file, given.variables, profile, errors, public).inside(root.node, ())
+    if errors:
+        raise join_errors(errors)
+
+
+def _public_words(roots: Sequence[YamlNode]) -> str:
+    """Return the texts of the documents of a file as they are written, and its name, one a line."""
+    nodes = [one for root in roots for one in _nodes(root.node, set()) if isinstance(one, yaml.ScalarNode)]
+    return "\n".join([*(_USE.sub(" ", node.value) for node in nodes), *{root.file for root in roots}])
+
+
+@cache
+def _words_of_files() -> frozenset[str]:
+    """Return the words of the schema of pipeline files: keys, choices, and those of the descriptions."""
+    return frozenset(re.findall(r"[a-z_]+", json.dumps(DOCUMENT.schema())))
+
+
+def secret_variables(roots: Sequence[YamlNode]) -> set[str]:
+    """Return the names of the variables in the documents of one file that stand where a secret may."""
+    return {name for root in roots for name in _secret_names(root.node, (), set())}
+
+
+def _secret_names(node: yaml.Node, path: tuple[str, ...], seen: set[tuple[int, tuple[str, ...]]]) -> Iterator[str]:
+    if isinstance(node, yaml.ScalarNode):
+        if _secret(path) is not None:
+            yield from (match["name"] for match in _USE.finditer(node.value) if match["name"])
+        return
+    if (id(node), path[-2:]) in seen:  # by an alias a node can be in several, or below itself
+        return
+    seen.add((id(node), path[-2:]))
+    for below in node.value:
+        key, value = below if isinstance(below, tuple) else (None, below)
+        yield from _secret_names(value, path if key is None else (*path, str(key.value)), seen)
+
+
+def escaped(text: str, path: tuple[str, ...]) -> str:
+    """Return a text of a pipeline as `substitute` leaves it as it is; `path` has the keys that lead to it."""
+    return text if _secret(path) else text.replace("${", "$${")
+
+
+def _secret(path: tuple[str, ...]) -> Callable[[str], str] | None:
+    """Return the encoding of a value that may hold secrets; None of another."""
+    for pair in (path[-2:], path[-3:-1]):
+        if len(pair) == 2 and (encode := _SECRETS.get((pair[0], pair[1]))) is not None:  # noqa: PLR2004 - a pair
+            return quoted_in_jaas if path[-1] == "sasl.jaas.config" else encode
+    return None
+
+
+@dataclass(frozen=True)
+class _Substitution:
+    """Puts values into the nodes of a document; what is wrong goes to `errors`."""
+
+    file: str
+    given: Mapping[str, str]
+    profile: Mapping[str, str]
+    errors: list[PipelineError]
+    public: str
+    seen: set[int] = field(default_factory=set)
+
+    def inside(self, node: yaml.Node, path: tuple[str, ...]) -> yaml.Node:
+        """Return what takes the place of a node; of a list or mapping it is the same one."""
+        if isinstance(node, yaml.ScalarNode):
+            if "${" not in node.value:
+                return node
+            if path[-2:] == _COMMAND:
+                return self._argument(node)
+            encode = _secret(path)
+            return self._plain(node) if encode is None else self._secretive(node, encode)
+        if id(node) not in self.seen:  # by an alias a node can be in several, or below itself
+            self.seen.add(id(node))
+            if isinstance(node, yaml.MappingNode):
+                node.value = [(key, self.inside(value, (*path, str(key.value)))) for key, value in node.value]
+            else:
+                node.value = [self.inside(item, path) for item in node.value]
+        return node
+
+    def _secretive(self, node: yaml.ScalarNode, encode: Callable[[str], str]) -> yaml.Node:
+        """Return a text with the values that are given; those of the environment stay references."""
+        text: str = node.value
+        is_whole = _ALONE.fullmatch(text) is not None
+
+        def value(match: re.Match[str]) -> str:
+            known = self._given(match["name"])
+            return match[0] if known is None else known if is_whole else encode(known)
+
+        return _text(node, _ALONE.sub(value, text))
+
+    def _argument(self, node: yaml.ScalarNode) -> yaml.Node:
+        """Return an argument of a command, in which each variable stays a reference, as any of them may be a secret."""
+        at = YamlNode(node, self.file)
+
+        def reference(match: re.Match[str]) -> str:
+            if match["other"]:
+                raise at.error(_NO_VARIABLE)
+            known = self._given(match["name"]) if match["name"] else None
+            return match[0] if known is None else given_reference(match["name"], known)
+
+        try:
+            return _text(node, _USE.sub(reference, node.value))
+        except PipelineError as exc:
+            self.errors.append(exc)
+            return node
+
+    def _plain(self, node: yaml.ScalarNode) -> yaml.Node:
+        """Return a value with the values of its variables."""
+        whole = _ALONE.fullmatch(node.value)
+        at = YamlNode(node, self.file)
+        try:
+            if whole is not None and not node.style and not isinstance(node.start_mark, SqlMark):
+                found = _as_yaml(self._value(whole, at), node, whole["name"], at)
+                for one in _nodes(found, set()):
+                    if isinstance(one, yaml.ScalarNode) and self._is_private(whole["name"]):
+                        self._hide(whole["name"], one.value)
+                return found
+            return _text(node, _USE.sub(lambda match: self._used(match, at), node.value))
+        except PipelineError as exc:
+            self.errors.append(exc)
+            return node
+
+    def _used(self, match: re.Match[str], at: YamlNode) -> str:
+        if match["escape"]:
+            return "${"
+        if match["other"] or match["file"]:
+            raise at.error(_NO_VARIABLE)
+        return self._value(match, at)
+
+    def _value(self, match: re.Match[str], at: YamlNode) -> str:
+        name, default = match["name"], match["default"]
+        known = self._given(name)
+        value = os.environ.get(name) if known is None else known
+        if default is not None and not value:
+            return default
+        if value is None:
+            msg = (
+                f"the variable {name} has no value: give --var {name}=VALUE, set it in a profile of {PROFILES} or in "
+                f"the environment, or write ${{{name}:-default}}"
+            )
+            raise at.error(msg)
+        if known is not None and _ALONE.search(known):
+            msg = f"the value of {name} refers to another variable, which is for urls, webhooks and options alone"
+            raise at.error(msg)
+        if self._is_private(name):
+            self._hide(name, value)
+        return value
+
+    def _is_private(self, name: str) -> bool:
+        """Whether a value is from the command line or the environment; a profile is a file, as the pipeline is."""
+        return name in self.given or (name not in self.profile and bool(os.environ.get(name)))
+
+    def _hide(self, name: str, value: str) -> None:
+        """Have ``${NAME}`` printed for a value, and for the words in it that are like no word of a language."""
+        for one in {value, *_CODE.findall(value)}:
+            is_written = re.search(rf"(?<!\w){re.escape(one)}(?!\w)", self.public, re.IGNORECASE) is not None
+            if not is_written and one.lower() not in _words_of_files():
+                HIDDEN_VALUES.add(one, f"${{{name}}}")
+
+    def _given(self, name: str) -> str | None:
+        return self.given.get(name, self.profile.get(name))
+
+
+def _text(node: yaml.ScalarNode, text: str) -> yaml.Node:
+    return yaml.ScalarNode("tag:yaml.org,2002:str", text, node.start_mark, node.end_mark, node.style)
+
+
+def _as_yaml(value: str, node: yaml.ScalarNode, name: str, at: YamlNode) -> yaml.Node:
+    """Return a value as YAML reads it, at the place of the node."""
+    try:
+        found = compose(value, at.file).node
+    except PipelineError as exc:
+        if not value.strip():
+            return yaml.ScalarNode("tag:yaml.org,2002:null", "", node.start_mark, node.end_mark)
+        msg = f'the value of {name} cannot be read as YAML; write "${{{name}}}" in quotes to take it as text'
+        raise at.error(msg) from exc
+    for one in _nodes(found, set()):
+        one.start_mark, one.end_mark = node.start_mark, node.end_mark
+    return found
+
+
+def _nodes(node: yaml.Node, seen: set[int]) -> Iterator[yaml.Node]:
+    """Go through a node and those below it, each once."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    yield node
+    for below in node.value if isinstance(node, yaml.CollectionNode) else ():
+        for one in below if isinstance(below, tuple) else (below,):
+            yield from _nodes(one, seen)
+
+
+def _names_in(root: yaml.Node, seen: set[int]) -> Iterator[str]:
+    """Yield the names of the variables in the values of a document."""
+    for node in _nodes(root, seen):
+        if isinstance(node, yaml.ScalarNode):
+            yield from (match["name"] for match in _USE.finditer(node.value) if match["name"])

@@ -1,0 +1,187 @@
+"""How rows of a step get into a Delta table: appended, or merged by key into files that each have a range of keys.
+
+Delta Lake's own MERGE writes the rows of all files that it meets into one, so that the recent windows of each step
+take ever earlier ones along, and a step costs as much as the table. Here the rows of those files and of the step are
+sorted by key and cut into files of `ROWS`: early windows then stand in files of their own, which later steps leave
+alone, and a step costs what its windows hold. A file that has no key of the step is left out by the least and the
+greatest value of the first column of the key.
+
+Files are on disk before a version has them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import deltalake
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.transaction import AddAction, RemoveAction
+
+from windrow.connectors.delta.folder import DeltaFolder, Write, commit_files
+from windrow.connectors.folders import write_parquet
+from windrow.connectors.tables import EPOCH, Table, quote_all
+from windrow.engine.duckdb_sql import QUERIES, Connection, literal, query
+from windrow.errors import SinkError
+
+ROWS = 250_000
+"""Rows of a file that a merge writes."""
+_LONGEST = 256
+"""Characters of a text in the statistics of a file."""
+_MILLI = 1_000
+"""Microseconds by which others, who write times in milliseconds, may round the greatest one down."""
+
+
+def append(table: Table, rows: pa.Table) -> Write:
+    """Return how rows are added, in one file; what is mapped from files is read as it is written."""
+    rows = rows.select(list(table.columns))
+    # written once, however often the commit is tried
+    made: list[AddAction] = []
+
+    def write(folder: DeltaFolder, properties: deltalake.CommitProperties) -> None:
+        made.extend([] if made else [_file(folder, rows, EPOCH.name)])
+        commit_files(folder, properties, *made)
+
+    return write
+
+
+def merge(table: Table, changes: pa.Table) -> Write:
+    """Return how a table is brought up to changes, by the last change of each key."""
+    changes = changes.select([*table.columns, "op"])
+    places = _last_places(changes, table.key)
+
+    def write(folder: DeltaFolder, properties: deltalake.CommitProperties) -> None:
+        found = _touched(folder, table.key[0], changes)
+        now = time.time_ns() // 1_000_000
+        removed = (RemoveAction(path, data_change=True, deletion_timestamp=now, size=size) for path, size in found)
+        added = [
+            _file(folder, rows, table.key[0])
+            for rows in _merged(folder, table, [path for path, _ in found], changes, places)
+        ]
+        commit_files(folder, properties, *added, *removed)
+
+    return write
+
+
+def _last_places(changes: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the places of the last change of each key as `place`; keys that do not fit into memory go to disk."""
+    keys = _placed(changes.select([*key, "op"]))
+    by = quote_all(list(key))
+    sql = f"SELECT max(__place) AS __place FROM keys WHERE op <> 'update_before' GROUP BY {by}"
+    return query(Connection(), sql, keys=keys)
+
+
+def _placed(changes: pa.Table) -> pa.Table:
+    return changes.append_column("__place", pa.array(np.arange(changes.num_rows)))
+
+
+def _merged(
+    folder: DeltaFolder, table: Table, files: Sequence[str], changes: pa.Table, places: pa.Table
+) -> Iterator[pa.Table]:
+    """Yield the rows of files with the changes at these places applied, by key, so many a file."""
+    columns = quote_all(list(table.columns))
+    sql = f"SELECT {columns} FROM changes SEMI JOIN places USING (__place) WHERE op <> 'delete'"
+    if files:
+        # what a pattern of files begins with stands for itself
+        paths = ", ".join(literal(re.sub(r"[*?\[]", r"[\g<0>]", str(folder.path / file))) for file in files)
+        sql += (
+            f" UNION ALL SELECT {columns} FROM read_parquet([{paths}]) ANTI JOIN "
+            f"(FROM changes SEMI JOIN places USING (__place)) USING ({quote_all(list(table.key))})"
+        )
+    connection = QUERIES.database().cursor()
+    try:
+        connection.register("changes", _placed(changes))
+        connection.register("places", places)
+        batches: list[pa.RecordBatch] = []
+        connection.execute(f"{sql} ORDER BY {quote_all(list(table.key))}")
+        found: pa.RecordBatchReader = connection.to_arrow_reader(ROWS)
+        for batch in found:
+            batches.append(batch)
+            while sum(one.num_rows for one in batches) >= ROWS:
+                rows = pa.Table.from_batches(batches)
+                yield rows.slice(0, ROWS).cast(table.schema)
+                batches = rows.slice(ROWS).to_batches()
+        if batches and any(one.num_rows for one in batches):
+            yield pa.Table.from_batches(batches).cast(table.schema)
+    except duckdb.Error as exc:
+        msg = f"{folder.uri} cannot be merged: {exc}; what was committed before stays"
+        raise SinkError(msg) from exc
+    finally:
+        connection.close()
+
+
+def _touched(folder: DeltaFolder, column: str, changes: pa.Table) -> list[tuple[str, int]]:
+    """Return the paths and sizes of files that may have rows of the values that a column has in changes."""
+    files = pa.table(folder.delta.get_add_actions(flatten=True))
+    if not files.num_rows:
+        return []
+    values = _plain(changes[column].unique().sort())
+    bounds = [
+        _plain(files[name]) if name in files.column_names else [None] * files.num_rows
+        for name in (f"min.{column}", f"max.{column}")
+    ]
+    more = _MILLI if pa.types.is_timestamp(changes[column].type) else None
+    return [
+        (path, size)
+        for path, size, least, greatest in zip(
+            files["path"].to_pylist(), files["size_bytes"].to_pylist(), *bounds, strict=True
+        )
+        if least is None
+        or greatest is None
+        or ((at := bisect_left(values, least)) < len(values) and values[at] <= (greatest + more if more else greatest))
+    ]
+
+
+def _plain(values: pa.ChunkedArray) -> list[Any]:
+    """Return values that can be compared; times as microseconds."""
+    listed: list[Any] = (values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values).to_pylist()
+    return listed
+
+
+def _file(folder: DeltaFolder, rows: pa.Table, column: str) -> AddAction:
+    """Write rows to a new file of a table, with the bounds of a column in its statistics."""
+    path = folder.path / f"part-{uuid.uuid4()}.parquet"
+    write_parquet(path, rows)
+    found = path.stat()
+    return AddAction(
+        path=path.name,
+        size=found.st_size,
+        partition_values={},
+        modification_time=found.st_mtime_ns // 1_000_000,
+        data_change=True,
+        # Delta Lake reads escapes of characters from U+20000 on as other characters
+        stats=json.dumps({"numRecords": rows.num_rows, **_bounds(rows, column)}, ensure_ascii=False),
+    )
+
+
+def _bounds(rows: pa.Table, column: str) -> dict[str, dict[str, Any]]:
+    """Return the least and the greatest value of a column by Delta's protocol; none if JSON does not hold them."""
+    if column not in rows.column_names:
+        return {}
+    field = rows.schema.field(column)
+    bounds = pc.min_max(rows[column])
+    try:
+        least, greatest = (_stored(bounds[name], field.type) for name in ("min", "max"))
+    except ValueError:
+        return {}
+    return {"minValues": {column: least}, "maxValues": {column: greatest}, "nullCount": {column: 0}}
+
+
+def _stored(value: pa.Scalar, type_: pa.DataType) -> str | int:
+    """Return a value as statistics have it; raise ValueError if they cannot, or it is too long."""
+    if pa.types.is_timestamp(type_):
+        return f"{value.as_py().replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    if pa.types.is_integer(type_):
+        return int(value.as_py())
+    if pa.types.is_string(type_) and len(text := value.as_py()) <= _LONGEST:
+        return str(text)
+    msg = f"no statistics of {type_}"
+    raise ValueError(msg)

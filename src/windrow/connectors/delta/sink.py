@@ -1,0 +1,215 @@
+"""The Delta sink: each step in one commit of each table, the result table last."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.connectors.delta.folder import DeltaFolder, Write, commit_files
+from windrow.connectors.delta.merge import append, merge
+from windrow.connectors.folders import refuse_folder, refuse_unwritable
+from windrow.connectors.ownership import (
+    FoundTables,
+    Origin,
+    authorize,
+    is_new,
+    may_clear,
+    refuse,
+    still_opened,
+    still_owned,
+)
+from windrow.connectors.sink import Follows, Run
+from windrow.connectors.tables import in_order, layout, of_epoch, quote_all, storable_dead
+from windrow.engine.changelog import StepOutput
+from windrow.engine.schema import CLOCKS
+from windrow.errors import SinkError
+from windrow.expressions import RecordStream, View
+from windrow.model import DeltaSink
+
+
+class DeltaTables:
+    """Result tables and their companions as Delta tables, each in the folder of its name, for any reader of Delta.
+
+    Exactly once: a table has each step in one commit, with the epoch as its application transaction. Delta has no
+    transaction over several tables: the companions are committed first, the result tables last, and the epoch of the
+    result tables is how far the run is. A run that dies between two commits a step again, and a table that has the
+    epoch ignores it. A reader can so see a step in the changelog that the result table has not yet.
+
+    A step is on disk when `commit` returns (fsync). Rows are written by the driver.
+    """
+
+    needs_rows = True
+
+    def __init__(self, *pipelines: View, streams: Sequence[str] = ()) -> None:
+        origins = Origin.of_all(pipelines, streams)
+        self._tables = [DeltaResult(pipeline, origin) for pipeline, origin in zip(pipelines, origins, strict=True)]
+        self._path = self._tables[0].sink.path
+        self._pipeline = pipelines[0].name
+        self._run: Run | None = None
+        self._is_open = False
+        self.is_even = True
+        self._id = str(uuid.uuid4())
+
+    @property
+    def _name(self) -> str:
+        return self._tables[0].sink.table
+
+    def open(self, run: Run, follows: Follows | None = None) -> int | None:
+        """Create what is missing; return the last epoch that this run committed, or None.
+
+        A run that `follows` another one is given its tables. Raise SinkError if a folder cannot be read or written, or
+        holds another table or another run's rows.
+        """
+        self.close()
+        # all are looked at before one is changed
+        handed_over = self._may_open(run, follows)
+        # in the order of a step's commits: if a step is committed meanwhile, a claim of one of its tables conflicts
+        # before a result table, which says whose the step is, has changed its owner
+        given = [follows.epoch if follows is not None and is_given else None for is_given in handed_over]
+        for one, epoch in zip(self._tables, given, strict=True):
+            for folder in one.companions:
+                folder.claim(run, self._id, epoch)
+        for one, epoch in zip(self._tables, given, strict=True):
+            one.result.claim(run, self._id, epoch, one.origin)
+        self._run, self._is_open = run, True
+        last = self._last(run)
+        self.is_even = {one.last_of_any(run) for one in self._tables} == {last}
+        return last
+
+    def preflight(self, run: Run, follows: Follows | None = None) -> None:
+        """Raise what `open` would raise."""
+        self._may_open(run, follows)
+        refuse_unwritable(Path(self._path).absolute())
+
+    def _may_open(self, run: Run, follows: Follows | None) -> list[bool]:
+        """Return which of the tables are handed over to the run; raise SinkError unless it may write them all."""
+        refuse_folder(Path(self._path).absolute())
+        found = [one.find(run) for one in self._tables]
+        if self._run == run:
+            still_opened(self._id, self._tables[0].result.opener, self._name)
+        handed_over = [
+            authorize(run, one.layout.own, there, follows, one.origin)
+            for one, there in zip(self._tables, found, strict=True)
+        ]
+        for one in self._tables:
+            refuse([mismatch for folder in one.folders for mismatch in folder.mismatches()])
+        return handed_over
+
+    def _last(self, run: Run) -> int | None:
+        """Return the last epoch that all result tables have."""
+        last = [one.result.last(run) for one in self._tables]
+        return None if None in last else min(epoch for epoch in last if epoch is not None)
+
+    def journal(self) -> pa.Table:
+        """Return the clock journal, by epoch, without a step that was cut short; empty if there is none."""
+        result, clocks = self._tables[0].result, self._tables[0].clocks
+        if not (result.read() and clocks.read()) or (last := result.last(result.owner)) is None:
+            return CLOCKS.empty_table()
+        rows = clocks.query(
+            f"SELECT {quote_all(CLOCKS.names)} FROM delta WHERE epoch <= {last} "
+            'ORDER BY epoch, partition, "offset", reason'
+        )
+        return pa.concat_tables([CLOCKS.empty_table(), *(pa.Table.from_batches([one]).cast(CLOCKS) for one in rows)])
+
+    def clear(self) -> None:
+        """Empty the pipeline's tables and forget its epochs; raise SinkError if they are not its own.
+
+        Their former versions can be read until they are vacuumed.
+        """
+        self.close()
+        self._run = None
+        for one in self._tables:
+            may_clear(self._pipeline, one.sink.table, one.find(Run(self._pipeline, "")))
+        for one in self._tables:
+            for folder in one.folders:
+                if folder.read():
+                    folder.empty(self._pipeline)
+
+    def commit(self, epoch: int, *outputs: StepOutput) -> None:
+        """Write a step, the result tables last; an epoch that is already there changes nothing.
+
+        Raise SinkError if steps are missing before it, if another process has opened the tables, or if Delta fails.
+        """
+        run = self._run
+        if run is None or not self._is_open:
+            msg = "the sink is not open: call open() before commit()"
+            raise SinkError(msg)
+        for one in self._tables:
+            one.result.read()
+            self._check(one.result)
+        if not is_new(epoch, self._last(run), self._name):
+            return
+        steps = [one.step(epoch, output) for one, output in zip(self._tables, outputs, strict=True)]
+        companions = [write for _, others in steps for write in others]
+        for folder, write in (*companions, *(result for result, _ in steps)):
+            folder.commit(run, epoch, self._check, write)
+
+    def _check(self, folder: DeltaFolder) -> None:
+        """Raise SinkError unless this is the last to have opened the table, for the run that it belongs to."""
+        if self._run is None:
+            raise TypeError(self._run)
+        still_owned(self._run, folder.owner, folder.table.name)
+        still_opened(self._id, folder.opener, folder.table.name)
+
+    def close(self) -> None:
+        """Forget that it is open; there is no connection."""
+        self._is_open = False
+
+
+class DeltaResult:
+    """A result table and its companions."""
+
+    def __init__(self, pipeline: View, origin: Origin) -> None:
+        if not isinstance(pipeline.sink, DeltaSink):
+            raise TypeError(pipeline.sink)
+        self.sink, self.origin = pipeline.sink, origin
+        self.layout = layout(pipeline, pipeline.sink)
+        self.folders = [DeltaFolder(self.sink.path, table) for table in self.layout.own]
+        self.result, *self.companions = self.folders
+        self._changes, self._late, self._dead, self.clocks = self.companions
+        # a record has its place in the log as key: it is inserted once
+        self._may_append = isinstance(pipeline, RecordStream) and not pipeline.row_key
+
+    def find(self, run: Run) -> FoundTables:
+        """Return whose the tables are, how far they are and which exist, before a run opens them."""
+        present = [folder for folder in self.folders if folder.read()]
+        owner = self.result.owner
+        return FoundTables(
+            owner=owner,
+            owner_last=self.last_of_any(owner),
+            last=self.result.last(run),
+            elsewhere=None,
+            present=[folder.table.name for folder in present],
+            filled=[folder.table.name for folder in self.folders if folder.is_filled],
+            origin=self.result.origin,
+        )
+
+    def last_of_any(self, run: Run | None) -> int | None:
+        """Return the last epoch of a run that a table has: of a step that was cut short, companions have one more."""
+        return max((last for folder in self.folders if (last := folder.last(run)) is not None), default=None)
+
+    def step(self, epoch: int, output: StepOutput) -> tuple[tuple[DeltaFolder, Write], list[tuple[DeltaFolder, Write]]]:
+        """Return how a step is written to the result table, and to the companions that have rows of it."""
+        changes = output.changes
+        rows = [
+            (self._late, output.late),
+            (self._dead, storable_dead(output.dead)),
+            (self.clocks, of_epoch(epoch, output.clocks)),
+        ]
+        if self.sink.changelog:
+            rows.insert(0, (self._changes, in_order(epoch, changes)))
+        appended = [(folder, append(folder.table, table)) for folder, table in rows if table.num_rows]
+        return (self.result, self._apply(changes)), appended
+
+    def _apply(self, changes: pa.Table) -> Write:
+        """Return how the result table is brought up to changes of a step."""
+        table = self.result.table
+        if not changes.num_rows:
+            return commit_files
+        if self._may_append and pc.all(pc.equal(changes["op"], "insert")).as_py():
+            return append(table, changes)
+        return merge(table, changes)

@@ -1,0 +1,519 @@
+"""Differences between two result tables, row by row: of two pipelines, or of two SQLite files."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import sqlite3
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from decimal import Context, Decimal
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.connectors.database import Database, Snapshot, WindowRange, columns_of, only_columns
+from windrow.connectors.misfits import MISFITS, kind_of
+from windrow.connectors.open_sinks import open_database
+from windrow.connectors.tables import Table, layout, quote, quote_all, utc_text
+from windrow.engine.schema import row_key
+from windrow.errors import InputError
+from windrow.expressions import RecordStream, View
+from windrow.model import AnyPipeline, Pipeline, database_of
+
+_TOLD = ("pane", "revision")
+"""Columns that say how an answer came about, and are not part of it."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The result of a comparison of the windows within `bounds`; `only_here` and `only_there` are columns."""
+
+    found: Comparison
+    bounds: WindowRange
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    only_here: tuple[str, ...]
+    only_there: tuple[str, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether rows and columns are the same."""
+        return self.found.is_same and not self.only_here and not self.only_there
+
+
+def compare_answers(here: View, there: View, bounds: WindowRange, *, limit: int, panes: bool = False) -> Compared:
+    """Compare the result tables of two pipelines' sinks; with `panes` also pane and revision.
+
+    Where one of them is a replay from a time on, only the windows that end after it are compared; of records, which
+    have no windows, all. Raise InputError if
+    there is no such table, or if their keys are not the same.
+    """
+    tables = layout(here, here.sink).result, layout(there, there.sink).result
+    databases = open_database(here.sink), open_database(there.sink)
+    replays = (database.replayed(table.name) for database, table in zip(databases, tables, strict=True))
+    since = [one.since for one in replays if one is not None and one.since is not None]
+    bounds = replace(bounds, after=max([*since, *([] if bounds.after is None else [bounds.after])], default=None))
+    key = (*(field.name for field in row_key(here)), *(("revision",) if _discards(here) else ()))
+    _same_key([table.schema for table in tables], key)
+    if isinstance(here, RecordStream):
+        bounds = WindowRange()
+    with ExitStack() as held:
+        # two tables in one database as they are at one moment
+        first = held.enter_context(databases[0].snapshot())
+        is_one = database_of(here.sink) == database_of(there.sink)
+        snapshots = (first, first if is_one else held.enter_context(databases[1].snapshot()))
+        columns = [
+            _keyed_columns(snapshot, database, table, key)
+            for snapshot, database, table in zip(snapshots, databases, tables, strict=True)
+        ]
+        left_out = () if panes else tuple(name for name in _TOLD if name not in key)
+        both = [
+            name
+            for name in tables[0].columns
+            if name in columns[0] and name in columns[1] and name in tables[1].columns and name not in left_out
+        ]
+        one, other = (
+            snapshot.rows(only_columns(table, both), key, bounds.conditions, misfits=True)
+            for snapshot, table in zip(snapshots, tables, strict=True)
+        )
+        found = compare(one, other, key, limit)
+    return Compared(
+        found=found,
+        bounds=bounds,
+        key=key,
+        columns=tuple(name for name in both if name not in key),
+        only_here=tuple(name for name in columns[0] if name not in columns[1]),
+        only_there=tuple(name for name in columns[1] if name not in columns[0]),
+    )
+
+
+def _same_key(schemas: Sequence[pa.Schema], key: Sequence[str]) -> None:
+    """Raise InputError if the columns of the key that both sides have are of different kinds."""
+    for name in key:
+        kinds = [kind_of(schema.field(name).type) for schema in schemas if name in schema.names]
+        if len(set(kinds)) > 1:
+            msg = f"column {name!r} of the key is {kinds[0]} here and {kinds[1]} there: compare another table"
+            raise InputError(msg)
+
+
+def _keyed_columns(snapshot: Snapshot, database: Database, table: Table, key: Sequence[str]) -> list[str]:
+    """Return the columns that a table has; raise InputError if it lacks those of the key."""
+    columns = columns_of(snapshot, database, table)
+    missing = [name for name in key if name not in columns]
+    if missing:
+        msg = f"table {table.name!r} has no column {missing[0]!r}, so its rows have another key: compare another table"
+        raise InputError(msg)
+    return columns
+
+
+def _discards(pipeline: View) -> bool:
+    return isinstance(pipeline, Pipeline) and pipeline.emit.mode == "discard"
+
+
+Number = int | float | Decimal
+Kind = Literal["here", "there", "differs"]
+_WIDE = 76
+"""Digits in which decimals of different scales are compared and added."""
+
+
+@dataclass
+class Side:
+    """One side of a comparison: its rows, and the sum of each numeric column (exact for integers and decimals).
+
+    `repeated` are rows whose key a row before them has too; `first_repeated` is the first such key.
+    """
+
+    rows: int = 0
+    repeated: int = 0
+    first_repeated: dict[str, Any] | None = None
+    sums: dict[str, Number] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RowDifference:
+    """A key whose rows are not the same, with the values on either side; None where there is no such row.
+
+    Times, decimals, bytes, numbers that are not finite, and values that are not of the column's type are text.
+    """
+
+    kind: Kind
+    key: dict[str, Any]
+    here: dict[str, Any] | None
+    there: dict[str, Any] | None
+
+
+@dataclass
+class Comparison:
+    """The numbers of rows `only_here`, `only_there` and `different`; `first` are the first of them by key."""
+
+    here: Side = field(default_factory=Side)
+    there: Side = field(default_factory=Side)
+    only_here: int = 0
+    only_there: int = 0
+    different: int = 0
+    first: list[RowDifference] = field(default_factory=list)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether there is no difference."""
+        return not (self.only_here or self.only_there or self.different)
+
+
+def compare(here: Iterator[pa.Table], there: Iterator[pa.Table], key: Sequence[str], limit: int) -> Comparison:
+    """Compare rows that come in the order of their keys, with the same columns, and that of misfits on either side.
+
+    A side may have a key more than once: all rows of such a key are compared, in whatever order they are, and so are
+    rows that lack a part of the key, or have a misfit there. It holds some tables of either side at a time, and all
+    rows of the latter kind. `limit` is how many differences are kept; the others are counted.
+    """
+    found = Comparison()
+    sides = _Rows(here, key), _Rows(there, key)
+    while all(side.fill() for side in sides):
+        bound = min(side.last for side in sides)
+        one, other = (side.take(bound) for side in sides)
+        _add(found.here, one, key)
+        _add(found.there, other, key)
+        _compare(found, one, other, key, limit)
+    for kind, side, rest in (("here", found.here, sides[0]), ("there", found.there, sides[1])):
+        while rest.fill():
+            rows = rest.take(rest.last)
+            _add(side, rows, key)
+            _only(found, kind, rows, key, limit)  # type: ignore[arg-type]
+    keyless = [pa.concat_tables(side.keyless, **_PERMISSIVE) for side in sides if side.keyless]
+    if keyless:
+        empty = keyless[0].schema.empty_table()
+        one, other = _alike(
+            keyless[0] if sides[0].keyless else empty,
+            keyless[-1] if sides[1].keyless else empty,
+        )
+        _add(found.here, one, key)
+        _add(found.there, other, key)
+        _compare_as_sets(found, one, other, key, limit)
+    return found
+
+
+_PERMISSIVE: Final = {"promote_options": "permissive"}
+"""Tables of decimals of different scales can be concatenated."""
+
+
+class _Rows:
+    """A reader of one side that continues after the rows compared so far.
+
+    `keyless` are the rows read that lack a part of the key; they are in no order.
+    """
+
+    def __init__(self, tables: Iterator[pa.Table], key: Sequence[str]) -> None:
+        self._tables = tables
+        self._key = key
+        self._held: pa.Table | None = None
+        self._ahead: pa.Table | None = None
+        self.keyless: list[pa.Table] = []
+
+    def fill(self) -> bool:
+        """Read on if nothing is held; return whether there is something. All rows of a key that is held are held."""
+        if self._held is not None and self._held.num_rows:
+            return True
+        self._held, self._ahead = self._ahead or self._next(), None
+        if self._held is None:
+            return False
+        while (more := self._next()) is not None and self._at(more, 0) == self.last:
+            self._held = pa.concat_tables([self._held, more], **_PERMISSIVE)
+        self._ahead = more
+        return True
+
+    def _next(self) -> pa.Table | None:
+        for table in self._tables:
+            rows = table if MISFITS.name in table.schema.names else _without_misfits(table)
+            lacks = [pc.is_null(rows.column(name)) for name in self._key if rows.column(name).null_count]
+            if lacks:
+                is_keyless = functools.reduce(pc.or_, lacks)
+                self.keyless.append(rows.filter(is_keyless))
+                rows = rows.filter(pc.invert(is_keyless))
+            if rows.num_rows:
+                return rows
+        return None
+
+    @property
+    def last(self) -> tuple[Any, ...]:
+        """The last key that is held."""
+        return self._at(self._rows, self._rows.num_rows - 1)
+
+    def take(self, bound: tuple[Any, ...]) -> pa.Table:
+        """Return what is held up to a key, and hold the rest."""
+        rows = self._rows
+        count = bisect_right(range(rows.num_rows), bound, key=lambda number: self._at(rows, number))
+        self._held = rows.slice(count)
+        return rows.slice(0, count)
+
+    @property
+    def _rows(self) -> pa.Table:
+        if self._held is None:
+            msg = "fill() comes first"
+            raise ValueError(msg)
+        return self._held
+
+    def _at(self, rows: pa.Table, number: int) -> tuple[Any, ...]:
+        return _key_at(rows, self._key, number)
+
+
+def _without_misfits(rows: pa.Table) -> pa.Table:
+    return rows.append_column(MISFITS, pa.nulls(rows.num_rows, MISFITS.type))
+
+
+def _key_at(rows: pa.Table, key: Sequence[str], number: int) -> tuple[Any, ...]:
+    columns = (rows.column(name) for name in key)
+    return tuple(
+        column[number].value if pa.types.is_timestamp(column.type) else column[number].as_py() for column in columns
+    )
+
+
+def _add(side: Side, rows: pa.Table, key: Sequence[str]) -> None:
+    side.rows += rows.num_rows
+    repeats = _repeats(rows, key)
+    if len(repeats):
+        side.repeated += len(repeats)
+        if side.first_repeated is None:
+            side.first_repeated = next(iter(_shown(rows.select(list(key)).slice(int(repeats[0]), 1))))
+    for column in rows.schema:
+        if column.name in key:
+            continue
+        values = rows.column(column.name)
+        if pa.types.is_floating(column.type):
+            total: Number = pc.sum(values).as_py() or 0.0
+        elif pa.types.is_decimal(column.type) or pa.types.is_integer(column.type):
+            scale = column.type.scale if pa.types.is_decimal(column.type) else 0
+            exact = pc.sum(values.cast(pa.decimal256(_WIDE, scale))).as_py() or Decimal(0)
+            total = exact if scale else int(exact)
+        else:
+            continue
+        side.sums[column.name] = total + side.sums.get(column.name, type(total)(0))  # type: ignore[operator]
+
+
+def _repeats(rows: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the numbers of the rows that have the key of the row before them; null is like no other."""
+    is_same = np.ones(max(0, rows.num_rows - 1), dtype=np.bool_)
+    for name in key:
+        column = rows.column(name).combine_chunks()
+        is_same &= pc.equal(column[1:], column[:-1]).fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - Arrow's
+    return np.flatnonzero(is_same) + 1
+
+
+def _compare(found: Comparison, one: pa.Table, other: pa.Table, key: Sequence[str], limit: int) -> None:
+    one, other = _alike(one, other)
+    if one.equals(other):
+        return
+    repeated = {_key_at(rows, key, int(number)) for rows in (one, other) for number in _repeats(rows, key)}
+    if repeated:
+        masks = [
+            pa.array([_key_at(rows, key, row) in repeated for row in range(rows.num_rows)], pa.bool_())
+            for rows in (one, other)
+        ]
+        _compare_as_sets(found, one.filter(masks[0]), other.filter(masks[1]), key, limit)
+        one, other = (rows.filter(pc.invert(mask)) for rows, mask in zip((one, other), masks, strict=True))
+    names = [name for name in one.schema.names if name not in key]
+    keys = [f"key.{name}" for name in key]
+    marked = [
+        table.rename_columns(
+            [f"key.{name}" if name in key else f"{mark}.{name}" for name in table.schema.names]
+        ).append_column(mark, pa.array(np.ones(table.num_rows, dtype=np.bool_)))
+        for mark, table in (("here", one), ("there", other))
+    ]
+    joined = marked[0].join(marked[1], keys, join_type="full outer", use_threads=False)
+    is_here, is_there = (pc.is_valid(joined.column(mark)) for mark in ("here", "there"))
+    both = pc.and_(is_here, is_there)
+    differs = pa.array(np.zeros(joined.num_rows, dtype=np.bool_))
+    for name in names:
+        differs = pc.or_(differs, _unequal(joined.column(f"here.{name}"), joined.column(f"there.{name}")))
+    differs = pc.and_(differs, both)
+    found.only_here += pc.sum(pc.invert(is_there)).as_py() or 0
+    found.only_there += pc.sum(pc.invert(is_here)).as_py() or 0
+    found.different += pc.sum(differs).as_py() or 0
+    left = limit - len(found.first)
+    if left <= 0:
+        return
+    rows = joined.filter(pc.or_(differs, pc.invert(both))).sort_by([(name, "ascending") for name in keys])
+    for row in _shown(rows.slice(0, left)):
+        kind: Kind = "differs" if row["here"] and row["there"] else "here" if row["here"] else "there"
+        sides = ({name: row[f"{mark}.{name}"] for name in names} if row[mark] else None for mark in ("here", "there"))
+        found.first.append(_row_difference(kind, {name: row[f"key.{name}"] for name in key}, *sides))
+
+
+def _compare_as_sets(found: Comparison, one: pa.Table, other: pa.Table, key: Sequence[str], limit: int) -> None:
+    """Compare rows that no key tells apart: a row is on both sides as often as it is equal to one of the other."""
+    sides = [list(_shown(rows)) for rows in (one, other)]
+    counts = [Counter(map(repr, rows)) for rows in sides]
+    for kind, rows, left in (("here", sides[0], counts[0] - counts[1]), ("there", sides[1], counts[1] - counts[0])):
+        if kind == "here":
+            found.only_here += left.total()
+        else:
+            found.only_there += left.total()
+        for row in rows:
+            if len(found.first) >= limit or not left:
+                break
+            if left[repr(row)]:
+                left -= Counter([repr(row)])
+                found.first.append(_only_one(kind, row, key))  # type: ignore[arg-type]
+
+
+def _only(found: Comparison, kind: Kind, rows: pa.Table, key: Sequence[str], limit: int) -> None:
+    if kind == "here":
+        found.only_here += rows.num_rows
+    else:
+        found.only_there += rows.num_rows
+    for row in _shown(rows.slice(0, max(0, limit - len(found.first)))):
+        found.first.append(_only_one(kind, row, key))
+
+
+def _only_one(kind: Kind, row: dict[str, Any], key: Sequence[str]) -> RowDifference:
+    values = {name: value for name, value in row.items() if name not in key}
+    sides = (values, None) if kind == "here" else (None, values)
+    return _row_difference(kind, {name: row[name] for name in key}, *sides)
+
+
+def _row_difference(
+    kind: Kind, key: dict[str, Any], here: dict[str, Any] | None, there: dict[str, Any] | None
+) -> RowDifference:
+    """Return a difference, with misfits in their places."""
+    for side in (here, there):
+        for name, text in json.loads((side or {}).pop(MISFITS.name, None) or "{}").items():
+            (key if name in key else side or {})[name] = text
+    return RowDifference(kind, key, here, there)
+
+
+def _alike(one: pa.Table, other: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return two tables with columns of the same types, by which equal values are equal."""
+    columns = [_alike_columns(one.column(name), other.column(name)) for name in one.schema.names]
+    return tuple(pa.table(list(side), names=one.schema.names) for side in zip(*columns, strict=True))
+
+
+def _alike_columns(one: pa.ChunkedArray, other: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Return two columns of one type; exact numbers as decimals, and other values of two kinds as text."""
+    types = one.type, other.type
+    if types[0] == types[1]:
+        return one, other
+    if all(pa.types.is_decimal(type_) or pa.types.is_integer(type_) for type_ in types):
+        scale = max(type_.scale if pa.types.is_decimal(type_) else 0 for type_ in types)
+        return tuple(column.cast(pa.decimal256(_WIDE, scale)) for column in (one, other))
+    return tuple(
+        pa.chunked_array([pa.array(map(_as_text, column.to_pylist()), pa.string())]) for column in (one, other)
+    )
+
+
+def _as_text(value: object) -> str | None:
+    """Write a value so that equal numbers of different types are the same text."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return str(value).lower()
+        case int() | Decimal():
+            return f"{Decimal(value).normalize(_EXACT):f}"
+        case float() if math.isfinite(value):
+            return f"{Decimal(repr(value)).normalize(_EXACT):f}"
+        case bytes():
+            return value.hex()
+        case _:
+            return str(value)
+
+
+_EXACT = Context(prec=_WIDE)
+
+
+def _unequal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Compare values of which any may be null, or not a number, which are like their own."""
+    unequal = pc.fill_null(pc.not_equal(one, other), fill_value=False)
+    if pa.types.is_floating(one.type):
+        neither = pc.and_(pc.is_nan(one), pc.is_nan(other))
+        unequal = pc.and_(unequal, pc.invert(pc.fill_null(neither, fill_value=False)))
+    return pc.or_(unequal, pc.xor(pc.is_null(one), pc.is_null(other)))
+
+
+def _shown(rows: pa.Table) -> Iterable[dict[str, Any]]:
+    """Return rows as values of JSON: times, decimals, bytes and numbers that are not finite are text."""
+    columns = []
+    for column in rows.columns:
+        values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        if pa.types.is_timestamp(values.type):
+            values = utc_text(values)
+        listed = values.to_pylist()
+        if pa.types.is_decimal(values.type):
+            listed = [None if value is None else f"{value:f}" for value in listed]
+        elif pa.types.is_binary(values.type):
+            listed = [None if value is None else f"x'{value.hex()}'" for value in listed]
+        elif pa.types.is_floating(values.type):
+            listed = [value if value is None or math.isfinite(value) else str(value) for value in listed]
+        columns.append(listed)
+    return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+_LONGEST_TEXT = 256 << 20
+"""Bytes of a table as a text, up to which it is compared as one, and beyond which row by row."""
+
+
+def differences(pipeline: AnyPipeline, one: Path, other: Path) -> list[str]:
+    """Return a line for each table of the pipeline that is not the same in both files, with its first difference.
+
+    How the log was cut into steps is left aside: epochs, and with them the order of rows of different keys.
+    """
+    tables = layout(pipeline, pipeline.sink)
+    key = ("window_start", "window_end", *pipeline.key)
+    orders = (
+        (tables.result, tables.result.key),
+        (tables.changes, (*key, "epoch", "seq")),
+        (tables.late, tables.late.order),
+        (tables.dead, tables.dead.order),
+    )
+    with ThreadPoolExecutor(2) as pool:
+        return [line for table, order in orders if (line := _difference(table, order, one, other, pool)) is not None]
+
+
+def _difference(table: Table, order: tuple[str, ...], one: Path, other: Path, pool: Executor) -> str | None:
+    columns = [column for column in table.columns if column not in {"epoch", "seq"}]
+    # a name of a column alone would mean `line` below, if that is its name
+    ordered = f"FROM {quote(table.name)} ORDER BY {', '.join(f'{quote(table.name)}.{quote(name)}' for name in order)}"
+    rows = f"SELECT {quote_all(columns)} {ordered}"
+    # SQLite writes a text without Python's lock, so of both files at once; json_array rounds a number to 15 digits and
+    # takes no blob, quote() keeps both
+    values = ", ".join(
+        quote(name) if _is_exact_in_json(table.schema.field(name).type) else f"quote({quote(name)})" for name in columns
+    )
+    as_text = f"SELECT group_concat(line) FROM (SELECT json_array({values}) AS line {ordered})"
+    left_text, right_text = pool.map(lambda file: _text(file, as_text), (one, other))
+    if left_text is not None and left_text == right_text:
+        return None
+    with closing(_open(one)) as left, closing(_open(other)) as right:
+        for a, b in zip_longest(left.execute(rows), right.execute(rows)):
+            if a != b:
+                return f"{table.name}: {a} in {one.name}, {b} in {other.name}"
+    return None
+
+
+def _is_exact_in_json(type_: pa.DataType) -> bool:
+    return any(is_(type_) for is_ in (pa.types.is_string, pa.types.is_integer, pa.types.is_timestamp))
+
+
+def _text(file: Path, sql: str) -> bytes | None:
+    """Return the one text that a query gives; None if there is none, or if it is too long."""
+    with closing(_open(file)) as db:
+        db.text_factory = bytes
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_TEXT)
+        try:
+            text: bytes | None = db.execute(sql).fetchone()[0]
+        except sqlite3.DataError:
+            return None
+    return text
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{path}?mode=ro", uri=True)

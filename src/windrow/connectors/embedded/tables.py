@@ -1,0 +1,368 @@
+"""The sink of an embedded database: each step in one transaction."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from windrow.connectors.database import Condition
+from windrow.connectors.embedded.file import Column, EmbeddedFile, Session
+from windrow.connectors.ownership import (
+    Existing,
+    FoundTables,
+    Origin,
+    SchemaMismatch,
+    authorize,
+    is_new,
+    last_to_forget,
+    may_clear,
+    refuse,
+    relaxed,
+    schema_mismatches,
+    still_opened,
+    still_owned,
+)
+from windrow.connectors.sink import Follows, Run
+from windrow.connectors.tables import (
+    EPOCHS,
+    OPENERS,
+    ORIGINS,
+    OWNERS,
+    SHARED,
+    Table,
+    in_order,
+    layout,
+    of_epoch,
+    pieces,
+    quote,
+    quote_all,
+    storable_dead,
+)
+from windrow.connectors.unfit import without_unfit
+from windrow.engine.changelog import StepOutput
+from windrow.engine.schema import CLOCKS, NO_DEAD
+from windrow.errors import PipelineError, SinkError
+from windrow.expressions import View
+
+
+class EmbeddedTables:
+    """Result tables and their companions in the file of an embedded database.
+
+    Exactly once: a step and its epoch are one transaction, and it is on disk when `commit` returns: neither a killed
+    process nor, on a disk that flushes when told to, a power cut takes it back. What a cut interrupts is rolled back by
+    the next to open the file.
+    """
+
+    needs_rows = True
+    is_even = True
+
+    def __init__(self, file: EmbeddedFile, *pipelines: View, streams: Sequence[str] = ()) -> None:
+        """Take the pipelines of the tables, and the names of the streams of their rows, which are else theirs."""
+        self._file = file
+        origins = Origin.of_all(pipelines, streams)
+        self._tables = [
+            EmbeddedTable(pipeline, file.system, origin) for pipeline, origin in zip(pipelines, origins, strict=True)
+        ]
+        self._pipeline = pipelines[0].name
+        self._is_open = False
+        self._run: Run | None = None
+        self._id = str(uuid.uuid4())
+
+    def open(self, run: Run, follows: Follows | None = None) -> int | None:
+        """Create what is missing; return the last epoch that this run committed, or None.
+
+        A run that `follows` another one is given its tables. Raise SinkError if the file cannot be opened or written,
+        or holds other tables or another run's rows.
+        """
+        self.close()
+        try:
+            with self._file.writing() as db:
+                # all are looked at before one is changed
+                found = self._find(db, run)
+                if self._run == run:
+                    still_opened(self._id, _opener(db, run), self._tables[0].name)
+                handed_over = [
+                    authorize(run, table.layout.own, there, follows, table.origin)
+                    for table, there in zip(self._tables, found, strict=True)
+                ]
+                for table in self._tables:
+                    table.create(db)
+                    table.claim(db, run)
+                _note_left(db, run, [table.name for table in self._tables])
+                if any(handed_over) and follows is not None:
+                    _fence(db, run, follows.epoch)
+                _note_opener(db, run, self._id)
+                last = last_epoch(db, run)
+        except BaseException:
+            self.close()
+            raise
+        self._is_open, self._run = True, run
+        return last
+
+    def preflight(self, run: Run, follows: Follows | None = None) -> None:
+        """Raise what `open` would raise."""
+        file = self._file.refuse_path()
+        if not all(os.access(one, os.W_OK) for one in (file, file.parent) if one.exists()):
+            msg = f"{self._file.path} cannot be written: give this user write permission on it, and on its folder"
+            raise SinkError(msg)
+        if not file.exists():
+            return
+        with self._file.reading() as db:
+            for table, found in zip(self._tables, self._find(db, run), strict=True):
+                authorize(run, table.layout.own, found, follows, table.origin)
+                table.check(db)
+
+    def journal(self) -> pa.Table:
+        """Return the clock journal in the file, by epoch; empty if there is none."""
+        table = self._tables[0].layout.clocks
+        if not self._file.exists():
+            return CLOCKS.empty_table()
+        with self._file.reading() as db:
+            if not db.has(table.name):
+                return CLOCKS.empty_table()
+            order = ("epoch", "partition", "offset", "reason")
+            rows = [part.select(CLOCKS.names).cast(CLOCKS) for part in db.snapshot().rows(table, order)]
+        return pa.concat_tables([CLOCKS.empty_table(), *rows])
+
+    def clear(self) -> None:
+        """Drop the pipeline's tables and their epochs in one transaction; raise SinkError if they are not its own."""
+        if not self._file.file.exists():
+            return
+        self.close()
+        self._run = None
+        try:
+            with self._file.writing() as db:
+                found = self._find(db, Run(self._pipeline, ""))
+                for one, there in zip(self._tables, found, strict=True):
+                    may_clear(self._pipeline, one.name, there)
+                for there in found:
+                    _drop(db, there)
+        finally:
+            self.close()
+
+    def commit(self, epoch: int, *outputs: StepOutput) -> list[pa.Table]:
+        """Write a step in one transaction; an epoch that is already there changes nothing.
+
+        Return the dead letters of rows with a value that the database would change, by table. Raise SinkError if steps
+        are missing before it, or if it fails.
+        """
+        if not self._is_open or self._run is None:
+            msg = "the sink is not open: call open() before commit()"
+            raise SinkError(msg)
+        if not self._file.exists():
+            msg = f"{self._file.path} was removed while a run wrote it: put it back, or start over with --fresh"
+            raise SinkError(msg)
+        with self._file.writing() as db:
+            for one in self._tables:
+                still_owned(self._run, one.owner(db), one.name)
+            still_opened(self._id, _opener(db, self._run), self._tables[0].name)
+            fitting = [one.fit(db, output) for one, output in zip(self._tables, outputs, strict=True)]
+            refused = [dead for _, dead in fitting]
+            if is_new(epoch, last_epoch(db, self._run), self._tables[0].name):
+                _fence(db, self._run, epoch)
+                for one, (output, _) in zip(self._tables, fitting, strict=True):
+                    one.write(db, epoch, output)
+        return refused
+
+    def close(self) -> None:
+        """Close the file; more than once does no harm."""
+        self._is_open = False
+        self._file.close()
+
+    def _find(self, db: Session, run: Run) -> list[FoundTables]:
+        own = [one.name for one in self._tables]
+        return [one.find(db, run, own) for one in self._tables]
+
+
+class EmbeddedTable:
+    """A result table and its companions, within a session.
+
+    `system` is what the database is called, `origin` what the rows come from.
+    """
+
+    def __init__(self, pipeline: View, system: str, origin: Origin) -> None:
+        self.name = pipeline.sink.table
+        self.layout = layout(pipeline, pipeline.sink)
+        self._changelog = pipeline.sink.changelog
+        self.origin = origin
+        for table in self.layout.own:
+            _refuse_twins(table, system)
+
+    def find(self, db: Session, run: Run, own: Sequence[str]) -> FoundTables:
+        """Return which tables exist and whose they are; `own` are the result tables of the run."""
+        present = [table.name for table in self.layout.own if db.columns(table.name)]
+        filled = [name for name in present if db.execute(f"SELECT 1 FROM {quote(name)} LIMIT 1")]
+        owner = self.owner(db)
+        return FoundTables(
+            owner=owner,
+            owner_last=last_epoch(db, owner) if owner is not None else None,
+            last=last_epoch(db, run),
+            elsewhere=self._elsewhere(db, run, own),
+            present=present,
+            filled=filled,
+            origin=_origin(db, self.name),
+        )
+
+    def create(self, db: Session) -> None:
+        """Check the tables that exist, and create the others."""
+        existing = self.check(db)
+        for table in self.layout.all:
+            if table.name not in existing:
+                db.create(table)
+            elif columns := relaxed(table, _required(db.columns(table.name))):
+                db.relax(table, columns)
+
+    def claim(self, db: Session, run: Run) -> None:
+        """Write down whose the table is and of what, in the place of who had it under any spelling of its name."""
+        owner = (self.name, run.pipeline, run.id)
+        for shared, values in ((OWNERS, owner), (ORIGINS, (*owner, self.origin.stream, self.origin.changelog, None))):
+            db.execute(f"DELETE FROM {quote(shared.name)} WHERE {db.same.format('table_name', '?')}", (self.name,))
+            marks = ", ".join("?" * len(values))
+            db.execute(f"INSERT INTO {quote(shared.name)} ({quote_all(shared.columns)}) VALUES ({marks})", values)
+
+    def fit(self, db: Session, output: StepOutput) -> tuple[StepOutput, pa.Table]:
+        """Return a step without the rows that the tables cannot hold, and the dead letters that it has of them."""
+        tables = [self.layout.result, *([self.layout.changes] if self._changelog else [])]
+        reasons = db.unfit(tables, output.changes)
+        if reasons is None:
+            return output, NO_DEAD
+        result = self.layout.result
+
+        def stored(where: Sequence[Condition]) -> pa.Table:
+            rows = (part.cast(result.schema) for part in db.snapshot().rows(result, result.key, where))
+            return pa.concat_tables([result.schema.empty_table(), *rows])
+
+        return without_unfit(result, output, reasons, stored, self.origin.stream)
+
+    def write(self, db: Session, epoch: int, output: StepOutput) -> None:
+        """Write a step."""
+        db.insert(self.layout.late, output.late)
+        db.insert(self.layout.dead, storable_dead(output.dead))
+        db.insert(self.layout.clocks, of_epoch(epoch, output.clocks))
+        for first, changes in pieces(output.changes):
+            if self._changelog:
+                db.insert(self.layout.changes, in_order(epoch, changes, first))
+            db.apply(self.layout, epoch, first, changes, changelog=self._changelog)
+
+    def check(self, db: Session) -> set[str]:
+        """Return which of the tables exist; raise SinkError if one of them has other columns."""
+        refuse(table_mismatches(db, self.layout.all))
+        return {table.name for table in self.layout.all if db.columns(table.name)}
+
+    def owner(self, db: Session) -> Run | None:
+        """Return the run that writes the result table."""
+        return owner_of(db, self.name)
+
+    def _elsewhere(self, db: Session, run: Run, own: Sequence[str]) -> str | None:
+        if not db.has(OWNERS.name):
+            return None
+        query = f"SELECT table_name FROM {quote(OWNERS.name)} WHERE pipeline = ? AND run = ? ORDER BY table_name"
+        names = (str(name) for (name,) in db.execute(query, (run.pipeline, run.id)))
+        known = {name.lower() for name in own}
+        return next((name for name in names if name.lower() not in known), None)
+
+
+def owner_of(db: Session, table: str) -> Run | None:
+    """Return the run that a result table belongs to, under any spelling of its name; None if it is nobody's."""
+    if not db.has(OWNERS.name):
+        return None
+    query = f"SELECT pipeline, run FROM {quote(OWNERS.name)} WHERE {db.same.format('table_name', '?')}"
+    return next((Run(*row) for row in db.execute(query, (table,))), None)
+
+
+def _origin(db: Session, table: str) -> Origin | None:
+    """Return what a result table is made of, under any spelling of its name; None if that is not written down."""
+    if not db.has(ORIGINS.name):
+        return None
+    same = db.same.format("table_name", "?")
+    query = f"SELECT stream, changelog, left_after FROM {quote(ORIGINS.name)} WHERE {same}"
+    rows = db.execute(query, (table,))
+    return next((Origin(stream, bool(changelog), left_after) for stream, changelog, left_after in rows), None)
+
+
+def _note_left(db: Session, run: Run, tables: Sequence[str]) -> None:
+    """Write down at which epoch a run goes on without tables that it has written before."""
+    is_left = " AND NOT ".join(("pipeline = ? AND run = ?", *(db.same.format("table_name", "?") for _ in tables)))
+    last = last_epoch(db, run)
+    given = (-1 if last is None else last, run.pipeline, run.id, *tables)
+    origins = quote(ORIGINS.name)
+    db.execute(f"UPDATE {origins} SET left_after = ? WHERE left_after IS NULL AND {is_left}", given)
+    db.execute(
+        f"INSERT INTO {origins} ({quote_all(ORIGINS.columns)}) SELECT table_name, pipeline, run, '', TRUE, ? "
+        f"FROM {quote(OWNERS.name)} WHERE table_name NOT IN (SELECT table_name FROM {origins}) AND {is_left}",
+        given,
+    )
+
+
+def last_epoch(db: Session, run: Run) -> int | None:
+    """Return the last epoch that a run has committed."""
+    if not db.has(EPOCHS.name):
+        return None
+    query = f"SELECT max(epoch) FROM {quote(EPOCHS.name)} WHERE pipeline = ? AND run = ?"
+    [(last,)] = db.execute(query, (run.pipeline, run.id))
+    return None if last is None else int(last)
+
+
+def table_mismatches(db: Session, tables: Sequence[Table]) -> list[SchemaMismatch]:
+    """Return how tables that exist differ from those that are expected."""
+    found: list[SchemaMismatch] = []
+    for table in tables:
+        if columns := db.columns(table.name):
+            key = [column.name for column in columns if column.in_key]
+            types = {column.name: column.type for column in columns}
+            required = _required(columns)
+            required -= set(relaxed(table, required))
+            found += schema_mismatches(table, db.types(table), Existing(types, key, required, db.alter))
+    return found
+
+
+def _required(columns: Sequence[Column]) -> set[str]:
+    return {column.name for column in columns if column.required}
+
+
+def _fence(db: Session, run: Run, epoch: int) -> None:
+    """Write down that an epoch is committed, in the transaction that commits it; now and then forget old ones."""
+    db.execute(
+        f"INSERT INTO {quote(EPOCHS.name)} ({quote_all(EPOCHS.columns)}) VALUES (?, ?, ?, {db.now})",
+        (run.pipeline, run.id, epoch),
+    )
+    if (last := last_to_forget(epoch)) is not None:
+        query = f"DELETE FROM {quote(EPOCHS.name)} WHERE pipeline = ? AND run = ? AND epoch <= ?"
+        db.execute(query, (run.pipeline, run.id, last))
+
+
+def _opener(db: Session, run: Run) -> str | None:
+    """Return which sink has opened the tables of a run last."""
+    query = f"SELECT opener FROM {quote(OPENERS.name)} WHERE pipeline = ? AND run = ?"
+    rows = db.execute(query, (run.pipeline, run.id)) if db.has(OPENERS.name) else []
+    return str(rows[0][0]) if rows else None
+
+
+def _note_opener(db: Session, run: Run, opener: str) -> None:
+    """Write down which sink has opened the tables of a run."""
+    db.execute(f"INSERT OR REPLACE INTO {quote(OPENERS.name)} VALUES (?, ?, ?)", (run.pipeline, run.id, opener))
+
+
+def _drop(db: Session, found: FoundTables) -> None:
+    """Drop the tables that were found, and forget the epochs of the run that wrote them."""
+    for name in found.present:
+        db.execute(f"DROP TABLE {quote(name)}")
+    if found.owner is not None:
+        owner = (found.owner.pipeline, found.owner.id)
+        for shared in SHARED:
+            if db.has(shared.name):
+                db.execute(f"DELETE FROM {quote(shared.name)} WHERE pipeline = ? AND run = ?", owner)
+
+
+def _refuse_twins(table: Table, system: str) -> None:
+    """Raise PipelineError for two columns whose names the database cannot tell apart."""
+    seen: dict[str, str] = {}
+    for name in table.columns:
+        quote(name)
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            msg = f"the columns {other!r} and {name!r} are one to {system}, which ignores case: rename one"
+            raise PipelineError(msg)

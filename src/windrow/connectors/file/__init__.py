@@ -1,0 +1,1 @@
+"""The rows of a file that a run follows, as a changelog."""

@@ -1,0 +1,1 @@
+"""Files in folders, read in order."""

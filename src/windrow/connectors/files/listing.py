@@ -1,0 +1,369 @@
+"""The files of a partition in order, and the offsets of their records.
+
+A partition is all files that match a pattern, one after the other in the order of their names: folder by folder, each
+name compared as text. The offset of a record is its number in that order, so it is the same in every run as long as
+files stay as they are, and a new one comes after all that were read. `FileSequence.verify` finds where that is not so.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.connectors.files.rows import Rows, rows_of
+from windrow.connectors.log.folder import raw_batch
+from windrow.errors import InputError, RecordsLostError, SourceError
+from windrow.model import CsvFormat, FilesSource
+from windrow.model.connectors import split_pattern
+
+MARK = 256
+"""Bytes at the beginning and at the end of a file that identify it, with its name and size."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file as it was listed: its name within the folder of its pattern, its size, its inode and time of change."""
+
+    name: str
+    path: Path
+    size: int
+    stamp: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place between two records of a partition: `line` records are before it.
+
+    `row` of them are in the file `file`, the last that was read of, and a record begins at its byte `byte` (0: it is
+    not known where, or the file is at its end).
+    """
+
+    line: int = 0
+    file: str = ""
+    row: int = 0
+    byte: int = 0
+
+    @staticmethod
+    def of(noted: Mapping[str, Any]) -> Position:
+        """Return a position as `FileSequence.noted` writes it."""
+        return Position(noted["line"], noted["file"], noted["row"], noted["byte"])
+
+
+START = Position()
+
+
+@dataclass(frozen=True)
+class Span:
+    """So many `rows` of a file from `row` on, at `byte` (0: it is not known where); the first has the offset `offset`.
+
+    `header` is that of the file.
+    """
+
+    file: DataFile
+    row: int
+    byte: int
+    rows: int
+    offset: int
+    header: CsvFormat | None
+
+    def read(self, partition: int) -> Iterator[pa.RecordBatch]:
+        """Read the rows as RAW batches; the key of a record is its place, ``NAME:LINE``.
+
+        Raise RecordsLostError if the file is not the one that was listed.
+        """
+        rows, at, name = rows_of(self.file.path, self.header), self.row, pa.scalar(self.file.name)
+        for values in rows.read(self.row, self.byte, self.rows) if self._is_there() else ():
+            line, offset = rows.line(at), self.offset + at - self.row
+            lines = pa.arange(line, line + len(values)).cast(pa.string())
+            keys = pc.binary_join_element_wise(name, lines, ":").cast(pa.binary())
+            yield raw_batch(partition, pa.arange(offset, offset + len(values)), values, keys)
+            at += len(values)
+        if at < self.row + self.rows:
+            msg = f"the file {self.file.path} changed while it was read; bring back what was there"
+            raise RecordsLostError(msg)
+
+    def _is_there(self) -> bool:
+        try:
+            return self.file.path.stat().st_size == self.file.size
+        except FileNotFoundError:
+            return False
+
+
+@dataclass
+class FileSequence:
+    """The files that match a pattern; what was counted in a file is kept while that stays as it is.
+
+    It can be sent to another process.
+    """
+
+    pattern: str
+    header: CsvFormat | None
+    _counts: dict[DataFile, int] = field(default_factory=dict)
+    _marks: dict[DataFile, int] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
+    _known: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def partitions(source: FilesSource) -> list[FileSequence]:
+        """Return the partitions of a source."""
+        header = source.format if source.header and isinstance(source.format, CsvFormat) else None
+        here = glob.escape(str(Path.cwd()))
+        return [FileSequence(str(Path(here, path)), header) for path in source.path]
+
+    def files(self) -> list[DataFile]:
+        """Return the files that there are now, in order.
+
+        Raise InputError if the folder of the pattern or the one file is not there, SourceError if it cannot be listed.
+        """
+        folder, within = split_pattern(self.pattern)
+        try:
+            os.scandir(folder).close()
+            found = [one for name in self._list(folder, within) if (one := _listed(folder, name)) is not None]
+        except (FileNotFoundError, NotADirectoryError):
+            msg = f"there is no folder {folder} for the files {self.pattern}; correct the path"
+            raise InputError(msg) from None
+        except OSError as exc:
+            msg = f"cannot list the files {self.pattern}: {exc.filename}: {exc.strerror}"
+            raise SourceError(msg) from exc
+        if not found and not glob.has_magic(within):
+            msg = f"there is no file {self.pattern}; correct the path"
+            raise InputError(msg)
+        return sorted(found, key=lambda one: _order(one.name))
+
+    def _list(self, folder: str, within: str) -> set[str]:
+        """Return the names that match, none of which lacks one that was there before it.
+
+        To list a folder takes a while: of two files that come meanwhile, it may have the later one alone. A second
+        listing has all that came before a file of the first one.
+        """
+        names = _matching(folder, within)
+        if names != self._names:
+            last = max(map(_order, names), default=[])
+            names = {name for name in _matching(folder, within) if _order(name) <= last}
+            _require_readable(folder, within)
+            self._names = names
+        return self._names
+
+    def end(self, files: Iterable[DataFile]) -> int:
+        """Return how many records the partition has."""
+        return sum(map(self._count, files))
+
+    def bytes_left(self, files: Sequence[DataFile], at: Position) -> int:
+        """Return about how many bytes there are behind a position; 0 if there is no record."""
+        left = 0
+        for file, row in _rest(files, at):
+            if not row:
+                left += file.size
+            elif there := self._count(file):
+                left += file.size * (there - row) // there or (row < there)
+        return left
+
+    def about_left(self, files: Sequence[DataFile], at: Position) -> int:
+        """Return about how many records there are behind a position, by the files that are counted; 0 if there is none.
+
+        If none is, the first one is counted.
+        """
+        left = self.bytes_left(files, at)
+        if not left:
+            return 0
+        counted = [file for file in files if file in self._counts] or [next(iter(_rest(files, at)))[0]]
+        size = sum(file.size for file in counted)
+        return max(1, left * self.end(counted) // max(1, size))
+
+    def advance(self, files: Sequence[DataFile], at: Position, rows: int | None = None) -> Position:
+        """Return the position so many rows further on, or the end."""
+        for file, row in _rest(files, at):
+            there = self._count(file) - row
+            if there <= 0:
+                continue
+            if rows is None or rows >= there:
+                at = Position(at.line + there, file.name, row + there)
+            elif rows:
+                known = at.byte if row else 0
+                byte = self._rows(file).after(known, rows if known else row + rows)
+                return Position(at.line + rows, file.name, row + rows, byte)
+            else:
+                return at
+            rows = None if rows is None else rows - there
+        return at
+
+    def after(self, files: Sequence[DataFile], line: int) -> Position:
+        """Return the position of an offset; raise SourceError if the partition ends before."""
+        found = self.advance(files, START, line)
+        if found.line < line:
+            msg = (
+                f"the log lost records: {self.pattern} is to be read up to offset {line}, and the files have only "
+                f"{found.line} records now; bring the files back"
+            )
+            raise SourceError(msg)
+        return found
+
+    def spans(self, files: Sequence[DataFile], start: Position, end: int | None = None) -> list[Span]:
+        """Return what is between a position and an offset, or the end, file by file; raise as `after` does."""
+        found, offset = [], start.line
+        for file, row in _rest(files, start):
+            if end is not None and offset >= end:
+                break
+            rows = self._count(file) - row
+            rows = rows if end is None else min(rows, end - offset)
+            if rows > 0:
+                found.append(Span(file, row, start.byte if row else 0, rows, offset, self.header))
+                offset += rows
+        if end is not None and offset < end:
+            self.after(files, end)
+        return found
+
+    def noted(self, files: Sequence[DataFile], at: Position) -> dict[str, Any]:
+        """Return a position as Spark notes it: with a mark of the files up to there."""
+        self._known = self._marks_up_to(files, at)
+        return {**vars(at), "mark": _chain(self._known)}
+
+    def verify(self, files: Sequence[DataFile], at: Position, mark: int) -> None:
+        """Raise RecordsLostError unless the files up to a position are those that there were when it was noted."""
+        if (change := self.change(files, at, mark)) is not None:
+            msg = (
+                f"the log lost records: {self.pattern} was read up to offset {at.line}, in {at.file}, and {change}; "
+                "bring back what was there, or start over with another checkpoint"
+            )
+            raise RecordsLostError(msg)
+
+    def change(self, files: Sequence[DataFile], at: Position, mark: int) -> str | None:
+        """Return how the files up to a position differ from those that there were when it was noted."""
+        marks, known = self._marks_up_to(files, at), self._known
+        if _chain(marks) == mark:
+            self._known = marks
+            return None
+        if at.file not in marks:
+            return f"{at.file} is gone"
+        for name, before in known.items():
+            if marks.get(name) != before:
+                return f"{name} is gone" if name not in marks else f"{name} was changed; files must stay as they are"
+        new = [file for file in files if file.name in marks and file.name not in known]
+        last = max(new, key=lambda file: file.stamp[1]).name if new else at.file
+        if known:
+            return f"{last} was added; new files must sort after those that were read"
+        return (
+            f"a file up to there was added, changed or removed (last written: {last}); files must stay as they are, "
+            "and new ones must sort after those that were read"
+        )
+
+    def beyond(self, files: Sequence[DataFile], at: Position) -> Position:
+        """Return the position behind the files up to one, of which some are others now: none of them is read again."""
+        before = [file for file in files if _order(file.name) < _order(at.file)]
+        same = next((file for file in files if file.name == at.file), None)
+        if same is not None:
+            row = min(at.row, self._count(same))
+            return Position(self.end(before) + row, same.name, row)
+        return Position(self.end(before), before[-1].name, self._count(before[-1])) if before else START
+
+    def _marks_up_to(self, files: Sequence[DataFile], at: Position) -> dict[str, int]:
+        last = _order(at.file)
+        return {file.name: _kept(self._marks, file, _mark) for file in files if at.file and _order(file.name) <= last}
+
+    def _count(self, file: DataFile) -> int:
+        return _kept(self._counts, file, lambda one: self._rows(one).count())
+
+    def _rows(self, file: DataFile) -> Rows:
+        return rows_of(file.path, self.header)
+
+
+def up_to(files: Sequence[DataFile], name: str) -> Sequence[DataFile]:
+    """Return the files up to one of that name, whether it is there or not."""
+    return files[: bisect_right(files, _order(name), key=lambda file: _order(file.name))]
+
+
+def list_partitions(sequences: Sequence[FileSequence]) -> list[list[DataFile]]:
+    """Return the files of each partition.
+
+    Raise as `FileSequence.files` does, and InputError for a file that is there twice: in two partitions, or by a
+    symbolic link, which ``**`` follows.
+    """
+    listed = [sequence.files() for sequence in sequences]
+    found: dict[int, DataFile] = {}
+    for file in chain.from_iterable(listed):
+        other = found.setdefault(file.stamp[0], file)  # not every file system has an inode a file
+        if other is not file and other.path.resolve() == file.path.resolve():
+            msg = (
+                f"one file is matched as {other.path} and as {file.path}, so each record would count twice; give "
+                "patterns that match it once"
+            )
+            raise InputError(msg)
+    return listed
+
+
+def _matching(folder: str, within: str) -> set[str]:
+    # a name can match ``**`` in several ways; Path.glob has hidden files, too
+    return set(glob.iglob(within, root_dir=folder, recursive=True))  # noqa: PTH207
+
+
+def _require_readable(folder: str, within: str) -> None:
+    """Raise OSError for a folder that may not be listed, which glob leaves out."""
+    parts = within.split("/")
+    for upto in range(1, len(parts) + (parts[-1] == "**")):
+        for name in glob.iglob("/".join([*parts[:upto], ""]), root_dir=folder, recursive=True):  # noqa: PTH207 - as above
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.scandir(Path(folder, name)).close()
+
+
+def _rest(files: Iterable[DataFile], at: Position) -> Iterator[tuple[DataFile, int]]:
+    """Yield the files that are not before a position, each with the number of the rows that are."""
+    for file in files:
+        if file.name == at.file:
+            yield file, at.row
+        elif _order(file.name) > _order(at.file):
+            yield file, 0
+
+
+def _order(name: str) -> list[str]:
+    """Return what the name of a file is sorted by."""
+    return name.split("/") if name else []
+
+
+def _listed(folder: str, name: str) -> DataFile | None:
+    path = Path(folder, name)
+    try:
+        name.encode()
+        status = path.stat()
+    except UnicodeEncodeError:
+        msg = f"the name of the file {os.fsencode(path)!r} is not UTF-8; rename it"
+        raise InputError(msg) from None
+    except FileNotFoundError:  # it was removed meanwhile
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return DataFile(name, path, status.st_size, (status.st_ino, status.st_mtime_ns))
+
+
+def _mark(file: DataFile) -> int:
+    """Return a checksum of a file's name, size, beginning and end."""
+    try:
+        with file.path.open("rb", buffering=0) as opened:
+            ends = opened.read(MARK)
+            opened.seek(max(0, file.size - MARK))
+            ends += opened.read(MARK)
+    except OSError as exc:
+        msg = f"cannot read {file.path}: {exc.strerror}"
+        raise SourceError(msg) from exc
+    return crc32(f"{file.name}\0{file.size}\0".encode() + ends)
+
+
+def _chain(marks: Mapping[str, int]) -> int:
+    return crc32(b"".join(mark.to_bytes(4, "big") for mark in marks.values()))
+
+
+def _kept(known: dict[DataFile, int], file: DataFile, find: Callable[[DataFile], int]) -> int:
+    if file not in known:
+        known[file] = find(file)
+    return known[file]

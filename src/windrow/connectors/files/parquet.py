@@ -1,0 +1,330 @@
+"""The rows of a Parquet file, each as a JSON object with its columns.
+
+DuckDB writes them, many at once. It is given only what it can write: a value of a type that JSON has, or that has an
+exact text. A value that has neither (a time outside the years 1 to 9999, text that is not UTF-8, NaN within a struct)
+is written here, alone, as an object that says what it is and that no type of a field holds. So a row is a dead letter
+where such a value is decoded, and a row like any other where it is not.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from windrow.connectors.log.folder import BATCH_ROWS
+from windrow.engine import duckdb_sql
+from windrow.errors import SourceError
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+"""0001-01-01 and 9999-12-31 in days since 1970."""
+_PER_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+_LONGEST_DAYS: Final = 3_652_059
+"""A duration is at most as long as the years 1 to 9999."""
+_FINEST: Final = 2**63 - 1
+"""DuckDB reads the greatest and the least number of nanoseconds as infinities."""
+_KNOWN_EXTENSIONS: Final = frozenset({"arrow.uuid", "arrow.bool8"})
+"""Extensions that DuckDB reads as a type of its own."""
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """The rows of a Parquet file, each as a JSON object with its columns.
+
+    Decimals and times are texts, which `decode` reads exactly; binary values are texts in base64.
+    """
+
+    path: Path
+
+    def count(self) -> int:
+        """Return how many rows there are."""
+        with self._opened() as file:
+            return int(file.metadata.num_rows)
+
+    def after(self, byte: int, rows: int) -> int:  # noqa: ARG002 - as of lines
+        """Return 0: rows are found by their numbers."""
+        return 0
+
+    def read(self, row: int, byte: int, rows: int) -> Iterator[pa.Array]:  # noqa: ARG002 - the same
+        """Yield so many rows as binary values, from `row` on."""
+        with self._opened() as file:
+            groups: list[int] = []
+            skip = row
+            for number in range(file.num_row_groups):
+                if not groups and skip >= (there := file.metadata.row_group(number).num_rows):
+                    skip -= there
+                else:
+                    groups.append(number)
+            writer = _JsonWriter(file.schema_arrow.names)
+            for read in file.iter_batches(BATCH_ROWS, row_groups=groups, use_threads=False):
+                batch = read.slice(skip, rows)
+                skip, rows = max(0, skip - read.num_rows), rows - batch.num_rows
+                if batch.num_rows:
+                    yield writer.write(batch)
+                if rows <= 0:
+                    return
+
+    def line(self, row: int) -> int:
+        """Return the number of a row, from 1."""
+        return row + 1
+
+    @contextmanager
+    def _opened(self) -> Iterator[pq.ParquetFile]:
+        try:
+            # nanoseconds of INT96 would wrap around outside the years 1677 to 2262, which its days reach
+            with pq.ParquetFile(self.path, coerce_int96_timestamp_unit="us") as file:
+                yield file
+        except (pa.ArrowException, OSError) as exc:
+            msg = f"cannot read {self.path} as Parquet: {exc}"
+            raise SourceError(msg) from exc
+
+
+class _JsonWriter:
+    """Writes rows with columns of these names as JSON objects."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        # a text in SQL cannot hold U+0000
+        self._names = [" || chr(0) || ".join(map(duckdb_sql.literal, name.split("\0"))) for name in names]
+        self._duck = duckdb_sql.Connection()
+
+    def write(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the rows as binary values."""
+        given = {"n": pa.nulls(batch.num_rows)}
+        members = []
+        for number, (name, column) in enumerate(zip(self._names, map(_plain, batch.columns), strict=True)):
+            own, apart = f"c{number}", f"apart{number}"
+            odd = _odd(column)
+            if odd is None:
+                given[apart] = _texts(column, np.ones(len(column), dtype=np.bool_))
+                value = f"{apart}::JSON"
+            elif odd.any():
+                given[own] = column.take(pa.array(np.arange(len(column)), mask=odd))
+                given[apart] = _texts(column, odd)
+                value = f"coalesce({apart}::JSON, to_json({_json_value(own, column.type)}))"
+            else:
+                given[own] = column
+                value = _json_value(own, column.type)
+            members.append(f"{name}, {value}")
+        sql = f"SELECT json_object({', '.join(members)})::VARCHAR FROM rows"
+        found = duckdb_sql.query(self._duck, sql, rows=pa.table(given))
+        return found.column(0).combine_chunks().cast(pa.binary())
+
+
+def _json_value(column: str, type_: pa.DataType) -> str:
+    if pa.types.is_floating(type_):  # NaN is no JSON: as a text it is a value that no number is
+        return f"CASE WHEN isfinite({column}) THEN to_json({column}::DOUBLE) ELSE to_json({column}::VARCHAR) END"
+    return f"base64({column})" if _is_bytes(type_) else f"{column}::{_json_type(type_)}"
+
+
+def _json_type(type_: pa.DataType) -> str:
+    """Return DuckDB's type of values that JSON has without loss."""
+    if pa.types.is_boolean(type_):
+        return "BOOLEAN"
+    if pa.types.is_integer(type_):
+        return "UBIGINT" if pa.types.is_uint64(type_) else "BIGINT"
+    if pa.types.is_floating(type_):
+        return "DOUBLE"
+    if _is_list(type_):
+        return f"{_json_type(type_.value_type)}[]"
+    if pa.types.is_struct(type_):
+        fields = [type_.field(at) for at in range(type_.num_fields)]
+        return f"STRUCT({', '.join(f'{duckdb_sql.identifier(one.name)} {_json_type(one.type)}' for one in fields)})"
+    return "JSON" if pa.types.is_map(type_) else "VARCHAR"
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Return a column in its type's simplest form: without a dictionary or an extension, and not in half precision."""
+    if isinstance(column, pa.ExtensionArray) and column.type.extension_name not in _KNOWN_EXTENSIONS:
+        column = column.storage
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column.cast(pa.float32()) if pa.types.is_float16(column.type) else column
+
+
+def _odd(column: pa.Array, *, is_member: bool = False) -> Mask | None:  # noqa: C901, PLR0911 - a case for each type
+    """Return the mask of the values that DuckDB cannot write exactly; None if it cannot write the type."""
+    type_, types = column.type, pa.types
+    if isinstance(column, pa.ExtensionArray):
+        return _odd(column.storage, is_member=is_member)
+    if types.is_dictionary(type_):
+        return None
+    if types.is_boolean(type_) or types.is_integer(type_) or types.is_null(type_) or _is_bytes(type_):
+        return _nowhere(column)
+    if types.is_float32(type_) or types.is_float64(type_):
+        return ~_is_finite(column) if is_member else _nowhere(column)
+    if types.is_decimal(type_):
+        return _nowhere(column) if type_.scale >= 0 and not types.is_decimal256(type_) else None
+    if types.is_temporal(type_) and not types.is_interval(type_):
+        return _odd_times(column)
+    if _is_text(type_):
+        return _odd_texts(column)
+    if types.is_map(type_):
+        return _odd_maps(column)
+    if _is_list(type_):
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+        return _of_parents(_odd(column.flatten(), is_member=True), lengths)
+    if types.is_struct(type_):
+        names = [type_.field(at).name.casefold() for at in range(type_.num_fields)]
+        if not names or len(set(names)) < len(names) or any(not name or "\0" in name for name in names):
+            return None
+        return _any_of([_odd(one, is_member=True) for one in column.flatten()])
+    return None
+
+
+def _is_finite(column: pa.Array) -> Mask:
+    found: Mask = pc.fill_null(pc.is_finite(column), fill_value=True).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _odd_times(column: pa.Array) -> Mask:
+    """Return the mask of dates, times and durations without an exact text, or outside the years 1 to 9999."""
+    type_, types = column.type, pa.types
+    is_short = types.is_date32(type_) or types.is_time32(type_)
+    numbers = column.cast(pa.int32() if is_short else pa.int64()).fill_null(0).to_numpy().astype(np.int64)
+    per_day = 1 if types.is_date32(type_) else _PER_DAY["ms" if types.is_date64(type_) else type_.unit]
+    days = numbers // per_day
+    if types.is_time(type_):
+        odd: Mask = days != 0
+    elif types.is_duration(type_):
+        odd = (days < -_LONGEST_DAYS) | (days >= _LONGEST_DAYS)
+        if type_.unit == "ns":
+            odd |= numbers % 1000 != 0
+    else:
+        odd = (days < _FIRST_DAY) | (days > _LAST_DAY) | (numbers == _FINEST) | (numbers <= -_FINEST)
+    return odd
+
+
+def _odd_texts(column: pa.Array) -> Mask:
+    """Return the mask of texts that are not UTF-8."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return np.array([_is_broken(one or b"") for one in column.cast(pa.large_binary()).to_pylist()], dtype=np.bool_)
+    return _nowhere(column)
+
+
+def _odd_maps(column: pa.Array) -> Mask | None:
+    """Return the mask of maps with an odd item, or with a key that comes twice."""
+    type_ = column.type
+    if not (pa.types.is_integer(type_.key_type) or _is_text(type_.key_type)):
+        return None
+    lists = column.cast(pa.list_(pa.struct([type_.key_field, type_.item_field])))
+    odd = _odd(lists)
+    if odd is None:
+        return None
+    parents = np.repeat(np.arange(len(lists)), pc.fill_null(pc.list_value_length(lists), 0).to_numpy())
+    keys = (
+        pa.table({"map": parents, "key": lists.flatten().field(0)})
+        .group_by(["map", "key"])
+        .aggregate([([], "count_all")])
+    )
+    odd[keys.filter(pc.greater(keys.column("count_all"), 1)).column("map").to_numpy()] = True
+    return odd
+
+
+def _is_broken(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def _nowhere(column: pa.Array) -> Mask:
+    return np.zeros(len(column), dtype=np.bool_)
+
+
+def _of_parents(odd: Mask | None, lengths: npt.NDArray[np.int64]) -> Mask | None:
+    """Return the mask of lists of these lengths that have an element of a mask."""
+    if odd is None:
+        return None
+    found = np.zeros(len(lengths), dtype=np.bool_)
+    found[np.repeat(np.arange(len(lengths)), lengths)[odd]] = True
+    return found
+
+
+def _any_of(masks: Sequence[Mask | None]) -> Mask | None:
+    known = [one for one in masks if one is not None]
+    return np.logical_or.reduce(known) if len(known) == len(masks) else None
+
+
+def _texts(column: pa.Array, which: Mask) -> pa.Array:
+    """Return some values of a column as texts in JSON, null for the others."""
+    texts: list[str | None] = [None] * len(column)
+    for row in np.flatnonzero(which).tolist():
+        if column[row].is_valid:
+            texts[row] = json.dumps(_json_of(column[row]))
+    return pa.array(texts, pa.string())
+
+
+def _json_of(value: pa.Scalar) -> object:  # noqa: C901, PLR0911, PLR0912 - a case for each type
+    """Return a value as JSON has it; one without an exact text is an object that says what it is."""
+    type_, types = value.type, pa.types
+    if not value.is_valid:
+        return None
+    match value:
+        case pa.ExtensionScalar() | pa.UnionScalar():
+            return _json_of(value.value)
+        case pa.DictionaryScalar():
+            return _json_of(value.dictionary[value.index.as_py()])
+        case pa.MapScalar():
+            return {_key(entry[0]): _json_of(entry[1]) for entry in reversed(list(value.values))}
+        case pa.StructScalar():
+            members = [(type_.field(at).name, value[at]) for at in range(type_.num_fields)]
+            return {name: _json_of(member) for name, member in reversed(members)}
+        case pa.ListScalar() | pa.ListViewScalar() | pa.LargeListViewScalar():
+            return [_json_of(one) for one in value.values]
+    if types.is_boolean(type_) or types.is_integer(type_):
+        return value.as_py()
+    if types.is_floating(type_):
+        number = float(value.as_py())
+        return number if math.isfinite(number) else str(number)
+    if types.is_decimal(type_):
+        return format(value.as_py(), "f")
+    if _is_bytes(type_):
+        return _base64(value)
+    if _is_text(type_):
+        text = value.as_buffer().to_pybytes()
+        return {"type": str(type_), "value": _base64(value)} if _is_broken(text) else text.decode()
+    if types.is_temporal(type_) and not types.is_interval(type_):
+        if _odd_times(pa.array([value])).any():
+            return {"type": str(type_), "value": value.value}
+        if not types.is_duration(type_):
+            return value.cast(pa.string()).as_py()
+    return {"type": str(type_), "value": str(value)}
+
+
+def _key(value: pa.Scalar) -> str:
+    key = _json_of(value)
+    return key if isinstance(key, str) else json.dumps(key)
+
+
+def _base64(value: pa.Scalar) -> str:
+    return base64.b64encode(value.as_buffer().to_pybytes()).decode()
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return any(is_one(type_) for is_one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    types = pa.types
+    kinds = types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view
+    return any(is_one(type_) for is_one in kinds)
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return any(is_one(type_) for is_one in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))

@@ -1,0 +1,148 @@
+"""The rows of one file: lines of text, which may be compressed, or those of Parquet (`parquet`).
+
+A row is known by its number in the file, from 0. A header is no row. The last line of a file needs no newline.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.connectors.files.parquet import ParquetRows
+from windrow.connectors.log.folder import BLOCK, MAX_LINE, lines_of
+from windrow.errors import InputError, Place, SourceError
+from windrow.model import CsvFormat
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class TextRows:
+    """The lines of a file; its first line names the columns of `header`, if one is given.
+
+    A byte is one of the text, also where the file is compressed (its name ends in ``.gz``).
+    """
+
+    path: Path
+    header: CsvFormat | None = None
+
+    def count(self) -> int:
+        """Return how many rows there are."""
+        return sum(_lines(block) for _, block in self._blocks(0))
+
+    def after(self, byte: int, rows: int) -> int:
+        """Return the byte behind so many rows from a byte on, where a row begins."""
+        for at, block in self._blocks(byte):
+            if rows == 0:
+                return at
+            if (there := _lines(block)) < rows:
+                byte, rows = at + len(block), rows - there
+            else:
+                return at + _cut(block, rows)
+        return byte
+
+    def read(self, row: int, byte: int, rows: int) -> Iterator[pa.Array]:
+        """Yield so many rows as binary values, from `row` on, which begins at `byte` (0: it is not known where)."""
+        start = byte or (self.after(0, row) if row else 0)
+        for _, block in self._blocks(start):
+            part = block[: _cut(block, rows)] if _lines(block) > rows else block
+            rows -= _lines(part)
+            text = part.replace(b"\r\n", b"\n") if b"\r" in part else part
+            yield lines_of(text if text.endswith(b"\n") else text.removesuffix(b"\r") + b"\n")
+            if not rows:
+                return
+
+    def line(self, row: int) -> int:
+        """Return the number of the line of a row, from 1."""
+        return row + (1 if self.header is None else 2)
+
+    def _blocks(self, byte: int) -> Iterator[tuple[int, bytes]]:
+        """Yield blocks of whole lines from a byte on, each behind its first byte; they have no header."""
+        for at, block in self._whole_lines(byte):
+            if at:
+                yield at, block
+                continue
+            lead = len(_BOM) if block.startswith(_BOM) else 0
+            if self.header is not None:
+                end = _cut(block, 1)
+                self._check_header(block[lead:end], self.header)
+                lead = end
+            if lead < len(block):
+                yield lead, block[lead:]
+
+    def _whole_lines(self, byte: int) -> Iterator[tuple[int, bytes]]:
+        with self._opened() as file:
+            if byte:
+                file.seek(byte)
+            head: list[bytes] = []  # the beginning of a line that is longer than a block
+            held = 0
+            while block := file.read(BLOCK):
+                if cut := block.rfind(b"\n") + 1:
+                    whole = b"".join([*head, block[:cut]])
+                    yield byte, whole
+                    byte += len(whole)
+                    head, held = [], 0
+                head.append(block[cut:])
+                held += len(head[-1])
+                if held > MAX_LINE:
+                    msg = f"{self.path} has a line of more than {MAX_LINE} bytes; a record can hold no more"
+                    raise SourceError(msg)
+            if held:
+                yield byte, b"".join(head)
+
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        try:
+            with (
+                gzip.open(self.path, "rb")
+                if self.path.name.endswith(".gz")
+                else self.path.open("rb", buffering=0) as file
+            ):
+                yield file  # type: ignore[misc] # what gzip returns reads bytes, too
+        except (gzip.BadGzipFile, EOFError, zlib.error) as exc:
+            msg = f"{self.path} is not gzip, or is cut off ({exc}): write it again, elsewhere, and move it there"
+            raise SourceError(msg) from exc
+        except OSError as exc:
+            msg = f"cannot read {self.path}: {exc.strerror}"
+            raise SourceError(msg) from exc
+
+    def _check_header(self, line: bytes, given: CsvFormat) -> None:
+        try:
+            text = line.decode().strip("\r\n")
+            names = next(csv.reader([text], delimiter=given.delimiter, strict=True), [])
+        except (UnicodeDecodeError, csv.Error) as exc:
+            msg = f"the header is not CSV: {exc}"
+            raise InputError(msg, Place(str(self.path), 1)) from exc
+        if tuple(names) != given.columns:
+            msg = (
+                f"the header has {', '.join(names) or 'nothing'}, and the columns of the source are "
+                f"{', '.join(given.columns)}: give them in the order of the file, or header: false if there is none"
+            )
+            raise InputError(msg, Place(str(self.path), 1))
+
+
+Rows = TextRows | ParquetRows
+
+
+def rows_of(path: Path, header: CsvFormat | None) -> Rows:
+    """Return the rows of a file, which is Parquet if its name says so."""
+    return ParquetRows(path) if path.suffix == ".parquet" else TextRows(path, header)
+
+
+def _lines(block: bytes) -> int:
+    return block.count(b"\n") + (not block.endswith(b"\n"))
+
+
+def _cut(block: bytes, rows: int) -> int:
+    """Return the byte of a block behind its first rows, of which there are so many at the least."""
+    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+    return len(block) if len(ends) < rows else int(ends[rows - 1]) + 1

@@ -1,0 +1,136 @@
+"""Files that others write once, and that are read in the order of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from windrow.connectors.cuts import Cut, Offset
+from windrow.connectors.files.listing import START, DataFile, FileSequence, Position, Span, list_partitions
+from windrow.connectors.source import FoundLosses, Loss
+from windrow.model import FilesSource
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from windrow.connectors.cuts import Stage
+    from windrow.connectors.files.stream import FilesStreamReader
+
+__all__ = ["OrderedFiles"]
+
+
+class OrderedFiles:
+    """The connector of a `FilesSource`; see `windrow.connectors.source.Source`."""
+
+    def __init__(self, source: FilesSource) -> None:
+        self._source = source
+        self._sequences = FileSequence.partitions(source)
+        self._listed: list[list[DataFile]] | None = None
+
+    @property
+    def name(self) -> str:
+        """The patterns."""
+        return self._source.place
+
+    def partitions(self) -> list[int]:
+        """Return the partitions, one a pattern; raise InputError or SourceError if the files cannot be listed."""
+        return list(range(len(self._list())))
+
+    def read_all(self) -> Iterator[pa.RecordBatch]:
+        """Read what is in the files now, partition after partition, in RAW batches."""
+        for partition, files in enumerate(self._list()):
+            yield from _read(partition, self._sequences[partition].spans(files, START))
+
+    def read_from(self, partition: int, begin: int) -> Iterator[pa.RecordBatch]:
+        """Read a partition from an offset to its end; raise SourceError if it ends before."""
+        sequence = self._sequences[partition]
+        files = sequence.files()
+        return _read(partition, sequence.spans(files, sequence.after(files, begin)))
+
+    def ends(self) -> dict[int, tuple[int, int]]:
+        """Return 0 and the end of each partition, as of now: files that are new are counted."""
+        self._listed = self._list()
+        return {partition: (0, self._sequences[partition].end(files)) for partition, files in enumerate(self._listed)}
+
+    def incomplete(self) -> list[str]:
+        """Return none: the last line of a file needs no newline."""
+        return []
+
+    def beginning(self, start: Cut | None = None) -> Offset:
+        """Return where a run begins: at the first record of each partition, but for those that `start` names."""
+        listed = self._list()
+        found = {}
+        for partition, line in sorted((start or {}).items()):
+            if line:
+                sequence, files = self._sequences[partition], listed[partition]
+                found[str(partition)] = sequence.noted(files, sequence.after(files, line))
+        return found
+
+    def reader(
+        self,
+        stage: Stage,
+        begin: Offset,
+        *,
+        tasks: int,
+        max_records: int | None = None,
+        cuts: Sequence[Cut] | None = None,
+    ) -> FilesStreamReader:
+        """Return what reads the files for Spark; see `windrow.connectors.source.Source.reader`."""
+        from windrow.connectors.files.stream import FilesStreamReader  # noqa: PLC0415 - Spark only when a stream is opened
+
+        sequences = FileSequence.partitions(self._source)
+        return FilesStreamReader(sequences, stage, begin, tasks=tasks, max_records=max_records, cuts=cuts)
+
+    def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
+        """Return a frame of what a stage makes of a range; see `windrow.connectors.source.Source.batch`.
+
+        The files are those that `ends` has counted.
+        """
+        from windrow.connectors.stream_reader import frame_of  # noqa: PLC0415 - as above
+
+        listed = self._listed or self._list()
+        ranges = [
+            (partition, first, last)
+            for partition, last in sorted(end.items())
+            if (first := begin.get(partition, 0)) < last
+        ]
+        spans = {partition: self._spans(partition, listed[partition], first, last) for partition, first, last in ranges}
+        return frame_of(spark, ranges, lambda partition, _, __: _read(partition, spans[partition]), stage, ddl)
+
+    def identity(self, seconds: float = 0.0) -> str | None:  # noqa: ARG002 - see `Source`
+        """Return None: files are known by their own bytes."""
+        return None
+
+    def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:  # noqa: ARG002 - see `Source`
+        """Return what was lost: files up to an offset that are others now. What comes is behind them."""
+        listed, moved, losses = self._list(), dict(offset), []
+        for name, at in offset.items():
+            partition, position = int(name), Position.of(at)
+            read = f"read up to offset {position.line}"
+            if partition >= len(listed):
+                path = "give the pipeline the path again"
+                losses.append(
+                    Loss(partition, position.line, 0, f"{read}, and the pipeline has no such path now", restore=path)
+                )
+                del moved[name]
+                continue
+            sequence, files = self._sequences[partition], listed[partition]
+            if (change := sequence.change(files, position, at["mark"])) is not None:
+                beyond = sequence.beyond(files, position)
+                restore = "bring the files back as they were"
+                losses.append(Loss(partition, position.line, beyond.line, f"{read}, and {change}", restore=restore))
+                moved[name] = sequence.noted(files, beyond)
+        return FoundLosses(tuple(losses), moved)
+
+    def _list(self) -> list[list[DataFile]]:
+        return list_partitions(self._sequences)
+
+    def _spans(self, partition: int, files: Sequence[DataFile], first: int, last: int) -> list[Span]:
+        sequence = self._sequences[partition]
+        return sequence.spans(files, sequence.after(files, first), last)
+
+
+def _read(partition: int, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+    for span in spans:
+        yield from span.read(partition)

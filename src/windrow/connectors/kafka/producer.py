@@ -1,0 +1,160 @@
+"""A producer of Kafka transactions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from windrow.connectors.kafka.client import client_of
+from windrow.errors import RunError, SinkError, SinkUnavailableError
+
+Headers = list[tuple[str, str | bytes | None]]
+_BEGIN_SECONDS = 30.0
+_CALL_SECONDS = 10.0
+
+
+class TransactionalProducer:
+    """Writes transactions under one transactional id, the fence: only who has begun last can commit.
+
+    `topic` names the topic in errors of the settings, `what` the writer in others, and `ids` the transactional ids of
+    its kind; `group` is the consumer group whose offsets are in the transactions, if any. A writer that another one has
+    fenced raises `fenced()`. A transaction that is open for longer than `timeout` (milliseconds) is aborted by the
+    broker.
+
+    Raise `refused` for what another attempt would meet again, `unavailable` for what may pass: then the producer is
+    given up, and another one aborts what it left open.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        settings: Mapping[str, Any],
+        identity: str,
+        *,
+        what: str,
+        fenced: Callable[[], RunError],
+        timeout: int,
+        ids: str | None = None,
+        group: str | None = None,
+        refused: type[RunError] = SinkError,
+        unavailable: type[RunError] = SinkUnavailableError,
+    ) -> None:
+        self._what = what
+        self._ids = f"the transactional id {identity}" if ids is None else ids
+        self._group = group
+        self._fenced = fenced
+        self._timeout = timeout
+        self._refused, self._unavailable = refused, unavailable
+        own = {
+            "transactional.id": identity,
+            "transaction.timeout.ms": timeout,
+            # a commit that finds the marks of the last one still being written asks again
+            "retry.backoff.ms": 1,
+            "reconnect.backoff.max.ms": 1000,
+            "error_cb": lambda _: None,
+        }
+        self.client = client_of(Producer, topic, {**settings, **own})
+
+    def start(self) -> None:
+        """Take over the transactional id: abort what the writer before left open, and fence it."""
+        self.call(self.client.init_transactions, _BEGIN_SECONDS)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self.call(self.client.begin_transaction)
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None = None,
+        *,
+        partition: int = -1,
+        timestamp: int = 0,
+    ) -> None:
+        """Put a record into the transaction; without a partition, into that of its key.
+
+        `timestamp` is milliseconds since 1970; 0 is now.
+        """
+        while True:
+            try:
+                # positions cost half of what names do
+                self.client.produce(topic, value, key, partition, None, None, timestamp, headers)
+            except BufferError:
+                self.call(self.client.poll, 0.1)
+            except KafkaException as exc:
+                raise self.failure(exc) from exc
+            else:
+                return
+
+    def commit(self, seconds: float = _CALL_SECONDS) -> None:
+        """Commit the transaction; a call that takes longer is made again, for half a minute in all."""
+        self.call(self.client.commit_transaction, seconds)
+
+    def abandon(self) -> None:
+        """Leave; an open transaction is aborted if the broker is there, else by the next writer or by its timeout."""
+        with suppress(KafkaException):
+            self.client.abort_transaction(_CALL_SECONDS)
+        self.client.purge()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> None:  # noqa: ANN401 - one of the client's
+        """Call the client, again while it may succeed; raise as `failure` says."""
+        deadline = time.monotonic() + _BEGIN_SECONDS
+        while True:
+            try:
+                function(*arguments)
+            except KafkaException as exc:
+                if not exc.args[0].retriable() or time.monotonic() > deadline:
+                    raise self.failure(exc) from exc
+            else:
+                return
+
+    def failure(self, exc: KafkaException) -> RunError:
+        """Return the error that an error of the client means, as the class says."""
+        error = exc.args[0]
+        if error.code() == KafkaError._FATAL:  # noqa: SLF001 - the client's own name
+            # the client says why when it is polled
+            try:
+                self.client.poll(0)
+            except KafkaException as fatal:
+                error = fatal.args[0]
+        advice = _REFUSED.get(error.code())
+        if advice is not None:
+            advice = advice.format(group=self._group, ids=self._ids, timeout=self._timeout)
+            return self._refused(f"the transaction of {self._what} is refused: {error.str()}; {advice}")
+        if error.fatal() or error.code() in _FENCED:
+            return self._fenced()
+        return self._unavailable(f"the transaction of {self._what} failed: {error.str()}")
+
+
+_GONE = "a topic that it writes is not there: start the run again, which creates those that are missing"
+_TOO_LARGE = "raise max.message.bytes of the topic, and message.max.bytes among the options"
+_REFUSED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on the topics that it writes",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant READ on the consumer group {group}",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on {ids}",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant IDEMPOTENT_WRITE on the cluster",
+    KafkaError.MSG_SIZE_TOO_LARGE: _TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE: _TOO_LARGE,
+    KafkaError.INVALID_RECORD: "the topic does not take such records: look at its settings",
+    KafkaError.POLICY_VIOLATION: "the policy of the broker is against it",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: _GONE,
+    KafkaError._UNKNOWN_TOPIC: _GONE,  # noqa: SLF001 - the client's own names
+    KafkaError._UNKNOWN_PARTITION: _GONE,  # noqa: SLF001
+    KafkaError.TOPIC_EXCEPTION: _GONE,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "let transaction.max.timeout.ms of the broker be {timeout:,} ms",
+    KafkaError.UNSUPPORTED_VERSION: "the broker is too old for transactions",
+    KafkaError._UNSUPPORTED_FEATURE: "the broker is too old for transactions",  # noqa: SLF001
+}
+"""Errors that do not pass, and what to do."""
+_FENCED = (
+    KafkaError._FATAL,  # noqa: SLF001 - the client's own name
+    KafkaError._FENCED,  # noqa: SLF001 - the client's own name
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+)

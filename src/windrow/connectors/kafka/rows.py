@@ -1,0 +1,201 @@
+"""Records of a Kafka topic: the changes of a step, its late output and its dead letters, as keys and values.
+
+A change has the key of its row: the text alone if that is one text, else a JSON object. Its value is the row as a JSON
+object with `op`, `pane` and `revision`; `update_before` is left out, as it repeats the record before. Decimals are
+text and times ISO 8601, so nothing is rounded; times always have six digits of a second, so that they sort as text,
+unlike those in identities and evidence of alerts (`time_text` in `windrow.engine.operators.rules.judge`). A double that
+is infinite or not a number is null, as JSON has neither. A value holds no clock of the machine: it is the same, to the
+byte, whenever the log is read again.
+
+With `format: debezium` a value is a change in Debezium's envelope, whose `after` (of a deletion `before`) is the row
+without `op`, and a deletion is followed by a tombstone of its key.
+
+Beside the topic, ``TOPIC.late`` has the late output as JSON, ``TOPIC.dead`` the dead letters: the bytes as they were,
+with the coordinates and the reason in the headers. What a topic cannot take of these is cut, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.connectors.kafka.producer import Headers
+from windrow.connectors.tables import decimal_text, pieces, with_beginning
+from windrow.engine import schema
+from windrow.engine.changelog import StepOutput
+from windrow.expressions import RecordStream, View
+from windrow.model import Global, KafkaSink, Pipeline, ProcessPipeline, companion
+
+
+class KafkaRecord(NamedTuple):
+    """A record to be written; one of a change `is_stamped` with when it was made."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    is_stamped: bool = False
+
+
+NO_LIMITS: Mapping[str, int] = {}
+_OVERHEAD = 256
+"""Bytes of a record, and of a batch of one, beside its key, its value and its headers; a bound."""
+_HEADER_OVERHEAD = 16
+_PIECE = 65_536
+"""Rows whose text is made at a time."""
+_NO_HEADERS: Headers = []
+
+
+class KafkaRecords:
+    """Makes records of the output of steps for one sink."""
+
+    def __init__(self, view: View, limits: Mapping[str, int] = NO_LIMITS) -> None:
+        """Take the bytes that a record of a topic can have; without a limit it can have any."""
+        self._topic = view.sink.table
+        self._limits = limits
+        self._late, self._dead = companion(view.sink, "late"), companion(view.sink, "dead")
+        self._is_debezium = isinstance(view.sink, KafkaSink) and view.sink.format == "debezium"
+        origin = {"connector": "windrow", "name": view.name, "table": self._topic}
+        self._source = json.dumps(origin, ensure_ascii=False, separators=(",", ":"))
+        # the one window of all has bounds that say nothing
+        is_global = isinstance(view, ProcessPipeline) or (isinstance(view, Pipeline) and view.window == Global())
+        hidden = {"window_start", "window_end"} if is_global else set()
+        names = [name for name in schema.changes(view).names if name not in hidden]
+        # each change of a stream of records is its own
+        self._names = [name for name in names if name != "pane"] if isinstance(view, RecordStream) else names
+        key = [field for field in schema.row_key(view) if field.name not in hidden]
+        self._is_text = len(key) == 1 and pa.types.is_string(key[0].type)
+        self._key = [field.name for field in key]
+        if isinstance(view, Pipeline) and view.emit.mode == "discard":
+            self._key.append("revision")
+            self._is_text = False
+
+    def of(self, output: StepOutput) -> Iterator[KafkaRecord]:
+        """Yield the records of a step, each kind in the order of its rows."""
+        yield from self.of_changes(output.changes)
+        if output.late.num_rows:
+            for batch in output.late.to_batches(max_chunksize=_PIECE):
+                rows = zip(_places(batch), _utf8(json_objects(batch)), strict=True)
+                for number, (place, value) in enumerate(rows):
+                    record = KafkaRecord(self._late, place, value, _NO_HEADERS)
+                    yield record if self._excess(record) <= 0 else record._replace(value=_cut(batch.slice(number, 1)))
+        for row in output.dead.to_pylist() if output.dead.num_rows else ():
+            record = self._dead_letter(row)
+            if self._excess(record) > 0:
+                record = self._dead_letter(with_beginning(row, "raw"))
+                if (excess := self._excess(record)) > 0:
+                    # of a topic that takes less than what is kept else
+                    record = self._dead_letter(with_beginning(row, "raw", max(0, len(record.value or b"") - excess)))
+            yield record
+
+    def _dead_letter(self, row: Mapping[str, Any]) -> KafkaRecord:
+        """Return the record of a dead letter; one of a row of no record has no place."""
+        place = "/".join(str(row[name]) for name in ("source", "partition", "offset") if row[name] is not None)
+        about = {name: one for name, one in row.items() if name != "raw" and one is not None}
+        headers: Headers = [(name, _plain(one).encode()) for name, one in about.items()]
+        return KafkaRecord(self._dead, place.encode(), row["raw"], headers)
+
+    def _excess(self, record: KafkaRecord) -> int:
+        """Return how many bytes a record has above the limit of its topic, as the client counts them."""
+        limit = self._limits.get(record.topic)
+        if limit is None:
+            return 0
+        size = len(record.key or b"") + len(record.value or b"") + _OVERHEAD
+        size += sum(len(name) + len(value or "") + _HEADER_OVERHEAD for name, value in record.headers)
+        return size - limit
+
+    def of_changes(self, changes: pa.Table) -> Iterator[KafkaRecord]:
+        """Yield the records of a step's changes, in order; `update_before` has none."""
+        for _, piece in pieces(changes):
+            written = piece.filter(pc.not_equal(piece["op"], "update_before"))
+            for batch in written.to_batches(max_chunksize=_PIECE):
+                keys = batch.column(self._key[0]) if self._is_text else json_objects(batch.select(self._key))
+                yield from self._changes(batch, _utf8(keys))
+
+    def _changes(self, batch: pa.RecordBatch, keys: list[bytes]) -> Iterator[KafkaRecord]:
+        topic, headers = repeat(self._topic), repeat(_NO_HEADERS)
+        if not self._is_debezium:
+            values = _utf8(json_objects(batch.select(self._names)))
+            yield from map(KafkaRecord, topic, keys, values, headers, repeat(object=True))
+            return
+        ops = batch.column("op").to_pylist()
+        rows = json_objects(batch.select([name for name in self._names if name != "op"])).to_pylist()
+        for key, op, row in zip(keys, ops, rows, strict=True):
+            images = f'"before":{row},"after":null' if op == "delete" else f'"before":null,"after":{row}'
+            value = f'{{{images},"source":{self._source},"op":"{_DEBEZIUM[op]}"}}'
+            yield KafkaRecord(self._topic, key, value.encode(), _NO_HEADERS, is_stamped=True)
+            if op == "delete":
+                yield KafkaRecord(self._topic, key, None, _NO_HEADERS, is_stamped=True)
+
+
+_DEBEZIUM = {"insert": "c", "update_after": "u", "delete": "d"}
+
+
+def _cut(late: pa.RecordBatch) -> bytes:
+    """Return the value of a late record with the beginning of its text alone."""
+    rows = [with_beginning(row, "record") for row in late.to_pylist()]
+    return _utf8(json_objects(pa.RecordBatch.from_pylist(rows, late.schema)))[0]
+
+
+def _places(batch: pa.RecordBatch) -> list[bytes]:
+    names = ("source", "partition", "offset")
+    return _utf8(pc.binary_join_element_wise(*(batch.column(name).cast(pa.string()) for name in names), "/"))
+
+
+def _utf8(texts: pa.Array) -> list[bytes]:
+    return texts.cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
+
+
+def json_objects(batch: pa.RecordBatch) -> pa.Array:
+    """Return each row as a JSON object, as `json.dumps` writes it without spaces and without escapes of letters."""
+    parts: list[pa.Array | str] = []
+    for number, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
+        parts += [f"{',' if number else '{'}{json.dumps(name, ensure_ascii=False)}:", _json_values(column)]
+    return pc.binary_join_element_wise(*parts, "}", "")
+
+
+_ESCAPED = r'["\\\x00-\x1f]'
+
+
+def _json_values(values: pa.Array) -> pa.Array:
+    """Return the JSON text of each value."""
+    type_ = values.type
+    if pa.types.is_timestamp(type_):
+        # a step has few different times
+        encoded = values.cast(pa.timestamp("us")).dictionary_encode()
+        texts = pc.replace_substring(encoded.dictionary.cast(pa.string()), " ", "T")
+        found = pc.binary_join_element_wise('"', texts, 'Z"', "").take(encoded.indices)
+    elif pa.types.is_decimal(type_):
+        found = pc.binary_join_element_wise('"', decimal_text(values), '"', "")
+    elif pa.types.is_integer(type_) or pa.types.is_boolean(type_):
+        found = values.cast(pa.string())
+    elif pa.types.is_string(type_) and not pc.any(pc.match_substring_regex(values, _ESCAPED)).as_py():
+        found = pc.binary_join_element_wise('"', values, '"', "")
+    else:
+        found = pa.array([None if value is None else _json(value) for value in values.to_pylist()], pa.string())
+    return found.fill_null("null")
+
+
+def _json(value: object) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "null"  # JSON has no infinite numbers
+    return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(value: object) -> str:
+    match value:
+        case Decimal():
+            return format(value, "f")
+        case datetime():
+            utc = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+            return f"{utc.isoformat(timespec='microseconds')}Z"
+        case _:
+            return str(value)

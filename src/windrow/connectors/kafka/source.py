@@ -1,0 +1,200 @@
+"""A Kafka topic, through librdkafka; committed records only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from windrow.connectors.cuts import Cut, Offset
+from windrow.connectors.kafka.options import TIMEOUT, client_options
+from windrow.connectors.source import FoundLosses, Loss
+from windrow.errors import InputError
+from windrow.model import KafkaSource
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from windrow.connectors.cuts import Stage
+    from windrow.connectors.kafka.client import Admin
+    from windrow.connectors.kafka.stream import KafkaStreamReader
+
+__all__ = ["KafkaTopic", "partition_finder", "preflight"]
+
+
+_NO_ID = "A" * 22
+"""The topic id of a broker that has none: a UUID of zeros, in base 64."""
+
+
+def preflight(source: KafkaSource, timeout: float = TIMEOUT) -> dict[int, tuple[int, int]]:
+    """Return each partition's first offset and the end of what is committed, asking for at most `timeout` seconds.
+
+    Raise SourceError for a broker that cannot be reached and a topic that is not there or may not be read, and
+    InputError for options that are wrong.
+    """
+    return _ends(_admin(source, timeout))
+
+
+def log_ends(source: KafkaSource, timeout: float = TIMEOUT) -> dict[int, int]:
+    """Return the end of each partition's log, transactions that are open included; raise as `preflight` does."""
+    return _admin(source, timeout).log_ends()
+
+
+def topic_settings(source: KafkaSource, timeout: float = TIMEOUT) -> dict[str, str]:
+    """Return the topic's settings, such as ``retention.ms``; raise as `preflight` does."""
+    return _admin(source, timeout).settings()
+
+
+def partition_finder(source: KafkaSource) -> Callable[[], list[int]]:
+    """Return a function that asks for the topic's partitions, in any process; raise InputError for wrong options."""
+    return partial(_partitions, source.topic, client_options(source))
+
+
+def _partitions(topic: str, settings: Mapping[str, str]) -> list[int]:
+    from windrow.connectors.kafka.client import Admin  # noqa: PLC0415 - librdkafka only when a broker is asked
+
+    return Admin(topic, settings, TIMEOUT).partitions()
+
+
+def _admin(source: KafkaSource, timeout: float) -> Admin:
+    from windrow.connectors.kafka.client import Admin  # noqa: PLC0415 - the same
+
+    return Admin(source.topic, client_options(source), timeout)
+
+
+def _ends(admin: Admin) -> dict[int, tuple[int, int]]:
+    return admin.offsets(admin.partitions())
+
+
+class KafkaTopic:
+    """The connector of a `KafkaSource`; see `windrow.connectors.source.Source`."""
+
+    def __init__(self, source: KafkaSource) -> None:
+        self._source = source
+        self._kept: Admin | None = None
+        self._keeping = Lock()
+
+    @property
+    def name(self) -> str:
+        """The topic."""
+        return self._source.topic
+
+    def partitions(self) -> list[int]:
+        """Return the partitions in order; raise as `preflight` does."""
+        return sorted(preflight(self._source))
+
+    def read_all(self) -> Iterator[pa.RecordBatch]:
+        """Read the topic to the end that it has now, in RAW batches; with `start: latest` that is nothing."""
+        ends = preflight(self._source)
+        return iter(()) if self._source.start == "latest" else self.read_ranges(ends)
+
+    def read_from(self, partition: int, begin: int) -> Iterator[pa.RecordBatch]:
+        """Read a partition from an offset, or the first that there still is, to the end of what is committed."""
+        first, end = self.ends()[partition]
+        return self.read_ranges({partition: (max(first, begin), end)})
+
+    def read_ranges(self, ends: Mapping[int, tuple[int, int]]) -> Iterator[pa.RecordBatch]:
+        """Read between two offsets of each partition, one after the other, in RAW batches."""
+        from windrow.connectors.kafka.read import Reader  # noqa: PLC0415 - as above
+
+        reader = Reader(self._source.topic, client_options(self._source))
+        for partition, span in sorted(ends.items()):
+            yield from reader.read({partition: span})
+
+    def ends(self) -> dict[int, tuple[int, int]]:
+        """Return each partition's first offset and the end of what is committed; raise as `preflight` does.
+
+        A run asks every second, and for the topic's id in each step: by one client, which it keeps.
+        """
+        return _ends(self._asked)
+
+    def incomplete(self) -> list[str]:
+        """Return nothing: a broker holds whole records."""
+        return []
+
+    def beginning(self, start: Cut | None = None) -> Offset:
+        """Return where a run begins: where `start` or the source says, else at what is there; raise as `preflight`."""
+        latest = self._source.start == "latest" and start is None
+        there = {partition: ends[latest] for partition, ends in self.ends().items()}
+        return {self._source.topic: {str(number): at for number, at in sorted((there | dict(start or {})).items())}}
+
+    def reader(
+        self,
+        stage: Stage,
+        begin: Offset,
+        *,
+        tasks: int,
+        max_records: int | None = None,
+        cuts: Sequence[Cut] | None = None,
+    ) -> KafkaStreamReader:
+        """Return what reads the topic for Spark; see `Source.reader`. Kafka cannot be cut."""
+        from windrow.connectors.kafka.stream import KafkaStreamReader  # noqa: PLC0415 - Spark only when a stream is opened
+
+        if cuts is not None:
+            msg = "steps of a Kafka topic cannot be prescribed; copy the topic to an embedded log"
+            raise InputError(msg)
+        settings = client_options(self._source)
+        return KafkaStreamReader(self._source.topic, settings, stage, begin, tasks=tasks, max_records=max_records)
+
+    def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
+        """Return a frame of what a stage makes of a range; see `windrow.connectors.source.Source.batch`."""
+        from windrow.connectors.kafka.stream import range_reader  # noqa: PLC0415 - as above
+        from windrow.connectors.stream_reader import frame_of  # noqa: PLC0415 - as above
+
+        there = self.ends() if end.keys() - begin.keys() else {}
+        ranges = [(number, begin[number] if number in begin else there[number][0], end[number]) for number in end]
+        read = range_reader(self._source.topic, client_options(self._source))
+        return frame_of(spark, [one for one in sorted(ranges) if one[1] < one[2]], read, stage, ddl)
+
+    def identity(self, seconds: float = TIMEOUT) -> str | None:
+        """Return the topic's id, which another topic of the same name does not have; raise as `preflight` does."""
+        return self._asked.topic_id(seconds)
+
+    def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:
+        """Return what was lost: by retention, with a broker, or because the topic was recreated."""
+        made_anew = None if identity in (None, _NO_ID) else identity != self.identity()
+        return find_losses(self._source.topic, offset, self.ends(), made_anew=made_anew)
+
+    @property
+    def _asked(self) -> Admin:
+        """The client that is asked again and again, from several threads."""
+        with self._keeping:
+            if self._kept is None:
+                self._kept = _admin(self._source, TIMEOUT)
+            return self._kept
+
+
+def find_losses(topic: str, offset: Any, ends: Mapping[int, tuple[int, int]], *, made_anew: bool | None) -> FoundLosses:  # noqa: ANN401 - plain JSON
+    """Compare a run's position, as Spark records it, with the first offset and the end of each partition.
+
+    A partition that came after the run began is read from offset 0. All of a topic that was made anew is other records.
+    Of one that was not, a partition that ends too early was cut back: what is before its end was read. Where that is
+    not known (None), it may be another topic's, and is read from its first offset.
+    """
+    stands = {int(partition): int(at) for partition, at in offset.get(topic, {}).items()}
+    moved: dict[str, int] = {}
+    losses = []
+    for partition, stood in sorted((dict.fromkeys(ends, 0) | stands).items()):
+        first, end = ends.get(partition, (0, 0))
+        if made_anew or stood < first:
+            goes_on = first
+        elif stood <= end:
+            goes_on = stood
+        else:
+            goes_on = first if made_anew is None else end
+        if partition in ends:
+            moved[str(partition)] = goes_on
+        if made_anew:
+            what = f"the topic was made anew, read up to offset {stood} before"
+        elif partition not in ends:
+            what = f"it is gone, read up to offset {stood}"
+        elif stood < first:
+            what = f"offsets {stood} to {first - 1} are gone"
+        else:
+            what = f"it ends at offset {end}, and had been read up to {stood}"
+        # of what nothing was read, nothing is lost
+        if (made_anew and stood > 0) or not first <= stood <= end:
+            losses.append(Loss(partition, stood, goes_on, what))
+    return FoundLosses(tuple(losses), {topic: moved})

@@ -1,0 +1,58 @@
+"""Topics that windrow creates, and those in which it keeps where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
+
+from windrow.connectors.kafka.options import TIMEOUT
+from windrow.errors import InputError
+
+COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "min.cleanable.dirty.ratio": "0.1"}
+"""Settings of a topic that keeps the last record of each key for ever."""
+_DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def create_topics(admin: AdminClient, missing: Sequence[NewTopic]) -> None:
+    """Create topics, unless another run was first.
+
+    Raise InputError if the broker refuses, KafkaException if none answers.
+    """
+    if not missing:
+        return
+    wanted = {one.topic: one.num_partitions for one in missing}
+    for topic, made in admin.create_topics(list(missing)).items():
+        try:
+            made.result(TIMEOUT)
+        except KafkaException as exc:
+            error = exc.args[0]
+            if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                continue
+            if error.code() < 0:  # the client's own: no answer
+                raise
+            partitions = "" if wanted[topic] < 1 else f", with {wanted[topic]} partitions"
+            msg = f"topic {topic} cannot be created: {error.str()}; create it{partitions}"
+            if error.code() in _DENIED:
+                msg += ", or grant CREATE on it; if it is there already, grant DESCRIBE and WRITE on it"
+            raise InputError(msg) from exc
+
+
+def require_compaction(admin: AdminClient, topic: str) -> None:
+    """Raise InputError if a topic does not keep the last record of each key for ever."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        policy = admin.describe_configs([resource])[resource].result(TIMEOUT)["cleanup.policy"].value
+    except KafkaException as exc:
+        if exc.args[0].code() not in _DENIED:
+            raise
+        msg = f"whether the topic {topic} is compacted may not be asked: grant DESCRIBE_CONFIGS on it"
+        raise InputError(msg) from exc
+    if policy != "compact":
+        msg = (
+            f"the topic {topic} has cleanup.policy={policy}, and would lose state that has not changed for long: set "
+            f"cleanup.policy=compact on it (kafka-configs --alter --entity-type topics --entity-name {topic} "
+            "--add-config cleanup.policy=compact)"
+        )
+        raise InputError(msg)

@@ -1,0 +1,373 @@
+"""Files of an embedded log: a record a line, read in blocks as Arrow."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.connectors.log.kept import MARK, START, Kept, Position, Segment, head
+from windrow.engine.schema import MICROS, RAW
+from windrow.errors import InputError, RecordsLostError, SourceError
+
+BLOCK = 4 << 20
+MAX_LINE = 1 << 30
+_LIKE = re.compile(r"partition-.*\.jsonl")
+_NAME = re.compile(r"partition-(0|[1-9][0-9]{0,8})\.jsonl")
+T = TypeVar("T")
+
+
+class LogFolder:
+    """The files of an embedded log; it holds nothing open, and a last line without a newline is not there yet."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def file(self, partition: int) -> Path:
+        """Return the path of a partition."""
+        return self.path / f"partition-{partition}.jsonl"
+
+    def partitions(self) -> list[int]:
+        """Return the partitions in order; raise InputError if the folder is not a log."""
+        return sorted(self.sizes())
+
+    def sizes(self) -> dict[int, int]:
+        """Return the bytes of each partition; raise InputError if the folder is not a log."""
+        try:
+            with os.scandir(self.path) as entries:
+                found = {entry.name: entry.stat() for entry in entries if _LIKE.fullmatch(entry.name)}
+        except FileNotFoundError:
+            msg = f"there is no log folder {self.path}; make one with `windrow generate`, or correct the path"
+            raise InputError(msg) from None
+        except NotADirectoryError:
+            msg = f"{self.path} is not a folder; a log is a folder with partition-0.jsonl, partition-1.jsonl, ..."
+            raise InputError(msg) from None
+        except OSError as exc:
+            msg = f"cannot list the log folder {self.path}: {exc.strerror}"
+            raise SourceError(msg) from exc
+        if not found:
+            msg = f"{self.path} is not a log: it has no partition-0.jsonl, partition-1.jsonl, ..."
+            raise InputError(msg)
+        return {self._number(name, status): status.st_size for name, status in found.items()}
+
+    def _number(self, name: str, status: os.stat_result) -> int:
+        match = _NAME.fullmatch(name)
+        if match is None:
+            msg = (
+                f"{self.path / name} is not named as a partition is: partition-N.jsonl, N a whole number without a sign"
+            )
+            raise InputError(msg)
+        if not stat.S_ISREG(status.st_mode):
+            msg = f"{self.path / name} is not a file; a partition is a file with a record a line"
+            raise InputError(msg)
+        return int(match[1])
+
+    def kept(self, partition: int) -> Kept:
+        """Return what is kept of a partition, which may have been trimmed or compacted; raise as `Kept.read`."""
+        try:
+            return Kept.read(self.file(partition))
+        except OSError as exc:
+            msg = f"cannot read the log {self.path}: {exc.strerror}"
+            raise SourceError(msg) from exc
+
+    def first(self, partition: int) -> Position:
+        """Return the position of the first record that is kept."""
+        return self.kept(partition).first
+
+    def segment(self, kept: Kept) -> Segment | None:
+        """Open the compacted segment, if there is one."""
+        return None if kept.segment is None else Segment(self.path / kept.segment)
+
+    def settled(self, partition: int, look: Callable[[Kept], T]) -> T:
+        """Return what `look` finds while the partition is neither trimmed nor compacted; else it looks again."""
+        kept = self.kept(partition)
+        while True:
+            try:
+                found = look(kept)
+            except (OSError, SourceError):
+                if (now := self.kept(partition)) == kept:
+                    raise
+            else:
+                if (now := self.kept(partition)) == kept:
+                    return found
+            kept = now
+
+    def scan(
+        self, partition: int, start: Position = START, max_lines: int | None = None, max_byte: int | None = None
+    ) -> Position:
+        """Return the position after at most `max_lines` records from `start` that end at or before `max_byte`.
+
+        Raise SourceError if the file is shorter than `start`, no line ends there, or it was trimmed.
+        """
+
+        def look(kept: Kept) -> Position:
+            self._require(partition, start, kept)
+            if start.line >= kept.base.line:
+                return self._scan(partition, start, max_lines, max_byte)
+            at, left, segment = start, max_lines, self.segment(kept)
+            if segment is not None:
+                before = segment.at(start.line)
+                there = (
+                    len(segment.offsets) if max_byte is None else int(np.searchsorted(segment.ends, max_byte, "right"))
+                )
+                count = max(0, there - before) if left is None else min(left, max(0, there - before))
+                at = segment.position(before + count, kept.first) if count else start
+                left = None if left is None else left - count
+            if left == 0 or (max_byte is not None and max_byte < kept.base.byte):
+                return at
+            return self._scan(partition, kept.base, left, max_byte)
+
+        return self.settled(partition, look)
+
+    def _scan(self, partition: int, start: Position, max_lines: int | None, max_byte: int | None) -> Position:
+        with self._open(partition, start) as file:
+            line, end, at = start.line, start.byte, start.byte
+            while max_lines is None or line - start.line < max_lines:
+                block = file.read(BLOCK if max_byte is None else max(0, min(BLOCK, max_byte - at)))
+                if not block:
+                    break
+                newlines = np.frombuffer(block, np.uint8) == ord("\n")
+                count = int(np.count_nonzero(newlines))
+                if max_lines is not None and line + count - start.line > max_lines:
+                    keep = max_lines - (line - start.line)
+                    return Position(start.line + max_lines, at + int(np.flatnonzero(newlines)[keep - 1]) + 1)
+                if count:
+                    line, end = line + count, at + block.rindex(b"\n") + 1
+                at += len(block)
+            return Position(line, end)
+
+    def about_lines(self, partition: int, start: Position, end: int) -> int:
+        """Return about how many lines there are between a position and a byte, judged by the first block of them."""
+
+        def look(kept: Kept) -> int:
+            before, at = 0, start
+            if start.line < kept.base.line:
+                segment = self.segment(kept)
+                before = 0 if segment is None else len(segment.offsets) - segment.at(start.line)
+                at = kept.base
+            left = end - at.byte
+            if left <= 0:
+                return before
+            with self._open(partition, at) as file:
+                block = file.read(min(BLOCK, left))
+            lines = block.count(b"\n")
+            return before + (lines if len(block) == left else max(1, lines * left // max(1, len(block))))
+
+        return self.settled(partition, look)
+
+    def ends_with_newline(self, partition: int) -> bool:
+        """Return whether a partition's last line is whole; an empty file has none that is not."""
+        with self._open(partition, START) as file:
+            size = file.seek(0, os.SEEK_END)
+            if size == 0:
+                return True
+            file.seek(size - 1)
+            return file.read(1) == b"\n"
+
+    def up_to(self, partition: int, line: int, start: Position, max_byte: int | None = None) -> Position:
+        """Return the position after the records from `start` with offsets before `line`, or as many as there are."""
+
+        def look(kept: Kept) -> Position:
+            self._require(partition, start, kept)
+            if start.line >= kept.base.line:
+                return self._scan(partition, start, line - start.line, max_byte)
+            if line >= kept.base.line:
+                return self._scan(partition, kept.base, line - kept.base.line, max_byte)
+            segment = self.segment(kept)
+            byte = start.byte if segment is None else segment.position(segment.at(line), kept.first).byte
+            return Position(line, max(byte, start.byte))
+
+        return self.settled(partition, look)
+
+    def after(self, partition: int, line: int, start: Position | None = None) -> Position:
+        """Return the position of an offset; raise SourceError if the partition ends before."""
+        found = self.up_to(partition, line, self.first(partition) if start is None else start)
+        if found.line < line:
+            msg = (
+                f"the log lost records: partition {partition} ({self.file(partition)}) is to be read up to offset "
+                f"{line}, and it has only {found.line} lines now; bring the file back"
+            )
+            raise SourceError(msg)
+        return found
+
+    def read(  # noqa: C901 - the file, and the segment before it
+        self, partition: int, start: Position | None = None, end: Position | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read the records between two positions (from the first, to the end now) as RAW batches of some MB.
+
+        If it is compacted meanwhile, what is left of the rest is read. Raise SourceError if the file does not hold
+        exactly these lines any more, a record was trimmed, or a line is longer than 1 GiB.
+        """
+        at = self.first(partition) if start is None else start
+        end = self.scan(partition, at) if end is None else end
+        while at.line < end.line:
+            kept = self.kept(partition)
+            self._require(partition, at, kept)
+            try:
+                if at.line < kept.base.line:
+                    up_to = min(end, kept.base)
+                    segment = self.segment(kept)
+                    for batch in () if segment is None else segment.read(at.line, up_to.line):
+                        yield raw_batch(partition, batch.column("offset"), batch.column("value"))
+                        at = Position(batch.column("offset")[-1].as_py() + 1, batch.column("end")[-1].as_py())
+                    at = up_to
+                    continue
+                with self._open(partition, at) as file:
+                    for block in self._blocks(file, partition, end.byte - at.byte):
+                        if at < self.kept(partition).base:
+                            break  # it was trimmed or compacted while it was read: what was read may be zeros
+                        line = at.line
+                        for batch in batches(block, partition, line):
+                            yield batch
+                            line += batch.num_rows
+                        at = Position(line, at.byte + len(block))
+                    else:
+                        if at.line != end.line:
+                            raise self._lost(partition, end, f"it has {at.line} lines in the first {end.byte} bytes")
+                        return
+            except (OSError, SourceError) as exc:
+                if self.kept(partition) == kept:
+                    if isinstance(exc, SourceError):
+                        raise
+                    msg = f"cannot read {self.file(partition)}: {exc.strerror}"
+                    raise SourceError(msg) from exc
+
+    def read_lines(self, partition: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Read the lines from `first` up to `end`, which is not read, as `read` does."""
+        start = self.after(partition, first)
+        return self.read(partition, start, self.after(partition, end, start))
+
+    def _blocks(self, file: BinaryIO, partition: int, left: int) -> Iterator[bytes]:
+        """Read `left` bytes in blocks of whole lines; the last line must be whole."""
+        head: list[bytes] = []  # the beginning of a line that is longer than a block
+        held = 0
+        while left:
+            block = file.read(min(BLOCK, left))
+            if not block:
+                msg = f"the log lost records: {self.file(partition)} was cut off while it was read; bring the file back"
+                raise SourceError(msg)
+            left -= len(block)
+            cut = block.rfind(b"\n") + 1
+            if cut:
+                yield b"".join([*head, block[:cut]])
+                head, held = [], 0
+            head.append(block[cut:])
+            held += len(head[-1])
+            if held > MAX_LINE:
+                msg = f"{self.file(partition)} has a line of more than {MAX_LINE} bytes; a record can hold no more"
+                raise SourceError(msg)
+
+    def mark(self, partition: int, position: Position) -> int:
+        """Return a checksum of the bytes just before a position: who comes back later sees if they are others.
+
+        It is 0 where the log was compacted, as there the bytes are no longer those that were read.
+        """
+        return self.settled(
+            partition, lambda kept: 0 if position.line < kept.base.line else self._mark(partition, position)
+        )
+
+    def _mark(self, partition: int, position: Position) -> int:
+        with self._open(partition, position) as file:
+            file.seek(max(0, position.byte - MARK))
+            return crc32(file.read(position.byte - file.tell()))
+
+    def head(self, partition: int) -> int:
+        """Return a checksum of the first line, as far as that goes: it stays the same while the file grows."""
+        with self._open(partition, START):
+            return head(self.file(partition))
+
+    def _require(self, partition: int, at: Position, kept: Kept) -> None:
+        if at.line < kept.first.line:
+            msg = f"the log {self.path} lost records: partition {partition}: {trimmed(at.line, kept.first.line)}"
+            raise RecordsLostError(msg)
+
+    @contextmanager
+    def _open(self, partition: int, start: Position) -> Iterator[BinaryIO]:
+        """Open a partition at a position that must be the end of a line (or the beginning of the file)."""
+        path = self.file(partition)
+        try:
+            with path.open("rb", buffering=0) as raw:
+                file: BinaryIO = raw
+                size = os.fstat(file.fileno()).st_size
+                if size < start.byte:
+                    raise self._lost(partition, start, f"it has only {size} bytes now")
+                if start.byte:
+                    file.seek(start.byte - 1)
+                    if file.read(1) != b"\n":
+                        raise self._lost(partition, start, f"no line ends at byte {start.byte} now")
+                yield file
+        except FileNotFoundError:
+            raise self._lost(partition, start, "it is gone") from None
+        except OSError as exc:
+            msg = f"cannot read {path}: {exc.strerror}"
+            raise SourceError(msg) from exc
+
+    def _lost(self, partition: int, at: Position, what: str) -> RecordsLostError:
+        return RecordsLostError(
+            f"the log lost records: partition {partition} ({self.file(partition)}) was read up to offset {at.line} "
+            f"(byte {at.byte}), and {what}; bring the file back, or start over with another checkpoint"
+        )
+
+    def verify(self, partition: int, at: Position, mark: int, head: int | None = None) -> None:
+        """Raise SourceError unless the file holds what it held before a position when `mark` and `head` were taken.
+
+        Notes of older versions have no `head`.
+        """
+        self._require(partition, at, kept := self.kept(partition))
+        if at.line >= kept.base.line and self.mark(partition, at) not in {mark, 0}:
+            raise self._lost(partition, at, "other bytes stand before that place now")
+        if head is not None and self.head(partition) != head:
+            raise self._lost(partition, at, "its first line is another one now")
+
+    def noted(self, partition: int, at: Position) -> dict[str, int]:
+        """Return a position as Spark notes it: with marks of the bytes before it, and of the first line."""
+        return {"line": at.line, "byte": at.byte, "mark": self.mark(partition, at), "head": self.head(partition)}
+
+
+BATCH_ROWS = 65_536
+
+
+def trimmed(stood: int, first: int) -> str:
+    """Write which offsets are gone, as of a topic."""
+    return f"offsets {stood} to {first - 1} are gone"
+
+
+def batches(block: bytes, partition: int, first: int) -> Iterator[pa.RecordBatch]:
+    """Cut whole lines, the last with its newline, into RAW batches of at most `BATCH_ROWS` rows.
+
+    The first line has the offset `first`; a value is a line's bytes without the newline; key and log time are null.
+    """
+    values = lines_of(block)
+    for at in range(0, len(values), BATCH_ROWS):
+        rows = min(BATCH_ROWS, len(values) - at)
+        yield raw_batch(partition, pa.arange(first + at, first + at + rows), values.slice(at, rows))
+
+
+def lines_of(block: bytes) -> pa.Array:
+    """Return whole lines, the last with its newline, as binary values without the newlines."""
+    values = pc.split_pattern(pa.array([block], pa.binary()), b"\n").values
+    return values.slice(0, len(values) - 1)  # nothing stands behind the last newline
+
+
+def raw_batch(partition: int, offsets: pa.Array, values: pa.Array, keys: pa.Array | None = None) -> pa.RecordBatch:
+    """Return records without log timestamps as a RAW batch."""
+    rows = len(offsets)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(partition, pa.int32()), rows),
+            offsets,
+            pa.nulls(rows, MICROS),
+            pa.nulls(rows, pa.binary()) if keys is None else keys,
+            values,
+        ],
+        schema=RAW,
+    )

@@ -1,0 +1,175 @@
+"""The embedded log: a folder with ``partition-0.jsonl``, ``partition-1.jsonl``, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from windrow.connectors.cuts import Cut, Offset
+from windrow.connectors.log.folder import LogFolder, trimmed
+from windrow.connectors.log.kept import START, Kept, Position
+from windrow.connectors.source import FoundLosses, Loss
+from windrow.errors import SourceError
+from windrow.model import LogSource
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from windrow.connectors.cuts import Stage
+    from windrow.connectors.log.stream import LogStreamReader
+
+__all__ = ["START", "EmbeddedLog", "LogFolder", "Position"]
+
+
+class EmbeddedLog:
+    """The connector of a `LogSource`; see `windrow.connectors.source.Source`."""
+
+    def __init__(self, source: LogSource) -> None:
+        self._folder = LogFolder(source.path)
+        self._counted: dict[int, Position] = {}
+
+    @property
+    def name(self) -> str:
+        """The folder's path."""
+        return str(self._folder.path)
+
+    def partitions(self) -> list[int]:
+        """Return the partitions in order; raise InputError or SourceError if the folder is no log, or unreadable."""
+        partitions = self._folder.partitions()
+        for partition in partitions:
+            self._folder.scan(partition, self._folder.first(partition), max_lines=0)  # opens it
+        return partitions
+
+    def read_all(self) -> Iterator[pa.RecordBatch]:
+        """Read what is in the log now, partition after partition, in RAW batches."""
+        first = {partition: self._folder.first(partition) for partition in self._folder.partitions()}
+        ends = {partition: self._folder.scan(partition, at) for partition, at in first.items()}
+        for partition, end in ends.items():
+            yield from self._folder.read(partition, first[partition], end)
+
+    def read_from(self, partition: int, begin: int) -> Iterator[pa.RecordBatch]:
+        """Read a partition from an offset, or its first, to its end; raise SourceError if it ends before."""
+        first = self._folder.first(partition)
+        return self._folder.read(partition, self._folder.after(partition, max(begin, first.line), first))
+
+    def ends(self) -> dict[int, tuple[int, int]]:
+        """Return the first offset and the end of each partition, as of now; raise as `partitions` does.
+
+        What was counted once is not read again: a run may ask often.
+        """
+        counted, found = {}, {}
+        for partition, size in sorted(self._folder.sizes().items()):
+            # at once, as it may be trimmed meanwhile
+            first, at = self._folder.settled(partition, partial(self._end, partition, size))
+            counted[partition], found[partition] = at, (first.line, at.line)
+        self._counted = counted
+        return found
+
+    def _end(self, partition: int, size: int, kept: Kept) -> tuple[Position, Position]:
+        before = max(kept.first, self._counted.get(partition, START))
+        return kept.first, self._folder.scan(partition, before if before.byte <= size else kept.first)
+
+    def incomplete(self) -> list[str]:
+        """Return the files whose last line has no newline: it is not read."""
+        return [
+            str(self._folder.file(partition))
+            for partition in self._folder.partitions()
+            if not self._folder.ends_with_newline(partition)
+        ]
+
+    def beginning(self, start: Cut | None = None) -> Offset:
+        """Return where a run begins: at the first record of each partition, but for those that `start` names."""
+        first = {partition: self._folder.first(partition) for partition in self._folder.partitions()}
+        at = {
+            **first,
+            **{partition: self._folder.after(partition, line) for partition, line in (start or {}).items() if line},
+        }
+        return {
+            str(partition): self._folder.noted(partition, position)
+            for partition, position in at.items()
+            if position.line
+        }
+
+    def reader(
+        self,
+        stage: Stage,
+        begin: Offset,
+        *,
+        tasks: int,
+        max_records: int | None = None,
+        cuts: Sequence[Cut] | None = None,
+    ) -> LogStreamReader:
+        """Return what reads the log for Spark; see `windrow.connectors.source.Source.reader`."""
+        from windrow.connectors.log.stream import LogStreamReader  # noqa: PLC0415 - Spark only when a stream is opened
+
+        folder = LogFolder(self._folder.path.absolute())
+        return LogStreamReader(folder, stage, begin, tasks=tasks, max_records=max_records, cuts=cuts)
+
+    def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
+        """Return a frame of what a stage makes of a range; see `windrow.connectors.source.Source.batch`."""
+        from windrow.connectors.stream_reader import frame_of  # noqa: PLC0415 - as above
+
+        ranges = [
+            (partition, first, last)
+            for partition, last in sorted(end.items())
+            if (first := begin.get(partition, self._folder.first(partition).line)) < last
+        ]
+        return frame_of(spark, ranges, LogFolder(self._folder.path.absolute()).read_lines, stage, ddl)
+
+    def identity(self, seconds: float = 0.0) -> str | None:  # noqa: ARG002 - see `Source`
+        """Return None: a file is known by its own bytes."""
+        return None
+
+    def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:  # noqa: ARG002 - see `Source`
+        """Return what was lost: files that were deleted, truncated or replaced."""
+        return find_losses(self._folder, offset)
+
+
+_RESTORE = "bring the file back"
+
+
+def find_losses(folder: LogFolder, offset: Mapping[str, Mapping[str, int]]) -> FoundLosses:
+    """Compare each file with the marks of what was read from it, which are in the offsets of `windrow_log`.
+
+    A file that begins as it did was cut off or changed, and what comes is behind its end (or where it was read up to);
+    one that begins otherwise is another, which is read from its beginning. Raise SourceError if one cannot be read.
+    """
+    there = set(folder.partitions())
+    moved = dict(offset)
+    losses = []
+    for name, at in offset.items():
+        partition, stood = int(name), Position(at["line"], at["byte"])
+        if partition not in there:
+            gone = f"{folder.file(partition)} is gone, read up to {_at(stood)}"
+            losses.append(Loss(partition, stood.line, 0, gone, restore=_RESTORE))
+            del moved[name]
+            continue
+        if (first := folder.first(partition)).line > stood.line:
+            losses.append(Loss(partition, stood.line, first.line, trimmed(stood.line, first.line)))
+            moved[name] = folder.noted(partition, first)
+            continue
+        try:
+            folder.verify(partition, stood, at["mark"], at.get("head"))
+        except SourceError:
+            size = folder.sizes()[partition]
+            if "head" in at and size and folder.head(partition) == at["head"]:
+                goes_on = folder.up_to(partition, stood.line, first)
+                short = goes_on.line < stood.line
+                what = "was cut off" if short else "holds other bytes now"
+                moved[name] = folder.noted(partition, goes_on)
+            else:
+                goes_on, what = Position(), "is another file now"
+                del moved[name]
+            what_lost = f"{folder.file(partition)} {what}, read up to {_at(stood)}"
+            losses.append(Loss(partition, stood.line, goes_on.line, what_lost, restore=_RESTORE))
+    for partition in sorted(there - set(map(int, offset))):
+        if (first := folder.first(partition)).line:
+            losses.append(Loss(partition, 0, first.line, trimmed(0, first.line)))
+            moved[str(partition)] = folder.noted(partition, first)
+    return FoundLosses(tuple(losses), moved)
+
+
+def _at(position: Position) -> str:
+    return f"offset {position.line} (byte {position.byte})"

@@ -1,0 +1,97 @@
+"""Sinks in memory: one that collects the steps, one that discards them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from windrow.connectors.ownership import CHOICES, is_new
+from windrow.connectors.sink import Follows, Run
+from windrow.engine.changelog import StepOutput
+from windrow.engine.schema import CLOCKS
+from windrow.errors import SinkError
+from windrow.model import AnyPipeline
+
+
+class CollectSink:
+    """Keeps each step in `steps`, by epoch; lives and dies with its process."""
+
+    needs_rows = True
+    is_even = True
+
+    def __init__(self) -> None:
+        self.steps: dict[int, StepOutput] = {}
+        self._run: Run | None = None
+
+    @property
+    def last(self) -> int | None:
+        """The last committed epoch."""
+        return max(self.steps, default=None)
+
+    def open(self, run: Run, follows: Follows | None = None) -> int | None:
+        """Return the last committed epoch; raise SinkError if a run that this one does not follow has committed."""
+        self.preflight(run, follows)
+        self._run = run
+        return self.last
+
+    def preflight(self, run: Run, follows: Follows | None = None) -> None:
+        """Raise what `open` would raise."""
+        is_next = follows is not None and (self._run, self.last) == (follows.run, follows.epoch)
+        if self.steps and self._run != run and not is_next:
+            msg = f"this sink holds the steps of another run: {CHOICES}"
+            raise SinkError(msg)
+
+    def journal(self) -> pa.Table:
+        """Return the clock journal, by epoch."""
+        return pa.concat_tables([CLOCKS.empty_table(), *(self.steps[epoch].clocks for epoch in sorted(self.steps))])
+
+    def clear(self) -> None:
+        """Forget all steps."""
+        self.steps.clear()
+        self._run = None
+
+    def commit(self, epoch: int, *outputs: StepOutput) -> None:
+        """Keep a step; an epoch that is already there changes nothing, a gap raises SinkError."""
+        if is_new(epoch, self.last, "in memory"):
+            (self.steps[epoch],) = outputs
+
+    def close(self) -> None:
+        """Keep what there is: a sink that is opened again goes on."""
+
+    def output(self, pipeline: AnyPipeline) -> StepOutput:
+        """Return all steps of that pipeline joined, in order."""
+        return StepOutput.concat([StepOutput.empty(pipeline), *(self.steps[epoch] for epoch in sorted(self.steps))])
+
+
+class DiscardSink:
+    """A sink that drops all rows, to measure a run without a database."""
+
+    needs_rows: bool = False
+    is_even = True
+
+    def __init__(self) -> None:
+        self.last: int | None = None
+
+    def open(self, run: Run, follows: Follows | None = None) -> int | None:  # noqa: ARG002 - the protocol's signature
+        """Return the last committed epoch; a run that follows another resumes from where that one says it was."""
+        if self.last is None and follows is not None:
+            self.last = follows.epoch
+        return self.last
+
+    def preflight(self, run: Run, follows: Follows | None = None) -> None:
+        """Do nothing: no run is refused."""
+
+    def journal(self) -> pa.Table:
+        """Return no rows."""
+        return CLOCKS.empty_table()
+
+    def clear(self) -> None:
+        """Count from nothing."""
+        self.last = None
+
+    def commit(self, epoch: int, *outputs: StepOutput) -> None:  # noqa: ARG002 - the protocol's signature
+        """Count a step; an epoch that is already there changes nothing, a gap raises SinkError."""
+        if is_new(epoch, self.last, "that is discarded"):
+            self.last = epoch
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""

@@ -1,0 +1,140 @@
+"""Stored values that are not of their column's type: another program wrote them, or changed the column.
+
+SQLite takes any value in any column, and the type of a column can be changed in every database. A value is read as the
+pipeline's type only if nothing of it is lost; otherwise it is a misfit, which is an error or is kept as text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from types import NoneType
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.connectors.tables import Table
+from windrow.errors import SinkError
+
+MISFITS = pa.field("windrow misfits", pa.string())
+"""The column with a row's misfits as a JSON object, each column's name with its value as SQL writes it; or null."""
+
+_ERRORS: Final = (ValueError, TypeError, ArithmeticError, NotImplementedError)
+"""Raised for a value that is not of a type: by Arrow, numpy and decimal."""
+_KINDS: Final[tuple[tuple[tuple[Callable[[pa.DataType], bool], ...], str, set[type]], ...]] = (
+    ((pa.types.is_boolean,), "true or false", {bool}),
+    ((pa.types.is_integer,), "a whole number of its size", {int}),
+    ((pa.types.is_floating,), "a number", {float, int}),
+    ((pa.types.is_decimal,), "a decimal", {Decimal}),
+    ((pa.types.is_timestamp,), "a time as windrow writes it", {datetime}),
+    ((pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view), "text in UTF-8", {str}),
+    ((pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view), "bytes", {bytes}),
+)
+"""Kinds of types in words, each with the Python types of its values."""
+
+
+class NotUtf8(bytes):
+    """The bytes of a text that is not UTF-8."""
+
+
+class Fitted(NamedTuple):
+    """The values of a column, null where a row has a misfit, and the misfits as text by the row's number."""
+
+    values: pa.Array
+    misfits: Mapping[int, str]
+
+
+def kind_of(type_: pa.DataType) -> str:
+    """Return the kind of a type in words."""
+    return next((words for kinds, words, _ in _KINDS if any(is_(type_) for is_ in kinds)), str(type_))
+
+
+def fitted(values: Sequence[Any], read: Callable[[Sequence[Any]], pa.Array]) -> Fitted:
+    """Read the values of a column by a function that raises an error if one of them is not of the column's type."""
+    try:
+        return Fitted(read(values), {})
+    except _ERRORS:
+        misfits = {row: _literal(value) for row, value in enumerate(values) if not _fits(value, read)}
+    return Fitted(read([None if row in misfits else value for row, value in enumerate(values)]), misfits)
+
+
+def _fits(value: object, read: Callable[[Sequence[Any]], pa.Array]) -> bool:
+    try:
+        read([value])
+    except _ERRORS:
+        return False
+    return True
+
+
+def exact_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Return values as an array; raise an error for one of another type, which Arrow would convert.
+
+    A number of another type that is whole is a whole number.
+    """
+    known = next((known for kinds, _, known in _KINDS if any(is_(type_) for is_ in kinds)), None)
+    others = set[type]() if known is None else set(map(type, values)) - known - {NoneType}
+    if others and pa.types.is_integer(type_) and others <= {float, Decimal}:
+        whole = [None if value is None else int(value) for value in values]
+        if whole == list(values):
+            return pa.array(whole, type_)
+    if others:
+        msg = f"values of {others} in a column of {type_}"
+        raise TypeError(msg)
+    return pa.array(values, type_)
+
+
+def exact_cast(column: pa.Array, type_: pa.DataType) -> Fitted:
+    """Cast the column of a database; a value that the cast would change is a misfit."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    try:
+        return Fitted(_cast(column, type_), {})
+    except _ERRORS:
+        stored = column.type
+    return fitted(column.to_pylist(), lambda values: _cast(pa.array(values, stored), type_))
+
+
+def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    cast = column.cast(type_)
+    # within a kind, a cast that loses something is an error
+    if kind_of(column.type) != kind_of(type_) and pc.all(pc.equal(cast.cast(column.type), column)).as_py() is False:
+        msg = f"{column.type} is not {type_}"
+        raise ValueError(msg)
+    return cast
+
+
+def with_misfits(table: Table, columns: Sequence[Fitted], *, keep: bool) -> pa.Table:
+    """Return the rows of a table, with the column `MISFITS` if there are any and they are to be kept.
+
+    Otherwise raise SinkError for the first.
+    """
+    rows = pa.table([column.values for column in columns], names=table.schema.names)
+    texts: dict[int, dict[str, str]] = {}
+    for field, column in zip(table.schema, columns, strict=True):
+        for row, text in column.misfits.items():
+            if not keep:
+                msg = (
+                    f"column {field.name!r} of table {table.name!r} holds {text}, which is not {kind_of(field.type)}: "
+                    f"another program wrote it; correct it, or write the table anew (windrow replay, windrow promote)"
+                )
+                raise SinkError(msg)
+            texts.setdefault(row, {})[field.name] = text
+    if not texts:
+        return rows
+    found = [json.dumps(texts[row], ensure_ascii=False) if row in texts else None for row in range(rows.num_rows)]
+    return rows.append_column(MISFITS, pa.array(found, pa.string()))
+
+
+def _literal(value: object) -> str:
+    match value:
+        case str():
+            return "'" + value.replace("'", "''") + "'"
+        case NotUtf8():
+            return f"CAST(x'{value.hex()}' AS TEXT)"
+        case bytes():
+            return f"x'{value.hex()}'"
+        case _:
+            return str(value)

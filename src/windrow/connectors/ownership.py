@@ -1,0 +1,363 @@
+"""Ownership of tables: which run may write, clear or promote them, and that each step is written once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from windrow.connectors.database import Replayed
+from windrow.connectors.sink import Follows, Run
+from windrow.connectors.tables import Table, quote, utc_text
+from windrow.engine.schema import DEAD, MICROS
+from windrow.errors import InputError, SinkError
+from windrow.expressions import View
+
+CHOICES = (
+    "to write it anew, add --fresh, which removes its rows; to resume, name the --checkpoint that it was written from "
+    "(a run with --host memory or batch has none); or choose another table"
+)
+
+_WIDER = {("bigint", "numeric"), ("INTEGER", "NUMERIC"), ("INTEGER", "TEXT"), ("INTEGER", ""), ("NUMERIC", "")}
+"""Types that a column can have in the place of others, with every value that is there."""
+_KEPT = {("NUMERIC", "")}
+"""Types of columns of earlier versions that stay as they are: a row that such a column cannot hold is a dead letter."""
+_DIGITS = re.compile(r"DECIMAL\((\d+),(\d+)\)")
+
+
+def is_new(epoch: int, last: int | None, table: str) -> bool:
+    """Return whether a step is the next to be committed (True) or was committed before (False).
+
+    Raise SinkError if steps between are missing.
+    """
+    expected = 0 if last is None else last + 1
+    if epoch > expected or epoch < 0:
+        msg = (
+            f"step {epoch} came to table {table!r}, which waits for step {expected}: rows between are missing "
+            f"(was the database restored from a backup, or the table dropped?); start over with --fresh"
+        )
+        raise SinkError(msg)
+    return epoch == expected
+
+
+EPOCHS_KEPT = 1_000
+"""Minimum number of a run's last epochs that are kept; the maximum is less than twice as many."""
+
+
+def last_to_forget(epoch: int) -> int | None:
+    """Return up to which epoch the fence is cut when a step is committed; None for most steps, which cut nothing.
+
+    Whatever asks the fence asks for a run's last epoch: `is_new`, a run that resumes, a savepoint, a replay.
+    """
+    return epoch - EPOCHS_KEPT if epoch >= EPOCHS_KEPT and epoch % EPOCHS_KEPT == 0 else None
+
+
+def still_opened(opener: str, last: str | None, table: str) -> None:
+    """Raise SinkError if another sink has opened the tables since this one did, for the same run."""
+    if opener != last:
+        msg = (
+            f"table {table!r} was opened by another process of the same run, which goes on in the place of this one; "
+            "what was committed stays: let one process at a time run with a checkpoint"
+        )
+        raise SinkError(msg)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a table is made of: the stream of its rows, and whether its changelog is written.
+
+    A sink keeps it beside the table. `left_after` is the epoch after which its run went on without the table, -1 before
+    the first; the stream of a table that an older version wrote, and that was left since, is empty.
+    """
+
+    stream: str
+    changelog: bool = True
+    left_after: int | None = None
+
+    @staticmethod
+    def of_all(pipelines: Sequence[View], streams: Sequence[str] = ()) -> list[Origin]:
+        """Return what a run makes tables of; without `streams` that of each has the name of its pipeline."""
+        names = streams or [pipeline.name for pipeline in pipelines]
+        return [Origin(name, pipeline.sink.changelog) for pipeline, name in zip(pipelines, names, strict=True)]
+
+    def text(self) -> str:
+        """Return it as JSON."""
+        return json.dumps({"stream": self.stream, "changelog": self.changelog})
+
+    @staticmethod
+    def read(text: str | None) -> Origin | None:
+        """Read what `text` wrote; None if nothing was written."""
+        return Origin(**json.loads(text)) if text else None
+
+
+@dataclass(frozen=True)
+class FoundTables:
+    """The contents of a database before a run starts.
+
+    `owner` is the run that the result table belongs to, `owner_last` its last epoch, `last` the last epoch of the run
+    that opens, `elsewhere` another result table that belongs to it; `present` are the pipeline's tables that exist,
+    `filled` those that have rows. `origin` is what the result table is made of; None for one of an older version.
+    """
+
+    owner: Run | None
+    owner_last: int | None
+    last: int | None
+    elsewhere: str | None
+    present: Sequence[str]
+    filled: Sequence[str]
+    origin: Origin | None = None
+
+
+def authorize(
+    run: Run, tables: Sequence[Table], found: FoundTables, follows: Follows | None = None, origin: Origin | None = None
+) -> bool:
+    """Return whether the tables are handed over to the run, which follows their owner.
+
+    Raise SinkError unless it may write them (the first is the result table), as what `origin` says.
+    """
+    is_handed_over = _authorize(run, tables, found, follows)
+    if origin is not None and found.origin is not None and (is_handed_over or found.owner == run):
+        _refuse_other_origin(tables[0].name, found, found.origin, origin)
+    return is_handed_over
+
+
+def _refuse_other_origin(table: str, found: FoundTables, before: Origin, now: Origin) -> None:
+    """Raise SinkError if a table that has steps would get rows of another stream, or lacks some of its own."""
+    last = found.last if found.owner_last is None else found.owner_last
+    if last is None:
+        return
+    if before.stream not in {"", now.stream}:
+        msg = (
+            f"table {table!r} has the rows of {before.stream!r}, and those of {now.stream!r} would be mixed with them: "
+            f"write {before.stream!r} to it as before, or give {now.stream!r} another table and start over with --fresh"
+        )
+    elif before.left_after is not None and before.left_after < last:
+        msg = (
+            f"the run went on without table {table!r}, which lacks the steps from {before.left_after + 1} to {last}: "
+            f"leave its sink out, or start over with --fresh"
+        )
+    elif now.changelog and not before.changelog:
+        msg = (
+            f"table {table!r} was written without its changelog, which would lack the steps up to {last}: leave "
+            f"`changelog: false`, or start over with --fresh"
+        )
+    else:
+        return
+    raise SinkError(msg)
+
+
+def _authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: Follows | None) -> bool:
+    table = tables[0].name
+    missing = [one.name for one in tables if one.name not in found.present]
+    if follows is not None and found.owner != run and found.last is None:
+        _may_follow(follows, table, found, missing)
+        return True
+    if found.owner == run:
+        if found.last is not None and missing:
+            msg = (
+                f"table {missing[0]!r} is gone, but this run has committed steps 0 to {found.last} to it: "
+                f"restore it, or start over with --fresh"
+            )
+            raise SinkError(msg)
+    elif found.last is not None:
+        if found.elsewhere is None and found.owner is None and not found.present:
+            msg = (
+                f"table {table!r} is new, and would lack the steps 0 to {found.last} that this run has committed: "
+                f"{_NEW}"
+            )
+        elif found.elsewhere is None:
+            msg = (
+                f"table {table!r} was handed over to another run, which resumes from a savepoint of this checkpoint's "
+                f"run, or its tables were removed: go on with that run's --checkpoint, or start over with --fresh"
+            )
+        else:
+            msg = (
+                f"this checkpoint's run has committed steps 0 to {found.last} to other tables (of "
+                f"{found.elsewhere!r}), and {table!r} would miss them: name the table that it began with; if `windrow "
+                f"promote` put another in its place, resume from the replay's savepoint (run --from-savepoint) with "
+                f"another --checkpoint, or promote {found.elsewhere!r} to take that back; or start over with --fresh"
+            )
+        raise SinkError(msg)
+    elif found.owner is not None and found.present and (found.filled or found.owner_last is not None):
+        if found.owner.pipeline == run.pipeline:
+            msg = f"table {table!r} holds the rows of another run of pipeline {run.pipeline!r}: {CHOICES}"
+        else:
+            msg = f"table {table!r} belongs to pipeline {found.owner.pipeline!r}: choose another table"
+        raise SinkError(msg)
+    elif found.owner is None and found.filled:
+        raise SinkError(_foreign(found.filled[0]))
+    return False
+
+
+_NEW = "leave its sink out, or read the log again into new tables (`windrow replay`, or --fresh)"
+"""What to do about a table that a run has not written so far."""
+
+
+def _may_follow(follows: Follows, table: str, found: FoundTables, missing: Sequence[str]) -> None:
+    """Raise SinkError unless the tables are all there, that run's, and at that epoch."""
+    if found.owner is None and not found.present:
+        msg = (
+            f"table {table!r} is not there, and this run resumes from a savepoint: name the table that the savepoint "
+            f"belongs to (a replay's is its shadow until it is promoted); a new one would lack the steps up to "
+            f"{follows.epoch}: {_NEW}"
+        )
+        raise SinkError(msg)
+    if found.owner != follows.run or missing:
+        whose = f"table {missing[0]!r} is not there" if missing else f"table {table!r} belongs to another run"
+        msg = (
+            f"{whose}, but this run resumes from a savepoint whose rows are in {table!r}: name the table that the "
+            f"savepoint belongs to (a replay's is its shadow until it is promoted)"
+        )
+        raise SinkError(msg)
+    if found.owner_last != follows.epoch:
+        msg = (
+            f"table {table!r} is at epoch {found.owner_last}, but the savepoint is of epoch {follows.epoch}: what came "
+            f"between would be written twice or be missing; take a savepoint of where the table is now, or restore the "
+            f"tables of that time"
+        )
+        raise SinkError(msg)
+
+
+def may_clear(pipeline: str, table: str, found: FoundTables) -> None:
+    """Raise SinkError unless the pipeline may drop the table and its companions."""
+    if found.owner is None and found.filled:
+        raise SinkError(_foreign(found.filled[0]))
+    if found.owner is not None and found.owner.pipeline != pipeline and found.present:
+        msg = f"table {table!r} belongs to pipeline {found.owner.pipeline!r}: choose another table"
+        raise SinkError(msg)
+
+
+def still_owned(run: Run, owner: Run | None, table: str) -> None:
+    """Raise SinkError if the table was given to another run since this one began."""
+    if owner != run:
+        msg = (
+            f"table {table!r} was taken over by another run while this one was writing, and this step is not in it: "
+            f"{CHOICES}; where `windrow promote` put a replay in its place, resume from the replay's savepoint "
+            f"(run --from-savepoint, with another --checkpoint), or promote again to take that back"
+        )
+        raise SinkError(msg)
+
+
+@dataclass(frozen=True)
+class Existing:
+    """A table as a database has it.
+
+    `types` are as the database spells them, by column, `key` is the primary key, `required` the columns that are
+    NOT NULL. `alter` writes the statements that give a column another type, and let it be null if it can be.
+    """
+
+    types: Mapping[str, str]
+    key: Sequence[str]
+    required: Collection[str]
+    alter: Callable[[Table, str, str], str]
+
+
+class SchemaMismatch(NamedTuple):
+    """A schema mismatch of an existing table, and the statements that fix it, if there are any."""
+
+    what: str
+    statements: str = ""
+
+
+def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Existing) -> Iterator[SchemaMismatch]:
+    """Go through what an existing table lacks of the expected columns, their types and the primary key.
+
+    A column that the pipeline can write null to must not be NOT NULL.
+    """
+    actual, named = existing.types, quote(table.name)
+    for name, type_ in expected.items():
+        if name not in actual:
+            statement = f"ALTER TABLE {named} ADD COLUMN {quote(name)} {type_}".rstrip()
+            yield SchemaMismatch(f"table {table.name!r} has no column {name!r} ({type_ or 'untyped'})", statement)
+        elif actual[name] != type_ and (actual[name], type_) not in _KEPT:
+            how = existing.alter(table, name, type_) if _is_wider(type_, actual[name]) else ""
+            yield SchemaMismatch(
+                f"column {name!r} of table {table.name!r} is {actual[name] or 'untyped'}, not {type_ or 'untyped'}", how
+            )
+        elif name in existing.required and table.schema.field(name).nullable:
+            what = f"column {name!r} of table {table.name!r} is NOT NULL, but the pipeline can write null there"
+            yield SchemaMismatch(what, existing.alter(table, name, type_))
+    for name in actual:
+        if name not in expected:
+            what = f"table {table.name!r} has a column {name!r} that the pipeline does not write"
+            yield SchemaMismatch(what, f"ALTER TABLE {named} DROP COLUMN {quote(name)}")
+    if table.key and set(existing.key) != set(table.key):
+        key = ", ".join(existing.key) or "missing"
+        yield SchemaMismatch(f"the primary key of table {table.name!r} is {key}, not {', '.join(table.key)}")
+
+
+def relaxed(table: Table, required: Collection[str]) -> list[str]:
+    """Return the NOT NULL columns that a run lets be null when it opens a table.
+
+    These are the places of dead letters: tables of earlier versions have none of rows without one.
+    """
+    return [name for name in ("partition", "offset") if name in required and table.schema.equals(DEAD)]
+
+
+def _is_wider(type_: str, than: str) -> bool:
+    """Whether a type has every value of another."""
+    digits = [(19, 0) if one == "BIGINT" else _digits(one) for one in (type_, than)]
+    if (than, type_) in _WIDER or None in digits:
+        return (than, type_) in _WIDER
+    (whole, scale), (least, least_scale) = (one for one in digits if one is not None)
+    return whole >= least and scale >= least_scale
+
+
+def _digits(type_: str) -> tuple[int, int] | None:
+    """Return the digits before and behind the point of a decimal that declares them."""
+    found = _DIGITS.fullmatch(type_)
+    return None if found is None else (int(found[1]) - int(found[2]), int(found[2]))
+
+
+def refuse(found: Sequence[SchemaMismatch]) -> None:
+    """Raise SinkError if tables do not fit, with the statements that mend them, if all of it can be mended."""
+    if not found:
+        return
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    statements = [one.statements for one in found]
+    how = f" ({'; '.join(statements)})" if all(statements) else ""
+    msg = f"{found[0].what}{more}: alter it, choose another table, or start over with --fresh{how}"
+    raise SinkError(msg)
+
+
+def _foreign(table: str) -> str:
+    return f"table {table!r} holds rows that windrow did not write: choose another table, or empty this one"
+
+
+def may_promote(
+    pipeline: str, tables: tuple[str, str], owners: tuple[Run | None, Run | None], replayed: Replayed | None
+) -> None:
+    """Raise unless the second table may take the place of the first; `owners` are None where there is no such table."""
+    live, shadow = tables
+    if owners[1] is None:
+        msg = f"there is no table {shadow!r} to promote: make one with `windrow replay`, or name it with --from"
+        raise InputError(msg)
+    for table, owner in zip(tables, owners, strict=True):
+        if owner is not None and owner.pipeline != pipeline:
+            msg = f"table {table!r} belongs to pipeline {owner.pipeline!r}, not {pipeline!r}: name another one"
+            raise SinkError(msg)
+    if replayed is None:
+        return
+    if not replayed.finished:
+        msg = f"the replay into {shadow!r} has not come to its end: replay again with --fresh, then promote"
+    elif replayed.since is not None:
+        msg = (
+            f"{shadow!r} has only windows that end after {_utc(replayed.since)}, so {live!r} would lose those before: "
+            f"replay from the beginning with --fresh, then promote"
+        )
+    elif replayed.begin is not None:
+        msg = (
+            f"{shadow!r} was replayed from offsets on and lacks what came before them, so {live!r} would too: "
+            f"replay from the beginning with --fresh, then promote; if the log no longer has it, keep the live table"
+        )
+    else:
+        return
+    raise SinkError(msg)
+
+
+def _utc(micros: int) -> str:
+    return str(utc_text(pa.array([micros], pa.int64()).cast(MICROS))[0])

@@ -1,0 +1,173 @@
+"""A table of a PostgreSQL database, whose changes are appended to a log or a topic by logical replication.
+
+Everything else reads the log or topic alone, so a replay needs no database. Nothing is lost or twice in it, wherever a
+crash comes:
+
+- The copy of the table is there as a whole or not at all. If it is not, it did not end: the slot is dropped, and both
+  begin anew.
+- Changes are appended durably, then the position is noted, and only then is the slot told that the database may forget
+  them. After a crash the database sends all that it was not told of. What was appended already is left out, by the
+  place of the last change that is there (`windrow.connectors.postgres.cdc.records`).
+- One process at a time follows a table into a log or topic.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from threading import Event
+from typing import assert_never
+
+from windrow.connectors.postgres.cdc import server as db
+from windrow.connectors.postgres.cdc.records import RecordWriter
+from windrow.connectors.postgres.cdc.store import ChangeStore, FollowState
+from windrow.connectors.postgres.cdc.stream import ChangeStream
+from windrow.connectors.postgres.cdc.values import TypeCatalog
+from windrow.connectors.postgres.client import Connection, Server
+from windrow.connectors.source import SlotLag
+from windrow.errors import InputError, SourceError
+from windrow.model import KafkaSource, LogSource, PostgresCdcSource
+
+
+class FollowedTable:
+    """The table of a source, and the log or topic that has its changes; see `windrow.connectors.source.Follower`.
+
+    `known_by` are the columns that keys of the pipeline's tables are made of, each by all of its names.
+    """
+
+    def __init__(self, source: PostgresCdcSource, known_by: Sequence[Sequence[str]] = ()) -> None:
+        self._source = source
+        self._known_by = known_by
+        self._server = Server(source.url, "source")
+        self._store = _open_store(source)
+        self.lag: SlotLag | None = None
+
+    def preflight(self) -> None:
+        """Raise SourceError if the database cannot be followed, or has no such table with such a key."""
+        place = self._server.place
+        with db.connected(self._server) as sql:
+            db.refuse_unready(sql, place)
+            self._find(sql)
+
+    def _find(self, sql: Connection) -> tuple[db.TableFacts, tuple[str, ...]]:
+        """Return the table, and the columns that identify a row."""
+        table = db.find_table(sql, self._source.table, self._server.place)
+        key = db.key_of(table, self._source.key)
+        db.refuse_unlogged(table, self._known_by)
+        return table, key
+
+    def update(self) -> None:
+        """Append what was committed before now, at first the rows of the table.
+
+        Raise InputError for a log or topic of something else, SourceError if the database cannot be followed, which
+        leaves the log whole.
+        """
+        self._run(Event(), to_end=True)
+
+    def follow(self, stop: Event, warn: Callable[[str], None]) -> None:  # noqa: ARG002 - see `Follower`
+        """Append changes as they are committed, until `stop` is set; raise as `update` does."""
+        try:
+            self._run(stop, to_end=False)
+        finally:
+            self.lag = None if self.lag is None else replace(self.lag, bytes=None, seconds=None)
+
+    def _run(self, stop: Event, *, to_end: bool) -> None:
+        with (
+            db.connected(self._server) as sql,
+            db.connected(self._server, replication="database") as replication,
+            self._store.opened(sql),
+        ):
+            db.refuse_unready(sql, self._server.place)
+            table, key = self._find(sql)
+            writer = RecordWriter(sql.info.dbname, table.schema, table.name, key)
+            state = self._own_state(sql, table)
+            if self._store.is_copied():
+                self._require_slot(sql, state)
+                db.published_columns(sql, state.publication, table)
+            else:
+                self._copy(sql, replication, state, table, writer)
+            stream = ChangeStream(
+                sql, replication, self._store, writer, place=self._server.place, state=self._store.resume()
+            )
+            stream.run(stop, db.mark_end(sql) if to_end else None, self._set_lag)
+
+    def _set_lag(self, lag: SlotLag) -> None:
+        self.lag = lag
+
+    def _own_state(self, sql: Connection, table: db.TableFacts) -> FollowState:
+        """Return the state of the store, a new one if it has none; raise InputError if it is of something else."""
+        source, store, called = self._source, self._store, f"{table.schema}.{table.name}"
+        state = store.state()
+        if state is None:
+            name = f"windrow_{re.sub('[^a-z0-9]', '_', table.name.lower())[:32]}_{os.urandom(4).hex()}"
+            state = FollowState(source.slot or name, source.publication or source.slot or name, called)
+            if db.find_slot(sql, state.slot) is not None:
+                msg = (
+                    f"the slot {state.slot} is there already, and is not of {store.name}: name another one, or "
+                    f"drop it if nothing needs it: SELECT pg_drop_replication_slot('{state.slot}')"
+                )
+                raise InputError(msg)
+            store.note(state)
+        elif (source.slot or state.slot, source.publication or state.publication, called) != (
+            state.slot,
+            state.publication,
+            state.table,
+        ):
+            msg = (
+                f"{store.name} is of the table {state.table}, by the slot {state.slot} and the publication "
+                f"{state.publication}: give the source a log or a topic of its own"
+            )
+            raise InputError(msg)
+        return state
+
+    def _require_slot(self, sql: Connection, state: FollowState) -> None:
+        """Raise SourceError if the slot cannot continue where the log ends."""
+        slot = db.find_slot(sql, state.slot)
+        over = f"{self._store.removal} to copy the table anew, and start over with --fresh"
+        if slot is None:
+            msg = f"{self._server.place} has no slot {state.slot} any more, so changes are lost: {over}"
+            raise SourceError(msg)
+        if slot.is_lost:
+            msg = (
+                f"{self._server.place} has removed what the slot {state.slot} still needed, as it was more than "
+                f"max_slot_wal_keep_size, so changes are lost: drop the slot, {over}"
+            )
+            raise SourceError(msg)
+        noted = self._store.state() or state  # after the slot: a run that is ending may have committed more meanwhile
+        if noted.confirmed and slot.confirmed > noted.confirmed:
+            msg = (
+                f"{self._store.name} is older than the slot {state.slot}, so changes are lost: bring back the newest "
+                f"one, or drop the slot, {over}"
+            )
+            raise SourceError(msg)
+
+    def _copy(
+        self, sql: Connection, replication: Connection, state: FollowState, table: db.TableFacts, writer: RecordWriter
+    ) -> None:
+        """Create the slot, and copy the table as it was just before into the store."""
+        db.drop_slot(sql, state.slot)  # of a copy that did not end
+        db.make_publication(sql, state.publication, table, may_create=self._source.publication is None)
+        columns, only = db.published_columns(sql, state.publication, table)
+        types = TypeCatalog()
+        types.learn(sql, [oid for _, oid in columns])
+        writer.relate(columns, types)
+        lsn, snapshot = db.create_slot(sql, replication, state.slot, self._server.place)
+        slot = db.find_slot(sql, state.slot)
+        rows = writer.snapshot_rows(db.copy_rows(sql, snapshot, table, columns, only), lsn, db.now_micros(sql))
+        self._store.copy(rows, replace(state, confirmed=lsn if slot is None else max(lsn, slot.confirmed)))
+
+
+def _open_store(source: PostgresCdcSource) -> ChangeStore:
+    match source.records:
+        case LogSource(path=path):
+            from windrow.connectors.postgres.cdc.into_log import LogStore  # noqa: PLC0415 - Arrow only for a log
+
+            return LogStore(path, source.table)
+        case KafkaSource() as topic:
+            from windrow.connectors.postgres.cdc.into_topic import TopicStore  # noqa: PLC0415 - librdkafka for a topic
+
+            return TopicStore(topic, source.table)
+        case unknown:
+            assert_never(unknown)

@@ -1,0 +1,268 @@
+"""The Kafka topic that keeps the changes of a table, and beside it ``TOPIC.position`` with the state of following it.
+
+Changes and the state after them are one transaction, also the whole copy. So what is committed says which changes are
+there, and the slot is told of a change only after that. ``TOPIC.position`` is compacted, which keeps its last record
+for ever, so neither retention nor compaction of the topic makes a change come again.
+
+All changes of a row have one key, and so one partition, in the order of their commits: the one of a hash of the key,
+among as many as the topic had when the table was copied. Partitions that are added stay empty, as keys would move.
+
+One process at a time writes: an advisory lock of the database is held while a table is followed into a topic, and the
+transactional id ``windrow-TOPIC.position`` fences one that has lost the lock, with its connection, and does not know.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from zlib import crc32
+
+import psycopg
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic  # type: ignore[attr-defined]
+
+from windrow.connectors.kafka.client import Admin, client_of, unreachable
+from windrow.connectors.kafka.options import TIMEOUT, client_options
+from windrow.connectors.kafka.producer import TransactionalProducer
+from windrow.connectors.kafka.read import Reader
+from windrow.connectors.kafka.source import KafkaTopic, log_ends, preflight
+from windrow.connectors.kafka.topics import COMPACTED, create_topics, require_compaction
+from windrow.connectors.postgres.cdc.records import ChangeRecord
+from windrow.connectors.postgres.cdc.server import BUSY_SECONDS, WAIT_SECONDS
+from windrow.connectors.postgres.cdc.store import FollowState
+from windrow.connectors.postgres.client import Connection
+from windrow.errors import InputError, SourceError, SourceUnavailableError
+from windrow.model import KafkaSource
+
+_KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+_KEY = b"position"
+_TRANSACTION_MS, _COPY_MS = 60_000, 900_000
+"""How long a transaction may be open: one of changes, and the copy, for which it is the most that brokers allow by
+default; ``transaction.timeout.ms`` among the options takes its place."""
+_TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended($1, 0))"
+_UNLOCK = "SELECT pg_advisory_unlock(hashtextextended($1, 0))"
+
+
+@dataclass(frozen=True)
+class _Position:
+    """What ``TOPIC.position`` has: the state, the id of the topic (None: the broker has none), and its partitions."""
+
+    state: FollowState
+    topic_id: str | None
+    partitions: int
+
+    @staticmethod
+    def read(value: bytes) -> _Position:
+        plain = json.loads(value)
+        return _Position(FollowState(**plain["state"]), plain["topic_id"], plain["partitions"])
+
+    def write(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+
+class TopicStore:
+    """A topic; see `windrow.connectors.postgres.cdc.store.ChangeStore`."""
+
+    def __init__(self, topic: KafkaSource, table: str) -> None:
+        self._topic = topic
+        self._table = table
+        self._beside = f"{topic.topic}.position"
+        self._settings = client_options(topic)
+        limit = self._settings.pop("transaction.timeout.ms", str(_COPY_MS))
+        if not limit.isdecimal():
+            msg = f"the Kafka option transaction.timeout.ms is {limit!r}: give milliseconds, such as 900000"
+            raise InputError(msg)
+        self._copy_ms = int(limit)
+        self._position: _Position | None = None
+        self._producer: TransactionalProducer | None = None
+
+    @property
+    def name(self) -> str:
+        """The topic."""
+        return f"the topic {self._topic.topic}"
+
+    @property
+    def removal(self) -> str:
+        """What to remove to begin anew."""
+        return f"delete the topics {self._topic.topic} and {self._beside}"
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return client_of(AdminClient, self._topic.topic, {**self._settings, "error_cb": lambda _: None})
+
+    @contextmanager
+    def opened(self, sql: Connection) -> Iterator[None]:
+        """Take the lock, create the topics that are missing, and end what a writer before may have left half committed.
+
+        A commit of which the answer was lost may still be under way, so what is committed is looked at after that.
+        """
+        # clients of this opening: one that is kept knows a broker that was restarted by its former epoch
+        self._asked = Admin(self._beside, self._settings, TIMEOUT)
+        self._positions = Reader(self._beside, self._settings)
+        with self._asking():
+            cluster = self._known().cluster_id
+        lock = f"windrow {cluster} {self._topic.topic}"
+        deadline = time.monotonic() + BUSY_SECONDS
+        while not sql.execute(_TRY_LOCK, (lock,)).fetchall()[0][0]:
+            if time.monotonic() > deadline:
+                msg = (
+                    f"another run follows the table {self._table} into {self.name}: end that one, give this pipeline a "
+                    "topic of its own, or let it read that one: kafka: {servers, topic, format: debezium}"
+                )
+                raise SourceUnavailableError(msg)
+            time.sleep(WAIT_SECONDS)
+        try:
+            with self._asking():
+                self._create()
+                require_compaction(self._admin, self._beside)
+            self._start(_TRANSACTION_MS)
+            yield
+        finally:
+            self._leave()
+            with suppress(psycopg.Error):  # a connection that is lost has no lock
+                sql.execute(_UNLOCK, (lock,))
+
+    def _known(self) -> ClusterMetadata:
+        return self._admin.list_topics(timeout=TIMEOUT)
+
+    def _create(self) -> None:
+        known = self._known().topics
+        has_topic, has_position = self._topic.topic in known, self._beside in known
+        if has_position and not has_topic and self._read() is not None:
+            msg = (
+                f"there is no topic {self._topic.topic} at {self._topic.servers} any more, so changes are lost: "
+                f"delete the topic {self._beside}, too, to copy the table anew, and start over with --fresh"
+            )
+            raise SourceUnavailableError(msg)  # a broker that starts may not know it yet
+        missing = [] if has_topic else [NewTopic(self._topic.topic, config=_KEPT)]
+        missing += [] if has_position else [NewTopic(self._beside, 1, config=COMPACTED)]
+        create_topics(self._admin, missing)
+        deadline = time.monotonic() + TIMEOUT
+        while missing and not self._known().topics.keys() >= {self._topic.topic, self._beside}:
+            if time.monotonic() > deadline:
+                msg = f"{self.name} was created, and is not there yet: start again"
+                raise SourceUnavailableError(msg)
+            time.sleep(WAIT_SECONDS)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as exc:
+            raise SourceUnavailableError(unreachable(self._topic.servers, [exc.args[0]])) from exc
+
+    def state(self) -> FollowState | None:
+        """Return the state in ``TOPIC.position``."""
+        self._position = self._read()
+        if self._position is None:
+            if any(first < end for first, end in preflight(self._topic).values()):
+                msg = (
+                    f"{self.name} at {self._topic.servers} has records, and {self._beside} does not say of which "
+                    "table: name another topic in `topic`"
+                )
+                raise InputError(msg)
+            return None
+        if self._position.topic_id != KafkaTopic(self._topic).identity():
+            msg = (
+                f"{self.name} at {self._topic.servers} is not the one into which "
+                f"{self._position.state.table} was copied, so changes are lost: {self.removal} to copy the table anew, "
+                "and start over with --fresh"
+            )
+            raise SourceError(msg)
+        return self._position.state
+
+    def is_copied(self) -> bool:
+        """Whether the transaction with the copy was committed."""
+        return self._position is not None and self._position.state.confirmed > 0
+
+    def note(self, state: FollowState) -> None:
+        """Commit a state that is not in the topic yet."""
+        if self._position is None:
+            partitions = len(log_ends(self._topic))
+            self._position = _Position(FollowState("", "", ""), KafkaTopic(self._topic).identity(), partitions)
+        if state != self._position.state:
+            self._commit((), state)
+
+    def copy(self, rows: Iterator[ChangeRecord], state: FollowState) -> None:
+        """Commit the rows and the state."""
+        self._start(self._copy_ms)
+        self._commit(rows, state)
+
+    def resume(self) -> FollowState:
+        """Fence who wrote before, and return what is committed then."""
+        self._start(_TRANSACTION_MS)
+        self._position = self._read()
+        if self._position is None:
+            msg = (
+                f"the topic {self._beside} has lost its records: {self.removal} to copy the table anew, and start over "
+                "with --fresh"
+            )
+            raise SourceError(msg)
+        return self._position.state
+
+    def append(self, records: Sequence[ChangeRecord], state: FollowState) -> None:
+        """Commit changes and the state."""
+        self._commit(records, state)
+
+    def _read(self) -> _Position | None:
+        last: bytes | None = None
+        for batch in self._positions.read({0: self._asked.offsets([0])[0]}):
+            last = batch.column("value")[-1].as_py()
+        try:
+            return None if last is None else _Position.read(last)
+        except (ValueError, TypeError, LookupError) as exc:
+            msg = (
+                f"the topic {self._beside} has a record that is not windrow's: name another topic in `topic`, or "
+                f"{self.removal}, and start over with --fresh"
+            )
+            raise SourceError(msg) from exc
+
+    def _start(self, timeout: int) -> None:
+        """Take over the transactional id."""
+        self._leave()
+        self._producer = TransactionalProducer(
+            self._topic.topic,
+            {"compression.type": "lz4", "linger.ms": 5, **self._settings},
+            f"windrow-{self._beside}",
+            what=f"topic {self._topic.topic}",
+            fenced=self._fenced,
+            timeout=timeout,
+            refused=SourceError,
+            unavailable=SourceUnavailableError,
+        )
+        self._producer.start()
+
+    def _commit(self, records: Iterator[ChangeRecord] | Sequence[ChangeRecord], state: FollowState) -> None:
+        known, producer = self._position, self._producer
+        if known is None or producer is None:
+            msg = f"{self.name} is not open"
+            raise SourceError(msg)
+        written = _Position(state, known.topic_id, known.partitions)
+        producer.begin()
+        for record in records:
+            key = record.key.encode()
+            producer.send(
+                self._topic.topic,
+                key,
+                record.value.encode(),
+                partition=crc32(key) % known.partitions,
+                timestamp=record.time,
+            )
+        producer.send(self._beside, _KEY, written.write(), partition=0)
+        producer.commit()
+        self._position = written
+
+    def _leave(self) -> None:
+        if self._producer is not None:
+            self._producer.abandon()
+            self._producer = None
+
+    def _fenced(self) -> SourceUnavailableError:
+        return SourceUnavailableError(
+            f"the transaction of topic {self._topic.topic} was ended, by the broker after its time limit, or by "
+            f"another run that follows the table {self._table} into it"
+        )

@@ -1,0 +1,165 @@
+"""Changes of a table as records of a log: Debezium's envelope (`windrow.engine.decode.debezium`), a JSON object each.
+
+    {"before": null, "after": {"id": 1, "name": "Sally"}, "source": {"connector": "postgresql", "ts_ms": 1767225600000,
+    ..., "txId": 771, "lsn": 34048040}, "op": "c", "ts_ms": 1767225600000,
+    "transaction": {"id": "771:34048312", "total_order": 1}}
+
+A record is a function of the table and the database's log (WAL) alone, to the byte: all times are the commit's, so a
+change that is read once more after a crash gives the same record. Its place is the LSN of the commit record, in
+`transaction.id`, and the number of the change among those of the table in its transaction. Both only grow, as
+transactions come in the order of their commits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from windrow.connectors.postgres.cdc.pgoutput import Begin, Change, Relation, Row, Unchanged
+from windrow.connectors.postgres.cdc.values import ToJson, TypeCatalog, text
+from windrow.engine.decode.debezium import UNAVAILABLE
+from windrow.errors import SourceError
+
+_UNAVAILABLE = text(UNAVAILABLE)
+
+
+class ChangePlace(NamedTuple):
+    """The position of a change: the LSN of its transaction's commit record, and its number in that, from 1."""
+
+    commit: int = 0
+    number: int = 0
+
+    @staticmethod
+    def of_record(value: bytes) -> ChangePlace | None:
+        """Return the place of a record; None for one of a snapshot. Raise ValueError or KeyError if it is none."""
+        transaction = json.loads(value)["transaction"]
+        if transaction is None:
+            return None
+        return ChangePlace(int(transaction["id"].rpartition(":")[2]), int(transaction["total_order"]))
+
+
+class ChangeRecord(NamedTuple):
+    """A change: its place, 0, 0 for a row of a snapshot, its time in milliseconds, and its value, a JSON object.
+
+    `key_columns` and `key_values` are of the columns that identify the row; a truncation has none.
+    """
+
+    place: ChangePlace
+    time: int
+    value: str
+    key_columns: Sequence[tuple[str, ToJson]] = ()
+    key_values: Sequence[str | Unchanged | None] = ()
+
+    @property
+    def key(self) -> str:
+        """The columns that identify the row as a JSON object, which is made here: only a topic needs it."""
+        return _object(self.key_columns, self.key_values)
+
+
+class RecordWriter:
+    """Writes changes of a table as records; `key` are the columns that identify a row."""
+
+    def __init__(self, database: str, schema: str, table: str, key: Sequence[str]) -> None:
+        self._names = f'"db": {text(database)}, "schema": {text(schema)}, "table": {text(table)}'
+        self._called = f"{schema}.{table}"
+        self._name = text(database)
+        self._key_names = tuple(key)
+        self._columns: tuple[tuple[str, ToJson], ...] = ()
+        self._key: tuple[int, ...] = ()
+        self._key_columns: tuple[tuple[str, ToJson], ...] = ()
+        self._source = ""
+        self._transaction = ""
+        self._commit = self._number = self._millis = 0
+
+    def relate(self, columns: Sequence[tuple[str, int]], types: TypeCatalog) -> None:
+        """Set the columns of the rows that follow; raise SourceError if a column of the key is not among them."""
+        names = [name for name, _ in columns]
+        if missing := [name for name in self._key_names if name not in names]:
+            msg = (
+                f"the table {self._called} has no published column {missing[0]!r} any more, which is in its key: "
+                "follow it into a new log, with another `key`"
+            )
+            raise SourceError(msg)
+        self._columns = types.encoders(columns)
+        self._key = tuple(names.index(name) for name in self._key_names)
+        self._key_columns = tuple(self._columns[at] for at in self._key)
+
+    def is_of(self, relation: Relation) -> bool:
+        """Return whether a relation is the table."""
+        return f"{relation.schema}.{relation.table}" == self._called
+
+    def begin(self, begin: Begin) -> None:
+        """Start the changes of a transaction."""
+        self._commit, self._number = begin.commit, 0
+        self._transaction = f'"{begin.xid}:{begin.commit}"'
+        self._start(begin.time, "false", begin.xid)
+
+    def snapshot_rows(self, rows: Iterator[Sequence[str | None]], lsn: int, micros: int) -> Iterator[ChangeRecord]:
+        """Write rows as they were before the LSN `lsn`, at a time in microseconds."""
+        self._start(micros, "true", None)
+        for row in rows:
+            value = self._value("r", "null", self._row(row), lsn, "null")
+            yield ChangeRecord(ChangePlace(), self._millis, value, self._key_columns, self._key_of(row))
+
+    def records(self, change: Change, lsn: int) -> Iterator[ChangeRecord]:
+        """Write a change that is at an LSN as one record, or two for an update that changes the key.
+
+        As Debezium does, that is a deletion of the row with the old key, and an insertion of the one with the new.
+        """
+        old, new = change.old, change.new
+        if old is None or new is None:
+            before, after = (None if row is None else self._row(row) for row in (old, new))
+            yield self._placed(change.op, self._key_of(new or old or ()), before, after, lsn)
+            return
+        if change.is_whole:
+            new = [was if value is Unchanged.TOAST else value for was, value in zip(old, new, strict=True)]
+        before, after = self._row(old), self._row(new)
+        # a long value of the key that did not change is logged in the old row alone
+        key_row = [was if value is Unchanged.TOAST else value for was, value in zip(old, new, strict=True)]
+        was, key = self._key_of(old), self._key_of(key_row)
+        if was != key:
+            yield self._placed("d", was, before, None, lsn)
+            yield self._placed("c", key, None, after, lsn)
+        else:
+            yield self._placed(change.op, key, before if change.is_whole else None, after, lsn)
+
+    def truncation(self, lsn: int) -> ChangeRecord:
+        """Write that the table was truncated."""
+        return self._placed("t", [], None, None, lsn)
+
+    def _start(self, micros: int, snapshot: str, xid: int | None) -> None:
+        self._millis = micros // 1000
+        self._source = (
+            f'"source": {{"connector": "postgresql", "name": {self._name}, "ts_ms": {self._millis}, "ts_us": {micros}, '
+            f'"snapshot": "{snapshot}", {self._names}, "txId": {"null" if xid is None else xid}, "lsn": '
+        )
+
+    def _placed(self, op: str, key: Row, before: str | None, after: str | None, lsn: int) -> ChangeRecord:
+        self._number += 1
+        transaction = f'{{"id": {self._transaction}, "total_order": {self._number}}}'
+        value = self._value(op, before or "null", after or "null", lsn, transaction)
+        columns = self._key_columns if key else ()
+        return ChangeRecord(ChangePlace(self._commit, self._number), self._millis, value, columns, key)
+
+    def _value(self, op: str, before: str, after: str, lsn: int, transaction: str) -> str:
+        return (
+            f'{{"before": {before}, "after": {after}, {self._source}{lsn}}}, "op": "{op}", "ts_ms": {self._millis}, '
+            f'"transaction": {transaction}}}'
+        )
+
+    def _key_of(self, row: Sequence[str | Unchanged | None]) -> Row:
+        """Return the values of the key."""
+        return [row[at] for at in self._key]
+
+    def _row(self, row: Sequence[str | Unchanged | None]) -> str:
+        """Write a row as a JSON object."""
+        return _object(self._columns, row)
+
+
+def _object(columns: Sequence[tuple[str, ToJson]], row: Sequence[str | Unchanged | None]) -> str:
+    members = [
+        name + ("null" if value is None else to_json(value) if isinstance(value, str) else _UNAVAILABLE)
+        for (name, to_json), value in zip(columns, row, strict=True)
+    ]
+    return f"{{{', '.join(members)}}}"

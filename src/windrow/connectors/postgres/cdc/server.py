@@ -1,0 +1,311 @@
+"""The side of the database: connections, the publication, the replication slot, and the snapshot with which it begins.
+
+The slot is created by a replication connection, which exports the snapshot of the moment from which on the slot has
+changes. The table is copied in that snapshot: what was committed before is in the copy, all else in the slot.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import errors
+from psycopg.sql import Identifier
+
+from windrow.connectors.postgres.client import Connection, Server, may_pass, one_line
+from windrow.errors import SourceError, SourceUnavailableError
+
+_SETTINGS = (
+    "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'iso_8601'; SET bytea_output = 'hex'; "
+    "SET extra_float_digits = 1; SET client_encoding = 'UTF8'; SET statement_timeout = 0; SET lock_timeout = '10s'"
+)
+"""Settings that determine the text output of values."""
+BUSY_SECONDS, WAIT_SECONDS = 10.0, 0.2
+"""How long a slot may be held by a process that has ended, which the server notices later, and between two looks."""
+SLOT_SECONDS = 60.0
+"""How long a new slot waits for the transactions that are open."""
+_OLDEST = 150_000
+_NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
+    (
+        errors.InsufficientPrivilege,
+        (
+            "grant the role what it lacks: ALTER ROLE ... REPLICATION, SELECT on the table, and to create the "
+            "publication CREATE on the database and the ownership of the table (or name one in `publication`)"
+        ),
+    ),
+    (errors.ConfigurationLimitExceeded, "raise max_replication_slots or max_wal_senders, or drop slots without use"),
+    (errors.ObjectInUse, "another process reads the slot: end that, or give this pipeline a slot and a log of its own"),
+    (errors.DiskFull, "the database's disk is full; make room, then start again"),
+    (errors.LockNotAvailable, "another session holds a lock; end that one, then start again"),
+    (psycopg.OperationalError, "the connection was lost or the database is in trouble; start again"),
+)
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """A table: its schema and name, and the columns of its primary key and of its replica identity.
+
+    `identity` is None with REPLICA IDENTITY FULL, and empty if there is none.
+    """
+
+    schema: str
+    name: str
+    primary: tuple[str, ...]
+    identity: tuple[str, ...] | None
+
+    @property
+    def quoted(self) -> str:
+        """The name as SQL has it."""
+        return Identifier(self.schema, self.name).as_string(None)
+
+
+@dataclass(frozen=True)
+class SlotFacts:
+    """A replication slot: the LSN up to which it is confirmed, whether it is lost, and bytes of WAL that follow."""
+
+    confirmed: int
+    is_lost: bool
+    behind: int
+
+
+def translate(error: psycopg.Error, place: str) -> SourceError:
+    """Return the SourceError that says what happened there and what to do."""
+    advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), "correct that, then start again")
+    kind = SourceUnavailableError if may_pass(error) or isinstance(error, errors.ObjectInUse) else SourceError
+    return kind(f"{place}: {one_line(error)}: {advice}")
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Raise SourceError for PostgreSQL's errors within."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error, place) from error
+
+
+@contextmanager
+def connected(server: Server, **options: str) -> Iterator[Connection]:
+    """Connect; raise SourceError if that is not possible. `replication="database"` is for replication commands."""
+    try:
+        connection = server.connect(**options)
+    except psycopg.Error as error:
+        problem, passes = server.not_connected(error)
+        raise (SourceUnavailableError if passes else SourceError)(problem) from error
+    try:
+        with translated(server.place):
+            connection.execute(_SETTINGS)
+            yield connection
+    finally:
+        connection.close()
+
+
+def refuse_unready(sql: Connection, place: str) -> None:
+    """Raise SourceError unless a database can be followed."""
+    version = sql.info.server_version
+    if version < _OLDEST:
+        msg = f"{place} is PostgreSQL {version // 10_000}; changes are read from 15 and newer"
+        raise SourceError(msg)
+    level, recovers = _one(sql, "SELECT current_setting('wal_level'), pg_is_in_recovery()")
+    if recovers:
+        msg = f"{place} is a standby: connect to the primary"
+        raise SourceError(msg)
+    if level != "logical":
+        msg = f"{place} has wal_level {level}: set wal_level = logical, and restart the server"
+        raise SourceError(msg)
+
+
+_TABLE = """
+SELECT n.nspname, c.relname, c.relkind, c.relreplident,
+    (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_index i JOIN pg_attribute a
+        ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey) WHERE i.indrelid = c.oid AND i.indisprimary),
+    (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_index i JOIN pg_attribute a
+        ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey) WHERE i.indrelid = c.oid AND i.indisreplident)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)"""
+
+
+def find_table(sql: Connection, name: str, place: str) -> TableFacts:
+    """Look a table up by its name as SQL has it; raise SourceError if there is none."""
+    try:
+        row = sql.execute(_TABLE, (name,)).fetchone()
+    except (errors.SyntaxError, errors.InvalidName, errors.UndefinedTable, errors.FeatureNotSupported):
+        row = None
+    if row is None or row[2] not in {"r", "p"}:
+        msg = f"{place} has no table {name} that this role may see: correct `table` (SCHEMA.TABLE), or grant it"
+        raise SourceError(msg)
+    schema, table, _, identity, primary, index = row
+    columns = {"d": _names(primary), "i": _names(index), "f": None}
+    return TableFacts(str(schema), str(table), _names(primary), columns.get(str(identity), ()))
+
+
+def _names(found: object) -> tuple[str, ...]:
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def key_of(table: TableFacts, given: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that identify a row; raise SourceError if deletes would not name them."""
+    key = tuple(given) or table.primary or (table.identity or ())
+    where = f"the table {table.schema}.{table.name}"
+    if not key:
+        hint = "give it a primary key"
+        if table.identity is None:
+            hint = "name the columns that identify a row in `key`"
+        msg = f"{where} has no primary key: {hint}"
+        raise SourceError(msg)
+    if table.identity is not None and (missing := [name for name in key if name not in table.identity]):
+        msg = (
+            f"{where} does not log the column {missing[0]!r}, which is in its key, when a row is deleted: "
+            f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL"
+        )
+        raise SourceError(msg)
+    return key
+
+
+def refuse_unlogged(table: TableFacts, known_by: Sequence[Sequence[str]]) -> None:
+    """Raise SourceError if an update does not tell the old value of a column, given by all of its names."""
+    if table.identity is None:
+        return
+    for names in known_by:
+        if not set(names).intersection(table.identity):
+            msg = (
+                f"the table {table.schema}.{table.name} does not log the old value of {names[0]!r} when a row is "
+                "updated, and the pipeline has a table whose key is made of it: "
+                f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL, or give that table the primary key"
+            )
+            raise SourceError(msg)
+
+
+def make_publication(sql: Connection, name: str, table: TableFacts, *, may_create: bool) -> None:
+    """Create a publication of the table if it is not there; raise SourceError if it lacks the table."""
+    if _one(sql, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)", name)[0] is False:
+        if not may_create:
+            msg = f"there is no publication {name}: CREATE PUBLICATION {_quoted(name)} FOR TABLE {table.quoted}"
+            raise SourceError(msg)
+        sql.execute(
+            f"CREATE PUBLICATION {_quoted(name)} FOR TABLE {table.quoted} WITH (publish_via_partition_root = true)"
+        )
+    published_columns(sql, name, table)
+
+
+def published_columns(sql: Connection, publication: str, table: TableFacts) -> tuple[list[tuple[str, int]], str | None]:
+    """Return names and types of the columns that are published, and the row filter; raise SourceError if none are."""
+    rows = sql.execute(
+        "SELECT a.attname::text, a.atttypid, p.rowfilter FROM pg_publication_tables p JOIN pg_attribute a "
+        "ON a.attrelid = $4::regclass AND a.attname = ANY(p.attnames) "
+        "WHERE p.pubname = $1 AND p.schemaname = $2 AND p.tablename = $3 ORDER BY a.attnum",
+        (publication, table.schema, table.name, table.quoted),
+    ).fetchall()
+    if not rows:
+        msg = (
+            f"the publication {publication} does not have the table {table.quoted}: ALTER PUBLICATION "
+            f"{_quoted(publication)} ADD TABLE {table.quoted}; what was changed meanwhile is lost, so follow it into "
+            "a new log"
+        )
+        raise SourceError(msg)
+    columns = [(str(name), int(str(type_))) for name, type_, _ in rows]
+    return columns, None if rows[0][2] is None else str(rows[0][2])
+
+
+def find_slot(sql: Connection, name: str) -> SlotFacts | None:
+    """Look a slot up."""
+    row = sql.execute(
+        "SELECT coalesce(confirmed_flush_lsn - '0/0'::pg_lsn, 0)::bigint, coalesce(wal_status = 'lost', false), "
+        "coalesce(pg_current_wal_lsn() - confirmed_flush_lsn, 0)::bigint FROM pg_replication_slots "
+        "WHERE slot_name = $1",
+        (name,),
+    ).fetchone()
+    return None if row is None else SlotFacts(int(str(row[0])), bool(row[1]), int(str(row[2])))
+
+
+def drop_slot(sql: Connection, name: str) -> None:
+    """Drop a slot if it is there; wait for a process that has ended to leave it."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            sql.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1", (name,)
+            )
+        except errors.ObjectInUse:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(WAIT_SECONDS)
+        else:
+            return
+
+
+_OLDEST_WRITER = (
+    "SELECT min(pid), min(xact_start)::text FROM (SELECT pid, xact_start FROM pg_stat_activity "
+    "WHERE backend_xid IS NOT NULL ORDER BY xact_start LIMIT 1) AS writers"
+)
+
+
+def create_slot(sql: Connection, replication: Connection, name: str, place: str) -> tuple[int, str]:
+    """Create a slot; return the LSN from which on it has changes, and the snapshot of what was before.
+
+    The snapshot can be used until the connection `replication` is. The server first waits for all transactions that
+    write and are open, of every database; raise SourceUnavailableError if one of them does not end.
+    """
+    command = f"CREATE_REPLICATION_SLOT {_quoted(name)} LOGICAL pgoutput (SNAPSHOT 'export')"
+    timer = threading.Timer(SLOT_SECONDS, replication.cancel_safe)
+    timer.start()
+    try:
+        row = _one(replication, command)
+    except errors.QueryCanceled as error:
+        pid, since = _one(sql, _OLDEST_WRITER)
+        msg = (
+            f"{place}: the slot {name} waits for a transaction that has been open since {since} (process {pid}): end "
+            f"it, by SELECT pg_terminate_backend({pid}) if need be, then start again"
+        )
+        raise SourceUnavailableError(msg) from error
+    finally:
+        timer.cancel()
+    return parse_lsn(str(row[1])), str(row[2])
+
+
+def copy_rows(
+    sql: Connection, snapshot: str, table: TableFacts, columns: Sequence[tuple[str, int]], only: str | None
+) -> Iterator[tuple[str | None, ...]]:
+    """Read the rows of a table as they were in an exported snapshot, each value as text."""
+    names = ", ".join(_quoted(name) for name, _ in columns)
+    with sql.transaction():
+        sql.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        sql.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+        chosen = "" if only is None else f" WHERE {only}"
+        with sql.cursor().copy(f"COPY (SELECT {names} FROM {table.quoted}{chosen}) TO STDOUT") as copy:
+            yield from copy.rows()
+
+
+def mark_end(sql: Connection) -> int:
+    """Return an LSN behind all that is committed. What is written there makes the server send what is before it."""
+    return int(str(_one(sql, "SELECT (pg_logical_emit_message(true, 'windrow', '') - '0/0'::pg_lsn)::bigint")[0]))
+
+
+def now_micros(sql: Connection) -> int:
+    """Return the database's time in microseconds."""
+    return int(str(_one(sql, f"SELECT {_NOW}")[0]))
+
+
+def now_and_end(sql: Connection) -> tuple[int, int]:
+    """Return the database's time in microseconds, and the end of its log."""
+    now, end = _one(sql, f"SELECT {_NOW}, (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint")
+    return int(str(now)), int(str(end))
+
+
+def parse_lsn(text: str) -> int:
+    """Read an LSN (``16/B374D848``)."""
+    high, low = text.split("/")
+    return (int(high, 16) << 32) | int(low, 16)
+
+
+def _one(sql: Connection, query: str, *values: object) -> tuple[object, ...]:
+    (row,) = sql.execute(query, values or None).fetchall()
+    return row
+
+
+def _quoted(name: str) -> str:
+    return Identifier(name).as_string(None)

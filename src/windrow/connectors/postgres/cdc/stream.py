@@ -1,0 +1,194 @@
+"""The stream of a replication slot into a store: what is appended, noted, and confirmed, in that order."""
+
+from __future__ import annotations
+
+import select
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from threading import Event
+
+from psycopg import errors, pq
+from psycopg.sql import Identifier, Literal
+
+from windrow.connectors.postgres.cdc import server as db
+from windrow.connectors.postgres.cdc.pgoutput import Begin, Change, Commit, Relation, Truncate, parse_message
+from windrow.connectors.postgres.cdc.records import ChangeRecord, RecordWriter
+from windrow.connectors.postgres.cdc.store import ChangeStore, FollowState
+from windrow.connectors.postgres.cdc.values import TypeCatalog
+from windrow.connectors.postgres.client import Connection
+from windrow.connectors.source import SlotLag
+from windrow.errors import SourceUnavailableError
+
+_GATHER_SECONDS = 0.02
+"""Between two writes at least, so that one makes many changes durable."""
+_BUFFER_RECORDS = 5_000
+_CONFIRM_SECONDS = 1.0
+_EPOCH = 946_684_800_000_000
+_WAL, _KEEPALIVE, _STATUS = struct.Struct(">xQ"), struct.Struct(">xQ"), struct.Struct(">cQQQqB")
+_WAL_HEADER = 25
+
+
+class ChangeStream:
+    """Appends the changes of a slot to a store, from the state that it has."""
+
+    def __init__(
+        self,
+        sql: Connection,
+        replication: Connection,
+        store: ChangeStore,
+        writer: RecordWriter,
+        *,
+        place: str,
+        state: FollowState,
+    ) -> None:
+        self._sql = sql
+        self._replication = replication
+        self._store = store
+        self._writer = writer
+        self._place = place
+        self._types = TypeCatalog()
+        self._noted = self._stored = state
+        self._last = state.place
+        self._relation: int | None = None
+        self._is_skipped = False
+        self._in_transaction = False
+        self._records: list[ChangeRecord] = []
+        self._commit_time = 0
+        self._received = self._durable_time = 0
+        self._probe_time = self._probe_end = 0
+
+    def run(self, stop: Event, until: int | None, on_lag: Callable[[SlotLag], None]) -> None:
+        """Append until `stop` is set, or all that was committed before the LSN `until` is in the store.
+
+        `on_lag` is called with how far the store is behind, every second or so. Raise SourceError.
+        """
+        with db.translated(self._place):
+            self._start(stop)
+            self._run(stop, until, on_lag)
+
+    def _run(self, stop: Event, until: int | None, on_lag: Callable[[SlotLag], None]) -> None:
+        wrote = confirmed = 0.0
+        while not stop.is_set() and (until is None or self._received < until):
+            message = self._next_message()
+            if message is not None:
+                self._take(message)
+                if len(self._records) < _BUFFER_RECORDS:
+                    continue
+            now = time.monotonic()
+            if now - wrote >= _GATHER_SECONDS or len(self._records) >= _BUFFER_RECORDS:
+                self._write()
+                wrote = now
+            if now - confirmed >= _CONFIRM_SECONDS:
+                self._confirm()
+                confirmed = now
+                if until is None:
+                    on_lag(self._lag())
+            elif until is not None:
+                self._send_status(is_asking=True)  # the server answers with how far it is
+            if message is None:
+                self._wait(_GATHER_SECONDS if self._records or until is not None else db.WAIT_SECONDS)
+        self._write()
+        self._confirm()
+
+    def _start(self, stop: Event) -> None:
+        """Start the replication; wait if the slot is still held by a process that has ended."""
+        state, deadline = self._noted, time.monotonic() + db.BUSY_SECONDS
+        slot = Identifier(state.slot).as_string(None)
+        publication = Literal(Identifier(state.publication).as_string(None)).as_string(None)
+        command = (
+            f"START_REPLICATION SLOT {slot} LOGICAL 0/0 (proto_version '1', publication_names {publication})"
+        ).encode()
+        while (result := self._replication.pgconn.exec_(command)).status != pq.ExecStatus.COPY_BOTH:
+            error = errors.error_from_result(result)
+            if not isinstance(error, errors.ObjectInUse) or time.monotonic() > deadline or stop.wait(db.WAIT_SECONDS):
+                raise error
+
+    def _next_message(self) -> bytes | None:
+        """Return a message that has arrived, None if none has."""
+        size, data = self._replication.pgconn.get_copy_data(1)
+        if size > 0:
+            return bytes(data)
+        if size < 0:
+            result = self._replication.pgconn.get_result()
+            if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+                raise errors.error_from_result(result)
+            msg = f"{self._place}: the server has ended the replication; start again when it is back"
+            raise SourceUnavailableError(msg)
+        return None
+
+    def _wait(self, seconds: float) -> None:
+        select.select([self._replication.pgconn.socket], [], [], seconds)
+        self._replication.pgconn.consume_input()
+
+    def _take(self, data: bytes) -> None:
+        if data[0] == ord("k"):
+            (end,) = _KEEPALIVE.unpack_from(data)
+            if not self._in_transaction:
+                self._received = max(self._received, end)
+            return
+        (lsn,) = _WAL.unpack_from(data)
+        match parse_message(data[_WAL_HEADER:]):
+            case Change() as change if change.relation == self._relation and not self._is_skipped:
+                for record in self._writer.records(change, lsn):
+                    self._put(record)
+            case Begin() as begin:
+                self._in_transaction, self._commit_time = True, begin.time
+                self._is_skipped = begin.commit < self._last.commit
+                self._writer.begin(begin)
+            case Commit(end=end):
+                self._in_transaction = False
+                self._received = max(self._received, end)
+            case Relation() as relation if self._writer.is_of(relation):
+                self._types.learn(self._sql, [oid for _, oid in relation.columns])
+                self._writer.relate(relation.columns, self._types)
+                self._relation = relation.oid
+            case Truncate(relations=relations) if self._relation in relations and not self._is_skipped:
+                self._put(self._writer.truncation(lsn))
+            case _:
+                pass
+
+    def _put(self, record: ChangeRecord) -> None:
+        if record.place > self._last:
+            self._last = record.place
+            self._records.append(record)
+
+    def _write(self) -> None:
+        state = replace(
+            self._stored,
+            commit=self._last.commit,
+            number=self._last.number,
+            confirmed=max(self._stored.confirmed, self._received),
+        )
+        if self._records:
+            self._store.append(self._records, state)
+            self._records = []
+        self._stored = state
+        self._durable_time = max(self._durable_time, 0 if self._in_transaction else self._commit_time)
+
+    def _confirm(self) -> None:
+        """Note what is durable, and then tell the server that it may forget it."""
+        if self._stored.confirmed > self._noted.confirmed:
+            self._store.note(self._stored)
+            self._noted = self._stored
+        self._send_status(is_asking=True)
+
+    def _send_status(self, *, is_asking: bool) -> None:
+        lsn, clock = self._noted.confirmed, time.time_ns() // 1000 - _EPOCH
+        pgconn = self._replication.pgconn
+        pgconn.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, clock, is_asking))
+        pgconn.flush()
+
+    def _lag(self) -> SlotLag:
+        """Ask the server; raise SourceError if it has lost the slot."""
+        slot, now, end = db.find_slot(self._sql, self._noted.slot), *db.now_and_end(self._sql)
+        durable = self._stored.confirmed
+        if durable >= self._probe_end:
+            self._durable_time = max(self._durable_time, now if durable >= end else self._probe_time)
+        self._probe_time, self._probe_end = now, end
+        return SlotLag(
+            self._noted.slot,
+            None if slot is None else max(0, slot.behind),
+            max(0.0, (now - self._durable_time) / 1_000_000) if self._durable_time else None,
+        )

@@ -1,0 +1,157 @@
+"""The text output of PostgreSQL's types as JSON, as Debezium writes them with `time.precision.mode: adaptive`.
+
+Unlike Debezium's, a numeric is a JSON number with all its digits, not text or bytes. What a type does not hold in that
+form, such as an infinite timestamp, stays text, which `decode` refuses where the value is needed.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from windrow.connectors.postgres.client import Connection
+
+ToJson = Callable[[str], str]
+"""A function from the text output of a value to JSON."""
+
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without time zone
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+text = json.encoder.encode_basestring
+
+
+def _number(value: str) -> str:
+    return value if value[-1].isdigit() else text(value)  # NaN, Infinity
+
+
+def _boolean(value: str) -> str:
+    return "true" if value == "t" else "false"
+
+
+def _bytes(value: str) -> str:
+    return f'"{base64.b64encode(bytes.fromhex(value[2:])).decode()}"'
+
+
+def _date(value: str) -> str:
+    """Days since 1970."""
+    try:
+        return str(dt.date.fromisoformat(value).toordinal() - _EPOCH_DAY)
+    except ValueError:
+        return text(value)
+
+
+def _timestamp(value: str) -> str:
+    """Microseconds since 1970."""
+    try:
+        return str((dt.datetime.fromisoformat(value) - _EPOCH) // _MICROSECOND)
+    except (ValueError, TypeError):
+        return text(value)
+
+
+def _timestamp_with_zone(value: str) -> str:
+    """ISO 8601 in UTC."""
+    return f'"{value[:10]}T{value[11:-3]}Z"' if value.endswith("+00") and value[10] == " " else text(value)
+
+
+def _time(value: str) -> str:
+    """Microseconds since midnight."""
+    hour, minute, second = value.split(":")
+    whole, _, fraction = second.partition(".")
+    seconds = (int(hour) * 60 + int(minute)) * 60 + int(whole)
+    return str(seconds * 1_000_000 + int(fraction.ljust(6, "0")))
+
+
+_BY_OID: dict[int, ToJson] = {
+    16: _boolean,
+    17: _bytes,
+    **dict.fromkeys((20, 21, 23, 26, 700, 701, 1700), _number),  # integers, oid, floats, numeric
+    1082: _date,
+    1083: _time,
+    1114: _timestamp,
+    1184: _timestamp_with_zone,
+}
+
+
+@dataclass(frozen=True)
+class _Type:
+    """A type of the catalogue: the type that a domain is of, or that the elements of an array are of, else 0."""
+
+    base: int
+    element: int
+
+
+class TypeCatalog:
+    """The types of a database by oid, looked up when they are first needed."""
+
+    def __init__(self) -> None:
+        self._types: dict[int, _Type] = {}
+
+    def learn(self, sql: Connection, oids: Iterable[int]) -> None:
+        """Look up the types that are not known yet, and those that they are made of."""
+        missing = [oid for oid in oids if oid and oid not in self._types]
+        while missing:
+            rows = sql.execute(
+                "SELECT oid, CASE typtype WHEN 'd' THEN typbasetype ELSE 0 END, "
+                "CASE WHEN typcategory = 'A' AND typtype = 'b' THEN typelem ELSE 0 END "
+                "FROM pg_type WHERE oid = ANY($1::oid[])",
+                (missing,),
+            ).fetchall()
+            found = {int(str(oid)): _Type(int(str(base)), int(str(element))) for oid, base, element in rows}
+            self._types |= dict.fromkeys(missing, _Type(0, 0)) | found  # one that was dropped is text
+            missing = [
+                oid for one in found.values() for oid in (one.base, one.element) if oid and oid not in self._types
+            ]
+
+    def to_json(self, oid: int) -> ToJson:
+        """Return what writes the text output of a type, which was looked up, as JSON."""
+        known = self._types.get(oid, _Type(0, 0))
+        if known.base:
+            return self.to_json(known.base)
+        if known.element:
+            element = self.to_json(known.element)
+            return lambda value: array_to_json(value, element)
+        return _BY_OID.get(oid, text)
+
+    def encoders(self, columns: Iterable[tuple[str, int]]) -> tuple[tuple[str, ToJson], ...]:
+        """Return for each column its name as the beginning of a member of an object, and what writes its values."""
+        return tuple((f"{text(name)}: ", self.to_json(oid)) for name, oid in columns)
+
+
+def array_to_json(value: str, element: ToJson) -> str:
+    r"""Write an array's text output (``{1,NULL,"a \"b\""}``) as JSON; its bounds (``[2:3]={...}``) are left out."""
+    _, brace, inner = value.partition("{")
+    return _array(iter(inner), element) if brace else text(value)  # an int2vector has none
+
+
+def _array(letters: Iterator[str], element: ToJson) -> str:
+    """Read letters after a brace up to the one that closes it."""
+    found: list[str] = []
+    word, is_quoted = "", False
+
+    def end() -> None:
+        if is_quoted or word:
+            found.append("null" if not is_quoted and word == "NULL" else element(word))
+
+    for letter in letters:
+        match letter:
+            case "{":
+                found.append(_array(letters, element))
+            case "}":
+                end()
+                break
+            case ",":
+                end()
+                word, is_quoted = "", False
+            case '"':
+                is_quoted = True
+                for inner in letters:
+                    if inner == '"':
+                        break
+                    word += next(letters) if inner == "\\" else inner
+            case _:
+                word += letter
+    return f"[{', '.join(found)}]"

@@ -1,0 +1,413 @@
+"""Tables of a pipeline: their names, columns and keys, quoting, net changes of a step, and Arrow columns as text."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.engine import schema
+from windrow.errors import PipelineError
+from windrow.expressions import RecordStream, View
+from windrow.model import Pipeline, PostgresSink, Sink
+
+EPOCH = pa.field("epoch", pa.int64(), nullable=False)
+SEQ = pa.field("seq", pa.int64(), nullable=False)
+
+SECOND = 1_000_000
+MILLI = 1_000
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table's name, its columns as an Arrow schema, and its primary key, which may be empty."""
+
+    name: str
+    schema: pa.Schema
+    key: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns, in order."""
+        return tuple(self.schema.names)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The columns that rows are shown in the order of: the primary key, or else where they come from."""
+        places = ("epoch", "source", "partition", "offset", "window_start", "window_end")
+        return self.key or tuple(name for name in places if name in self.columns)
+
+
+EPOCHS = Table(
+    "windrow_epochs",
+    pa.schema(
+        [
+            pa.field("pipeline", pa.string(), nullable=False),
+            pa.field("run", pa.string(), nullable=False),
+            EPOCH,
+            pa.field("committed_at", schema.MICROS, nullable=False),
+        ]
+    ),
+    ("pipeline", "run", "epoch"),
+)
+"""The fence: the steps that are committed."""
+
+OWNERS = Table(
+    "windrow_tables",
+    pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("table_name", "pipeline", "run")]),
+    ("table_name",),
+)
+"""Which run writes a table: no other may, or steps would be missing from it or doubled."""
+
+OPENERS = Table(
+    "windrow_openers",
+    pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("pipeline", "run", "opener")]),
+    ("pipeline", "run"),
+)
+"""Who has opened a run's tables last: of several processes that run with one checkpoint, that one alone may write."""
+
+ORIGINS = Table(
+    "windrow_origins",
+    pa.schema(
+        [
+            *(pa.field(name, pa.string(), nullable=False) for name in ("table_name", "pipeline", "run", "stream")),
+            pa.field("changelog", pa.bool_(), nullable=False),
+            pa.field("left_after", pa.int64()),
+        ]
+    ),
+    ("table_name",),
+)
+"""Which stream a run writes to a table, and whether with its changelog; `left_after` is the epoch after which the run
+went on without the table, -1 before the first. A table that an older version wrote, and that was left since, has an
+empty stream."""
+
+SHARED = (EPOCHS, OWNERS, OPENERS, ORIGINS)
+"""The tables that all pipelines in a database share."""
+
+REPLAYS = Table(
+    "windrow_replays",
+    pa.schema(
+        [
+            *(pa.field(name, pa.string(), nullable=False) for name in ("table_name", "pipeline", "run")),
+            pa.field("begins", pa.string()),
+            pa.field("ends", pa.string(), nullable=False),
+            pa.field("since", schema.MICROS),
+            pa.field("finished", pa.bool_(), nullable=False),
+        ]
+    ),
+    ("table_name", "run"),
+)
+"""The replays into tables (`windrow.connectors.database.Replayed`): offsets as JSON, `begins` is null for the beginning
+of the log."""
+
+
+REDRIVES = Table(
+    "windrow_redrives",
+    pa.schema(
+        [
+            *(pa.field(name, pa.string(), nullable=False) for name in ("pipeline", "source")),
+            pa.field("partition", pa.int32(), nullable=False),
+            *(pa.field(name, pa.int64(), nullable=False) for name in ("offset", "copy_of", "origin", "attempt")),
+            *(pa.field(name, pa.string(), nullable=False) for name in ("reason", "redriven_by")),
+            pa.field("redriven_at", schema.MICROS, nullable=False),
+        ]
+    ),
+    ("pipeline", "source", "partition", "offset"),
+)
+"""The copies of dead letters that were appended to logs: `offset` is the copy's, `copy_of` that of the dead letter."""
+
+
+RELAYS = Table(
+    "windrow_relays",
+    pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("outbox", "target", "relay", "begins")]),
+    ("outbox",),
+)
+"""The relays that are sending the rows of outboxes, or died while they did: `relay` marks the records of one, and
+`begins` is the next offset of each partition of the target before the last of them, as JSON."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The result table and its companions."""
+
+    result: Table
+    changes: Table
+    late: Table
+    dead: Table
+    clocks: Table
+    outbox: Table | None = None
+
+    @property
+    def own(self) -> tuple[Table, ...]:
+        """The tables that belong to the pipeline alone, but for the outbox, which a run can begin to have."""
+        return (self.result, self.changes, self.late, self.dead, self.clocks)
+
+    @property
+    def all(self) -> tuple[Table, ...]:
+        """Those, the outbox, and the tables that all pipelines in the database share."""
+        return (*self.own, *(() if self.outbox is None else (self.outbox,)), *SHARED)
+
+
+def table_names(table: str) -> tuple[str, ...]:
+    """Return the names of a result table and its companions, as `Layout.own` has them."""
+    return (table, *(f"{table}_{part}" for part in ("changes", "late", "dead", "clocks")))
+
+
+def layout(pipeline: View, sink: Sink) -> Layout:
+    """Lay out the tables of a pipeline; raise PipelineError for a sink's key that is no key of the results.
+
+    In mode discard each pane is a row of its own, so the result table's key has the pane's revision too.
+    """
+    name = sink.table
+    if name.lower() in {table.name for table in (*SHARED, REPLAYS, REDRIVES, RELAYS)}:
+        msg = f"the table {name!r} is windrow's own: choose another name for the sink's table"
+        raise PipelineError(msg)
+    changes = schema.changes(pipeline)
+    by_name = {field.name: field for field in changes}
+    natural = tuple(field.name for field in schema.row_key(pipeline))
+    for column in sink.key:
+        if column not in natural:
+            msg = f"the sink's key has {column!r}, which is not one of {', '.join(natural)}"
+            raise PipelineError(msg)
+    discards = isinstance(pipeline, Pipeline) and pipeline.emit.mode == "discard"
+    key = (*(sink.key or natural), *(["revision"] if discards else []))
+    names = table_names(name)
+    panes = () if isinstance(pipeline, RecordStream) else ("pane", "revision")
+    order = (*natural, *(field.name for field in schema.value_fields(pipeline)), *panes)
+    return Layout(
+        result=Table(name, pa.schema([by_name[column] for column in order]), key),
+        changes=Table(names[1], pa.schema([EPOCH, SEQ, *changes]), ("epoch", "seq")),
+        late=Table(names[2], schema.LATE),
+        dead=Table(names[3], schema.DEAD),
+        clocks=Table(names[4], pa.schema([EPOCH, *schema.CLOCKS])),
+        outbox=outbox(name) if isinstance(sink, PostgresSink) and sink.outbox else None,
+    )
+
+
+def outbox(table: str) -> Table:
+    """Return the outbox of a result table; the database gives `id`, in the order of commits, and `committed_at`."""
+    columns = [
+        pa.field("id", pa.int64(), nullable=False),
+        *(pa.field(name, pa.string(), nullable=False) for name in ("aggregatetype", "aggregateid", "type", "payload")),
+        EPOCH,
+        pa.field("committed_at", schema.MICROS, nullable=False),
+    ]
+    return Table(f"{table}_outbox", pa.schema(columns), ("id",))
+
+
+def of_epoch(epoch: int, rows: pa.Table) -> pa.Table:
+    """Return a step's rows with its number."""
+    return rows.append_column(EPOCH.name, pa.repeat(pa.scalar(epoch, EPOCH.type), rows.num_rows))
+
+
+def in_order(epoch: int, changes: pa.Table, first: int = 0) -> pa.Table:
+    """Return changes of a step, the first of them at the place `first`, with its number, as the changelog has them."""
+    return of_epoch(epoch, changes).append_column(SEQ.name, pa.array(np.arange(first, first + changes.num_rows)))
+
+
+_PIECE = 64 << 20
+"""Bytes of changes that are worked on at a time."""
+
+
+def pieces(changes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Cut a step's changes into pieces that fit into memory, each with the place of its first row; most steps are one.
+
+    The changes may be in files that are larger than memory. They mean the same when one piece is applied after another.
+    """
+    rows = max(1, changes.num_rows * _PIECE // max(1, changes.nbytes))
+    for first in range(0, changes.num_rows, rows):
+        yield first, changes.slice(first, rows)
+
+
+def create_table(table: Table, types: dict[str, str]) -> str:
+    """Write CREATE TABLE with a database's own types, by column."""
+    lines = [
+        " ".join([quote(field.name), *filter(None, [types[field.name]]), *([] if field.nullable else ["NOT NULL"])])
+        for field in table.schema
+    ]
+    if table.key:
+        lines.append(f"PRIMARY KEY ({quote_all(table.key)})")
+    return f"CREATE TABLE {quote(table.name)} ({', '.join(lines)})"
+
+
+def upsert(table: Table) -> str:
+    """Write the clause of an INSERT by which a row takes the place of the one with its key."""
+    updates = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in table.columns if c not in table.key)
+    return f"ON CONFLICT ({quote_all(table.key)}) DO UPDATE SET {updates}"
+
+
+@dataclass(frozen=True)
+class NetChanges:
+    """The net effect of a step's changes on a table: the last change of each key, in key order.
+
+    `inserts` are rows of keys that the table did not have, `updates` replace a row, `deletes` remove one.
+    """
+
+    inserts: pa.Table
+    updates: pa.Table
+    deletes: pa.Table
+
+
+def net_changes(changes: pa.Table, key: Sequence[str]) -> NetChanges:
+    """Return the net effect of changes, given in the order in which they were emitted.
+
+    An ``update_before`` has no effect: it repeats the row that an ``update_after`` or ``delete`` replaces.
+    """
+    places = np.flatnonzero(pc.not_equal(changes["op"], "update_before").to_numpy())
+    keys = changes.select(list(key)).take(pa.array(places)).combine_chunks()
+    # the sort is stable: the changes of a key stay in their order
+    order = pc.sort_indices(keys, sort_keys=[(column, "ascending") for column in key])
+    is_first = np.ones(len(places) + 1, dtype=np.bool_)
+    if len(places):
+        columns = (column.take(order) for column in keys.columns)
+        is_first[1:-1] = np.logical_or.reduce([pc.not_equal(c[1:], c[:-1]).to_numpy() for c in columns])
+    places = places[order.to_numpy()]
+    firsts, lasts = places[is_first[:-1]], places[is_first[1:]]
+    was_there = pc.not_equal(changes["op"], "insert").to_numpy()[firsts]
+    is_deleted = pc.equal(changes["op"], "delete").to_numpy()[lasts]
+    chosen = ~was_there & ~is_deleted, was_there & ~is_deleted, is_deleted
+    return NetChanges(*(changes.take(pa.array(lasts[which])) for which in chosen))
+
+
+def quote(name: str) -> str:
+    """Write a name so that SQL reads it as a name, whatever is in it; raise PipelineError if no SQL could."""
+    if not name or "\x00" in name:
+        msg = f"{name!r} cannot name a table or a column: give it a name without U+0000"
+        raise PipelineError(msg)
+    return '"' + name.replace('"', '""') + '"'
+
+
+def nulls_last(order: Sequence[str], descending: Collection[str]) -> str:
+    """Write columns to order by, `descending` ones backwards, with nulls last, as DuckDB reads it."""
+    return ", ".join(f"{quote(name)} {'DESC' if name in descending else 'ASC'} NULLS LAST" for name in order)
+
+
+def quote_all(names: tuple[str, ...] | list[str]) -> str:
+    """Write names as a list for SQL."""
+    return ", ".join(quote(name) for name in names)
+
+
+def utc_text(times: pa.Array) -> pa.Array:
+    """Write timestamp[us, UTC] as ``YYYY-MM-DD HH:MM:SS``, with .fff or .ffffff only if there is a fraction.
+
+    Text of this form sorts as the times do (up to the year 9999). Nulls stay null.
+    """
+    # A step has few windows: text is made once for each different time.
+    encoded = times.dictionary_encode()
+    distinct = encoded.dictionary
+    text = distinct.cast(pa.timestamp("us")).cast(pa.string())
+    micros = distinct.cast(pa.int64()).to_numpy()
+    shortened = pc.case_when(
+        pc.make_struct(pa.array(micros % SECOND == 0), pa.array(micros % MILLI == 0)),
+        pc.utf8_slice_codeunits(text, 0, -7),
+        pc.utf8_slice_codeunits(text, 0, -3),
+        text,
+    )
+    return shortened.take(encoded.indices)
+
+
+def unscaled(decimals: pa.Array) -> pa.Array:
+    """Return decimal128(p, s) as the whole numbers behind it, decimal128(38, 0): 12.30 is 1230."""
+    return pa.Array.from_buffers(
+        pa.decimal128(38, 0), len(decimals), decimals.buffers(), decimals.null_count, decimals.offset
+    )
+
+
+def decimal_text(decimals: pa.Array) -> pa.Array:
+    """Write decimal128(p, s) in plain notation with all s digits behind the point (Arrow's own may say 0E-10)."""
+    scale = decimals.type.scale
+    digits = unscaled(decimals).cast(pa.string())
+    if scale == 0:
+        return digits
+    negative = pc.starts_with(digits, "-")
+    digits = pc.utf8_lpad(pc.utf8_ltrim(digits, "-"), scale + 1, "0")
+    sign = pc.if_else(negative, "-", "")
+    return pc.binary_join_element_wise(
+        sign, pc.utf8_slice_codeunits(digits, 0, -scale), ".", pc.utf8_slice_codeunits(digits, -scale), ""
+    )
+
+
+def plain_rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """Yield rows as values of JSON: times in ISO 8601, decimals with all digits, bytes as text."""
+    return zip(*(plain_values(column.combine_chunks()) for column in rows.columns), strict=True)
+
+
+def plain_values(values: pa.Array) -> list[Any]:
+    """Return the values of a column as values of JSON, as `plain_rows` does."""
+    if pa.types.is_timestamp(values.type):
+        return [None if text is None else f"{text.replace(' ', 'T')}Z" for text in utc_text(values).to_pylist()]
+    if pa.types.is_decimal(values.type):
+        values = decimal_text(values)
+    if pa.types.is_list(values.type):
+        return [
+            None if one is None else plain_values(pa.array(one, values.type.value_type)) for one in values.to_pylist()
+        ]
+    if pa.types.is_struct(values.type):
+        names = [values.type.field(number).name for number in range(values.type.num_fields)]
+        rows = zip(*(plain_values(one) for one in values.flatten()), strict=True)
+        return [
+            dict(zip(names, row, strict=True)) if one.is_valid else None for one, row in zip(values, rows, strict=True)
+        ]
+    listed: list[Any] = values.to_pylist()
+    if pa.types.is_binary(values.type):
+        return [None if value is None else value.decode(errors="backslashreplace") for value in listed]
+    if pa.types.is_floating(values.type):
+        # JSON has no number for these
+        return [value if value is None or math.isfinite(value) else str(value) for value in listed]
+    return listed
+
+
+def significant_digits(decimals: pa.Array) -> pa.Array:
+    """Count the digits of decimals that matter: without sign, leading and trailing zeros."""
+    digits = pc.utf8_ltrim(unscaled(decimals).cast(pa.string()), "-")
+    return pc.utf8_length(pc.utf8_rtrim(digits, "0"))
+
+
+MOST_BYTES = 500_000_000
+"""Bytes of a dead letter's `raw` that all databases hold and show: PostgreSQL has 1 GB for it as text."""
+KEPT_BYTES = 1 << 16
+"""Bytes that are kept of what a store cannot hold."""
+_KEPT_TEXT = 4_096
+"""Characters that are then kept of a reason, which may quote what was read."""
+
+
+def storable_dead(dead: pa.Table) -> pa.Table:
+    r"""Return dead letters as every database holds them.
+
+    A reason may quote what was read; PostgreSQL's text cannot hold U+0000, and SQLite's functions stop at it, so it is
+    spelt ``\u0000``. Of a `raw` that is too large the beginning is kept.
+    """
+    column = dead.schema.get_field_index("reason")
+    plain = pc.replace_substring(dead["reason"], "\x00", "\\u0000")
+    dead = dead.set_column(column, dead.schema.field(column), plain)
+    if (pc.max(pc.binary_length(dead["raw"])).as_py() or 0) <= MOST_BYTES:
+        return dead
+    parts = []
+    for batch in dead.to_batches():
+        is_large = pc.greater(pc.binary_length(batch["raw"]), MOST_BYTES).fill_null(False)  # noqa: FBT003 - Arrow's
+        large = [with_beginning(row, "raw") for row in batch.filter(is_large).to_pylist()]
+        rest = pa.Table.from_batches([batch.filter(pc.invert(is_large))])
+        parts += [rest, pa.Table.from_pylist(large, dead.schema)]
+    return pa.concat_tables(parts)
+
+
+def with_beginning(row: Mapping[str, Any], column: str, most: int = KEPT_BYTES) -> dict[str, Any]:
+    """Return a row of which a store cannot hold a text or bytes, with their beginning, at most so many bytes.
+
+    The reason says how long all of it is, and its SHA-256.
+    """
+    value, reason = row[column], row["reason"]
+    whole: bytes = value.encode() if isinstance(value, str) else value or b""
+    reason = reason if len(reason) <= _KEPT_TEXT else f"{reason[:_KEPT_TEXT]}..."
+    begin = whole[: min(most, KEPT_BYTES)]
+    if len(begin) < len(whole):
+        kept = f"{column} has the first {len(begin):,} of {len(whole):,} bytes"
+        reason = f"{reason}: {kept}, SHA-256 {hashlib.sha256(whole).hexdigest()}"
+        value = begin.decode(errors="ignore") if isinstance(value, str) else begin
+    return {**row, column: value, "reason": reason}

@@ -1,0 +1,136 @@
+"""Rows that a table cannot hold: each becomes a dead letter, and what the table has of the row is taken back.
+
+Whether a row fits is a function of its values and of the table's types, so what is left of a changelog is the same in
+every cut of the log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.connectors.database import Condition
+from windrow.connectors.tables import Table, plain_rows
+from windrow.engine.changelog import StepOutput
+from windrow.engine.schema import DEAD
+
+Stored = Callable[[Sequence[Condition]], pa.Table]
+"""Returns the rows of the result table that meet all conditions."""
+
+_PLACE = ("source", "partition", "offset")
+_WINDOW = ("window_start", "window_end")
+_ABOUT = ("pane", "revision")
+
+
+def without_unfit(
+    table: Table, output: StepOutput, reasons: pa.Array, stored: Stored, stream: str
+) -> tuple[StepOutput, pa.Table]:
+    """Return a step without the rows that the result table cannot hold, and their dead letters, which are in it.
+
+    `reasons` says of each change why its row does not fit, null if it does; `stream` is what the rows come from. In the
+    place of a row that does not fit is the deletion of the row before it, if there is one.
+    """
+    unfit = reasons.is_valid().to_numpy(zero_copy_only=False)
+    made = pc.is_in(output.changes["op"], pa.array(["insert", "update_after"])).to_numpy()
+    rows = pa.array(np.flatnonzero(unfit & made))
+    letters = _dead_letters(table, output.changes.take(rows), reasons.take(rows).to_pylist(), stream)
+    changes = _left(table, output.changes, unfit, stored)
+    return replace(output, changes=changes, dead=pa.concat_tables([output.dead, letters])), letters
+
+
+def _left(table: Table, changes: pa.Table, unfit: np.ndarray, stored: Stored) -> pa.Table:
+    """Return the changes that are left, and the deletions of rows that have no successor.
+
+    A deletion has the pane and the revision of the row that does not fit. An `update_after` whose `update_before` is
+    left out is an insert.
+    """
+    ops = np.array(changes["op"].to_pylist(), dtype=object)
+    chosen = np.arange(changes.num_rows)
+    kept = np.ones(changes.num_rows, dtype=np.bool_)
+    tables, count = [changes], changes.num_rows
+    for key, places in _by_key(table, changes, unfit):
+        before = _as_changes(stored(key), changes.schema)
+        current = count if before.num_rows else None
+        tables.append(before)
+        count += before.num_rows
+        for place, following in pairwise([*places, None]):
+            if ops[place] == "update_before":
+                if current is None and following is not None:
+                    ops[following] = "insert"
+                kept[place] = current is not None and not unfit[following]
+            elif ops[place] == "delete" or unfit[place]:
+                kept[place] = current is not None
+                if current is not None and unfit[place]:
+                    ops[place], chosen[place] = "delete", current
+                current = None
+            else:
+                current = place
+    made = pa.concat_tables(tables).take(pa.array(chosen[kept]))
+    about = changes.select(list(_ABOUT)).filter(pa.array(kept))
+    columns = {"op": pa.array(ops[kept].tolist(), pa.string()), **{name: about[name] for name in _ABOUT}}
+    for name, values in columns.items():
+        at = changes.schema.get_field_index(name)
+        made = made.set_column(at, changes.schema.field(at), values)
+    return made
+
+
+def _by_key(table: Table, changes: pa.Table, unfit: np.ndarray) -> Iterator[tuple[list[Condition], list[int]]]:
+    """Yield each key of which a row does not fit, as conditions, and the places of its changes in order."""
+    keys = changes.select(list(table.key))
+    some = keys.filter(pa.array(unfit))
+    # those that have a value of each column: few more than those of the keys
+    masks = (pc.is_in(keys[name], some[name].combine_chunks()).to_numpy() for name in table.key)
+    places = np.flatnonzero(np.logical_and.reduce(list(masks)))
+    found: dict[tuple[Any, ...], list[int]] = {values: [] for values in _values(some)}
+    for place, values in zip(places.tolist(), _values(keys.take(pa.array(places))), strict=True):
+        if values in found:
+            found[values].append(place)
+    for values, those in found.items():
+        yield [Condition(name, "=", value) for name, value in zip(table.key, values, strict=True)], those
+
+
+def _values(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """Yield rows as values, times as microseconds."""
+    columns = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in rows.columns)
+    return zip(*(column.to_pylist() for column in columns), strict=True)
+
+
+def _as_changes(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows of the result table as their deletion; records have one revision, on time."""
+    about = {"op": "delete", "pane": "on_time", "revision": 0}
+    columns = [
+        rows[field.name].cast(field.type)
+        if field.name in rows.column_names
+        else pa.repeat(pa.scalar(about[field.name], field.type), rows.num_rows)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _dead_letters(table: Table, rows: pa.Table, reasons: Sequence[str], stream: str) -> pa.Table:
+    """Return dead letters of rows: of records with their place, and of others with window and key in the reason."""
+    names = [name for name in table.columns if name not in _ABOUT]
+    letters = []
+    for values, reason in zip(plain_rows(rows.select(names)), reasons, strict=True):
+        row = dict(zip(names, values, strict=True))
+        has_place = set(_PLACE) <= set(table.key)
+        place = {name: row[name] for name in _PLACE} if has_place else {"source": stream}
+        at = "" if has_place else f": at {_identity(table, row)}"
+        raw = json.dumps(row, ensure_ascii=False).encode()
+        letters.append(place | {"reason": f"{reason}{at}", "raw": raw})
+    return pa.Table.from_pylist(letters, DEAD)
+
+
+def _identity(table: Table, row: dict[str, Any]) -> str:
+    """Return a row's window and key."""
+    start, end = _WINDOW
+    window = [f"window {row[start]} to {row[end]}"] if start in table.key else []
+    key = [f"{name}={row[name]}" for name in table.key if name in row and name not in _WINDOW]
+    return ", ".join([*window, *key])

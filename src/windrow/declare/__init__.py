@@ -1,0 +1,1 @@
+"""How the keys of a document are declared, read and written."""

@@ -1,0 +1,445 @@
+"""Catalogue of aggregates: for each function its accumulators and their SQL.
+
+- Counts, sums and means of exact numbers are exact; a mean is rounded half away from zero.
+- Least and greatest values, and whether all or any are true, merge as they begin.
+- Sets keep values sorted and once. The estimate of their size is KMV (Bar-Yossef et al., Counting Distinct Elements in
+  a Data Stream, 2002; Beyer et al., On Synopses for Distinct-Value Estimation Under Multiset Operations, 2007): of
+  random hashes in [0, 1) the k-th least is near k / n. The least hashes of a union are the least of the least, so
+  merges are exact in any order.
+- Quantiles and the most frequent values keep values with how often each came. An approximate quantile counts buckets
+  in the place of values: a double's sign, exponent and first bits, so that a bucket's middle is within
+  `1 / 2**(BITS + 1)` of all in it. Counts add up, in any order.
+- First, last and collected values, and those by a measure, travel with their record's place in the order, which no
+  other record has.
+- Variance of exact numbers is made of exact sums of values and squares, so it does not depend on any order: a square
+  can have 56 digits, so a value is cut into two halves and the squares' parts are summed. Of doubles the state is
+  (count, mean, squared distances from it), merged as in Chan, Golub and LeVeque, Updating Formulae and a Pairwise
+  Algorithm for Computing Sample Variances, 1979.
+
+Values in JSON are written as the late output writes them: decimals as text with all digits, times in ISO 8601.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Literal, assert_never
+
+from windrow.engine.aggregates import kernels
+from windrow.engine.aggregates.accumulators import Accumulator, AggregateSql, ArgumentSql
+from windrow.engine.aggregates.custom import custom
+from windrow.engine.duckdb_sql import identifier
+from windrow.engine.schema import DIFF, OFFSET, PARTITION, TIME
+from windrow.expressions import Argument, arguments, results
+from windrow.expressions.engine import sql_type
+from windrow.expressions.results import MEAN_DIGITS
+from windrow.model import (
+    ApproxCountDistinct,
+    ApproxQuantile,
+    Avg,
+    BoolAnd,
+    BoolOr,
+    BottomKBy,
+    CollectList,
+    CollectSet,
+    Count,
+    CountDistinct,
+    Custom,
+    DataType,
+    DecimalType,
+    First,
+    Formula,
+    Function,
+    Last,
+    Max,
+    MaxBy,
+    Min,
+    MinBy,
+    Pipeline,
+    Quantile,
+    Stddev,
+    Sum,
+    TopK,
+    TopKBy,
+    UnaryFunction,
+    Variance,
+)
+
+
+def compile_aggregates(pipeline: Pipeline) -> tuple[AggregateSql, ...]:
+    """Return the pipeline's aggregates in their order."""
+    made = zip(pipeline.aggregates, arguments(pipeline), results(pipeline), strict=True)
+    return tuple(
+        _compile(f"__a{number}", aggregate.name, aggregate.function, given, result.type)
+        for number, (aggregate, given, result) in enumerate(made)
+    )
+
+
+def compile_running(pipeline: Pipeline, *, is_changelog: bool) -> tuple[AggregateSql, ...]:
+    """Return the aggregates of rows that are merged one after the other, those of a changelog with `DIFF`.
+
+    They are those of a pipeline that does not need its rows (`needs_rows`).
+    """
+    compiled = compile_aggregates(pipeline)
+    if not is_changelog:
+        return compiled
+    given = zip(compiled, pipeline.aggregates, arguments(pipeline), strict=True)
+    return tuple(_invertible(fold, one.function, tuple(map(_argument_sql, of))) for fold, one, of in given)
+
+
+def _invertible(fold: AggregateSql, function: Function, inputs: tuple[ArgumentSql, ...]) -> AggregateSql:
+    """Return an aggregate over rows that are added and taken back."""
+    match function:
+        case Formula():
+            return fold
+        case Count():
+            (rows,) = fold.accumulators
+            return replace(fold, accumulators=(replace(rows, begin=_net(inputs[0].sql if inputs else None)),))
+        case Sum() | Avg():
+            (of,) = inputs
+            # a sum of no values is null, so it needs their number, too
+            average = mean(fold.name, _column(fold), of)
+            sum_, number = average.accumulators
+            begin = f"CAST(coalesce(sum({of.sql}::HUGEINT * {DIFF}), 0) AS {_WHOLE})"
+            given = replace(number, begin=_net(f"{of.sql} IS NOT NULL" if of.nullable else None))
+            finish = f"CASE WHEN {identifier(number.column)} > 0 THEN {identifier(sum_.column)} END"
+            return AggregateSql(
+                fold.name,
+                (replace(sum_, begin=begin), given),
+                average.finish if isinstance(function, Avg) else finish,
+            )
+        case _:
+            msg = f"{type(function).__name__} cannot take a row back"
+            raise TypeError(msg)
+
+
+def _column(fold: AggregateSql) -> str:
+    return fold.accumulators[0].column.removesuffix("_sum")
+
+
+def _net(condition: str | None) -> str:
+    """Return the SQL of how many rows there are more after changes, all or those for which a condition is true."""
+    rows = DIFF if condition is None else f"CASE WHEN {condition} THEN {DIFF} ELSE 0 END"
+    return f"CAST(sum({rows}) AS BIGINT)"
+
+
+def _compile(column: str, name: str, function: Function, given: tuple[Argument, ...], result: DataType) -> AggregateSql:
+    inputs = tuple(map(_argument_sql, given))
+    match function:
+        case Count():
+            return count(name, column, inputs[0].sql if inputs else None)
+        case Custom(aggregate, of):
+            return custom(name, column, aggregate, of, inputs)
+        case Formula():
+            # it is over finished results, so `FormulaOperator` computes it
+            return AggregateSql(name, (), f"CAST(NULL AS {sql_type(result)})")
+        case _:
+            return _compile_unary(column, name, function, *inputs)
+
+
+def _compile_unary(  # noqa: C901, PLR0911, PLR0912 - a case for each of them
+    column: str,
+    name: str,
+    function: UnaryFunction,
+    of: ArgumentSql,
+    *measure: ArgumentSql,
+) -> AggregateSql:
+    match function:
+        case Sum():
+            return total(name, column, of)
+        case Avg():
+            return mean(name, column, of)
+        case Min():
+            return extreme(name, column, of, "min")
+        case Max():
+            return extreme(name, column, of, "max")
+        case BoolAnd():
+            return extreme(name, column, of, "bool_and")
+        case BoolOr():
+            return extreme(name, column, of, "bool_or")
+        case CountDistinct():
+            return count_distinct(name, column, of)
+        case ApproxCountDistinct():
+            return approx_count_distinct(name, column, of)
+        case CollectSet(_, most):
+            return collect_set(name, column, of, most)
+        case Quantile(_, at):
+            return quantile(name, column, of, at)
+        case ApproxQuantile(_, at):
+            return approx_quantile(name, column, of, at)
+        case TopK(_, k):
+            return top_k(name, column, of, k)
+        case First(_, by):
+            return first_or_last(name, column, of, by=by, call="min")
+        case Last(_, by):
+            return first_or_last(name, column, of, by=by, call="max")
+        case MaxBy():
+            return by_measure(name, column, of, *measure, call="max")
+        case MinBy():
+            return by_measure(name, column, of, *measure, call="min")
+        case TopKBy(_, _, k):
+            return ranked(name, column, of, *measure, call="max", k=k)
+        case BottomKBy(_, _, k):
+            return ranked(name, column, of, *measure, call="min", k=k)
+        case CollectList(_, most, by):
+            return collect_list(name, column, of, most, by=by)
+        case Variance():
+            return variance(name, column, of)
+        case Stddev():
+            return stddev(name, column, of)
+        case _:
+            assert_never(function)
+
+
+def _argument_sql(argument: Argument) -> ArgumentSql:
+    type_ = argument.type
+    scale = type_.scale if isinstance(type_, DecimalType) else None
+    return ArgumentSql(
+        sql=identifier(argument.column),
+        type=sql_type(DecimalType(type_.precision, 0) if isinstance(type_, DecimalType) else type_),
+        scale=scale,
+        nullable=argument.nullable,
+    )
+
+
+_WHOLE = "DECIMAL(38,0)"
+
+
+def count(name: str, column: str, condition: str | None) -> AggregateSql:
+    """Count all records, or those for which a condition is true."""
+    begin = "count(*)" if condition is None else f"count(*) FILTER (WHERE {condition})"
+    return AggregateSql(name, (_count(column, begin),), identifier(column))
+
+
+def total(name: str, column: str, of: ArgumentSql) -> AggregateSql:
+    """Sum a number."""
+    return AggregateSql(name, (_sum(column, of),), _finite_sum(column, of))
+
+
+def mean(name: str, column: str, of: ArgumentSql) -> AggregateSql:
+    """Divide the sum by the count, with `MEAN_DIGITS` more digits than the number has."""
+    begin = f"count({of.sql})" if of.nullable else "count(*)"
+    parts = _sum(f"{column}_sum", of), _count(f"{column}_count", begin)
+    dividend, divisor = _finite_sum(parts[0].column, of), identifier(parts[1].column)
+    if of.nullable:
+        divisor = f"nullif({divisor}, 0)"
+    return AggregateSql(name, parts, f"{dividend} / {divisor}" if of.is_double else _mean(dividend, divisor))
+
+
+def _sum(column: str, of: ArgumentSql) -> Accumulator:
+    around = "{}" if of.is_double else f"CAST({{}} AS {_WHOLE})"
+    return Accumulator(column, around.replace("{}", f"sum({of.sql})"), "sum", around)
+
+
+def _finite_sum(column: str, of: ArgumentSql) -> str:
+    """Return the SQL of a sum, with plus infinity in the place of NaN, the sum of infinities of both signs.
+
+    A sum of doubles that is too large is infinite, and whether both signs meet depends on the steps. NaN would be null
+    in SQLite.
+    """
+    sum_ = identifier(column)
+    return f"CASE WHEN isnan({sum_}) THEN CAST('inf' AS DOUBLE) ELSE {sum_} END" if of.is_double else sum_
+
+
+def _count(column: str, begin: str) -> Accumulator:
+    return Accumulator(column, begin, "sum", "CAST({} AS BIGINT)")
+
+
+def _mean(dividend: str, divisor: str) -> str:
+    """Round half away from zero."""
+    whole, by = f"abs({dividend}::HUGEINT)", f"{divisor}::HUGEINT"
+    tail = f"(({whole} % {by}) * {2 * 10**MEAN_DIGITS} + {by}) // (2 * {by})"
+    return f"(sign({dividend}::HUGEINT) * (({whole} // {by}) * {10**MEAN_DIGITS} + {tail}))::{_WHOLE}"
+
+
+def extreme(name: str, column: str, of: ArgumentSql, call: str) -> AggregateSql:
+    """Apply one of SQL's min, max, bool_and and bool_or."""
+    return AggregateSql(name, (Accumulator(column, f"{call}({of.sql})", call),), identifier(column))
+
+
+HASHES = 1024
+"""Number of least hashes that are kept; the estimate's standard error is 1 / sqrt(HASHES - 2), 3.1 %."""
+
+
+def count_distinct(name: str, column: str, of: ArgumentSql) -> AggregateSql:
+    """Keep every value once."""
+    return AggregateSql(name, (_set(column, of.sql, of.given),), f"coalesce(len({identifier(column)}), 0)")
+
+
+def collect_set(name: str, column: str, of: ArgumentSql, most: int) -> AggregateSql:
+    """Keep the least `most` of the values."""
+    return AggregateSql(name, (_set(column, of.sql, of.given, most),), json_array(identifier(column), of))
+
+
+def approx_count_distinct(name: str, column: str, of: ArgumentSql) -> AggregateSql:
+    """Keep the least `HASHES` of the values' hashes; they are 64 bits of the MD5 of the value's text."""
+    hashed = f"md5_number_lower({of.sql}::VARCHAR)"
+    kept = identifier(column)
+    estimate = f"round({HASHES - 1} / (({kept}[{HASHES}]::DOUBLE + 1) / {float(2**64)!r}))::BIGINT"
+    finish = f"CASE WHEN len({kept}) = {HASHES} THEN {estimate} ELSE coalesce(len({kept}), 0) END"
+    return AggregateSql(name, (_set(column, hashed, of.given, HASHES),), finish)
+
+
+def _set(column: str, sql: str, given: str, most: int | None = None) -> Accumulator:
+    cut = "" if most is None else f"[:{most}]"
+    return Accumulator(
+        column,
+        f"list_sort(list(DISTINCT {sql}){given}){cut}",
+        "list",
+        f"list_sort(list_distinct(flatten({{}}))){cut}",
+    )
+
+
+def quantile(name: str, column: str, of: ArgumentSql, at: float) -> AggregateSql:
+    """Count every value."""
+    return AggregateSql(name, (_counts(column, of.sql, of.given, of.type),), _value_at(column, of.type, at))
+
+
+def approx_quantile(name: str, column: str, of: ArgumentSql, at: float) -> AggregateSql:
+    """Count buckets of values."""
+    bucket, middle = kernels.bucket(), kernels.middle()
+    scale = "" if of.scale is None else f" / {float(10**of.scale)!r}"
+    finish = f"{middle}({_value_at(column, 'BIGINT', at)}){scale}"
+    return AggregateSql(name, (_counts(column, f"{bucket}({of.sql}::DOUBLE)", of.given, "BIGINT"),), finish)
+
+
+def top_k(name: str, column: str, of: ArgumentSql, k: int) -> AggregateSql:
+    """Count every value; show the `k` most frequent as [value, count], equal counts in the order of the values."""
+    ranked = f"list_sort(list_transform({identifier(column)}, lambda e: {{c: -e.n, v: e.v}}))[:{k}]"
+    pair = f"[to_json({as_json('e.v', of)}), to_json(-e.c)]"
+    finish = (
+        f"CASE WHEN len({identifier(column)}) > 0 THEN to_json(list_transform({ranked}, lambda e: {pair}))::VARCHAR END"
+    )
+    return AggregateSql(name, (_counts(column, of.sql, of.given, of.type),), finish)
+
+
+def _counts(column: str, sql: str, given: str, type_: str) -> Accumulator:
+    return Accumulator(column, f"{kernels.count(type_)}(list({sql}){given})", "list", f"{kernels.add(type_)}({{}})")
+
+
+def _value_at(column: str, type_: str, at: float) -> str:
+    # exactly the fraction that is written: 0.1 is a tenth
+    return f"{kernels.rank(type_, Fraction(str(at)))}({identifier(column)})"
+
+
+_PLACES = {
+    "time": f"t: {TIME}, p: {PARTITION}, o: {OFFSET}",
+    "log": f"p: {PARTITION}, o: {OFFSET}",
+}
+
+
+def first_or_last(
+    name: str, column: str, of: ArgumentSql, *, by: Literal["time", "log"], call: Literal["min", "max"]
+) -> AggregateSql:
+    """Keep the value of the first (min) or last (max) record."""
+    begin = f"{call}({{{_PLACES[by]}, v: {of.sql}}}){of.given}"
+    return AggregateSql(name, (Accumulator(column, begin, call),), f"{identifier(column)}.v")
+
+
+def by_measure(
+    name: str, column: str, of: ArgumentSql, measure: ArgumentSql, *, call: Literal["min", "max"]
+) -> AggregateSql:
+    """Keep the value of the record with the least (min) or greatest (max) measure, of equal ones the first."""
+    row, given = _measured(of, measure, call)
+    return AggregateSql(name, (Accumulator(column, f"{call}({row}){given}", call),), f"{identifier(column)}.v")
+
+
+def ranked(
+    name: str, column: str, of: ArgumentSql, measure: ArgumentSql, *, call: Literal["min", "max"], k: int
+) -> AggregateSql:
+    """Keep the `k` records with the least (min) or greatest (max) measures, in their order; show [value, measure]."""
+    row, given = _measured(of, measure, call)
+    order = "ASC" if call == "min" else "DESC"
+    kept = Accumulator(column, f"{call}({row}, {k}){given}", "list", f"list_sort(flatten({{}}), '{order}')[:{k}]")
+    pair = f"[to_json({as_json('e.v', of)}), to_json({as_json('e.m', measure)})]"
+    rows = f"to_json(list_transform({identifier(column)}, lambda e: {pair}))::VARCHAR"
+    return AggregateSql(name, (kept,), f"CASE WHEN len({identifier(column)}) > 0 THEN {rows} END")
+
+
+def _measured(of: ArgumentSql, measure: ArgumentSql, call: Literal["min", "max"]) -> tuple[str, str]:
+    """Return the SQL of a record by its measure, and of the condition that it has one and a value."""
+    sign = "" if call == "min" else "-"
+    place = f"t: {sign}{TIME}, p: {sign}{PARTITION}, o: {sign}{OFFSET}"
+    nullable = [one.sql for one in (of, measure) if one.nullable]
+    given = f" FILTER (WHERE {' AND '.join(f'{one} IS NOT NULL' for one in nullable)})" if nullable else ""
+    return f"{{m: {measure.sql}, {place}, v: {of.sql}}}", given
+
+
+def collect_list(name: str, column: str, of: ArgumentSql, most: int, *, by: Literal["time", "log"]) -> AggregateSql:
+    """Keep the first `most` values in the order of event time, or of the log."""
+    begin = f"min({{{_PLACES[by]}, v: {of.sql}}}, {most}){of.given}"
+    merge = Accumulator(column, begin, "list", f"list_sort(flatten({{}}))[:{most}]")
+    values = f"list_transform({identifier(column)}, lambda e: e.v)"
+    return AggregateSql(name, (merge,), json_array(values, of))
+
+
+def variance(name: str, column: str, of: ArgumentSql) -> AggregateSql:
+    """Square the distances from the mean."""
+    if of.is_double:
+        state = identifier(column)
+        return AggregateSql(
+            name, (_moments(column, of),), f"CASE WHEN {state}.n > 1 THEN {state}.d / ({state}.n - 1) END"
+        )
+    parts = _sums_of_squares(column, of)
+    sums = ", ".join(identifier(part.column) for part in parts)
+    return AggregateSql(name, parts, f"{kernels.variance(of.scale or 0)}({sums})")
+
+
+def stddev(name: str, column: str, of: ArgumentSql) -> AggregateSql:
+    """Take the square root of the variance."""
+    of_squares = variance(name, column, of)
+    return AggregateSql(name, of_squares.accumulators, f"sqrt({of_squares.finish})")
+
+
+def _moments(column: str, of: ArgumentSql) -> Accumulator:
+    begin = (
+        f"CASE WHEN count({of.sql}) > 0 THEN {{n: count({of.sql})::DOUBLE, m: avg({of.sql}),"
+        f" d: var_pop({of.sql}) * count({of.sql})}} END"
+    )
+    merged = (
+        "lambda a, b: {n: a.n + b.n, m: a.m + (b.m - a.m) * b.n / (a.n + b.n),"
+        " d: a.d + b.d + (b.m - a.m) * (b.m - a.m) * a.n * b.n / (a.n + b.n)}"
+    )
+    # merged in the order of their values, so that the result does not depend on the order of steps
+    pieces = "list_sort(list_filter({}, lambda e: e IS NOT NULL))"
+    return Accumulator(column, begin, "list", f"CASE WHEN len({pieces}) > 0 THEN list_reduce({pieces}, {merged}) END")
+
+
+def _sums_of_squares(column: str, of: ArgumentSql) -> tuple[Accumulator, ...]:
+    """Count, sum, and sum the squares of the high halves, the products of the halves, the squares of the low halves."""
+    value, half = f"{of.sql}::HUGEINT", f"{kernels.HALF}::HUGEINT"
+    high, low = f"({value} // {half})", f"({value} % {half})"
+    sums = {"s": value, "hh": f"{high} * {high}", "hl": f"{high} * {low}", "ll": f"{low} * {low}"}
+    whole = "CAST({} AS DECIMAL(38,0))"
+    return (
+        Accumulator(f"{column}_n", f"count({of.sql})", "sum", "CAST({} AS BIGINT)"),
+        *(
+            Accumulator(f"{column}_{part}", whole.replace("{}", f"sum({sql})"), "sum", whole)
+            for part, sql in sums.items()
+        ),
+    )
+
+
+def json_array(values: str, of: ArgumentSql) -> str:
+    """Return the SQL of a list's JSON array; null if it is empty."""
+    return (
+        f"CASE WHEN len({values}) > 0 THEN to_json(list_transform({values}, lambda v: {as_json('v', of)}))::VARCHAR END"
+    )
+
+
+def as_json(value: str, of: ArgumentSql) -> str:
+    """Return the SQL of a value in the form that `to_json` should write."""
+    if of.scale is not None:
+        return _decimal_text(value, of.scale)
+    if of.type == "TIMESTAMPTZ":
+        return f"strftime({value} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ')"
+    return value
+
+
+def _decimal_text(value: str, scale: int) -> str:
+    """Return the SQL of a decimal's text, given its unscaled whole number."""
+    if scale == 0:
+        return f"{value}::VARCHAR"
+    digits = f"abs({value})::VARCHAR"
+    padded = f"lpad({digits}, greatest(length({digits}), {scale + 1})::INTEGER, '0')"
+    return f"CASE WHEN {value} < 0 THEN '-' ELSE '' END || left({padded}, -{scale}) || '.' || right({padded}, {scale})"

@@ -1,0 +1,186 @@
+"""Outputs of a step: changelog, late output, dead letters and clock journal, in the schemas of `windrow.engine.schema`.
+
+The late output has a row for each window that an expired record missed, with how late the record was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.engine import schema
+from windrow.engine.columns import Micros, to_micros
+from windrow.engine.duckdb_sql import Connection, identifier, literal, query
+from windrow.engine.schema import END, ID, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
+from windrow.expressions import View, sink_views
+from windrow.model import (
+    MAX_PARTITIONS,
+    ArrayType,
+    DataType,
+    DecimalType,
+    Field,
+    Graph,
+    Runnable,
+    SimpleType,
+    StructType,
+    TimestampType,
+    as_graph,
+)
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """All rows of one step (or of one key group in it), in the schemas of `windrow.engine.schema`."""
+
+    changes: pa.Table
+    late: pa.Table
+    dead: pa.Table
+    clocks: pa.Table
+
+    @staticmethod
+    def empty(pipeline: View) -> StepOutput:
+        """Return an output with no rows."""
+        return StepOutput(
+            changes=schema.changes(pipeline).empty_table(),
+            late=schema.NO_LATE,
+            dead=schema.NO_DEAD,
+            clocks=schema.NO_CLOCKS,
+        )
+
+    @staticmethod
+    def concat(parts: Iterable[StepOutput]) -> StepOutput:
+        """Join the outputs of several key groups; there must be at least one."""
+        rows = list(parts)
+        return StepOutput(
+            changes=pa.concat_tables([part.changes for part in rows]),
+            late=pa.concat_tables([part.late for part in rows]),
+            dead=pa.concat_tables([part.dead for part in rows]),
+            clocks=pa.concat_tables([part.clocks for part in rows]),
+        )
+
+
+_REASON = (
+    r"(?s)^((?:missing|null|wrong type|out of range|future|expression|null key|long key|conflict|unavailable): [^ :]+"
+    r"|[^:]*).*$"
+)
+"""The kind of a reason: its first word, and the name of the field that it is about, if it is about one."""
+_KINDS = 20
+
+
+def reason_kinds(dead: Iterable[pa.Table]) -> dict[str, int]:
+    """Count dead letters by the kind of their reason, such as ``missing: amount``; of many kinds the most frequent."""
+    reasons = [one.column("reason") for one in dead if one.num_rows]
+    if not reasons:
+        return {}
+    kinds = pc.replace_substring_regex(pa.chunked_array([c for one in reasons for c in one.chunks]), _REASON, r"\1")
+    counts = {one["values"]: one["counts"] for one in kinds.value_counts().to_pylist()}
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_KINDS])
+
+
+def concat_by_sink(
+    nothing: Mapping[str, StepOutput], parts: Iterable[Mapping[str, StepOutput]]
+) -> dict[str, StepOutput]:
+    """Join the outputs of several key groups for each sink; `nothing` is an output without rows for each."""
+    rows = list(parts)
+    return {name: StepOutput.concat([none, *(part[name] for part in rows)]) for name, none in nothing.items()}
+
+
+def empty_by_sink(pipeline: Runnable) -> dict[str, StepOutput]:
+    """Return an output without rows for each sink of a graph."""
+    return {name: StepOutput.empty(one) for name, one in sink_views(as_graph(pipeline)).items()}
+
+
+def source_numbers(graph: Graph, partitions: pa.ChunkedArray) -> Micros:
+    """Return the number of the source of each partition."""
+    numbers = to_micros(partitions)
+    # what no record made has a partition behind all others
+    return np.minimum(numbers // MAX_PARTITIONS, len(graph.sources) - 1)
+
+
+def source_places(graph: Graph, partitions: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+    """Return the label of the source of each partition, and the number that the partition has there."""
+    numbers = source_numbers(graph, partitions)
+    labels = pa.array([source.source.label for source in graph.sources], pa.string()).take(pa.array(numbers))
+    return labels, pa.array(to_micros(partitions) - numbers * MAX_PARTITIONS, pa.int32())
+
+
+def with_labels(graph: Graph, table: pa.Table) -> pa.Table:
+    """Return rows by place in the log as tables have them: with the label of the source and the partition in it.
+
+    Those without a place, which are dead letters, stay as they are.
+    """
+    if len(graph.sources) == 1 or not table.num_rows:
+        return table
+    partitions = table.column("partition")
+    labels, numbers = source_places(graph, partitions.fill_null(0))
+    if partitions.null_count:
+        labels = pc.if_else(partitions.is_valid(), labels, table.column("source"))
+        numbers = pc.if_else(partitions.is_valid(), numbers, pa.scalar(None, pa.int32()))
+    for name, values in (("source", labels), ("partition", numbers)):
+        at = table.column_names.index(name)
+        table = table.set_column(at, table.schema.field(at), values)
+    return table
+
+
+def with_numbers(graph: Graph, table: pa.Table) -> pa.Table:
+    """Return rows of tables with the numbers that partitions have in the graph: the opposite of `with_labels`."""
+    if len(graph.sources) == 1:
+        return table
+    labels = pa.array([source.source.label for source in graph.sources], pa.string())
+    sources = pc.index_in(table.column("source"), labels).cast(pa.int64())
+    numbers = pc.add(pc.multiply(sources, MAX_PARTITIONS), table.column("partition").cast(pa.int64()))
+    at = table.column_names.index("partition")
+    return table.set_column(at, table.schema.field(at), numbers.cast(pa.int32()))
+
+
+ROW = "__row"
+"""In the late output what a row is made of, where several can have one place: no field has this name."""
+
+
+def late_output(connection: Connection, pipeline: View, expired: pa.Table) -> pa.Table:
+    """Return the rows of the late output for expired records with their windows and watermark, in log order."""
+    if expired.num_rows == 0:
+        return schema.NO_LATE
+    members = [f"{literal(field.name)}: {_json(field)}" for field in pipeline.decode.fields]
+    if ID in expired.column_names:
+        members.append(f"{literal(ROW)}: {ID}")
+    record = ", ".join(members)
+    sql = f"""
+        SELECT {literal(pipeline.source.label)} AS source, {PARTITION} AS "partition", {OFFSET} AS "offset",
+            {TIME} AS event_time, {WINDOW} AS window_start, {END} AS window_end,
+            ({WATERMARK} - {END}) // 1000 AS lateness_ms, 'expired' AS reason, to_json({{{record}}}) AS record
+        FROM expired ORDER BY {PARTITION}, {OFFSET}, {WINDOW}, {END}
+    """
+    return query(connection, sql, expired=expired).cast(schema.LATE)
+
+
+def _json(field: Field) -> str:
+    """Return the SQL of a value that JSON holds without loss: decimals as text, times in ISO 8601."""
+    return json_value(identifier(field.name), field.type)
+
+
+def json_value(value: str, type_: DataType, depth: int = 0) -> str:
+    """Return the SQL of such a value, given its own."""
+    match type_:
+        case DecimalType():
+            return f"{value}::VARCHAR"
+        case TimestampType():
+            return f"strftime({value} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ')"
+        case ArrayType(element):
+            one = f"__{depth}"
+            return f"list_transform({value}, lambda {one}: {_json_element(one, element, depth + 1)})"
+        case _:
+            return value
+
+
+def _json_element(value: str, type_: SimpleType | StructType, depth: int) -> str:
+    if not isinstance(type_, StructType):
+        return json_value(value, type_, depth)
+    members = (
+        f"{literal(one.name)}: {json_value(f'{value}.{identifier(one.name)}', one.type, depth)}" for one in type_.fields
+    )
+    return f"CASE WHEN {value} IS NOT NULL THEN {{{', '.join(members)}}} END"

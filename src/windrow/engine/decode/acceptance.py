@@ -1,0 +1,124 @@
+"""Acceptance: which records of a batch are clearly good, by the columns that a fast reader made of them.
+
+What is not accepted is decoded by the exact decoder, so a column may be trusted too little, but never too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.engine import schema
+from windrow.engine.decode.exact import ExactDecoder, GoodRows, Rows, is_optional
+from windrow.engine.decode.field_columns import FieldColumn, Mask, Path, holds_mask, to_mask, valid_mask, valid_text
+from windrow.engine.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP
+from windrow.model import LOG_TIME, Field, LongType, StringType
+
+_KEY_PATTERNS = {str(StringType()): r"^[^\x00]*$", str(LongType()): r"^(?:0|-?[1-9][0-9]{0,17})$"}
+"""By type: a pattern of keys of tombstones that are clearly good."""
+
+
+class Acceptance:
+    """Chooses among the paths of each field, and checks the times."""
+
+    def __init__(self, exact: ExactDecoder) -> None:
+        self._exact = exact
+
+    def columns(self, at: Mapping[Path, FieldColumn]) -> dict[str, FieldColumn]:
+        """Return the fields from what is at their paths."""
+        return {field.name: self.one_of(at, field.paths, self.least(field)) for field in self._exact.fields}
+
+    def least(self, field: Field) -> int:
+        """Return how many values of the field a record must have: 0 or 1."""
+        return 0 if is_optional(field, self._exact.mark, self._exact.time, self._exact.key) else 1
+
+    def one_of(self, at: Mapping[Path, FieldColumn], paths: Sequence[Path], least: int) -> FieldColumn:
+        """Return the values at some paths; a record with two of them, or fewer than `least`, is not trusted."""
+        columns = [at[path] for path in paths]
+        if len(columns) == 1:
+            (one,) = columns
+            if least and one.values.null_count:
+                return FieldColumn(one.values, one.trusted & valid_mask(one.values))
+            return one
+        there = np.sum([valid_mask(column.values) for column in columns], axis=0)
+        return FieldColumn(pc.coalesce(*(column.values for column in columns)), (least <= there) & (there <= 1))
+
+    def judge(
+        self,
+        raw: pa.RecordBatch,
+        rows: Rows,
+        at: Mapping[Path, FieldColumn],
+        columns: Mapping[str, FieldColumn],
+        trusted: Mask,
+    ) -> GoodRows:
+        """Return those of the rows of a batch in `schema.RAW` that are clearly good.
+
+        `at` has what is at each path, `columns` the fields made of it, `trusted` a mask of the rows.
+        """
+        trusted = np.logical_and.reduce([trusted, *(column.trusted for column in columns.values())])
+        times = columns[self._exact.time.field].values.cast(pa.int64())
+        marks = pa.nulls(len(rows), pa.int64())
+        if self._exact.mark is not None:
+            marks = self.one_of(at, self._exact.mark.paths, 0).values.cast(pa.int64())
+        time = self._exact.time
+        if time.sent is not None or time.future is not None:
+            log_times = self._log_times(raw, rows, at)
+            if time.sent is not None:
+                times, corrected = _correct(times, columns[time.sent].values.cast(pa.int64()), log_times)
+                trusted &= corrected
+            if time.future is not None:
+                for guarded in (times, marks):
+                    trusted &= _within(guarded, log_times, time.future)
+        least, greatest = self._exact.times
+        moments = times.fill_null(least).to_numpy()
+        trusted &= (moments >= least) & (moments <= greatest)
+        good = GoodRows(rows, times, [columns[field.name].values for field in self._exact.fields], marks)
+        return good if trusted.all() else good.keep(trusted)
+
+    def tombstones(self, raw: pa.RecordBatch, field: Field) -> GoodRows:
+        """Return the records with a key, but no value, as far as they are clearly good."""
+        rows: Rows = np.flatnonzero(to_mask(pc.and_(raw.column("value").is_null(), raw.column("key").is_valid())))
+        keys = valid_text(raw.column("key").take(pa.array(rows)))
+        times = raw.column("log_time").take(pa.array(rows)).cast(pa.int64())
+        least, greatest = self._exact.times
+        plain = pc.match_substring_regex(keys, _KEY_PATTERNS[str(field.type)])
+        in_range = pc.and_(pc.greater_equal(times, least), pc.less_equal(times, greatest))
+        trusted = pc.fill_null(pc.and_(plain, in_range), fill_value=False)
+        rows, keys, times = rows[to_mask(trusted)], keys.filter(trusted), times.filter(trusted)
+        filled = {self._exact.time.field: times.cast(schema.MICROS)}
+        if self._exact.time.sent is not None:
+            filled[self._exact.time.sent] = filled[self._exact.time.field]
+        filled[field.name] = keys.cast(schema.arrow_type(field.type))
+        columns = [
+            filled[one.name] if one.name in filled else pa.nulls(len(rows), schema.arrow_type(one.type))
+            for one in self._exact.fields
+        ]
+        return GoodRows(rows, times, columns, pa.nulls(len(rows), pa.int64()))
+
+    def _log_times(self, raw: pa.RecordBatch, rows: Rows, at: Mapping[Path, FieldColumn]) -> pa.Array:
+        log_times = raw.column("log_time").cast(pa.int64()).take(pa.array(rows))
+        if self._exact.log_time_inside:
+            log_times = pc.coalesce(at[LOG_TIME,].values.cast(pa.int64()), log_times)
+        return log_times
+
+
+def _correct(times: pa.Array, sent: pa.Array, log_times: pa.Array) -> tuple[pa.Array, Mask]:
+    """Return event times without the skew of the devices' clocks, and a mask of those that are surely right."""
+    usual = holds_mask(_usual(log_times))
+    moved = np.where(usual, log_times.fill_null(0).to_numpy(), 0) - sent.fill_null(0).to_numpy()
+    corrected = times.fill_null(0).to_numpy() + moved
+    return pa.array(corrected), usual & (corrected >= MIN_TIMESTAMP) & (corrected <= MAX_TIMESTAMP)
+
+
+def _usual(log_times: pa.Array) -> pa.Array:
+    return pc.and_(pc.greater_equal(log_times, MIN_TIMESTAMP), pc.less_equal(log_times, MAX_TIMESTAMP))
+
+
+def _within(times: pa.Array, log_times: pa.Array, future: int) -> Mask:
+    """Return a mask of the times that are not too far ahead of the log; it is true where either time is null."""
+    usual = _usual(log_times)
+    ahead = pc.subtract(times, pc.if_else(usual, log_times, 0))
+    return to_mask(pc.fill_null(pc.and_(usual, pc.less_equal(ahead, future)), fill_value=True))

@@ -1,0 +1,124 @@
+"""CSV: a record is a line of values (RFC 4180), one for each column, without a header.
+
+An empty value is null, in quotes or not. A line end behind the record is no part of it; within it, also in quotes, it
+makes the record malformed.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+
+from windrow.engine.decode.field_columns import (
+    FieldColumn,
+    Path,
+    ReadColumns,
+    holds_mask,
+    nothing_there,
+    nothing_trusted,
+    to_mask,
+    valid_text,
+)
+from windrow.engine.decode.text_columns import TextColumns
+from windrow.engine.decode.values import BOOLEAN_TEXTS, MalformedError, PlainText
+from windrow.model import BooleanType, CsvFormat, DataType
+
+_LINE_END = re.compile(r"\r?\n\Z")
+_BLOCK = 1 << 30
+
+
+class CsvReader:
+    """Reads lines of CSV, as `RecordReader` says."""
+
+    def __init__(self, format_: CsvFormat) -> None:
+        self._format = format_
+        delimiter = re.escape(format_.delimiter)
+        value = rf'(?:"(?:[^"]|"")*"|[^"{delimiter}]*)'
+        self._form = re.compile(f"{value}(?:{delimiter}{value})*")
+
+    def parse(self, raw: bytes) -> Mapping[str, object]:
+        """Return the values of a line by their columns, None for those that are empty."""
+        try:
+            line = _LINE_END.sub("", raw.decode())
+        except UnicodeDecodeError as exc:
+            msg = f"malformed: not UTF-8 at byte {exc.start}"
+            raise MalformedError(msg) from exc
+        if "\n" in line or "\r" in line:
+            msg = "malformed: not CSV: the record has more than one line"
+            raise MalformedError(msg)
+        csv.field_size_limit(_BLOCK)  # of the process: others may have set it
+        try:
+            values = next(csv.reader([line], delimiter=self._format.delimiter, strict=True), []) or [""]
+        except csv.Error as exc:
+            msg = f"malformed: not CSV: {exc}"
+            raise MalformedError(msg) from exc
+        columns = self._format.columns
+        if self._form.fullmatch(line) is None:
+            msg = "malformed: not CSV: a quote in a value that is not in quotes"
+            raise MalformedError(msg)
+        if len(values) != len(columns):
+            count = "1 value" if len(values) == 1 else f"{len(values)} values"
+            msg = f"malformed: not CSV: {count} for the columns {', '.join(columns)}"
+            raise MalformedError(msg)
+        return {name: PlainText(value) if value else None for name, value in zip(columns, values, strict=True)}
+
+    def columns(self, types: Mapping[Path, DataType]) -> _CsvColumns:
+        """Return what reads fields at these paths of many records."""
+        return _CsvColumns(self._format, types)
+
+
+class _CsvColumns:
+    """Reads columns of CSV, as `ColumnReader` says: of the lines whose form is strictly that of the RFC."""
+
+    def __init__(self, format_: CsvFormat, types: Mapping[Path, DataType]) -> None:
+        self._names = format_.columns
+        self._types = types
+        self._texts = TextColumns()
+        delimiter = re.escape(format_.delimiter)
+        value = rf'(?:"(?:[^"\r\n\x00]|"")*"|[^"\r\n\x00{delimiter}]*)'
+        self._strict = f"^{value}(?:{delimiter}{value}){{{len(self._names) - 1}}}$"
+        self._parse = pa_csv.ParseOptions(delimiter=format_.delimiter, ignore_empty_lines=False)
+        self._convert = pa_csv.ConvertOptions(
+            column_types=dict.fromkeys(map(str, range(len(self._names))), pa.string()), strings_can_be_null=False
+        )
+
+    def read(self, values: pa.Array) -> Iterator[ReadColumns]:
+        """Read binary values, with nulls among them; lines of another form are left to `parse`."""
+        lines = valid_text(values)
+        rows = np.flatnonzero(holds_mask(pc.match_substring_regex(lines, self._strict)))
+        if not len(rows):
+            return
+        lines = lines if len(rows) == len(lines) else lines.take(pa.array(rows))
+        text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")[0].as_buffer()
+        table = pa_csv.read_csv(
+            pa.BufferReader(text),
+            pa_csv.ReadOptions(
+                use_threads=False, block_size=_BLOCK, column_names=[str(at) for at in range(len(self._names))]
+            ),
+            self._parse,
+            self._convert,
+        )
+        columns = {path: self._column(table, path, type_) for path, type_ in self._types.items()}
+        yield ReadColumns(rows, columns, np.ones(len(rows), dtype=np.bool_))
+
+    def _column(self, table: pa.Table, path: Path, type_: DataType) -> FieldColumn:
+        if path[0] not in self._names:
+            return nothing_there(type_, table.num_rows)
+        if len(path) > 1:
+            return nothing_trusted(type_, table.num_rows)
+        texts = table.column(self._names.index(path[0])).combine_chunks()
+        is_empty = to_mask(pc.equal(texts, ""))
+        if is_empty.any():
+            texts = pc.if_else(pa.array(is_empty), pa.scalar(None, pa.string()), texts)
+        if isinstance(type_, BooleanType):
+            column = FieldColumn(pc.equal(texts, "true"), holds_mask(pc.is_in(texts, pa.array(list(BOOLEAN_TEXTS)))))
+        else:
+            column = self._texts.convert(type_, texts)
+        values = pc.if_else(pa.array(is_empty), None, column.values) if is_empty.any() else column.values
+        return FieldColumn(values, column.trusted | is_empty)

@@ -1,0 +1,110 @@
+"""Debezium's envelope: the change of a row of a database, as a JSON object.
+
+    {"before": {...}, "after": {...}, "source": {"ts_ms": ..., "lsn": ...}, "op": "u", "ts_ms": ..., "transaction": ...}
+
+`op` is c (created), u (updated), r (read by a snapshot) or d (deleted); what else it can be changes no single row. The
+converter may put a schema around it: ``{"schema": {...}, "payload": {...}}``. The columns of a row are in `after`,
+those of a deleted one in `before`, where PostgreSQL without REPLICA IDENTITY FULL has only the key: other columns are
+null there, or have values that were made up.
+
+An update may change what a table here knows its rows by. Then the row in `before` is taken back, at the place and the
+event time of the record, and that in `after` is inserted. Without `before` the key is as it was, as far as is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from windrow.engine.decode.values import BadValueError, NumberText, Value, convert, value_at
+from windrow.model import DataType, DecimalType, Field, TimestampType
+
+BEFORE, AFTER, SOURCE, PAYLOAD, OPERATION = "before", "after", "source", "payload", "op"
+DELETE: Final = "d"
+UPDATE: Final = "u"
+ROW_OPERATIONS: Final = ("c", UPDATE, "r", DELETE)
+TIME_OF_CHANGE: Final = (SOURCE, "ts_ms")
+"""When the change was made in the database, in milliseconds."""
+TIME_OF_CHANGE_TYPE: Final = TimestampType("millis")
+UNAVAILABLE: Final = "__debezium_unavailable_value"
+"""Debezium's placeholder for an unchanged value that PostgreSQL stores outside the row (TOAST) and does not log."""
+_IN_NO_BYTES: Final = re.compile(r"\.|E-")
+"""In the text of a number with a scale as Java writes it: a point, or an exponent below 0 (``0E-8``)."""
+_NO_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
+"""Values of PostgreSQL's numeric that no decimal can hold."""
+_NO_ROW: Final = {
+    "t": "a truncation, which names no rows: those of the table stay until their keys are deleted",
+    "m": "a logical message",
+}
+
+
+def envelope_of(record: Mapping[str, object]) -> Mapping[str, object] | None:
+    """Return the envelope in a record, without the schema around it; None if there is only null in that."""
+    if OPERATION in record or PAYLOAD not in record:
+        return record
+    payload = record[PAYLOAD]
+    return None if payload is None else _object(PAYLOAD, payload)
+
+
+def operation(envelope: Mapping[str, object]) -> str:
+    """Return what happened to the row; raise BadValueError if the envelope is none, or of no row."""
+    found = envelope.get(OPERATION)
+    if found is None:
+        msg = f"{'null' if OPERATION in envelope else 'missing'}: {OPERATION} (of Debezium's envelope)"
+        raise BadValueError(msg)
+    name = "" if not isinstance(found, str) or isinstance(found, NumberText) else found
+    if name not in ROW_OPERATIONS:
+        msg = f"no change of a row: {OPERATION} is {_NO_ROW.get(name, 'unknown: c, u, r or d was expected')}"
+        raise BadValueError(msg)
+    return name
+
+
+def require_row(envelope: Mapping[str, object], side: str) -> None:
+    """Raise BadValueError if the envelope has no row on this side."""
+    if envelope.get(side) is None:
+        msg = f"{'null' if side in envelope else 'missing'}: {side} (of Debezium's envelope)"
+        raise BadValueError(msg)
+    _object(side, envelope[side])
+
+
+def time_of_change(field: Field, envelope: Mapping[str, object]) -> Value:
+    """Return the event time of a deleted row, whose own columns are not of that time; microseconds."""
+    value, path = value_at(envelope, TIME_OF_CHANGE), ".".join(TIME_OF_CHANGE)
+    if value is None:
+        msg = f"missing: {path} ({field.name} of a deleted row)"
+        raise BadValueError(msg)
+    return convert(path, TIME_OF_CHANGE_TYPE, value)
+
+
+def require_known(field: Field, value: object) -> None:
+    """Raise BadValueError for a text that the database did not log, and for a decimal that is written as its bytes.
+
+    Bytes are in base64, which can look like a whole number, but has no point and no sign of an exponent below 0.
+    """
+    if isinstance(value, NumberText):
+        return
+    if value == UNAVAILABLE or (isinstance(value, list) and UNAVAILABLE in value):
+        msg = f"unavailable: {field.name}: unchanged and not in the log (TOAST); set REPLICA IDENTITY FULL"
+        raise BadValueError(msg)
+    if isinstance(value, str) and has_point(field.type) and not (_IN_NO_BYTES.search(value) or value in _NO_NUMBERS):
+        msg = f"wrong type: {field.name}: bytes of a decimal; set decimal.handling.mode to string or double"
+        raise BadValueError(msg)
+
+
+def has_point(type_: DataType) -> bool:
+    """Return whether the text of a number of this type has a point, or an exponent below 0, as Debezium writes it."""
+    return isinstance(type_, DecimalType) and type_.scale > 0
+
+
+def columns_of_key(key: object) -> Mapping[str, object]:
+    """Return the columns in the key of a record; raise BadValueError if it is no object."""
+    columns = _object("the key", key)
+    return _object("the key", columns[PAYLOAD]) if columns.keys() == {"schema", PAYLOAD} else columns
+
+
+def _object(name: str, value: object) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        msg = f"wrong type: {name} is not an object"
+        raise BadValueError(msg)
+    return value

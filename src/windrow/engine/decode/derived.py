@@ -1,0 +1,101 @@
+"""Derived fields: columns that expressions compute from decoded fields, over many records at once.
+
+A record for which an expression fails becomes a dead letter with DuckDB's reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.engine import schema
+from windrow.engine.decode.evaluation import Evaluator
+from windrow.engine.decode.exact import (
+    LOG_TIME_TYPE,
+    DeadRows,
+    ExactDecoder,
+    GoodRows,
+    MarkRows,
+    Rows,
+    parse_object,
+)
+from windrow.engine.decode.field_columns import holds_mask
+from windrow.engine.decode.values import convert
+from windrow.expressions import Computed, computed
+from windrow.model import (
+    LOG_TIME,
+    AnyPipeline,
+    SourceNode,
+)
+
+
+@dataclass(frozen=True)
+class DerivedRows:
+    """Good records with all their columns, and the pure marks and dead letters that others have become."""
+
+    good: GoodRows
+    pure: MarkRows
+    dead: DeadRows
+
+
+class Deriver:
+    """Computes the columns that a pipeline adds to its records."""
+
+    def __init__(self, exact: ExactDecoder, columns: tuple[Computed, ...]) -> None:
+        self._exact = exact
+        self._columns = columns
+        self._keys = [place for place, one in enumerate(columns) if one.key]
+        self._evaluator = Evaluator(columns)
+
+    @staticmethod
+    def of(pipeline: AnyPipeline | SourceNode, exact: ExactDecoder) -> Deriver | None:
+        """Return the deriver of a pipeline, None if the pipeline has no expressions."""
+        columns = computed(pipeline)
+        return Deriver(exact, columns) if columns else None
+
+    def derive(self, raw: pa.RecordBatch, good: GoodRows) -> DerivedRows:
+        """Add the columns to good records; a record with a mark whose derived key is null becomes a pure mark."""
+        names = [field.name for field in self._exact.fields]
+        columns, failed = self._evaluator.compute(pa.table(good.columns, names=names))
+        marked = good.marks.is_valid().to_numpy(zero_copy_only=False)
+        pure = np.zeros(len(good.rows), dtype=np.bool_)
+        for place in self._keys:
+            for row in np.flatnonzero(columns[place].is_null().to_numpy(zero_copy_only=False)).tolist():
+                if row in failed:
+                    continue
+                if marked[row]:
+                    pure[row] = True
+                else:
+                    failed[row] = f"null key: {self._columns[place].name}"
+        whole = GoodRows(good.rows, good.times, [*good.columns, *columns], good.marks)
+        bad = np.zeros(len(good.rows), dtype=np.bool_)
+        bad[list(failed)] = True
+        reasons = [failed[row] for row in sorted(failed)]
+        return DerivedRows(
+            good=whole.keep(~bad & ~pure) if failed or pure.any() else whole,
+            pure=MarkRows(good.rows[pure], good.marks.filter(pa.array(pure))),
+            dead=dead_rows(self._exact, raw, good.rows[bad], reasons),
+        )
+
+
+def dead_rows(exact: ExactDecoder, raw: pa.RecordBatch, rows: Rows, reasons: Sequence[str]) -> DeadRows:
+    """Return dead letters of records that are good JSON, or tombstones, with their log timestamps."""
+    log_times = raw.column("log_time").take(pa.array(rows))
+    if exact.log_time_inside and len(rows):
+        values = raw.column("value").take(pa.array(rows))
+        log_times = log_times_inside(values, log_times.cast(pa.int64())).cast(schema.MICROS)
+    return DeadRows(rows, log_times, pa.array(reasons, pa.string()))
+
+
+def log_times_inside(values: pa.Array, log_times: pa.Array) -> pa.Array:
+    """Return the log timestamps of good records (microseconds): that in the JSON, or the given one if it has none."""
+    found = log_times.to_pylist()
+    for row in np.flatnonzero(holds_mask(pc.match_substring(values, LOG_TIME))):
+        inside = parse_object(values[row].as_py()).get(LOG_TIME)
+        if inside is not None:
+            found[row] = convert(LOG_TIME, LOG_TIME_TYPE, inside)
+    return pa.array(found, pa.int64())

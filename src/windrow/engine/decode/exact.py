@@ -1,0 +1,629 @@
+"""Exact decoder: the authority on what a record means, one record at a time, in plain Python.
+
+The fast decoder must agree with it wherever it accepts a record; all that it does not accept is decoded here. A row is
+a position in the raw table; `GoodRows`, `MarkRows` and `DeadRows` are what becomes of rows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, NoReturn, assert_never
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.engine import schema
+from windrow.engine.decode import debezium
+from windrow.engine.decode.formats import RecordReader, open_reader
+from windrow.engine.decode.values import (
+    MAX_DEPTH,
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    TOO_DEEP,
+    BadValueError,
+    MalformedError,
+    NumberText,
+    Value,
+    convert,
+    value_at,
+)
+from windrow.engine.windows import times_with_windows
+from windrow.model import (
+    LOG_TIME,
+    AnyPipeline,
+    BooleanType,
+    DataType,
+    EventTime,
+    Field,
+    Global,
+    KafkaSource,
+    Pipeline,
+    Punctuated,
+    SourceNode,
+    TimestampType,
+    format_duration,
+)
+
+LOG_TIME_TYPE = TimestampType("millis")
+_DELETED = Field(schema.DELETED, BooleanType())
+KEY, VALUE = "_key", "_value"
+"""The fields of an embedded log's record that is a tombstone: its key, and null."""
+_NO_VALUE = "malformed: no value"
+_NO_LOG_TIME = "no log time"
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"?|([\[{])|([\]}])', re.DOTALL)
+_ESCAPE_BUT_LONE_SURROGATE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\[^u]|\\u(?![dD][89a-fA-F])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Good:
+    """A record with data: its fields in declared order, its event time and its mark, if any, in microseconds.
+
+    `replaced` are the fields of the row that it takes back, which has another key in some table.
+    """
+
+    values: tuple[Value | None, ...]
+    time: int
+    mark: int | None
+    replaced: tuple[Value | None, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PureMark:
+    """A punctuation mark without data, in microseconds."""
+
+    mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A dead letter: why, and the log timestamp in microseconds as far as it is known."""
+
+    reason: str
+    log_time: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A record that says nothing new: the tombstone that follows Debezium's record of a deletion."""
+
+
+Outcome = Good | PureMark | Passed | Bad
+
+
+@dataclass(frozen=True)
+class ExactDecoder:
+    """The fields that a record must have. `mark` is the punctuation's, `log_time_inside` says to read `_log_time`.
+
+    `times` are the least and the greatest event time, in microseconds. `tombstones` is the field of a tombstone's key.
+    With `is_debezium` a record is Debezium's envelope of the change of a row (`windrow.engine.decode.debezium`). If
+    `fields` have `schema.DELETED`, as the last one, it says whether the row was deleted. Keys of tables are made of the
+    fields `table_keys`. What is not JSON has a `reader`.
+    """
+
+    fields: tuple[Field, ...]
+    time: EventTime
+    key: tuple[str, ...]
+    mark: Field | None
+    log_time_inside: bool
+    times: tuple[int, int] = (MIN_TIMESTAMP, MAX_TIMESTAMP)
+    tombstones: Field | None = None
+    is_debezium: bool = False
+    reader: RecordReader | None = None
+    table_keys: frozenset[str] = frozenset()
+
+    @cached_property
+    def declared(self) -> tuple[Field, ...]:
+        """The fields of the pipeline."""
+        return self.fields[:-1] if self.fields and self.fields[-1] == _DELETED else self.fields
+
+    @property
+    def tells_deleted(self) -> bool:
+        """Whether records have `schema.DELETED`."""
+        return len(self.declared) < len(self.fields)
+
+    @cached_property
+    def _reads(self) -> tuple[_Read, ...]:
+        return tuple(_Read.of(field, debezium.AFTER if self.is_debezium else None) for field in self.declared)
+
+    @cached_property
+    def _reads_of_deleted(self) -> tuple[_Read, ...]:
+        return tuple(_Read.of(field, debezium.BEFORE) for field in self.declared)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """The place of each field among the values."""
+        return {field.name: place for place, field in enumerate(self.fields)}
+
+    def may_lack(self, field: Field) -> bool:
+        """Return whether a good record can be without a field: that of a deleted row has its key."""
+        is_column = self.is_debezium and not field.path and field.name not in {self.time.field, *self.key}
+        return (is_column and field != _DELETED) or is_optional(field, self.mark, self.time, self.key)
+
+    @staticmethod
+    def of(pipeline: AnyPipeline | SourceNode, table_keys: Iterable[str] = ()) -> ExactDecoder:
+        """Build it from a pipeline; keys of tables are made of some of its fields."""
+        is_debezium = pipeline.source.format == "debezium"
+        tells_deleted = is_debezium and isinstance(pipeline, SourceNode)
+        return ExactDecoder(
+            fields=(*pipeline.decode.fields, _DELETED) if tells_deleted else pipeline.decode.fields,
+            time=pipeline.time,
+            key=pipeline.key,
+            mark=mark_field(pipeline),
+            log_time_inside=not isinstance(pipeline.source.records, KafkaSource),
+            times=times_with_windows(pipeline.window if isinstance(pipeline, Pipeline) else Global()),
+            tombstones=pipeline.decode.tombstone_key,
+            is_debezium=is_debezium,
+            reader=open_reader(pipeline.source.format),
+            table_keys=frozenset(table_keys)
+            & {one.name for one in pipeline.decode.fields if not one.path} - {pipeline.time.field, pipeline.time.sent},
+        )
+
+    def decode(self, raw: bytes | None, log_time: int | None, key: bytes | None = None) -> Outcome:
+        """Decode one record's value and key; `log_time` is the log's own timestamp in microseconds, if it has one."""
+        try:
+            if raw is None and key is not None and self.is_debezium:
+                return self._tombstone_of_row(key, log_time)
+            if raw is None and key is not None and self.tombstones is not None:
+                return self._tombstone(self.tombstones, _key_text(key), log_time)
+            record = parse_object(raw) if self.reader is None else self._parsed(self.reader, raw)
+            if self.log_time_inside and record.get(LOG_TIME) is not None:
+                inside = convert(LOG_TIME, LOG_TIME_TYPE, record[LOG_TIME])
+                log_time = _micros(inside)
+            if self.is_debezium:
+                return self._change(record, log_time, key)
+            has_line = self.log_time_inside and self.reader is None
+            if self.tombstones is not None and has_line and record.get(VALUE, record) is None:
+                return self._tombstone(self.tombstones, record.get(KEY), log_time)
+            return self._meaning(record, log_time)
+        except (MalformedError, BadValueError) as exc:
+            return Bad(str(exc), log_time)
+
+    def _parsed(self, reader: RecordReader, raw: bytes | None) -> Mapping[str, object]:
+        if raw is None:
+            raise MalformedError(_NO_VALUE)
+        return reader.parse(raw)
+
+    def _change(self, record: Mapping[str, object], log_time: int | None, key: bytes | None) -> Good | Passed:
+        """Return the record of a row that was read, created, updated or deleted; or a tombstone as above."""
+        envelope = debezium.envelope_of(record)
+        is_line = self.log_time_inside and envelope is record and debezium.OPERATION not in record
+        if envelope is None or (is_line and record.get(VALUE, record) is None):
+            return self._tombstone_of_row(record.get(KEY) if key is None else key, log_time)
+        operation = debezium.operation(envelope)
+        is_deleted = operation == debezium.DELETE
+        debezium.require_row(envelope, debezium.BEFORE if is_deleted else debezium.AFTER)
+        reads = self._reads_of_deleted if is_deleted else self._reads
+        values = [
+            debezium.time_of_change(one.field, envelope)
+            if is_deleted and not one.field.path and one.field.name == self.time.field
+            else self._column(one, envelope, is_deleted=is_deleted)
+            for one in reads
+        ]
+        found = self._checked(tuple(values), log_time, None, is_deleted=is_deleted)
+        if operation == debezium.UPDATE and self.table_keys and envelope.get(debezium.BEFORE) is not None:
+            return replace(found, replaced=self._replaced(values, envelope))
+        return found
+
+    def _replaced(
+        self, values: Sequence[Value | None], envelope: Mapping[str, object]
+    ) -> tuple[Value | None, ...] | None:
+        """Return the row before an update of a row with these values, as a deletion; None if its keys are the same.
+
+        A column that is in no key, and cannot be read, is null.
+        """
+        debezium.require_row(envelope, debezium.BEFORE)
+        old = list(values)
+        for place, read in enumerate(self._reads_of_deleted):
+            name = read.field.name
+            if name in self.table_keys:
+                old[place] = self._column(read, envelope, is_deleted=True)
+                is_known = any(_is_there(path, envelope) for _, path in read.paths)
+                if values[place] is not None and not is_known:
+                    msg = f"missing: {debezium.BEFORE}.{name} (of the row that is replaced); set REPLICA IDENTITY FULL"
+                    raise BadValueError(msg)
+        if old == list(values):
+            return None
+        for place, read in enumerate(self._reads_of_deleted):
+            if not read.field.path and read.field.name not in {self.time.field, self.time.sent, *self.table_keys}:
+                try:
+                    old[place] = self._column(read, envelope, is_deleted=True)
+                except BadValueError:
+                    old[place] = None
+        return (*old, True)
+
+    def _column(self, read: _Read, envelope: Mapping[str, object], *, is_deleted: bool) -> Value | None:
+        for _, given in read.values(envelope):
+            debezium.require_known(read.field, given)
+        return self._value(read, envelope, is_deleted=is_deleted)
+
+    def _tombstone_of_row(self, key: object, log_time: int | None) -> Good | Passed:
+        """Return the deletion of a row of which only the key is known, if tombstones are read as such."""
+        if key is None:
+            raise MalformedError(_NO_VALUE)
+        if self.tombstones is None:
+            return Passed()
+        columns = debezium.columns_of_key(parse_object(key) if isinstance(key, bytes) else key)
+        if log_time is None:
+            raise BadValueError(_NO_LOG_TIME)
+        given = {one.name: columns.get(one.name) for one in self.declared if not one.path}
+        if given[self.tombstones.name] is None:
+            msg = f"missing: {self.tombstones.name} (the key)"
+            raise BadValueError(msg)
+        values = tuple(
+            log_time
+            if one.name == self.time.field
+            else None
+            if given.get(one.name) is None
+            else convert(one.name, one.type, given[one.name])
+            for one in self.declared
+        )
+        self._require_windows(log_time)
+        return Good((*values, True) if self.tells_deleted else values, log_time, None)
+
+    def _meaning(self, record: Mapping[str, object], log_time: int | None) -> Good | PureMark:
+        mark = self._mark(record, log_time)
+        if mark is not None:
+            needed = {self.time.field, *self.key}
+            if any(not one.values(record) for one in self._reads if one.field.name in needed):
+                return PureMark(mark)
+        values = tuple([self._value(one, record) for one in self._reads])
+        return self._checked(values, log_time, mark)
+
+    def _checked(
+        self, values: tuple[Value | None, ...], log_time: int | None, mark: int | None, *, is_deleted: bool = False
+    ) -> Good:
+        """Return a record with these values, whose event time is in range."""
+        time = _micros(values[self._places[self.time.field]])
+        if self.time.sent is not None:
+            time = _corrected(self.time.field, time, _micros(values[self._places[self.time.sent]]), log_time)
+        self._guard(self.time.field, time, log_time)
+        self._require_windows(time)
+        return Good((*values, is_deleted) if self.tells_deleted else values, time, mark)
+
+    def _tombstone(self, field: Field, key: object, log_time: int | None) -> Good:
+        """Return a tombstone as a record: its key, the log timestamp as its times, and nulls."""
+        if key is None:
+            raise MalformedError(_NO_VALUE)
+        value = convert(field.name, field.type, key)
+        if log_time is None:
+            raise BadValueError(_NO_LOG_TIME)
+        self._require_windows(log_time)
+        values: dict[str | None, Value] = {self.time.field: log_time, self.time.sent: log_time, field.name: value}
+        return Good(tuple(values.get(one.name) for one in self.fields), log_time, None)
+
+    def _mark(self, record: Mapping[str, object], log_time: int | None) -> int | None:
+        if self.mark is None:
+            return None
+        values = _Read.of(self.mark).values(record)
+        if not values:
+            return None
+        mark = _micros(_agreed(self.mark, values))
+        self._guard(self.mark.name, mark, log_time)
+        return mark
+
+    def _value(self, read: _Read, record: Mapping[str, object], *, is_deleted: bool = False) -> Value | None:
+        field, values = read.field, read.values(record)
+        if values:
+            return _agreed(field, values)
+        if self.may_lack(field) if is_deleted else is_optional(field, self.mark, self.time, self.key):
+            return None
+        is_there = any(_is_there(path, record) for _, path in read.paths)
+        at = f" ({'.'.join(field.path)})" if field.path else ""
+        reason = f"null: {field.name}{at}" if is_there else f"missing: {field.name}{at}"
+        raise BadValueError(reason)
+
+    def _guard(self, name: str, time: int, log_time: int | None) -> None:
+        future = self.time.future
+        if future is not None and log_time is not None and time > log_time + future:
+            ahead = format_duration(time - log_time)
+            msg = f"future: {name} is {ahead} ahead of the log timestamp; time.future allows {format_duration(future)}"
+            raise BadValueError(msg)
+
+    def _require_windows(self, time: int) -> None:
+        least, greatest = self.times
+        if not least <= time <= greatest:
+            raise BadValueError(no_window_reason(self.time.field, begins_early=time < least))
+
+
+def no_window_reason(field: str, *, begins_early: bool) -> str:
+    """Return the reason of a dead letter with a window that is partly outside the years 1 to 9999."""
+    limit = "begin before the year 1" if begins_early else "end after the year 9999"
+    return f"out of range: {field}: a window of the record would {limit}"
+
+
+def _corrected(name: str, time: int, sent: int, log_time: int | None) -> int:
+    """Return an event time without the skew of the device's clock, as the log's timestamp beside `sent` shows it."""
+    if log_time is None:
+        raise BadValueError(_NO_LOG_TIME)
+    correction = log_time - sent
+    corrected = time + correction
+    if not MIN_TIMESTAMP <= corrected <= MAX_TIMESTAMP:
+        shown = f"{'-' if correction < 0 else ''}{format_duration(abs(correction))}"
+        msg = f"out of range: {name}: corrected by {shown}, it is outside the years 1 to 9999"
+        raise BadValueError(msg)
+    return corrected
+
+
+def mark_field(pipeline: AnyPipeline | SourceNode) -> Field | None:
+    """Return the field of the pipeline's punctuation, if it has one: a time like the event time."""
+    match pipeline.time.watermark:
+        case Punctuated(field):
+            declared = next((one for one in pipeline.decode.fields if one.name == field), None)
+            type_ = pipeline.decode.field(pipeline.time.field).type
+            return Field(field, type_) if declared is None else replace(declared, type=type_, optional=False)
+        case _:
+            return None
+
+
+def is_optional(field: Field, mark: Field | None, time: EventTime, key: tuple[str, ...]) -> bool:
+    """Whether a good record may lack the field: optional ones and the punctuation's, never the key and the times."""
+    may_lack = field.optional or (mark is not None and field.name == mark.name)
+    return may_lack and field.name not in {time.field, time.sent, *key}
+
+
+class _Read(NamedTuple):
+    """A field, and the paths at which it is looked for, each behind its text."""
+
+    field: Field
+    paths: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @staticmethod
+    def of(field: Field, row: str | None = None) -> _Read:
+        """Return where a field is; `row` is the object that has the fields without a path, None: the record itself."""
+        return _Read(field, tuple((".".join(path), path) for path in paths_of(field, row)))
+
+    def values(self, record: Mapping[str, object]) -> list[tuple[str, object]]:
+        """Return what a record has for the field, each value behind the text of its path."""
+        return [(text, value) for text, path in self.paths if (value := value_at(record, path)) is not None]
+
+
+def paths_of(field: Field, row: str | None) -> tuple[tuple[str, ...], ...]:
+    """Return the paths of a field; those that are only a name, and its aliases, lead through the object `row`."""
+    if row is None:
+        return field.paths
+    return (field.path or (row, field.name), *((row, name) for name in field.alias))
+
+
+def _is_there(path: tuple[str, ...], record: Mapping[str, object]) -> bool:
+    """Return whether the object at the end of a path has the last name, if only with null."""
+    last = value_at(record, path[:-1])
+    return isinstance(last, dict) and path[-1] in last
+
+
+def _agreed(field: Field, values: Iterable[tuple[str, object]]) -> Value:
+    """Return the value of a field that a record has; raise BadValueError if it has two different ones."""
+    first, *others = [(path, convert(path, field.type, value)) for path, value in values]
+    for name, value in others:
+        if value != first[1]:
+            msg = f"conflict: {field.name}: {first[0]} and {name} differ"
+            raise BadValueError(msg)
+    return first[1]
+
+
+def parse_object(raw: bytes | None) -> dict[str, object]:
+    """Read a record's bytes as a JSON object (RFC 8259); of duplicate names the first counts.
+
+    Numbers stay text (`NumberText`). Raises MalformedError.
+    """
+    if raw is None:
+        raise MalformedError(_NO_VALUE)
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        msg = f"malformed: not UTF-8 at byte {exc.start}"
+        raise MalformedError(msg) from exc
+    if _too_deep(text):
+        raise MalformedError(TOO_DEEP)
+    try:
+        value: object = json.loads(
+            text,
+            parse_float=NumberText,
+            parse_int=NumberText,
+            parse_constant=_no_constant,
+            object_pairs_hook=_first_wins,
+        )
+    except json.JSONDecodeError as exc:
+        msg = f"malformed: not JSON at character {exc.pos}: {exc.msg}"
+        raise MalformedError(msg) from exc
+    except RecursionError as exc:
+        raise MalformedError(TOO_DEEP) from exc
+    if "\\u" in _ESCAPE_BUT_LONE_SURROGATE.sub("", text):
+        msg = "malformed: half of a surrogate pair"
+        raise MalformedError(msg)
+    if not isinstance(value, dict):
+        msg = f"not an object: {_kind(value)}"
+        raise MalformedError(msg)
+    return value
+
+
+def _key_text(key: bytes) -> str:
+    try:
+        return key.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        msg = f"malformed: the key is not UTF-8 at byte {exc.start}"
+        raise MalformedError(msg) from exc
+
+
+def _too_deep(text: str) -> bool:
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return False
+    depth = 0
+    for match in _STRING_OR_BRACKET.finditer(text):
+        if match[1]:
+            depth += 1
+            if depth > MAX_DEPTH:
+                return True
+        elif match[2]:
+            depth -= 1
+    return False
+
+
+def _no_constant(text: str) -> NoReturn:
+    msg = f"malformed: not JSON: {text} is no number"
+    raise MalformedError(msg)
+
+
+def _first_wins(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    return dict(reversed(pairs))
+
+
+def _kind(value: object) -> str:
+    match value:
+        case list():
+            return "an array"
+        case NumberText():
+            return "a number"
+        case str():
+            return "a string"
+        case bool():
+            return "true" if value else "false"
+        case _:
+            return "null"
+
+
+def _micros(value: Value | None) -> int:
+    if not isinstance(value, int):
+        msg = "a time must decode to whole microseconds"
+        raise TypeError(msg)
+    return value
+
+
+def decode_exactly(decoder: ExactDecoder, raw: pa.RecordBatch, rows: Rows) -> tuple[GoodRows, MarkRows, DeadRows]:
+    """Decode the given rows of a batch in `schema.RAW`, which ascend, one by one; the marks are the pure ones."""
+    # as many as there are records are all of them
+    given = raw if len(rows) == raw.num_rows else raw.take(pa.array(rows))
+    values = given.column("value").to_pylist()
+    log_times = given.column("log_time").cast(pa.int64()).to_pylist()
+    keys = given.column("key").to_pylist()
+    good: list[tuple[int, Good]] = []
+    marks: list[tuple[int, PureMark]] = []
+    dead: list[tuple[int, Bad]] = []
+    for row, value, log_time, key in zip(rows.tolist(), values, log_times, keys, strict=True):
+        outcome = decoder.decode(value, log_time, key)
+        match outcome:
+            case Good():
+                good.append((row, outcome))
+            case PureMark():
+                marks.append((row, outcome))
+            case Passed():
+                pass
+            case Bad():
+                dead.append((row, outcome))
+            case _:
+                assert_never(outcome)
+    old = [(row, replace(one, values=one.replaced)) for row, one in good if one.replaced is not None]
+    return (
+        replace(_good_rows(decoder, good), replaced=_good_rows(decoder, old) if old else None),
+        MarkRows(_rows([row for row, _ in marks]), pa.array([pure.mark for _, pure in marks], pa.int64())),
+        DeadRows(
+            rows=_rows([row for row, _ in dead]),
+            log_times=pa.array([bad.log_time for _, bad in dead], pa.int64()).cast(schema.MICROS),
+            reasons=pa.array([bad.reason for _, bad in dead], pa.string()),
+        ),
+    )
+
+
+def _good_rows(decoder: ExactDecoder, good: Sequence[tuple[int, Good]]) -> GoodRows:
+    return GoodRows(
+        rows=_rows([row for row, _ in good]),
+        times=pa.array([record.time for _, record in good], pa.int64()),
+        columns=[
+            _column([record.values[i] for _, record in good], field.type) for i, field in enumerate(decoder.fields)
+        ],
+        marks=pa.array([record.mark for _, record in good], pa.int64()),
+    )
+
+
+def _rows(rows: Sequence[int]) -> Rows:
+    return np.array(rows, dtype=np.int64)
+
+
+def _column(values: Sequence[object], type_: DataType) -> pa.Array:
+    if isinstance(type_, TimestampType):
+        return pa.array(values, pa.int64()).cast(schema.MICROS)
+    return pa.array(values, schema.arrow_type(type_))
+
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class GoodRows:
+    """Records with data: event times, the declared fields in order, and marks (null: none); times in microseconds.
+
+    `replaced` are the rows that some of them replace under another key, as `decode_exactly` found them.
+    """
+
+    rows: Rows
+    times: pa.Array
+    columns: list[pa.Array]
+    marks: pa.Array
+    replaced: GoodRows | None = None
+
+    @staticmethod
+    def merge(left: GoodRows, right: GoodRows) -> GoodRows:
+        """Bring two disjoint sets of rows into the order of the input; each is in it already."""
+        if not len(left.rows) or not len(right.rows):
+            return left if len(left.rows) else right
+        rows = np.concatenate([left.rows, right.rows])
+        order = np.argsort(rows, kind="stable")
+        pairs = zip(left._arrays(), right._arrays(), strict=True)
+        times, marks, *columns = [pa.concat_arrays(pair).take(pa.array(order)) for pair in pairs]
+        return GoodRows(rows[order], times, columns, marks)
+
+    def keep(self, mask: npt.NDArray[np.bool_]) -> GoodRows:
+        """Return the rows for which the mask is true."""
+        times, marks, *columns = [array.filter(pa.array(mask)) for array in self._arrays()]
+        return GoodRows(self.rows[mask], times, columns, marks)
+
+    def _arrays(self) -> list[pa.Array]:
+        return [self.times, self.marks, *self.columns]
+
+
+@dataclass(frozen=True)
+class MarkRows:
+    """Punctuation marks, in microseconds."""
+
+    rows: Rows
+    marks: pa.Array
+
+    @staticmethod
+    def merge(good: GoodRows, pure: MarkRows) -> MarkRows:
+        """Return the marks of good records and the pure ones, in the order of the input."""
+        if good.marks.null_count == len(good.rows):
+            return pure
+        marked = good.marks.is_valid()
+        return pure.join(MarkRows(good.rows[marked.to_numpy(zero_copy_only=False)], good.marks.filter(marked)))
+
+    def join(self, other: MarkRows) -> MarkRows:
+        """Bring two disjoint sets of marks into the order of the input."""
+        rows = np.concatenate([self.rows, other.rows])
+        order = np.argsort(rows, kind="stable")
+        return MarkRows(rows[order], pa.concat_arrays([self.marks, other.marks]).take(pa.array(order)))
+
+
+@dataclass(frozen=True)
+class DeadRows:
+    """Dead letters: the log's timestamp, as far as it is known, and the reason."""
+
+    rows: Rows
+    log_times: pa.Array
+    reasons: pa.Array
+
+    def join(self, other: DeadRows) -> DeadRows:
+        """Bring two disjoint sets of dead letters into the order of the input."""
+        rows = np.concatenate([self.rows, other.rows])
+        order = np.argsort(rows, kind="stable")
+        places = pa.array(order)
+        return DeadRows(
+            rows[order],
+            pa.concat_arrays([self.log_times, other.log_times]).take(places),
+            pa.concat_arrays([self.reasons, other.reasons]).take(places),
+        )

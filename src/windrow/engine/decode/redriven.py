@@ -1,0 +1,173 @@
+"""Redriven records: copies of dead letters that `windrow redrive` appended to their partitions.
+
+A copy is a record of the log like any other: it has an offset, and the verdict on it follows from its place. Its value
+is an envelope, ``{"_redrive": {"pipeline": ..., "offset": ...}, "value": ...}``, with the bytes of the original and
+where that is. The record is decoded as the original would be: with its bytes, and its log timestamp.
+
+A copy counts if its original was decoded by other settings than those of today, which is so if it is before the offset
+from which on the partition is decoded by them. At or after it, the original was judged as the copy is, since both have
+the same bytes: if they are good, the original counts at its own place, and the copy is a dead letter. So a replay from
+the beginning counts each record once, at its first place.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.engine import schema
+from windrow.engine.decode.decoder import DecodedBatch, Decoder
+from windrow.engine.decode.field_columns import holds_mask
+
+PREFIX: Final = b'{"_redrive":'
+REDRIVEN: Final = "redriven"
+"""How the reason of a copy begins that does not count."""
+
+
+@dataclass(frozen=True)
+class Redriven:
+    """A copy of the record at `offset` of the same partition, for one pipeline.
+
+    `origin` is the offset of the record that was first redriven, which is another one if a copy was redriven again:
+    `attempt` counts from 1. `reason` is why it was a dead letter; `by` (user@host) redrove it `at` a time. `log_time`
+    is the original's. Times are microseconds, `value` is None for a tombstone.
+    """
+
+    pipeline: str
+    offset: int
+    origin: int
+    attempt: int
+    reason: str
+    by: str
+    at: int
+    log_time: int | None
+    value: bytes | None
+
+    def encode(self) -> bytes:
+        """Return the bytes of a record with it, on one line."""
+        about = {name: one for name, one in vars(self).items() if name != "value"}
+        try:
+            content = {"value": None if self.value is None else self.value.decode()}
+        except UnicodeDecodeError:
+            content = {"base64": base64.b64encode(self.value or b"").decode()}
+        return json.dumps({"_redrive": about} | content).encode()
+
+    @staticmethod
+    def decode(value: bytes | None) -> Redriven | None:
+        """Return the copy that the bytes of a record hold, None if they are another record."""
+        if value is None or not value.startswith(PREFIX):
+            return None
+        try:
+            content = json.loads(value)
+            about: dict[str, Any] = content["_redrive"]
+            found = Redriven(**about, value=_inner(content))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+        numbers = (found.offset, found.origin, found.attempt, found.at, 0 if found.log_time is None else found.log_time)
+        texts = (found.pipeline, found.reason, found.by)
+        is_whole = all(type(one) is int and abs(one) < _FAR for one in numbers)
+        return found if is_whole and all(isinstance(one, str) for one in texts) else None
+
+
+def _inner(content: dict[str, Any]) -> bytes | None:
+    if "base64" in content:
+        return base64.b64decode(content["base64"], validate=True)
+    text: str | None = content["value"]
+    return None if text is None else text.encode()
+
+
+_FAR: Final = 2**62
+"""A number that no offset and no time in microseconds reaches."""
+
+
+def copies(raw: pa.RecordBatch) -> dict[int, Redriven]:
+    """Return the copies in a batch of raw records, by row."""
+    values = raw.column("value")
+    rows = np.flatnonzero(holds_mask(pc.starts_with(values, PREFIX)))
+    found = ((row, Redriven.decode(values[row].as_py())) for row in rows.tolist())
+    return {row: copy for row, copy in found if copy is not None}
+
+
+class RedrivenDecoder:
+    """Decodes a source's records, its copies for a pipeline among them.
+
+    `since` is the offset, by partition, from which on records are decoded with these settings; 0 if it is left out.
+    """
+
+    def __init__(self, decoder: Decoder, pipeline: str, since: Mapping[int, int]) -> None:
+        self._decoder = decoder
+        self._pipeline = pipeline
+        self._since = since
+
+    def decode(self, raw: pa.RecordBatch) -> DecodedBatch:
+        """Decode records as `Decoder.decode` does; the bytes of a dead letter are those in the log."""
+        found = copies(raw)
+        if not found:
+            return self._decoder.decode(raw)
+        opened = self._opened(raw, found)
+        decoded = self._decoder.decode(opened)
+        partitions, offsets = (raw.column(name).to_pylist() for name in ("partition", "offset"))
+        rows = {(partitions[row], offsets[row]): row for row in found}
+        dead = decoded.dead.to_pylist()
+        for letter in dead:
+            row = rows.get((letter["partition"], letter["offset"]))
+            if row is not None:
+                letter["raw"] = raw.column("value")[row].as_py()
+                if found[row].pipeline != self._pipeline:
+                    letter["reason"] = f"{REDRIVEN}: for the pipeline {found[row].pipeline!r}"
+        known = {(letter["partition"], letter["offset"]) for letter in dead}
+        repeated = [row for place, row in rows.items() if place not in known and self._counts(place[0], found[row])]
+        if repeated:
+            reasons = [f"{REDRIVEN}: the record at offset {found[row].offset} counts" for row in repeated]
+            letters = self._decoder.dead_letters(opened, np.array(repeated), reasons).to_pylist()
+            for row, letter in zip(repeated, letters, strict=True):
+                dead.append(letter | {"raw": raw.column("value")[row].as_py()})
+            order = {place: row for row, place in enumerate(zip(partitions, offsets, strict=True))}
+            dead.sort(key=lambda letter: order[letter["partition"], letter["offset"]])
+        places = [(partitions[row], offsets[row]) for row in repeated]
+        return DecodedBatch(
+            good=_without(decoded.good, places),
+            marks=_without(decoded.marks, places),
+            dead=pa.Table.from_pylist(dead, schema=schema.DEAD),
+            replaced=_without(decoded.replaced, places),
+        )
+
+    def _opened(self, raw: pa.RecordBatch, found: Mapping[int, Redriven]) -> pa.RecordBatch:
+        """Return the records with the originals in the place of their copies; other pipelines' copies have no value."""
+        columns = {name: raw.column(name).to_pylist() for name in ("key", "value")}
+        times = raw.column("log_time").cast(pa.int64()).to_pylist()
+        for row, copy in found.items():
+            is_own = copy.pipeline == self._pipeline
+            columns["value"][row] = copy.value if is_own else None
+            columns["key"][row] = columns["key"][row] if is_own else None
+            times[row] = copy.log_time
+        arrays = [
+            raw.column("partition"),
+            raw.column("offset"),
+            pa.array(times, pa.int64()).cast(schema.MICROS),
+            *(pa.array(columns[name], pa.binary()) for name in ("key", "value")),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema.RAW)
+
+    def _counts(self, partition: int, copy: Redriven) -> bool:
+        """Return whether the original counts itself if its bytes are good, so that its copy does not."""
+        return copy.offset >= self._since.get(partition, 0)
+
+
+def _without(table: pa.Table, places: Collection[tuple[int, int]]) -> pa.Table:
+    """Return a table, whose first columns are partition and offset, without the records at some places."""
+    if not places:
+        return table
+    # by position: a field may have any name
+    partitions, offsets = (table.column(at).to_numpy() for at in range(2))
+    kept = np.ones(table.num_rows, dtype=np.bool_)
+    for partition, offset in places:
+        kept &= (partitions != partition) | (offsets != offset)
+    return table.filter(pa.array(kept))

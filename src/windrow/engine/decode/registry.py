@@ -1,0 +1,200 @@
+"""Schemas by id from a registry with Confluent's REST interface, each asked for once.
+
+The schema of an id never changes, so what a record means is settled when it is written, whenever the registry is asked.
+If it does not answer, or does not know the id, that says nothing about the record: an error stops the step, which is
+run again. A record becomes a dead letter only for what stays so: an id that the pipeline lists as missing, or one of
+another kind of schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.engine.decode.cursors import Cursors, Rows
+from windrow.engine.decode.values import MalformedError
+from windrow.errors import SourceError, SourceUnavailableError, needs_extra
+from windrow.model import Registry
+from windrow.model.references import mask_url, redact, resolve_references
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+T = TypeVar("T")
+
+MAGIC: Final = 0
+PREFIX: Final = 5
+"""Bytes before the data: a zero byte, and the id, its most significant byte first."""
+_NUMBERS: Final = ("timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.capacity")
+_DEFAULTS: Final = {"timeout": "10", "max.retries": "2", "retries.wait.ms": "200"}
+_NOT_FOUND, _TOO_MANY, _SERVER = 404, 429, 500
+_DENIED: Final = (401, 403)
+
+
+class UnknownSchemaError(SourceError):
+    """The registry does not have a schema; `id` is the one of the records."""
+
+    def __init__(self, message: str, id_: int) -> None:
+        super().__init__(message)
+        self.id = id_
+
+    def first_of(self, source: str, raw: pa.RecordBatch) -> SourceError:
+        """Return the error with the place of the first record with the id among those of a source in `schema.RAW`."""
+        own = pc.fill_null(pc.starts_with(raw.column("value"), bytes([MAGIC]) + self.id.to_bytes(4)), fill_value=False)
+        at = pc.index(own, pa.scalar(value=True)).as_py()
+        return SourceError(
+            f"{source}, partition {raw.column('partition')[at]}, offset {raw.column('offset')[at]}: {self}"
+        )
+
+
+@dataclass(frozen=True)
+class RegisteredSchema:
+    """The text of a schema, the names and texts of those that it refers to, in order, and what it is called."""
+
+    text: str
+    references: tuple[tuple[str, str], ...]
+    called: str
+
+
+class Schemas(Generic[T]):
+    """Schemas of one kind (`AVRO`, `PROTOBUF`), parsed; `form` is the form in which they are asked for.
+
+    `parse` raises InputError for a schema that is none.
+    """
+
+    def __init__(
+        self, registry: Registry, kind: str, parse: Callable[[RegisteredSchema], T], form: str | None = None
+    ) -> None:
+        self._registry = registry
+        self._kind = kind
+        self._parse = parse
+        self._form = form
+        self._client: SchemaRegistryClient | None = None
+        self._known: dict[int, T | MalformedError] = {
+            id_: MalformedError(f"no schema: the pipeline says that the registry has none with the id {id_}")
+            for id_ in registry.missing
+        }
+
+    def of(self, raw: bytes) -> T:
+        """Return the schema of a record; raise MalformedError if it has none, SourceError if that is not known."""
+        if len(raw) < PREFIX or raw[0] != MAGIC:
+            what = f"the first byte is {raw[0]}, not 0" if raw else "the record is empty"
+            what = f"the record has {len(raw)} bytes" if raw and raw[0] == MAGIC else what
+            msg = f"malformed: no schema id: {what}"
+            raise MalformedError(msg)
+        found = self._with_id(int.from_bytes(raw[1:PREFIX]))
+        if isinstance(found, MalformedError):
+            raise found
+        return found
+
+    def groups(self, values: pa.Array) -> Iterator[tuple[Rows, T]]:
+        """Yield the rows of the records of each schema, in ascending order; raise SourceError as `of` does."""
+        cursors = Cursors(values.fill_null(b"") if values.null_count else values)
+        words = cursors.words(cursors.at)
+        has_id = (cursors.end - cursors.at >= PREFIX) & (words & np.uint64(0xFF) == MAGIC)
+        ids = (words >> np.uint64(8)).astype(np.uint32).byteswap()
+        for id_ in np.unique(ids[has_id]).tolist():
+            found = self._with_id(id_)
+            if not isinstance(found, MalformedError):
+                yield np.flatnonzero(has_id & (ids == id_)), found
+
+    def reach(self) -> None:
+        """Ask the registry for what it need not have; raise SourceError if it cannot be reached, or refuses."""
+        with suppress(UnknownSchemaError):
+            self._answer(lambda client: client.get_latest_version("windrow"), mask_url(self._registry.url), 0)
+
+    def _with_id(self, id_: int) -> T | MalformedError:
+        if id_ not in self._known:
+            self._known[id_] = self._ask(id_)
+        return self._known[id_]
+
+    def _ask(self, id_: int) -> T | MalformedError:
+        at = mask_url(self._registry.url)
+        schema: Schema = self._answer(lambda client: client.get_schema(id_, fmt=self._form), at, id_)
+        kind = schema.schema_type or "AVRO"
+        if kind != self._kind:
+            return MalformedError(f"malformed: the schema {id_} is {kind}, and the source reads {self._kind}")
+        called = f"the schema {id_} of {at}"
+        return self._parse(RegisteredSchema(schema.schema_str or "", tuple(self._references(schema, at, id_)), called))
+
+    def _references(self, schema: Schema, at: str, id_: int) -> Iterator[tuple[str, str]]:
+        """Yield the names and texts of the schemas that one refers to, each behind those that it refers to itself."""
+        for one in schema.references or ():
+            subject, version = one.subject, one.version
+            # the version of a subject that a schema refers to is settled with it
+            found = self._answer(lambda client: client.get_version(subject, version, True, self._form), at, id_)  # noqa: B023, FBT003 - called at once; deleted ones too
+            yield from self._references(found.schema, at, id_)
+            yield one.name or "", found.schema.schema_str or ""
+
+    def _answer(self, ask: Any, at: str, id_: int) -> Any:  # noqa: ANN401 - what the client returns
+        client = self._open()
+        # the client chooses its HTTP library, whose errors it raises
+        from confluent_kafka.schema_registry.common._httpx_compat import httpx  # noqa: PLC0415 - an extra
+        from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError  # noqa: PLC0415 - the same
+
+        try:
+            return ask(client)
+        except SchemaRegistryError as exc:
+            status = exc.http_status_code
+            if status == _NOT_FOUND:
+                msg = (
+                    f"the schema registry {at} has no schema with the id {id_}; register it, or list the id under "
+                    "`missing` to make its records dead letters"
+                )
+                raise UnknownSchemaError(msg, id_) from exc
+            if status in _DENIED:
+                msg = f"the schema registry {at} refuses these options: {exc}; correct `options` of the registry"
+                raise SourceError(msg) from exc
+            if status == _TOO_MANY or status >= _SERVER:
+                msg = f"the schema registry {at} cannot answer now: {exc}"
+                raise SourceUnavailableError(msg) from exc
+            msg = f"the schema registry {at} refuses to give the schema {id_}: {exc}"
+            raise SourceError(msg) from exc
+        except (httpx.HTTPError, OAuthTokenError, OSError) as exc:
+            msg = f"the schema registry {at} cannot be reached: {exc}; is it running, and are the options right?"
+            raise SourceUnavailableError(msg) from exc
+
+    def _open(self) -> SchemaRegistryClient:
+        if self._client is None:
+            self._client = _client_of(self._registry)
+        return self._client
+
+
+def _client_of(registry: Registry) -> SchemaRegistryClient:
+    """Return a client; raise SetupError without its package, InputError or SourceError for a wrong option."""
+    with needs_extra("registry", "a schema registry"):
+        from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
+    options: dict[str, object] = {}
+    url = resolve_references(registry.url, "the registry's url", str)
+    if not all(map(_is_url, url.split(","))):
+        msg = "the registry's url cannot be read: write http://HOST:PORT, and percent-encode odd letters (an @ is %40)"
+        raise SourceError(msg)
+    for name, value in (_DEFAULTS | dict(registry.options)).items():
+        text = resolve_references(value, f"the registry's option {name}", str)
+        try:
+            options[name] = float(text) if name in _NUMBERS else text
+        except ValueError as exc:
+            msg = f"the registry's option {name} is not a number"
+            raise SourceError(msg) from exc
+    try:
+        return SchemaRegistryClient({"url": url, **options})
+    except (ValueError, TypeError, OSError) as exc:
+        msg = f"the options of the schema registry are wrong: {redact(str(exc), map(str, options.values()))}"
+        raise SourceError(msg) from None
+
+
+def _is_url(text: str) -> bool:
+    """Whether a text is a URL as the client reads it, with its password percent-encoded."""
+    try:
+        parts = urlsplit(text.strip())
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+    return is_url and parts.netloc.count("@") < 2  # noqa: PLR2004 - user and host have one between them

@@ -1,0 +1,102 @@
+"""Key groups: the fixed parts that a pipeline's keys, and with them its work and state, are divided into.
+
+How many there are is part of the pipeline; which one a key is in depends on nothing but the key and that number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.engine.columns import to_micros, whole
+from windrow.engine.duckdb_sql import Connection, identifier, query
+from windrow.engine.schema import ID, LAST_PARTITION, OFFSET, PARTITION
+
+KeyGroups = npt.NDArray[np.int64]
+
+MAX_KEY_BYTES: Final = 2048
+"""The most bytes of UTF-8 that the texts of a key may have together, whatever the sink.
+
+A row of PostgreSQL's index has at most 2,704 bytes. Some 650 are left for the bounds of the window, the revision, other
+key fields (8 bytes each, a decimal up to 25), and up to 7 bytes a text for its length and alignment.
+"""
+
+
+def text_bytes(texts: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """Return the bytes of UTF-8 of each row in some columns of strings, at least one, together; null has none."""
+    counts = [pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False) for column in texts]
+    bytes_: npt.NDArray[np.int64] = np.sum(counts, axis=0, dtype=np.int64)
+    return bytes_
+
+
+def key_numbers(keys: pa.Table) -> npt.NDArray[np.int64]:
+    """Number the keys in the rows of a table without nulls, from 0 on; a number is less than there are rows."""
+    numbers, is_constant = np.zeros(keys.num_rows, dtype=np.int64), True
+    for column in keys.columns:
+        encoded = whole(column).dictionary_encode()
+        if len(encoded.dictionary) > 1:
+            numbers = numbers * len(encoded.dictionary) + encoded.indices.to_numpy()
+            numbers = numbers if is_constant else np.unique(numbers, return_inverse=True)[1]
+            is_constant = False
+    return numbers
+
+
+def key_groups(connection: Connection, keys: pa.Table, groups: int, *, are_ids: bool = False) -> KeyGroups:
+    """Return the key group of each row of a table of keys.
+
+    The hash is MD5 of the key's text, so it is the same on every machine and in every version, and state is found under
+    the key group that it was written for. It is computed once for each distinct key. Keys that mostly
+    occur once, such as ids, have the hash of pandas, which is as stable: to make texts of them would take longer than
+    all else that is done with them. Without a key all rows are in the first group.
+    """
+    if not keys.num_columns:
+        return np.zeros(keys.num_rows, dtype=np.int64)
+    if are_ids:
+        import pandas as pd  # noqa: PLC0415 - it is heavy, and few pipelines hash ids
+
+        frame = pd.DataFrame(dict(enumerate(map(hashable, keys.columns))), copy=False)
+        numbers = pd.util.hash_pandas_object(frame, index=False, categorize=False).to_numpy()
+        return (numbers % np.uint64(groups)).astype(np.int64)
+    distinct = key_texts(connection, keys).combine_chunks().dictionary_encode()
+    sql = f"SELECT (md5_number_lower(text) % {groups})::BIGINT AS key_group FROM texts"
+    hashed = query(connection, sql, texts=pa.table({"text": distinct.dictionary})).column("key_group").to_numpy()
+    return hashed[distinct.indices.to_numpy()]  # type: ignore[no-any-return]
+
+
+def place_groups(connection: Connection, records: pa.Table, groups: int) -> KeyGroups:
+    """Return the key group that each record has by its place in the log, whatever its key.
+
+    What no record made, such as the rows of timers, has one place for all of it, and goes by its `ID`.
+    """
+    found = key_groups(connection, records.select([PARTITION, OFFSET]), groups, are_ids=True)
+    is_made = to_micros(records.column(PARTITION)) == LAST_PARTITION
+    if is_made.any():
+        made = records.filter(pa.array(is_made)).select([ID])
+        found[is_made] = key_groups(connection, made, groups, are_ids=True)
+    return found
+
+
+def hashable(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return whole numbers and times as they are, and the hash of the text of any other value."""
+    if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
+        return to_micros(column)
+    import pandas as pd  # noqa: PLC0415 - as above
+
+    distinct = column.cast(pa.string()).combine_chunks().dictionary_encode()
+    hashed = pd.util.hash_array(distinct.dictionary.to_numpy(zero_copy_only=False), categorize=False)
+    return hashed[distinct.indices.to_numpy()]  # type: ignore[no-any-return]
+
+
+def key_texts(connection: Connection, keys: pa.Table) -> pa.ChunkedArray:
+    """Return a text for each row: different for different keys, and the same on every machine."""
+    if keys.num_columns == 1 and pa.types.is_string(keys.schema.types[0]):
+        return keys.column(0)
+    parts = [f"{identifier(name)}::VARCHAR" for name in keys.column_names]
+    # the length before each part: ("a", "bc") and ("ab", "c") are two keys
+    text = " || ".join(f"length({part}) || ':' || {part}" for part in parts)
+    return query(connection, f"SELECT {text} AS text FROM keys", keys=keys).column("text")

@@ -1,0 +1,672 @@
+"""Levels: the parts of a graph between exchanges, and the step of one key group at a level.
+
+A node with state is at the level behind those of the nodes with state above it; one that is salted has its local
+aggregates at the level before its own. All operators of a level run in the same task. The clocks of partitions advance
+once for all of them, in the same way in every key group and at every level, since each receives the same messages about
+partitions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.engine import duckdb_sql, schema
+from windrow.engine.changelog import StepOutput, empty_by_sink, late_output, reason_kinds, source_numbers, with_labels
+from windrow.engine.columns import concat, pack, to_micros, unpack
+from windrow.engine.histogram import Histogram
+from windrow.engine.hot_keys import HotKeys, add_by_node
+from windrow.engine.keys import place_groups
+from windrow.engine.messages import (
+    Counted,
+    KeyCounts,
+    Message,
+    Packet,
+    PartialPanes,
+    PartitionCounts,
+    Records,
+    Results,
+    SampledVerdicts,
+    TimersEnded,
+    pack_counts,
+)
+from windrow.engine.operators.base import (
+    GroupOutput,
+    GroupStats,
+    Judged,
+    NodeInput,
+    Operator,
+    OperatorOutput,
+    OperatorStep,
+    StepInput,
+)
+from windrow.engine.operators.dead_letters import ResultDeadLetters, RowDeadLetters
+from windrow.engine.operators.formulas import FormulaOperator, has_formulas, inner_pipeline
+from windrow.engine.operators.join import JoinOperator
+from windrow.engine.operators.local_aggregate import LocalAggregate
+from windrow.engine.operators.records import DeduplicateOperator, RowsOperator
+from windrow.engine.operators.route import Router, input_schema
+from windrow.engine.operators.settled import NetOperator, SettledOperator
+from windrow.engine.operators.table import LookupOperator, TableOperator
+from windrow.engine.operators.window.changelog import ChangelogWindowOperator
+from windrow.engine.operators.window.operator import WindowOperator
+from windrow.engine.operators.window.running import open_running
+from windrow.engine.samples import VERDICTS, VerdictRow, join_verdicts, limit, places_below
+from windrow.engine.schema import END, ID, PARTITION, REVISION, SIDE, TIME, WATERMARK, WINDOW
+from windrow.engine.state.store import MemoryState, OperatorState, State, blobs_of, scoped_kind
+from windrow.engine.state.widening import StateChange
+from windrow.engine.watermarks.clocks import PartitionClocks
+from windrow.engine.watermarks.sources import SourceTimes, sources_of
+from windrow.engine.watermarks.tracker import ClockAdvance, ClockSteps, EncodedClocks
+from windrow.engine.window_counts import GroupWindows
+from windrow.expressions import RecordStream, stream_of, view_of
+from windrow.model import (
+    DeduplicateNode,
+    Global,
+    Graph,
+    JoinNode,
+    KeyedNode,
+    LevelNode,
+    ListChange,
+    LookupNode,
+    Pipeline,
+    ProcessNode,
+    ProcessPipeline,
+    ResultNode,
+    RulesPipeline,
+    Runnable,
+    Session,
+    SinkNode,
+    TableJoinNode,
+    TableNode,
+    as_graph,
+    is_behind_process,
+    made_by,
+    versions_of,
+)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """An operator's step: the node, the records that it was given, and what it made of them.
+
+    `judged` are those that it judged, or that were expired before they came to it; `records` those of its streams.
+    """
+
+    node: str
+    given: pa.Table
+    judged: tuple[Judged, ...]
+    records: tuple[pa.Table, ...]
+
+
+Observe = Callable[[Observed], None]
+
+
+def _ignore(_: Observed) -> None:
+    pass
+
+
+def open_levels(
+    pipeline: Runnable,
+    partitions: Iterable[int],
+    packed: Callable[[pa.Table], bytes] = pack,
+    *,
+    is_reported: bool = True,
+    observe: Observe | None = None,
+) -> tuple[LevelRunner, ...]:
+    """Return the levels of a pipeline; `partitions` are those that the source had when it was first started.
+
+    `packed` packs the records that a level gives the next one. How late records are is counted, and the verdicts on a
+    sample are given, for reports, if it `is_reported`. `observe` is called with what each operator does in a step.
+    """
+    graph, known = as_graph(pipeline), tuple(partitions)
+    levels = graph.levels
+    return tuple(
+        LevelRunner(
+            graph, places, known, packed, is_last=places is levels[-1], is_reported=is_reported, observe=observe
+        )
+        for places in levels
+    )
+
+
+def number_of_levels(pipeline: Runnable) -> int:
+    """Return how many levels `open_levels` opens."""
+    return len(as_graph(pipeline).levels)
+
+
+def levels_with_state(pipeline: Runnable) -> tuple[int, ...]:
+    """Return the numbers of the levels that have more state than the clocks, counted from the last, which is 0."""
+    levels = as_graph(pipeline).levels
+    return tuple(
+        number for number, places in enumerate(reversed(levels)) if not all(place.is_local for place in places)
+    )
+
+
+def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
+    """Return the operator of a node. Large ones are imported when a pipeline has them."""
+    view = view_of(graph, node)
+    operator: Operator
+    is_settled = not isinstance(node, SinkNode) and graph.is_ordered(node)
+    match view:
+        case RecordStream():
+            operator = _open_records(graph, node, view)
+        case ProcessPipeline():
+            from windrow.engine.operators.process.operator import ProcessOperator  # noqa: PLC0415 - see above
+
+            operator = ProcessOperator(
+                view,
+                is_settled=is_settled,
+                is_traced=graph.is_read(node),
+                name=node.name if is_behind_process(graph, node.inputs[0]) else "",
+                labels=[source.source.label for source in graph.sources],
+                records=input_schema(graph, node),
+            )
+        case RulesPipeline():
+            from windrow.engine.operators.rules import RulesOperator  # noqa: PLC0415 - see above
+
+            # a row is known by what it is made of and the key
+            dead_letters = RowDeadLetters(graph, node.inputs[0], view.decode.fields, view.key)
+            return RulesOperator(view, dead_letters)
+        case _:
+            operator, is_settled = _open_windows(graph, node, inner_pipeline(view))
+            if has_formulas(view) and not isinstance(node, SinkNode):
+                operator = FormulaOperator(graph, node, view, operator)
+            if isinstance(view.window, Session):
+                operator = NetOperator(operator)
+    return SettledOperator(view, operator, input_schema(graph, node)) if is_settled else operator
+
+
+def _open_records(graph: Graph, node: KeyedNode | SinkNode, view: RecordStream) -> Operator:
+    match node:
+        case JoinNode() | TableJoinNode():
+            return JoinOperator(graph, node, view)
+        case TableNode():
+            return TableOperator(graph, node, view)
+        case LookupNode():
+            return LookupOperator(graph, node, view)
+        case DeduplicateNode():
+            return DeduplicateOperator(node, view, stream_of(graph, node.input).bound)
+        case _:
+            return RowsOperator(view)
+
+
+def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> tuple[Operator, bool]:
+    """Return the operator of windows, and whether it takes its records in the merged order."""
+    is_traced = graph.is_read(node)
+    if isinstance(view.window, Session):
+        from windrow.engine.operators.session.operator import SessionOperator  # noqa: PLC0415 - see `open_operator`
+
+        return SessionOperator(view, is_traced=is_traced), not isinstance(node, SinkNode) and graph.is_ordered(node)
+    given = stream_of(graph, node.inputs[0])
+    if _is_running(graph, node, view):
+        running = open_running(view, is_changelog=given.is_changelog, is_traced=is_traced)
+        return running, not graph.is_settled(node.inputs[0])
+    if given.is_changelog:
+        changing = ChangelogWindowOperator(view, given.hold, is_traced=is_traced)
+        return changing, not graph.is_settled(node.inputs[0])
+    is_settled = graph.is_settled(node.inputs[0])
+    return WindowOperator(view, is_traced=is_traced, has_id=given.has_id, is_settled=is_settled), is_traced
+
+
+def _is_running(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> bool:
+    """Whether a node aggregates all rows so far, without windows."""
+    return isinstance(view.window, Global) and (graph.is_read(node) or stream_of(graph, node.inputs[0]).is_changelog)
+
+
+def _windowed(graph: Graph) -> dict[str, str]:
+    """Return the nodes that have windows, with the name that a report has for each."""
+    views = ((node, view_of(graph, node)) for node in graph.keyed)
+    return {
+        node.name: node.name or graph.name
+        for node, view in views
+        if isinstance(view, Pipeline) and not _is_running(graph, node, view)
+    }
+
+
+_CLOCKS, _OPERATORS = '{"clocks": ', ', "operators": '
+
+
+@dataclass
+class LevelSummary:
+    """The summary of a key group at a level: the clocks, and the operators' own parts by node (plain JSON)."""
+
+    clocks: EncodedClocks
+    operators: dict[str, Any] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Write as JSON."""
+        return f"{_CLOCKS}{self.clocks.text}{_OPERATORS}{json.dumps(self.operators)}}}".encode()
+
+    @staticmethod
+    def decode(blob: bytes) -> LevelSummary:
+        """Read what `encode` wrote."""
+        # names in the clocks are values, so that nothing in them looks like what follows them
+        clocks, _, operators = blob.decode().removeprefix(_CLOCKS).partition(_OPERATORS)
+        return LevelSummary(EncodedClocks(clocks), json.loads(operators[:-1]))
+
+
+def join_levels(states: Iterable[MemoryState]) -> MemoryState:
+    """Return the states of a key group at all levels as one.
+
+    The clocks are the same at each, but the last level has the `timers` of all.
+    """
+    first, *others = states
+    if not others:
+        return first
+    joined, together = MemoryState(), None
+    for state in (first, *others):
+        blob = state.summary()
+        if blob is not None:
+            summary = LevelSummary.decode(blob)
+            if together is None:
+                together = summary
+            else:
+                together = LevelSummary(summary.clocks, together.operators | summary.operators)
+        for (kind, bucket), data in state.items():
+            joined.set(kind, bucket, data)
+    if together is not None:
+        joined.set_summary(together.encode())
+    return joined
+
+
+def migrate(pipeline: Runnable, changes: Mapping[str, StateChange], states: Iterable[MemoryState]) -> list[MemoryState]:
+    """Return the initial states of the pipeline's key groups (of all levels), in their order, from those of a run.
+
+    `changes` says by node how the run's differed; a node that it does not have starts without state. Clocks are the
+    same in every key group, so any of them gives the clocks of all.
+    """
+    graph = as_graph(pipeline)
+    known = [(LevelSummary.decode(blob), state) for state in states if (blob := state.summary()) is not None]
+    made = [MemoryState() for _ in range(graph.key_groups)]
+    if not known:
+        return made
+    clocks = known[0][0].clocks.decode()
+    summaries: list[dict[str, Any]] = [{} for _ in made]
+    for node in graph.computed:
+        name = node.name
+        if name not in changes:
+            continue
+        # a table of a stream of records can be new, and has no state
+        stored = [
+            (summary.operators[name], blobs_of(name, state)) for summary, state in known if name in summary.operators
+        ]
+        low = clocks.low(sources_of(graph, node))
+        migrated = open_operator(graph, node).migrate(changes[name], low, stored)
+        for state, summary, (own, blobs) in zip(made, summaries, migrated, strict=True):
+            summary[name] = own
+            for (kind, bucket), blob in blobs.items():
+                state.set(scoped_kind(name, kind), bucket, blob)
+    for state, summary in zip(made, summaries, strict=True):
+        state.set_summary(LevelSummary(EncodedClocks.of(clocks), summary).encode())
+    return made
+
+
+class _Hosted:
+    """A node at a level: its operator, and where its output goes."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        place: LevelNode,
+        packed: Callable[[pa.Table], bytes],
+        local: Container[str],
+        *,
+        is_reported: bool,
+    ) -> None:
+        self._graph = graph
+        self._is_reported = is_reported
+        node = self.node = place.node
+        # a row of a join is no record of a log
+        self._is_sampled = is_reported and not any(stream_of(graph, name).has_id for name in node.inputs)
+        view = self.view = view_of(graph, node)
+        self.name = node.name
+        self.is_local = place.is_local
+        self.operator: Operator = (
+            LocalAggregate(node.name, view)
+            if place.is_local and isinstance(view, Pipeline)
+            else open_operator(graph, node)
+        )
+        self.input = NodeInput.of(view, input_schema(graph, node))
+        self.sources = sources_of(graph, node)
+        # by the number of the source
+        self.is_limited = np.array([one.lateness is not None for one in graph.sources])
+        self.lateness = np.array([one.lateness or 0 for one in graph.sources])
+        self.outputs = made_by(node)
+        self.router: Router | None = None
+        if isinstance(node, KeyedNode) and not place.is_local:
+            router = Router(graph, node, packed, local)
+            self.router = None if router.is_idle else router
+            self.dead_letters = ResultDeadLetters(graph, node)
+        self._duck = duckdb_sql.Connection()
+
+    def split_expired(self, records: pa.Table, group: int) -> tuple[pa.Table, pa.Table, tuple[Judged, ...]]:
+        """Return the records that are within the lateness of their source, the late output of the others, and these.
+
+        Of the versions of a broadcast lookup, which all key groups have, each is in the late output of one.
+        """
+        if not (records.num_rows and self.is_limited.any()):
+            return records, schema.NO_LATE, ()
+        times, watermarks = (to_micros(records.column(name)) for name in (TIME, WATERMARK))
+        sources = source_numbers(self._graph, records.column(PARTITION))
+        is_expired = self.is_limited[sources] & (watermarks >= times + self.lateness[sources])
+        if not is_expired.any():
+            return records, schema.NO_LATE, ()
+        records, expired = records.filter(pa.array(~is_expired)), records.filter(pa.array(is_expired))
+        if isinstance(self.view, RecordStream) and self.view.is_broadcast:
+            expired = expired.filter(pa.array(place_groups(self._duck, expired, self.view.key_groups) == group))
+        # no window is missed but its own microsecond
+        times = to_micros(expired.column(TIME))
+        expired = expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))
+        return records, late_output(self._duck, self.view, expired), (Judged.of_all(expired, expired=True),)
+
+    def count_lateness(self, records: pa.Table, advance: ClockAdvance, group: int, into: dict[int, Histogram]) -> None:
+        """Add by partition how far records are behind their clocks.
+
+        The versions of a broadcast lookup, which all key groups have, are counted in the first.
+        """
+        if not self._is_reported:
+            return
+        if group and isinstance(self.view, RecordStream) and self.view.is_broadcast:
+            records = records.filter(pc.equal(records.column(SIDE), 0))
+        if records.num_rows:
+            for partition, counts in advance.lateness(records).items():
+                into[partition] = into.get(partition, Histogram()) + counts
+
+    def sampled_verdicts(self, judged: Iterable[Judged], read: int) -> list[VerdictRow]:
+        """Return the verdicts on the records that may be in the sample of a step, in which so many were read."""
+        found: list[VerdictRow] = []
+        for one in judged if self._is_sampled else ():
+            if one.records.num_rows:
+                partitions, offsets = one.places
+                for place in places_below(limit(read), partitions, offsets)[0]:
+                    number = 2 if one.expired[place] else 0 if one.on_time[place] else 1
+                    found.append((int(partitions[place]), int(offsets[place]), VERDICTS[number]))
+        return found
+
+    def packets(self, output: OperatorOutput) -> Iterator[Packet]:
+        """Yield packets for the nodes below."""
+        yield from output.packets
+        if self.router is not None:
+            streams = dict(zip(self.outputs, output.records, strict=True))
+            if REVISION in output.records[0].column_names:
+                streams = {name: with_window_ids(name, self.view.key, table) for name, table in streams.items()}
+            streams, dead_letters = self.dead_letters.numbered(streams)
+            yield from self.router.add(streams, dead_letters)
+            yield from self.router.close()
+
+    def timers_ended(self, output: OperatorOutput, advance: ClockAdvance) -> Iterator[Packet]:
+        """Yield packets for all key groups with how far timers that the end of the input fired are ahead of it."""
+        if advance.is_end and isinstance(self.node, ProcessNode) and output.records and output.records[0].num_rows:
+            time = int(to_micros(output.records[0].column(TIME)).max())
+            if time > advance.ended(self.node.input):
+                for group in range(self._graph.key_groups):
+                    yield Packet(group, TimersEnded(self.name, time))
+
+    def results(self, group: int, output: OperatorOutput) -> Iterator[Packet]:
+        """Yield packets with what the sinks are given, for a later level."""
+        if self.is_local:
+            return
+        windows = output.open_windows, output.fired_windows, output.closed_windows
+        counts = output.late_records, *windows, output.duplicates
+        if output.changes.num_rows or any(counts):
+            yield Packet(group, Results(self.name, "changes", pack(output.changes), *counts))
+        if output.late.num_rows:
+            yield Packet(group, Results(self.name, "late", pack(output.late)))
+
+
+def with_window_ids(name: str, key: Sequence[str], rows: pa.Table) -> pa.Table:
+    """Return the rows of windows with their `ID`: the names of the stream, the window and the key, the revision."""
+    window = [rows.column(one).cast(pa.string()) for one in ("window_start", "window_end")]
+    keys = [rows.column(one).cast(pa.string()) for one in key]
+    # so that a/b and c are not a and b/c
+    for plain, escaped in (("\\", "\\\\"), ("/", "\\/")):
+        keys = [pc.replace_substring(one, plain, escaped) for one in keys]
+    parts = [pa.scalar(name), *window, *keys, rows.column(REVISION).cast(pa.string())]
+    return rows.append_column(ID, pc.binary_join_element_wise(*parts, "/"))
+
+
+class LevelRunner:
+    """Runs the steps of a level in its key groups.
+
+    It keeps nothing between steps but how the last one has moved the clocks, which is the same in all key groups.
+    Unless the level `is_last`, it forwards all messages that are not for its operators to the key group of the same
+    number at the next level, since every key group receives those.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        places: Iterable[LevelNode],
+        partitions: tuple[int, ...],
+        packed: Callable[[pa.Table], bytes] = pack,
+        *,
+        is_last: bool = True,
+        is_reported: bool = True,
+        observe: Observe | None = None,
+    ) -> None:
+        self._graph = graph
+        self._observe = observe or _ignore
+        self.is_last = is_last
+        # sinks come last: the others of the level make what they take
+        ordered = sorted(places, key=lambda place: isinstance(place.node, SinkNode))
+        sinks = {place.node.name for place in ordered if isinstance(place.node, SinkNode)}
+        self._nodes = [_Hosted(graph, place, packed, sinks, is_reported=is_reported) for place in ordered]
+        self._names = frozenset(node.name for node in self._nodes)
+        self._inputs = {node.name: node.input for node in self._nodes}
+        self._nothing = empty_by_sink(graph)
+        self._first_clocks = EncodedClocks.of(PartitionClocks.start(partitions))
+        self._clocks = ClockSteps(SourceTimes.of(graph))
+        self._makers = {sink.name: _maker(graph, sink) for sink in graph.sinks}
+        # the rows of these name a partition, by its number among those of all sources
+        self._with_places = {
+            sink.name
+            for sink in graph.sinks
+            if self._makers[sink.name] == sink.name and not stream_of(graph, sink.input).has_id
+        }
+        self._windowed = _windowed(graph)
+        self._above_sink = {sink.name: _all_above(graph, sink) for sink in graph.sinks}
+
+    def begin(self, known: MemoryState, state: State) -> None:
+        """Restore the state of a key group from that of all levels in a savepoint."""
+        blob = known.summary()
+        if blob is None:
+            return
+        summary = LevelSummary.decode(blob)
+        own = {node.name: summary.operators.get(node.name) for node in self._nodes if not node.is_local}
+        state.set_summary(LevelSummary(summary.clocks, own).encode())
+        for name in own:
+            for (kind, bucket), data in blobs_of(name, known).items():
+                state.set(scoped_kind(name, kind), bucket, data)
+
+    def change_lists(self, changes: Sequence[ListChange]) -> None:
+        """Have the lists of rules change for records that are still to come."""
+        from windrow.engine.operators.rules import RulesOperator  # noqa: PLC0415 - see `open_operator`
+
+        for node in self._nodes:
+            if isinstance(node.operator, RulesOperator):
+                node.operator.change_lists(changes)
+
+    def takes(self, message: Message) -> bool:
+        """Whether a message is for an operator of this level."""
+        return isinstance(message, Records | PartialPanes) and message.to in self._names
+
+    def step(self, group: int, messages: Iterable[Message], state: State) -> GroupOutput:
+        """Run one step of one key group."""
+        taken = list(messages)
+        given = StepInput.of(self._inputs, taken)
+        blob = state.summary()
+        summary = LevelSummary(self._first_clocks) if blob is None else LevelSummary.decode(blob)
+        advance, summary.clocks = self._clocks.advance(summary.clocks, given)
+        outputs: dict[str, OperatorOutput] = {}
+        packets: list[Packet] = []
+        lateness: dict[int, Histogram] = {one.partition: Histogram(one.counts) for one in given.lateness}
+        hot_keys: dict[str, HotKeys] = {}
+        verdicts: dict[str, list[VerdictRow]] = {}
+        read = sum(one.records for one in given.progress)
+        local: defaultdict[str, list[pa.Table]] = defaultdict(list)
+        for node in self._nodes:
+            raw, late = given.raw[node.name], None
+            judged: tuple[Judged, ...] = ()
+            if raw.num_rows:
+                raw = advance.with_watermarks(raw)
+                node.count_lateness(raw, advance, group, lateness)
+                raw, late, judged = node.split_expired(raw, group)
+            records = node.input.join([raw, given.records[node.name], *local[node.name]])
+            hot_keys[node.name] = HotKeys.of(records, node.view.key)
+            own = OperatorState(node.name, state, summary.operators.get(node.name))
+            time = advance.time(node.sources, node.node.inputs)
+            output = node.operator.process(OperatorStep(group, time, records, given.parts[node.name]), own)
+            if late is not None and late.num_rows:
+                output = replace(output, late=pa.concat_tables([late, output.late]))
+            outputs[node.name] = output
+            seen = Observed(node.name, records, (*judged, *output.judged), output.records)
+            self._observe(seen)
+            verdicts[node.name] = node.sampled_verdicts(seen.judged, read)
+            summary.operators[node.name] = own.summary
+            packets += node.packets(output)
+            if node.router is not None:
+                for name, table in node.router.hand_over():
+                    local[name].append(table)
+            if not self.is_last:
+                packets += (*node.results(group, output), *node.timers_ended(output, advance))
+        state.set_summary(summary.encode())
+        if self.is_last:
+            given = given.with_dead(packet.message for packet in packets)
+        stats = replace(
+            _stats(group, outputs.values(), given, advance.clocks, lateness), windows=self._windows(outputs, given)
+        )
+        if not self.is_last:
+            # of the latenesses those of this level are added
+            own_data = (one for one in taken if not (self.takes(one) or _is_lateness(one)))
+            if lateness:
+                counts = [PartitionCounts(partition, one.counts) for partition, one in lateness.items()]
+                packets.append(Packet(group, Counted("lateness", pack_counts(counts))))
+            packets += [
+                Packet(group, KeyCounts(of, one.records, dict(one.counts)))
+                for of, one in hot_keys.items()
+                if one.records
+            ]
+            packets += [Packet(group, SampledVerdicts(of, tuple(rows))) for of, rows in verdicts.items() if rows]
+            return GroupOutput(self._nothing, stats, (*(Packet(group, one) for one in own_data), *packets))
+        # clocks are identical in every key group, so only group 0 writes the journal
+        journal = advance.journal if group == 0 else schema.NO_CLOCKS
+        rows = {name: self._output(name, outputs, given, journal) for name in self._nothing}
+        stats = replace(
+            stats,
+            hot_keys=add_by_node([given.hot_keys, hot_keys]),
+            verdicts=join_verdicts([given.verdicts, verdicts]),
+            dead_by_sink=_dead_by_sink(rows),
+        )
+        return GroupOutput(rows, stats)
+
+    def _windows(self, outputs: Mapping[str, OperatorOutput], given: StepInput) -> dict[str, GroupWindows]:
+        """Return the windows of each node that has some: of this level, and of earlier ones."""
+        found: dict[str, GroupWindows] = {}
+        for node, name in self._windowed.items():
+            counted = [outputs[node]] if node in outputs else given.results.get(node, ())
+            found[name] = GroupWindows(
+                sum(one.open_windows for one in counted),
+                sum(one.fired_windows for one in counted),
+                sum(one.closed_windows for one in counted),
+            )
+        return found
+
+    def _output(
+        self, sink: str, outputs: Mapping[str, OperatorOutput], given: StepInput, journal: pa.Table
+    ) -> StepOutput:
+        """Return what a sink is given: what this level made, and what earlier ones sent."""
+        maker, above = self._makers[sink], self._above_sink[sink]
+        sent = given.results.get(maker, ())
+        changes = [unpack(one.blob) for one in sent if one.table == "changes"]
+        late = [unpack(one.blob) for name in above for one in given.results.get(name, ()) if one.table == "late"]
+        if maker in outputs:
+            changes.append(outputs[maker].changes)
+        late += [outputs[name].late for name in above if name in outputs]
+        dead = [given.dead[name] for name in (None, *above) if name in given.dead]
+        rows = concat(self._nothing[sink].changes, changes)
+        return StepOutput(
+            with_labels(self._graph, rows) if sink in self._with_places else rows,
+            with_labels(self._graph, concat(schema.NO_LATE, late)),
+            with_labels(self._graph, concat(schema.NO_DEAD, dead)),
+            with_labels(self._graph, journal),
+        )
+
+
+def _maker(graph: Graph, sink: SinkNode) -> str:
+    """Return the name of the node whose operator makes the rows of a sink."""
+    return sink.input if isinstance(graph.producer(sink.input), ResultNode) else sink.name
+
+
+def _all_above(graph: Graph, sink: SinkNode) -> tuple[str, ...]:
+    """Return the names of the nodes that a sink depends on, and its own.
+
+    The versions of a table have a name of their own: a lookup takes what they are, not what the table's operator does.
+    """
+    found, stack = {sink.name: None}, [*sink.inputs]
+    while stack:
+        stream = stack.pop()
+        node = graph.producer(stream)
+        is_table = isinstance(node, TableNode)
+        name = stream if is_table else node.name
+        if name not in found:
+            found[name] = None
+            stack += [versions_of(node.name)] if is_table and stream == node.name else node.inputs
+    return tuple(found)
+
+
+def _is_lateness(message: Message) -> bool:
+    return isinstance(message, Counted) and message.of == "lateness"
+
+
+def _stats(
+    group: int,
+    outputs: Iterable[OperatorOutput],
+    given: StepInput,
+    clocks: PartitionClocks,
+    lateness: Mapping[int, Histogram],
+) -> GroupStats:
+    """Count a step; records by the messages about partitions, which every key group receives."""
+    made = list(outputs)
+    sent = [one for results in given.results.values() for one in results]
+    counted: list[OperatorOutput | Results] = [*made, *sent]
+    changes = [one.changes for one in made] + [unpack(one.blob) for one in sent if one.table == "changes"]
+    return GroupStats(
+        records=sum(one.records for one in given.progress) if group == 0 else 0,
+        late=sum(one.late_records for one in counted),
+        expired=sum(one.late.num_rows for one in made)
+        + sum(unpack(one.blob).num_rows for one in sent if one.table == "late"),
+        dead=given.dead[None].num_rows,
+        inserts=_count(changes, "insert"),
+        revisions=_count(changes, "update_after"),
+        open_windows=sum(one.open_windows for one in counted),
+        watermarks={} if group else dict(clocks.watermarks),
+        offsets={} if group else dict(clocks.next),
+        low=clocks.low(),
+        idle=[] if group else sorted(clocks.idle),
+        rejected=sum(table.num_rows for name, table in given.dead.items() if name is not None),
+        duplicates=sum(one.duplicates for one in counted),
+        read={} if group else {one.partition: one.records for one in given.progress},
+        lateness=dict(lateness),
+        ages=given.ages,
+        part_times=given.part_times,
+        samples=given.samples,
+        dead_reasons=reason_kinds(given.dead.values()),
+    )
+
+
+def _dead_by_sink(rows: Mapping[str, StepOutput]) -> dict[str, dict[str, int]]:
+    """Count the dead letters of each sink by the kind of their reason; of a single sink the counts of all say it."""
+    kinds = {sink: reason_kinds([one.dead]) for sink, one in rows.items()} if len(rows) > 1 else {}
+    return {sink: counts for sink, counts in kinds.items() if counts}
+
+
+def _count(changes: Iterable[pa.Table], operation: str) -> int:
+    counts = (pc.sum(pc.equal(one.column("op"), operation)).as_py() for one in changes if one.num_rows)
+    return sum(count or 0 for count in counts)

@@ -1,0 +1,342 @@
+"""The operator contract: what an operator is given in a step of one key group, what it returns, and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.engine import schema
+from windrow.engine.changelog import StepOutput
+from windrow.engine.columns import MIN_TIME, Micros, are_before, concat, to_micros, unpack
+from windrow.engine.histogram import Histogram
+from windrow.engine.hot_keys import HotKeys, add_by_node
+from windrow.engine.merged_order import in_log_order
+from windrow.engine.messages import (
+    Counted,
+    DeadLetters,
+    EndOfInput,
+    EventTimes,
+    KeyCounts,
+    Message,
+    Packet,
+    PartialPanes,
+    PartitionCounts,
+    PartitionIdle,
+    PartitionProgress,
+    Progress,
+    Records,
+    RecordsLost,
+    Results,
+    SampledRecords,
+    SampledVerdicts,
+    TimersEnded,
+    unpack_counts,
+    unpack_progress,
+)
+from windrow.engine.part_times import PartTime
+from windrow.engine.samples import RecordSample, VerdictRow, join_verdicts
+from windrow.engine.schema import OFFSET, PARTITION
+from windrow.engine.state.migrate import StoredState
+from windrow.engine.state.store import OperatorState
+from windrow.engine.state.widening import StateChange
+from windrow.engine.tick import Tick
+from windrow.engine.window_counts import GroupWindows
+from windrow.expressions import RecordStream, View
+from windrow.model import Custom, Pipeline
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Time of an operator in a step, the same in every key group; event times are microseconds.
+
+    The low watermark of its sources was `before` the step, and is `low` after it. `now` is the processing time after
+    the step if it had a tick, `latest` the last that is known, of this step or one before; None before the first tick.
+    `reached` is how far event time has come in any of their partitions, or the low watermark if that is further. `end`
+    says that the input ended with the step, `ended` how far event time had come at its last end before the step
+    (`MIN_TIME` if none), and `fired_until` how far that of the rows that the operator takes, which can be ahead: a
+    window that began by then has fired, whether or not a key group had records of it. Records whose watermark is `low`
+    are settled in the partitions up to `last_settled`.
+    """
+
+    before: int
+    low: int
+    now: int | None
+    latest: int | None
+    reached: int
+    end: bool = False
+    ended: int = MIN_TIME
+    fired_until: int = MIN_TIME
+    last_settled: int = -1
+
+
+@dataclass(frozen=True)
+class StepInput:
+    """A key group's messages of one step, unpacked; `progress` is ordered by partition.
+
+    By node: `records` of operators, `raw` records of sources, `parts` (panes that other key groups aggregated of its
+    records, where keys are salted), dead letters (`dead`; under None those of all nodes), and `results` of earlier
+    levels. `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of
+    the step, None if there was no tick. `timers` has by process node the time of the last row that a timer emitted at
+    the end of the input. `lateness`, `ages`, `part_times`, `hot_keys` (by node), `samples` and `verdicts` (by node) are
+    for the report alone.
+    """
+
+    records: dict[str, pa.Table]
+    raw: dict[str, pa.Table]
+    parts: dict[str, tuple[pa.Table, ...]]
+    dead: dict[str | None, pa.Table]
+    results: dict[str, list[Results]]
+    progress: tuple[PartitionProgress, ...]
+    times: tuple[EventTimes, ...]
+    end: bool
+    tick: int | None = None
+    idle: tuple[PartitionIdle, ...] = ()
+    lost: tuple[RecordsLost, ...] = ()
+    timers: Mapping[str, int] = field(default_factory=dict)
+    lateness: tuple[PartitionCounts, ...] = ()
+    ages: tuple[PartitionCounts, ...] = ()
+    part_times: tuple[PartTime, ...] = ()
+    hot_keys: Mapping[str, HotKeys] = field(default_factory=dict)
+    samples: tuple[RecordSample, ...] = ()
+    verdicts: Mapping[str, Sequence[VerdictRow]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(nodes: Mapping[str, NodeInput], messages: Iterable[Message]) -> StepInput:
+        """Sort messages by what they carry; `nodes` are those of the level."""
+        given = list(messages)
+
+        def all_of(kind: type[M]) -> list[M]:
+            return [message for message in given if isinstance(message, kind)]
+
+        # for the sums of doubles again
+        partial = sorted(all_of(PartialPanes), key=lambda one: one.sender)
+        records, dead, results = all_of(Records), all_of(DeadLetters), all_of(Results)
+        counted = all_of(Counted)
+        return StepInput(
+            records={
+                name: node.join(unpack(one.blob) for one in records if one.to == name and not one.is_raw)
+                for name, node in nodes.items()
+            },
+            raw={
+                name: node.join(unpack(one.blob) for one in records if one.to == name and one.is_raw)
+                for name, node in nodes.items()
+            },
+            parts={name: tuple(unpack(one.blob) for one in partial if one.to == name) for name in nodes},
+            dead={
+                name: concat(schema.NO_DEAD, (unpack(one.blob) for one in dead if one.to == name))
+                for name in dict.fromkeys([None, *(one.to for one in dead)])
+            },
+            results={
+                name: [one for one in results if one.of == name] for name in dict.fromkeys(one.of for one in results)
+            },
+            progress=unpack_progress(tuple(sorted(bytes(one.blob) for one in all_of(Progress)))),
+            times=tuple(sorted(all_of(EventTimes), key=lambda one: (one.partition, one.first))),
+            end=bool(all_of(EndOfInput)),
+            tick=max((one.micros for one in all_of(Tick)), default=None),
+            idle=tuple(all_of(PartitionIdle)),
+            lost=tuple(sorted(all_of(RecordsLost), key=lambda one: (one.partition, one.first))),
+            timers=dict(sorted((one.of, one.time) for one in all_of(TimersEnded))),
+            lateness=tuple(row for one in counted if one.of == "lateness" for row in unpack_counts(one.blob)),
+            ages=tuple(row for one in counted if one.of == "age" for row in unpack_counts(one.blob)),
+            part_times=tuple(all_of(PartTime)),
+            hot_keys=add_by_node({one.of: HotKeys(one.records, one.counts)} for one in all_of(KeyCounts)),
+            samples=tuple(RecordSample(*row) for one in all_of(SampledRecords) for row in one.rows),
+            verdicts=join_verdicts({one.of: one.rows} for one in all_of(SampledVerdicts)),
+        )
+
+    def with_dead(self, messages: Iterable[Message]) -> StepInput:
+        """Return the same with the dead letters among messages that the level made itself."""
+        made = [one for one in messages if isinstance(one, DeadLetters)]
+        if not made:
+            return self
+        dead = dict(self.dead)
+        for one in made:
+            dead[one.to] = pa.concat_tables([dead.get(one.to, schema.NO_DEAD), unpack(one.blob)])
+        return replace(self, dead=dead)
+
+
+@dataclass(frozen=True)
+class NodeInput:
+    """The schema of the records that a node takes, and whether their order can be seen in its results."""
+
+    schema: pa.Schema
+    is_ordered: bool
+
+    @cached_property
+    def _nothing(self) -> pa.Table:
+        return self.schema.empty_table()
+
+    @staticmethod
+    def of(view: View, records: pa.Schema) -> NodeInput:
+        """Return the input of a node: sums of doubles depend on the order, and Python code may."""
+        has_code = isinstance(view, Pipeline) and any(isinstance(one.function, Custom) for one in view.aggregates)
+        has_doubles = any(pa.types.is_floating(type_) for type_ in records.types)
+        return NodeInput(records, has_code or (has_doubles and not isinstance(view, RecordStream)))
+
+    def join(self, tables: Iterable[pa.Table]) -> pa.Table:
+        """Return the records of some tables, in the order of the log if that can be seen.
+
+        What a table lacks, which is of the other side of a join, is null.
+        """
+        # a small step pays for each of these calls, most of them for nothing
+        given = [table for table in tables if table.num_rows]
+        if len(given) == 1 and given[0].schema.equals(self.schema):
+            (records,) = given
+        elif given:
+            records = pa.concat_tables([self._nothing, *given], promote_options="default")
+        else:
+            return self._nothing
+        if self.is_ordered and records.num_rows > 1 and not _ascends(records):
+            # messages come in any order: a step that is run again must take them in the same
+            return in_log_order(records)
+        return records
+
+
+def _ascends(records: pa.Table) -> bool:
+    """Whether records are in the order of partition and offset, no two at one place."""
+    columns = [to_micros(records.column(name)) for name in (PARTITION, OFFSET)]
+    return bool(are_before([one[:-1] for one in columns], [one[1:] for one in columns]).all())
+
+
+@dataclass(frozen=True)
+class GroupStats:
+    """Counts of a step in one key group, and the clocks after it.
+
+    `watermarks` and next `offsets` are those of the partitions, `read` the records that were read of them, `idle` the
+    partitions that no longer hold the low watermark `low` back: these four in key group 0 only, as they are the same in
+    all. `lateness` counts by partition how far records were behind the clock of their partition, each once for each
+    operator that takes it from its source; `ages` are rows (partition, newest log timestamp, counts of how much older
+    records are). `part_times` are those of tasks, `hot_keys` the keys with most records, by node. `samples` are of the
+    records that tasks have read, `verdicts` those on records that may be among them, by node. `dead_reasons` counts
+    dead letters by the kind of their reason, `dead_by_sink` those that each sink of several is given. `windows` are
+    those of each node that has windows.
+    """
+
+    records: int
+    late: int
+    expired: int
+    dead: int
+    inserts: int
+    revisions: int
+    open_windows: int
+    watermarks: dict[int, int]
+    offsets: dict[int, int]
+    low: int
+    idle: list[int]
+    rejected: int = 0
+    duplicates: int = 0
+    read: dict[int, int] = field(default_factory=dict)
+    lateness: dict[int, Histogram] = field(default_factory=dict)
+    ages: tuple[PartitionCounts, ...] = ()
+    part_times: tuple[PartTime, ...] = ()
+    hot_keys: dict[str, HotKeys] = field(default_factory=dict)
+    samples: tuple[RecordSample, ...] = ()
+    verdicts: dict[str, list[VerdictRow]] = field(default_factory=dict)
+    dead_reasons: dict[str, int] = field(default_factory=dict)
+    dead_by_sink: dict[str, dict[str, int]] = field(default_factory=dict)
+    windows: dict[str, GroupWindows] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GroupOutput:
+    """The output of a key group in a step: rows by sink, and packets for the next level, if there is one."""
+
+    by_sink: Mapping[str, StepOutput]
+    stats: GroupStats
+    packets: tuple[Packet, ...] = ()
+
+    @property
+    def rows(self) -> StepOutput:
+        """The rows of the only sink."""
+        (rows,) = self.by_sink.values()
+        return rows
+
+
+@dataclass(frozen=True)
+class OperatorStep:
+    """The input of an operator in a step of the key group `group`; WATERMARK has the final watermark at each record.
+
+    `parts` are panes that other key groups aggregated of its records, where keys are salted.
+    """
+
+    group: int
+    time: StepTime
+    records: pa.Table
+    parts: tuple[pa.Table, ...] = ()
+
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Records with the verdicts of an operator, a row a record, or a record and window; late is what is neither.
+
+    `records` have at least PARTITION, OFFSET, TIME and WATERMARK, the watermark by which they were judged. Where they
+    have WINDOW (its number) and END, the verdict is for that window; else it is the same for all of theirs.
+    """
+
+    records: pa.Table
+    on_time: Mask
+    expired: Mask
+
+    @staticmethod
+    def of_all(records: pa.Table, *, expired: bool) -> Judged:
+        """Return records that are all on time, or all expired."""
+        mask = np.full(records.num_rows, expired)
+        return Judged(records, ~mask, mask)
+
+    @property
+    def places(self) -> tuple[Micros, Micros]:
+        """The partitions and the offsets."""
+        return to_micros(self.records.column(PARTITION)), to_micros(self.records.column(OFFSET))
+
+
+@dataclass(frozen=True)
+class OperatorOutput:
+    """The output of an operator in a step: rows for its sinks, or packets for the key groups of the next level.
+
+    `records` are those of its streams, in the order of `windrow.model.made_by`, if nodes read them. `late_records`
+    of its records were late, `duplicates` duplicates; `open_windows` are open after the step, `fired_windows` and
+    `closed_windows` did so in it (`windrow.engine.window_counts`). `judged` are its records if it judges them by their
+    time.
+    """
+
+    changes: pa.Table
+    late: pa.Table = field(default_factory=lambda: schema.NO_LATE)
+    late_records: int = 0
+    open_windows: int = 0
+    fired_windows: int = 0
+    closed_windows: int = 0
+    duplicates: int = 0
+    records: tuple[pa.Table, ...] = ()
+    packets: tuple[Packet, ...] = ()
+    judged: tuple[Judged, ...] = ()
+
+
+class Operator(Protocol):
+    """A computation in a key group.
+
+    It keeps nothing between steps: everything that later steps need is in the state that a step is given, so one object
+    serves all key groups. The output is the same in every cut of the log into steps, except for the order of rows of
+    different partitions. It reads no clock: time comes with the step.
+    """
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        ...
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
+        """Return the initial states of all key groups from those of a run whose pipeline differed by `change`.
+
+        The low watermark of the run was `low`.
+        """
+        ...

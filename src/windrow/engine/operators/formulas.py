@@ -1,0 +1,138 @@
+"""Formulas over results, which are computed where rows leave the operator of a window.
+
+A row for which a formula fails is a dead letter, and in no table and no stream: an earlier revision of it is taken
+back, and a later one that does not fail is inserted. Whether it fails is a function of the row's results, so every
+change says by itself, without state and in every cut of the log, whether the row before it was there. A double that is
+not finite is null, and no failure: a ratio divides by zero, and a sum of doubles can be infinite.
+
+Earlier versions wrote null where a formula failed. A state of theirs, or of a run without formulas, resumes with that
+rule for the windows that had begun by then: their rows are there, and have to be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.engine.columns import MIN_TIME, pack, to_micros
+from windrow.engine.decode.evaluation import Evaluator
+from windrow.engine.messages import DeadLetters, Packet
+from windrow.engine.operators.base import Mask, Operator, OperatorOutput, OperatorStep
+from windrow.engine.operators.dead_letters import ResultDeadLetters
+from windrow.engine.operators.window.operator import change_diffs
+from windrow.engine.schema import DIFF
+from windrow.engine.state.migrate import StoredState
+from windrow.engine.state.store import OperatorState
+from windrow.engine.state.widening import StateChange
+from windrow.expressions import Computed, formulas, results
+from windrow.model import Formula, Graph, KeyedNode, Pipeline
+
+_NULL_UNTIL: Final = "null_until"
+"""In the summary: the time up to which windows had begun when a formula that failed was still null."""
+
+
+def has_formulas(pipeline: Pipeline) -> bool:
+    """Whether a result of a pipeline is a formula over others."""
+    return any(isinstance(one.function, Formula) for one in pipeline.aggregates)
+
+
+def inner_pipeline(pipeline: Pipeline) -> Pipeline:
+    """Return the pipeline of a window's operator: under formulas, each revision comes with the row that it replaces."""
+    if has_formulas(pipeline) and pipeline.emit.mode == "accumulate":
+        return replace(pipeline, emit=replace(pipeline.emit, mode="retract"))
+    return pipeline
+
+
+class FormulaOperator:
+    """Computes the formulas of a pipeline in the rows of an operator of its `inner_pipeline`.
+
+    That gives null as formulas, and each `update_after` stands behind its `update_before`.
+    """
+
+    def __init__(self, graph: Graph, node: KeyedNode, pipeline: Pipeline, operator: Operator) -> None:
+        self._name = node.name
+        self._retracts = pipeline.emit.mode != "accumulate"
+        self._operator = operator
+        made = formulas(pipeline, results(pipeline))
+        self._formulas = tuple(Computed(name, name, formula) for name, formula in made.items())
+        self._evaluator = Evaluator(self._formulas)
+        self._dead_letters = ResultDeadLetters(graph, node)
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        fields = dict(state.summary or {})
+        until = MIN_TIME if state.summary is None else fields.pop(_NULL_UNTIL, step.time.reached)
+        own = OperatorState(state.name, state.blobs, fields or None)
+        output = self._operator.process(step, own)
+        state.summary = {**own.summary, _NULL_UNTIL: until}
+        return self._finished(output, until, step.group) if output.changes.num_rows else output
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
+        """Migrate the state of the operator."""
+        known = [dict(summary) for summary, _ in states]
+        bounds = [fields.pop(_NULL_UNTIL, None) for fields in known]
+        inner = [(fields, state) for fields, (_, state) in zip(known, states, strict=True)]
+        migrated = self._operator.migrate(change, low, inner)
+        own = {} if None in bounds else {_NULL_UNTIL: max(bounds)}
+        return [({**summary, **own}, state) for summary, state in migrated]
+
+    def _finished(self, output: OperatorOutput, until: int, group: int) -> OperatorOutput:
+        """Return output with formulas, without the rows for which they fail, and with dead letters of these."""
+        columns, reasons = self._computed(output.changes, until)
+        changes, *records = (_with_columns(table, columns) for table in (output.changes, *output.records))
+        failed = np.zeros(changes.num_rows, dtype=np.bool_)
+        failed[list(reasons)] = True
+        left, kept = _without(changes, failed, retracts=self._retracts)
+        return replace(
+            output,
+            changes=left,
+            records=tuple(table.filter(pa.array(kept)) for table in records),
+            packets=(*output.packets, *self._dead_packets(changes, reasons, group)),
+        )
+
+    def _computed(self, changes: pa.Table, until: int) -> tuple[dict[str, pa.Array], dict[int, str]]:
+        """Return the formulas by name, null where they fail, and by row why it is a dead letter."""
+        columns, failed = self._evaluator.compute_nulls(changes)
+        starts = to_micros(changes.column("window_start")) if failed else np.zeros(0)
+        reasons = {row: why for row, why in failed.items() if starts[row] > until}
+        return dict(zip((one.name for one in self._formulas), columns, strict=True)), reasons
+
+    def _dead_packets(self, changes: pa.Table, reasons: Mapping[int, str], group: int) -> Sequence[Packet]:
+        """Return the dead letters of changes that add a row, in their order, given why rows fail."""
+        if not reasons:
+            return ()
+        places = sorted(reasons)
+        rows = changes.take(pa.array(places))
+        dead = self._dead_letters(rows.append_column(DIFF, change_diffs(rows)), [reasons[place] for place in places])
+        return (Packet(group, DeadLetters(self._name, pack(dead))),) if dead.num_rows else ()
+
+
+def _with_columns(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Return a table with values in the place of its own."""
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(at), values)
+    return table
+
+
+def _without(changes: pa.Table, failed: Mask, *, retracts: bool) -> tuple[pa.Table, Mask]:
+    """Return what is left of changes without the rows that failed, and which of them are left.
+
+    A revision of a row that is not there is its insertion, and a row whose next revision fails is deleted. Otherwise
+    an `update_before` stays where the pipeline `retracts`.
+    """
+    ops = changes.column("op")
+    is_before, is_after = (pc.equal(ops, op).to_numpy() for op in ("update_before", "update_after"))
+    is_insert = is_after & np.append(False, failed[:-1])
+    is_delete = is_before & np.append(failed[1:], False)
+    kept = ~failed if retracts else ~failed & (~is_before | is_delete)
+    if kept.all():
+        return changes, kept
+    ops = pc.if_else(pa.array(is_insert), "insert", pc.if_else(pa.array(is_delete), "delete", ops))
+    at = changes.schema.get_field_index("op")
+    return changes.set_column(at, changes.schema.field(at), ops).filter(pa.array(kept)), kept

@@ -1,0 +1,239 @@
+"""Ingest: raw records in; packets for the key groups out, with watermarks in band.
+
+It is stateless between steps. A step's packets of records come first, then for each key group one packet that says
+where the clocks of the partitions stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.engine.columns import MIN_TIME, distinct, pack, to_micros, with_schema
+from windrow.engine.decode import DecodedBatch, Decoder
+from windrow.engine.decode.redriven import RedrivenDecoder
+from windrow.engine.histogram import Histogram
+from windrow.engine.messages import (
+    Counted,
+    EventTimes,
+    Message,
+    Packet,
+    PartitionCounts,
+    PartitionProgress,
+    Progress,
+    SampledRecords,
+    pack_counts,
+    pack_progress,
+    pack_times,
+)
+from windrow.engine.operators.dead_letters import SourceDeadLetters
+from windrow.engine.operators.route import Router, dead_packets
+from windrow.engine.samples import RecordSample, least, limit, places_below
+from windrow.engine.schema import OFFSET, PARTITION, REPLACED, TIME, WATERMARK, record_schema
+from windrow.engine.watermarks.clocks import StepWatermark
+from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
+from windrow.expressions import table_keys
+from windrow.model import Adaptive, Graph, Readings, Runnable, SourceNode, as_graph
+
+NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
+
+
+@dataclass
+class _Partition:
+    """Progress of one partition in this step."""
+
+    watermark: StepWatermark
+    first: int
+    next: int
+    reached: int = MIN_TIME
+    records: int = 0
+
+
+class _Source:
+    """Decodes the records of a source, and routes them."""
+
+    def __init__(
+        self, pipeline: Runnable, node: SourceNode, packed: Callable[[pa.Table], bytes], since: Mapping[int, int]
+    ) -> None:
+        # in a short form, a record must be valid for its one node to count for the clock
+        spec = node if isinstance(pipeline, Graph) else pipeline
+        self.name = node.name
+        self.watermark = node.time.watermark
+        self.schema = record_schema(spec)
+        graph = as_graph(pipeline)
+        self.decoder = Decoder(spec, table_keys(graph, node))
+        self.records = RedrivenDecoder(self.decoder, pipeline.name, since)
+        self.router = Router(graph, node, packed)
+
+
+class Ingest:
+    """Decodes one step's records of some partitions, in offset order, and splits them by node and key group.
+
+    A batch is of one source.
+
+    `bounds` are lower bounds of watermarks, from the clock journal of the run that is replayed. `packed` packs records.
+    `decoded_since` is the offset, by partition, before which records were decoded with other settings than the
+    pipeline's; no partition that is left out has such records. Ages and a sample of the records are given for reports
+    if it `is_reported`.
+    """
+
+    def __init__(
+        self,
+        pipeline: Runnable,
+        bounds: WatermarkBounds = NO_BOUNDS,
+        packed: Callable[[pa.Table], bytes] = pack,
+        decoded_since: Mapping[int, int] = NO_OFFSETS,
+        *,
+        is_reported: bool = True,
+    ) -> None:
+        graph = self._graph = as_graph(pipeline)
+        self._key_groups = graph.key_groups
+        self._floors = bounds
+        self._is_reported = is_reported
+        self._sources = {node.name: _Source(pipeline, node, packed, decoded_since) for node in graph.sources}
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
+        """Yield the step's packets; those about partitions come last."""
+        partitions: dict[int, _Partition] = {}
+        ages: list[PartitionCounts] = []
+        samples: list[RecordSample] = []
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            source = self._sources[self._graph.source_of(batch.column("partition")[0].as_py()).name]
+            if self._is_reported:
+                ages += _log_ages(batch)
+            decoded = source.records.decode(batch)
+            records = self._with_watermarks(source, batch, decoded, partitions)
+            if self._is_reported:
+                samples += _sampled(batch, records, sum(one.records for one in partitions.values()))
+            yield from dead_packets(None, decoded.dead, self._key_groups)
+            if isinstance(source.watermark, Adaptive):
+                yield from self._times(records)
+            dead_letters = SourceDeadLetters(source.decoder.dead_letters, batch)
+            records = _with_replaced(records, decoded.replaced)
+            yield from source.router.add({source.name: records}, dead_letters)
+        for source in self._sources.values():
+            yield from source.router.close()
+        progress = [
+            PartitionProgress(
+                partition=number,
+                watermark=max(
+                    partition.watermark.value, int(self._floors.at(number, np.array([partition.next - 1]))[0])
+                ),
+                first=partition.first,
+                next=partition.next,
+                reached=partition.reached,
+                records=partition.records,
+            )
+            for number, partition in sorted(partitions.items())
+        ]
+        if progress:
+            yield from self._to_all(Progress(pack_progress(progress)))
+        if ages:
+            yield Packet(0, Counted("age", pack_counts(ages)))
+        if samples:
+            yield Packet(0, SampledRecords(tuple(one.row for one in least(samples))))
+
+    def _with_watermarks(
+        self, source: _Source, batch: pa.RecordBatch, decoded: DecodedBatch, partitions: dict[int, _Partition]
+    ) -> pa.Table:
+        """Return the good records with the watermark at each, and update the progress of their partitions."""
+        numbers = batch.column("partition").to_numpy(zero_copy_only=False)
+        # by position: a field may have any name
+        good = _named(decoded.good)
+        marks = decoded.marks.rename_columns([PARTITION, OFFSET, WATERMARK])
+        good_numbers = good.column(PARTITION).to_numpy()
+        mark_numbers = marks.column(PARTITION).to_numpy()
+        offsets = to_micros(batch.column("offset"))
+        watermarks = np.empty(good.num_rows, dtype=np.int64)
+        for number in distinct(numbers):
+            read = offsets[numbers == number]
+            mark = self._graph.watermark_of(number)
+            partition = partitions.setdefault(number, _Partition(StepWatermark(mark), int(read[0]), 0))
+            partition.next = int(read[-1]) + 1
+            its_own = good_numbers == number
+            records = good if its_own.all() else good.filter(pa.array(its_own))
+            partition.records += records.num_rows
+            partition.reached = int(to_micros(records.column(TIME)).max(initial=partition.reached))
+            watermarks[its_own] = np.maximum(
+                partition.watermark.advance(
+                    records, marks.filter(pa.array(mark_numbers == number)) if marks.num_rows else marks
+                ),
+                self._floors.at(number, to_micros(records.column(OFFSET))),
+            )
+            if isinstance(mark, Readings):
+                partition.watermark.close(batch.column("value").filter(pa.array(numbers == number)))
+        return with_schema(good.append_column(WATERMARK, pa.array(watermarks)), source.schema)
+
+    def _times(self, records: pa.Table) -> Iterator[Packet]:
+        """Pack the event times of each partition, for every key group."""
+        numbers = records.column(PARTITION).to_numpy()
+        offsets, times = (to_micros(records.column(name)) for name in (OFFSET, TIME))
+        for number in distinct(numbers):
+            its_own = numbers == number
+            blob = pack_times(offsets[its_own], times[its_own])
+            yield from self._to_all(EventTimes(number, int(offsets[its_own][0]), blob))
+
+    def _to_all(self, message: Message) -> Iterator[Packet]:
+        return (Packet(group, message) for group in range(self._key_groups))
+
+
+def _named(good: pa.Table) -> pa.Table:
+    """Name the first columns of good records, by position: a field may have any name."""
+    return good.rename_columns([PARTITION, OFFSET, TIME, *good.column_names[3:]])
+
+
+def _with_replaced(records: pa.Table, replaced: pa.Table) -> pa.Table:
+    """Put rows that are replaced before the records that do so, which have the same places; `REPLACED` tells them."""
+    if not replaced.num_rows:
+        return records
+    old, places = _named(replaced), (PARTITION, OFFSET)
+    own = {
+        place: row for row, place in enumerate(zip(*(records.column(one).to_pylist() for one in places), strict=True))
+    }
+    rows = np.array([own[place] for place in zip(*(old.column(one).to_pylist() for one in places), strict=True)])
+    old = old.append_column(WATERMARK, records.column(WATERMARK).take(pa.array(rows))).select(records.column_names)
+    both = pa.concat_tables([records, old.cast(records.schema)])
+    is_old = np.arange(both.num_rows) >= records.num_rows
+    order = np.lexsort([~is_old, np.concatenate([np.arange(records.num_rows), rows])])
+    return both.append_column(REPLACED, pa.array(is_old)).take(pa.array(order))
+
+
+def _sampled(batch: pa.RecordBatch, records: pa.Table, read: int) -> Iterator[RecordSample]:
+    """Yield records of a batch that may be in the sample of the step, of which so many were read with them."""
+    partitions, offsets = (to_micros(records.column(name)) for name in (PARTITION, OFFSET))
+    places, ranks = places_below(limit(read), partitions, offsets)
+    if not places:
+        return
+    its_partitions, its_offsets = (to_micros(batch.column(name)) for name in ("partition", "offset"))
+    log_times = batch.column("log_time")
+    times = to_micros(records.column(TIME))
+    own = distinct(its_partitions)
+    rows = {number: np.flatnonzero(its_partitions == number) for number in own} if len(own) > 1 else {}
+    for place, rank in zip(places, ranks, strict=True):
+        partition, offset = int(partitions[place]), int(offsets[place])
+        at = rows.get(partition)
+        row = int(np.searchsorted(its_offsets if at is None else its_offsets[at], offset))
+        log_time = log_times[row if at is None else int(at[row])]
+        yield RecordSample(partition, offset, int(times[place]), log_time.value, rank)
+
+
+def _log_ages(batch: pa.RecordBatch) -> Iterator[PartitionCounts]:
+    """Count by partition how much older records are than the newest of them in the log, if it has timestamps."""
+    times = batch.column("log_time")
+    if times.null_count == len(times):
+        return
+    numbers = batch.column("partition").to_numpy()
+    if times.null_count:
+        is_known = times.is_valid()
+        times, numbers = times.filter(is_known), numbers[is_known.to_numpy(zero_copy_only=False)]
+    micros = to_micros(times)
+    for number in distinct(numbers):
+        own = micros[numbers == number]
+        newest = int(own.max())
+        yield PartitionCounts(number, Histogram.of(newest - own).counts, newest)

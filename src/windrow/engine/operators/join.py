@@ -1,0 +1,517 @@
+"""Joins: pairs of records with the same key that are near each other in event time, and pairs of rows of two tables.
+
+A pair is as good as the later of its two records: it has the greater watermark, and its place. So the pairs up to a
+watermark are the same, whichever record was read first. A record is alone once the watermark proves that no partner can
+be on time any more; a partner that comes later takes that row back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.engine import duckdb_sql, schema
+from windrow.engine.columns import MAX_TIME, Micros, are_before, to_micros
+from windrow.engine.duckdb_sql import identifier
+from windrow.engine.merged_order import is_later_sql, runs_of_equals
+from windrow.engine.operators.base import OperatorOutput, OperatorStep, StepTime
+from windrow.engine.operators.route import id_sql, side_schema, stream_schema
+from windrow.engine.operators.settled import net_changes
+from windrow.engine.schema import (
+    DIFF,
+    ID,
+    LAST_PARTITION,
+    OFFSET,
+    PARTITION,
+    PLACE,
+    SIDE,
+    TIME,
+    record_schema,
+)
+from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
+from windrow.engine.state.runs import Runs, migrate_runs
+from windrow.engine.state.store import OperatorState
+from windrow.engine.state.widening import StateChange
+from windrow.expressions import JoinSide, JoinSpan, RecordStream, join_sides, join_spans, stream_of
+from windrow.model import Graph, JoinNode, TableJoinNode
+
+_KINDS: Final = ("left", "right")
+_LAST: Final = "last"
+"""The place of the last row of a table so far."""
+_SIDES: Final = ("lefts", "rights")
+_AT: Final = "__at"
+_UNTIL: Final = "__until"
+_BEFORE: Final = -1
+"""The moment of all that is before a step; those of its changes are from 0 on."""
+_IS_NEW: Final = "__is_new"
+_ROW: Final = "__row"
+_PARTNERS: Final = "__partners"
+
+
+@dataclass
+class _Rows:
+    """The records of a side: those of the step, and the runs of those before it."""
+
+    new: pa.Table
+    runs: Runs
+    state: OperatorState
+
+    def old(self, least: int, greatest: int) -> pa.Table:
+        """Return the records before the step in a range of event times, and perhaps others."""
+        return _marked(self.runs.table(self.new.schema, self.state, least, greatest), is_new=False)
+
+    def all(self, least: int, greatest: int) -> pa.Table:
+        """Return these and those of the step, marked."""
+        return pa.concat_tables([self.old(least, greatest), _marked(self.new, is_new=True)])
+
+
+class JoinOperator:
+    """Joins records by key within an interval of event time, or tables; it takes the merged order but for inner joins.
+
+    Both sides are kept in runs: the records of a step meet those before it, and each other. Which records of an outer
+    side have met a partner is kept as long as they are, as the partner may go before; no row of a table does.
+    """
+
+    def __init__(self, graph: Graph, node: JoinNode | TableJoinNode, view: RecordStream) -> None:
+        self._view = view
+        self._sides = join_sides(graph, node)
+        self._spans = join_spans(graph, node) if isinstance(node, JoinNode) else None
+        self._is_ordered = graph.is_ordered(node)
+        self._changing = [number for number, side in enumerate(self._sides) if side.stream.is_changelog]
+        self._stored = [pa.schema([one for one in side_schema(side) if one.name != SIDE]) for side in self._sides]
+        self._duck = duckdb_sql.Connection()
+        self._no_changes = schema.changes(view).empty_table()
+        self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
+        self._sql = _JoinSql(graph, node, self._sides, self._spans, self._made)
+        nothing = [_marked(stored.empty_table(), is_new=True) for stored in self._stored]
+        if self._spans is None:
+            nothing = [_with_span(stored.empty_table(), *_moments(*nothing)) for stored in self._stored]
+        self._no_pairs = duckdb_sql.query(self._duck, self._sql.pairs, lefts=nothing[0], rights=nothing[1])
+        fields = {one.name: one for stored in self._stored for one in stored}
+        fields |= {_PARTNERS: pa.field(_PARTNERS, pa.int64())}
+        self._paired = {
+            number: pa.schema([fields[name] for name in sql.paired_columns]) for number, sql in self._sql.alone.items()
+        }
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group: pair the records of the step, find who is alone, drop what is past."""
+        summary = state.summary or {}
+        records, last = step.records, summary.get(_LAST)
+        if self._is_ordered and records.num_rows:
+            records, last = _not_before(records, last, self._changing)
+        sides = to_micros(records.column(SIDE))
+        left, right = (
+            _Rows(
+                records.filter(pa.array(sides == number)).select(stored.names),
+                Runs.decode(kind, summary.get(kind)),
+                state,
+            )
+            for number, (kind, stored) in enumerate(zip(_KINDS, self._stored, strict=True))
+        )
+        pairs = self._pairs_of_tables(left, right) if self._spans is None else self._pairs(left, right, self._spans)
+        made = [self._made.empty_table(), pairs.select(self._made.names).cast(self._made)]
+        if self._spans is None:
+            made += self._without_partner(0, left, right, records)
+            made += self._without_partner(1, right, left, records)
+        state.summary = {} if last is None else {_LAST: last}
+        for number, (kind, side, rows) in enumerate(zip(_KINDS, self._sides, (left, right), strict=True)):
+            span = None if self._spans is None else self._spans[number]
+            after = -MAX_TIME if span is None else max(-MAX_TIME, step.time.low - 1 - span.kept)
+            if side.is_outer and span is not None:
+                paired = Runs.decode(f"{kind}_paired", summary.get(f"{kind}_paired"))
+                met = self._met(number, pairs)
+                fired = Runs.decode(f"{kind}_fired", summary.get(f"{kind}_fired"))
+                until = _settled_until(step.time, span.wait)
+                made += self._alone(number, rows, met, (paired, fired), until)
+                if step.time.end:
+                    early = self._fired(number, rows, fired, max(step.time.low - span.wait - 1, -MAX_TIME))
+                    fired.add(early, after, state)
+                    state.summary[fired.kind] = fired.encode()
+                elif fired.kind in summary:
+                    fired.add(self._paired[number].empty_table(), after, state)
+                    state.summary[fired.kind] = fired.encode()
+                together = self._paired[number].empty_table()
+                if met.num_rows:
+                    together = duckdb_sql.query(self._duck, self._sql.alone[number].paired, met=met).cast(
+                        together.schema
+                    )
+                paired.add(together, after, state)
+                state.summary[paired.kind] = paired.encode()
+            rows.runs.add(rows.new, after, state, self._compact if span is None else None)
+            state.summary[kind] = rows.runs.encode()
+        pairs = pa.concat_tables(made)
+        if pairs.num_rows and any(side.stream.is_changelog for side in self._sides):
+            pairs = net_changes(self._duck, pairs)
+        return OperatorOutput(changes=self._no_changes, records=(pairs,))
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
+        """Migrate the records of both sides."""
+        return migrate_runs(
+            RowsByKeyGroup(
+                self._view,
+                self._duck,
+                dict(zip(_KINDS, self._stored, strict=True))
+                | {f"{_KINDS[number]}_paired": paired for number, paired in self._paired.items()},
+            ),
+            states,
+            greatest=_LAST,
+        )
+
+    def _compact(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001, ARG002 - as `Compaction` has it
+        """Return the rows of a table without those that have been removed."""
+        numbers, diffs = to_micros(_numbers(rows)), to_micros(rows.column(DIFF))
+        last = np.zeros(rows.num_rows, dtype=np.int64)
+        order = np.lexsort([to_micros(rows.column(name)) for name in reversed(PLACE)])
+        last[numbers[order]] = order
+        net = np.bincount(numbers, diffs, rows.num_rows).astype(np.int64)
+        # what removes a row stays where it was added in another run
+        is_left = net != 0
+        return _with_diffs(rows.take(pa.array(last[is_left])), net[is_left])
+
+    def _pairs(self, left: _Rows, right: _Rows, spans: tuple[JoinSpan, JoinSpan]) -> pa.Table:
+        """Return the pairs of the step's records with all others."""
+        lefts, rights = (_marked(rows.new, is_new=True) for rows in (left, right))
+        found = [self._no_pairs]
+        if lefts.num_rows:
+            others = pa.concat_tables([right.old(*_near(lefts, spans[0])), rights])
+            if others.num_rows:
+                found.append(duckdb_sql.query(self._duck, self._sql.pairs, lefts=lefts, rights=others))
+        if rights.num_rows:
+            others = left.old(*_near(rights, spans[1]))
+            if others.num_rows:
+                found.append(duckdb_sql.query(self._duck, self._sql.pairs, lefts=others, rights=rights))
+        return pa.concat_tables(found)
+
+    def _pairs_of_tables(self, left: _Rows, right: _Rows) -> pa.Table:
+        """Return how the step's changes change the pairs: each meets the rows that the other table has at its moment.
+
+        d(l x r) = dl x r + l x dr (Gupta, Mumick, "Maintenance of Materialized Views", 1995): at one place, l before it
+        and r after it. Changes that meet all changes, as above, come to the same, but are a product of them.
+        """
+        moments = _moments(left.new, right.new)
+        changes = [_with_span(rows.new, at, at + 1) for rows, at in zip((left, right), moments, strict=True)]
+        found = [self._no_pairs]
+        for number, others in enumerate((right, left)):
+            if changes[number].num_rows:
+                old = others.runs.table(others.new.schema, others.state)
+                before = np.full(old.num_rows, _BEFORE)
+                events = pa.concat_tables([_with_span(old, before, before), changes[1 - number]])
+                events = duckdb_sql.query(self._duck, self._sql.near, rows=events, changes=changes[number])
+                tables = {_SIDES[number]: changes[number], _SIDES[1 - number]: _rows_there(events)}
+                found.append(duckdb_sql.query(self._duck, self._sql.pairs, **tables))
+        return pa.concat_tables(found)
+
+    def _met(self, number: int, pairs: pa.Table) -> pa.Table:
+        """Return the partners that records of a side have met in the step."""
+        met = self._sql.met[number]
+        columns = [*self._view.key, *(_of_side(number, name) for name in met)]
+        return pairs.select(columns).rename_columns([*self._view.key, *met])
+
+    def _alone(
+        self, number: int, own: _Rows, met: pa.Table, known: tuple[Runs, Runs], settled: tuple[int, int]
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of records that are alone now, or are so no longer; for `settled` see `_settled_until`.
+
+        Known are the records that have met a partner, and those that an end of the input has settled.
+        """
+        side, sql = self._sides[number], self._sql.alone[number]
+        before, until = settled
+        least, greatest = before + 1, until
+        for table in (met, own.new) if side.stream.is_changelog else (met,):
+            if table.num_rows:
+                first, last = _range(table)
+                least, greatest = min(least, first), max(greatest, last)
+        paired, fired = known[0], known[1].table(self._paired[number], own.state)
+        last = max(until, _range(fired)[1]) if fired.num_rows else until
+        rows = own.all(least, min(greatest, last))
+        rows = duckdb_sql.query(self._duck, sql.versions, rows=rows, fired=fired, limits=pa.table({"until": [until]}))
+        if not rows.num_rows:
+            return
+        tables = {
+            "met": met,
+            "paired": paired.table(self._paired[number], own.state, *_range(rows)),
+            "fired": fired,
+            "settled": pa.table({"before": pa.array([before], pa.int64())}),
+        }
+        candidates = duckdb_sql.query(self._duck, sql.candidates, rows=rows, **tables)
+        if candidates.num_rows:
+            yield duckdb_sql.query(self._duck, sql.changes, candidates=candidates, **tables).cast(self._made)
+
+    def _fired(self, number: int, own: _Rows, fired: Runs, until: int) -> pa.Table:
+        """Return the records that the end of the input settles, of those that are later than the watermark says."""
+        rows = own.all(until + 1, MAX_TIME)
+        rows = rows.filter(pa.array(to_micros(rows.column(TIME)) > until))
+        known = fired.table(self._paired[number], own.state)
+        made = duckdb_sql.query(self._duck, self._sql.alone[number].fired, rows=rows, fired=known)
+        return made.cast(self._paired[number])
+
+    def _without_partner(self, number: int, own: _Rows, others: _Rows, records: pa.Table) -> Iterator[pa.Table]:
+        """Yield the rows of a table's rows that are without a partner now, or are so no longer."""
+        if not self._sides[number].is_outer:
+            return
+        sql = self._sql.alone[number]
+        everything = -MAX_TIME, MAX_TIME
+        rows = duckdb_sql.query(self._duck, sql.concerned, rows=own.all(*everything), records=records)
+        if rows.num_rows:
+            candidates = rows.append_column(_ROW, _numbers(rows))
+            # a row of a table is settled at once
+            tables = {"candidates": candidates, "settled": pa.table({"before": pa.array([MAX_TIME], pa.int64())})}
+            tables["fired"] = self._paired[number].empty_table()
+            for name, partners in (("met", _marked(others.new, is_new=True)), ("paired", others.old(*everything))):
+                tables[name] = duckdb_sql.query(self._duck, sql.partners, candidates=candidates, others=partners)
+            yield duckdb_sql.query(self._duck, sql.changes, **tables).cast(self._made)
+
+
+def _not_before(records: pa.Table, last: list[int] | None, changing: Sequence[int]) -> tuple[pa.Table, list[int]]:
+    """Give changes in the merged order that are before the `last` place its place; return that of the last one, too.
+
+    There are some only after the end of the input. They come after those that they change, also in one step. Records
+    that only come, those of the sides that are not `changing`, are known by their places.
+    """
+    places = [to_micros(records.column(name)) for name in PLACE]
+    greatest = [int(column[-1]) for column in places]
+    if last is None:
+        return records, greatest
+    if tuple(column[0] for column in places) < tuple(last):
+        is_before = are_before(places, last) & np.isin(to_micros(records.column(SIDE)), changing)
+        for name, column, limit in zip(PLACE, places, last, strict=True):
+            at = records.column_names.index(name)
+            field = records.schema.field(at)
+            moved = pa.array(np.where(is_before, limit, column)).cast(field.type)
+            records = records.set_column(at, field, moved)
+    return records, max(greatest, last)
+
+
+def _with_diffs(rows: pa.Table, diffs: Micros) -> pa.Table:
+    place = rows.column_names.index(DIFF)
+    return rows.set_column(place, rows.schema.field(place), pa.array(diffs))
+
+
+def _moments(lefts: pa.Table, rights: pa.Table) -> tuple[Micros, Micros]:
+    """Number the places of a step's changes in order; at one place those of the right table come first."""
+    columns = [np.concatenate([to_micros(rows.column(name)) for rows in (lefts, rights)]) for name in PLACE]
+    order, ranks = np.lexsort(columns[::-1]), np.empty(len(columns[0]), dtype=np.int64)
+    ranks[order] = runs_of_equals([column[order] for column in columns])
+    return 2 * ranks[: lefts.num_rows] + 1, 2 * ranks[lefts.num_rows :]
+
+
+def _with_span(rows: pa.Table, at: Micros, until: Micros) -> pa.Table:
+    return rows.append_column(_AT, pa.array(at)).append_column(_UNTIL, pa.array(until))
+
+
+def _rows_there(events: pa.Table) -> pa.Table:
+    """Return the rows that changes of a table make, each from `_AT` until `_UNTIL`, and how often it is there."""
+    numbers, moments, diffs = to_micros(_numbers(events)), to_micros(events.column(_AT)), to_micros(events.column(DIFF))
+    order = np.lexsort([moments, numbers])
+    numbers, moments, sums = numbers[order], moments[order], np.cumsum(diffs[order])
+    is_first = np.diff(numbers, prepend=-1) != 0
+    counts = sums - (sums - diffs[order])[is_first][np.cumsum(is_first) - 1]
+    # what a row comes to at a moment is there until the row's next one
+    is_last = np.diff(moments, append=_BEFORE - 1) != 0
+    is_last[:-1] |= is_first[1:]
+    places = np.flatnonzero(is_last)
+    until = np.full(len(places), MAX_TIME)
+    has_next = numbers[places[1:]] == numbers[places[:-1]]
+    until[:-1][has_next] = moments[places[1:]][has_next]
+    is_there = counts[places] != 0
+    places = places[is_there]
+    rows = _with_diffs(events.take(pa.array(order[places])), counts[places])
+    return rows.set_column(rows.column_names.index(_UNTIL), _UNTIL, pa.array(until[is_there]))
+
+
+def _marked(rows: pa.Table, *, is_new: bool) -> pa.Table:
+    return rows.append_column(_IS_NEW, pa.repeat(pa.scalar(is_new), rows.num_rows))
+
+
+def _numbers(rows: pa.Table) -> pa.Array:
+    """Return a number for each record; what adds and takes back one row of a join has the same."""
+    if DIFF not in rows.column_names:
+        return pa.array(np.arange(rows.num_rows))
+    return rows.column(ID).combine_chunks().dictionary_encode().indices.cast(pa.int64())
+
+
+def _settled_until(time: StepTime, wait: int) -> tuple[int, int]:
+    """Return up to which event time no partner can be on time any more: before the step, and after it."""
+    before = max(time.before - wait - 1, time.ended, -MAX_TIME)
+    return before, MAX_TIME if time.end else max(time.low - wait - 1, before)
+
+
+def _range(table: pa.Table) -> tuple[int, int]:
+    times = to_micros(table.column(TIME))
+    return int(times.min()), int(times.max())
+
+
+def _near(table: pa.Table, span: JoinSpan | None) -> tuple[int, int]:
+    """Return the event times that partners of records can have."""
+    if span is None:
+        return -MAX_TIME, MAX_TIME
+    least, greatest = _range(table)
+    return least - span.back, greatest + span.reach
+
+
+@dataclass(frozen=True)
+class _AloneSql:
+    """Queries for the records of a side without a partner; `settled` has the event time `before`.
+
+    `met` are the partners that records have met in the step; `paired` are the numbers of those that they met before.
+    `versions`: rows of the side -> these with a number for each record, the same for what adds and takes back a row.
+    `concerned`: rows of a table and the records of a step -> those with the key of one. `candidates`: rows of the side
+    -> the rows whose being alone may change. `partners`: candidates and the rows of the
+    other table -> `met`, or `paired`. `changes`: candidates -> what changes. `paired`: met -> what is kept of it,
+    in the columns `paired_columns`. `fired`: rows that the end of the input settles -> those that are not known yet.
+    """
+
+    paired_columns: tuple[str, ...]
+    versions: str
+    concerned: str
+    partners: str
+    candidates: str
+    changes: str
+    paired: str
+    fired: str
+
+
+class _JoinSql:
+    """Queries of a join. `pairs`: lefts and rights -> pairs; by the number of an outer side `alone`, and `met`.
+
+    Of tables, those are paired that are there at one moment; `near`: rows of one and changes of the other -> the rows
+    with their keys. `met` is what a pair says of the side's record and of its partner: names, and the SQL of each.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        node: JoinNode | TableJoinNode,
+        sides: tuple[JoinSide, JoinSide],
+        spans: tuple[JoinSpan, JoinSpan] | None,
+        made: pa.Schema,
+    ) -> None:
+        self._graph = graph
+        self._node = node
+        self._sides = sides
+        self._spans = spans
+        self._made = made
+        outer = [number for number, side in enumerate(sides) if side.is_outer]
+        self.met = {number: self._met(number) for number in outer if spans is not None}
+        self.alone = {number: self._alone(number) for number in outer}
+        is_later = is_later_sql("l", "r")
+        time = {"left": f"l.{TIME}", "right": f"r.{TIME}"}.get(node.how, f"greatest(l.{TIME}, r.{TIME})")
+        own = {name: f"CASE WHEN {is_later} THEN l.{name} ELSE r.{name} END" for name in PLACE}
+        own |= {TIME: time, ID: f"{self._id(0, 'l')} || '+' || {self._id(1, 'r')}"}
+        changed = [f"{name}.{DIFF}" for name, side in zip("lr", sides, strict=True) if side.stream.is_changelog]
+        own[DIFF] = " * ".join(changed) or "1"
+        fields = {name: f"r.{identifier(name)}" for name in sides[1].names.values()}
+        fields |= {name: f"l.{identifier(name)}" for name in sides[0].names.values()}
+        keys = " AND ".join(f"l.{identifier(name)} = r.{identifier(name)}" for name in node.key)
+        near = f"AND l.{_AT} < r.{_UNTIL} AND r.{_AT} < l.{_UNTIL}"
+        if spans is not None:
+            near = f"AND r.{TIME} BETWEEN l.{TIME} - {spans[0].back} AND l.{TIME} + {spans[0].reach}"
+        met = [
+            f"{sql} AS {_of_side(side, name)}" for side, columns in self.met.items() for name, sql in columns.items()
+        ]
+        self.pairs = f"""
+            SELECT {", ".join([self._list(own | fields), *met])} FROM lefts l JOIN rights r ON {keys} {near}
+        """
+        self.near = f"SELECT * FROM rows SEMI JOIN changes USING ({', '.join(map(identifier, node.key))})"
+
+    def _list(self, columns: dict[str, str]) -> str:
+        return ", ".join(f"{columns.get(name, 'NULL')} AS {identifier(name)}" for name in self._made.names)
+
+    def _id(self, number: int, name: str) -> str:
+        """Return what the record of a side is made of."""
+        return id_sql(self._graph, self._sides[number].stream, name)
+
+    def _identity(self, number: int) -> tuple[str, ...]:
+        """Return the columns that tell the records of a side apart."""
+        return (ID,) if self._sides[number].stream.has_id else (PARTITION, OFFSET)
+
+    def _met(self, number: int) -> dict[str, str]:
+        own, other = "lr"[number], "rl"[number]
+        partners = f"{other}.{DIFF}" if self._sides[1 - number].stream.is_changelog else "1"
+        return (
+            {name: f"{own}.{name}" for name in (*self._identity(number), TIME)}
+            | {_of_partner(name): f"{other}.{name}" for name in (*PLACE, _IS_NEW)}
+            | {_PARTNERS: partners}
+        )
+
+    def _alone(self, number: int) -> _AloneSql:
+        side, other = self._sides[number], self._sides[1 - number]
+        identity, keys = self._identity(number), self._node.key
+        ids = ", ".join(identity)
+        by = ", ".join([*map(identifier, keys), *identity, TIME])
+        # the partner of a record that can only be added stays: that record is alone no more
+        settled = "" if other.stream.is_changelog else f"ANTI JOIN paired USING ({ids})"
+        met = f"SELECT ({ids}) FROM met WHERE {_of_partner(_IS_NEW)}"
+        touched = f"bool_or({_IS_NEW} OR ({ids}) IN ({met})) OVER (PARTITION BY {_ROW})"
+        # a session that is taken back can come again: a row with its id, and other values
+        fields = ", ".join([ID, TIME, *map(identifier, side.names.values())])
+        version = f"dense_rank() OVER (ORDER BY {fields})" if side.stream.is_changelog else "row_number() OVER ()"
+        is_settled = f"{TIME} <= (SELECT until FROM limits) OR ({ids}) IN (SELECT ({ids}) FROM fired)"
+        versions = f"SELECT *, {version} AS {_ROW} FROM rows WHERE {is_settled}"
+        candidates = f"""
+            SELECT * FROM rows {settled} QUALIFY {TIME} > (SELECT before FROM settled) OR {touched}
+        """
+        by_key = ", ".join(map(identifier, keys))
+        concerned = f"SELECT * FROM rows SEMI JOIN records USING ({by_key})"
+        partners = f"""
+            SELECT c.{ID}, {", ".join(f"o.{name} AS {_of_partner(name)}" for name in (*PLACE, _IS_NEW))},
+                o.{DIFF} AS {_PARTNERS}
+            FROM (SELECT DISTINCT {ID}, {by_key} FROM candidates) c JOIN others o USING ({by_key})
+        """
+        wait = 0 if self._spans is None else self._spans[number].wait
+        diff = DIFF if side.stream.is_changelog else "1"
+        place = ", ".join(PLACE)
+        name = "lr"[number]
+        own = {one: f"c.{one}" for one in (*PLACE, DIFF)}
+        ids_made = (self._id(0, name), "''") if number == 0 else ("''", self._id(1, name))
+        own |= {TIME: f"{name}.{TIME}", ID: f"{ids_made[0]} || '+' || {ids_made[1]}"}
+        own |= {one: f"{name}.{identifier(one)}" for one in side.names.values()}
+        changes = f"""
+            WITH records AS (SELECT DISTINCT ON ({_ROW}) * FROM candidates),
+            events AS (
+                SELECT {_ROW}, {_IS_NEW}, {place}, {diff} AS there, 0 AS partners, 0 AS is_settled FROM candidates
+                UNION ALL
+                SELECT {_ROW}, {", ".join(map(_of_partner, (_IS_NEW, *PLACE)))}, 0, met.{_PARTNERS}, 0
+                FROM records JOIN met USING ({ids})
+                UNION ALL
+                SELECT {_ROW}, false, {-MAX_TIME}, -1, -1, 0, paired.{_PARTNERS}, 0
+                FROM records JOIN paired USING ({ids})
+                UNION ALL
+                SELECT {_ROW}, {TIME} > (SELECT before FROM settled) AND ({ids}) NOT IN (SELECT ({ids}) FROM fired),
+                    {TIME} + {wait}, {LAST_PARTITION}, {MAX_TIME}, 0, 0, 1
+                FROM records
+            ), counted AS (
+                SELECT {_ROW}, {_IS_NEW}, {place}, sum(sum(there)) OVER moments AS there,
+                    sum(sum(partners)) OVER moments AS partners, sum(sum(is_settled)) OVER moments AS is_settled
+                FROM events GROUP BY {_ROW}, {_IS_NEW}, {place}
+                WINDOW moments AS (PARTITION BY {_ROW} ORDER BY {_IS_NEW}, {place})
+            ), valued AS (
+                SELECT *, CASE WHEN partners = 0 AND is_settled > 0 THEN there ELSE 0 END AS alone FROM counted
+            ), c AS (
+                SELECT *, alone - lag(alone, 1, 0) OVER (PARTITION BY {_ROW} ORDER BY {_IS_NEW}, {place}) AS {DIFF}
+                FROM valued
+            )
+            SELECT {self._list(own)} FROM c JOIN records {name} USING ({_ROW}) WHERE c.{_IS_NEW} AND c.{DIFF} <> 0
+        """
+        return _AloneSql(
+            (*keys, *identity, TIME, _PARTNERS),
+            versions,
+            concerned,
+            partners,
+            candidates,
+            changes,
+            f"SELECT {by}, sum({_PARTNERS})::BIGINT AS {_PARTNERS} FROM met GROUP BY {by}",
+            f"SELECT DISTINCT {by}, 0 AS {_PARTNERS} FROM rows WHERE ({ids}) NOT IN (SELECT ({ids}) FROM fired)",
+        )
+
+
+def _of_side(number: int, name: str) -> str:
+    return f"__{number}{name}"
+
+
+def _of_partner(name: str) -> str:
+    return f"__partner{name}"

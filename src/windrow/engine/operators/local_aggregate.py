@@ -1,0 +1,71 @@
+"""Local aggregate of salted keys: the stage that aggregates on-time records before the exchange by key.
+
+A salted key's records are distributed over several key groups by their offsets. Each group aggregates its on-time
+records of a step, which need no order, and sends these partial panes to the group of the key. All other records are
+sent there unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.engine import duckdb_sql, schema
+from windrow.engine.columns import pack, rescale, to_micros, unscale
+from windrow.engine.keys import KeyGroups, key_groups
+from windrow.engine.messages import Packet, PartialPanes, Records
+from windrow.engine.operators.base import Judged, OperatorOutput, OperatorStep
+from windrow.engine.operators.window.assigner import on_time_for_all
+from windrow.engine.operators.window.sql import window_sql
+from windrow.engine.schema import TIME, WATERMARK, WINDOW
+from windrow.engine.state.migrate import StoredState
+from windrow.engine.state.store import MemoryState, OperatorState
+from windrow.engine.state.widening import StateChange
+from windrow.model import Pipeline
+
+
+class LocalAggregate:
+    """Judges a step's records and pre-aggregates those on time, for the node of that name; it has no state."""
+
+    def __init__(self, name: str, pipeline: Pipeline) -> None:
+        self._name = name
+        self._pipeline = pipeline
+        self._duck = duckdb_sql.Connection(pipeline.key)
+        self._begin = window_sql(pipeline).begin
+        self._keys = pa.schema(schema.key_fields(pipeline))
+        self._no_changes = schema.changes(pipeline).empty_table()
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:  # noqa: ARG002 - it has none
+        """Run one step of one key group; the packets are for the key groups of the keys."""
+        times, watermarks = (to_micros(step.records.column(name)) for name in (TIME, WATERMARK))
+        on_time, starts = on_time_for_all(self._pipeline.window, times, watermarks, step.time.fired_until)
+        groups = self._groups(step.records)
+        late = step.records.filter(pa.array(~on_time))
+        packets = [Packet(to, Records(self._name, pack(rest))) for to, rest in self._by_group(late, groups[~on_time])]
+        records = unscale(step.records).append_column(WINDOW, pa.array(starts)).filter(pa.array(on_time))
+        if records.num_rows:
+            packets += self._parts(step.group, records)
+        judged = (Judged.of_all(records.drop_columns(WINDOW), expired=False),)
+        return OperatorOutput(self._no_changes, packets=tuple(packets), judged=judged)
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
+        """Return no state for each key group."""
+        return [(None, MemoryState()) for _ in range(self._pipeline.key_groups)]
+
+    def _parts(self, group: int, records: pa.Table) -> Iterator[Packet]:
+        """Aggregate records by window and key."""
+        parts = duckdb_sql.query(self._duck, self._begin, records=records)
+        for to, part in self._by_group(parts, self._groups(parts)):
+            yield Packet(to, PartialPanes(self._name, group, pack(part)))
+
+    def _groups(self, rows: pa.Table) -> KeyGroups:
+        """Return the key group of each row, whose decimals are scaled or unscaled."""
+        keys = rows.select(self._keys.names)
+        plain = keys if keys.schema.types == self._keys.types else rescale(keys, self._keys)
+        return key_groups(self._duck, plain, self._pipeline.key_groups)
+
+    def _by_group(self, rows: pa.Table, groups: KeyGroups) -> Iterator[tuple[int, pa.Table]]:
+        for group in np.unique(groups).tolist():
+            yield group, rows.filter(pa.array(groups == group))

@@ -1,0 +1,154 @@
+"""Operators that make records of records: deduplication, and a stream's way into a table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.engine import duckdb_sql, schema
+from windrow.engine.columns import MAX_TIME, to_micros
+from windrow.engine.duckdb_sql import identifier
+from windrow.engine.merged_order import ID_ORDER, in_merged_order, runs_of_equals, tied
+from windrow.engine.operators.base import OperatorOutput, OperatorStep
+from windrow.engine.schema import DIFF, ID, OFFSET, PARTITION, PLACE, TIME, record_schema
+from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
+from windrow.engine.state.runs import Runs, migrate_runs
+from windrow.engine.state.store import MemoryState, OperatorState
+from windrow.engine.state.widening import StateChange
+from windrow.expressions import RecordStream
+from windrow.model import DeduplicateNode
+
+_KIND: Final = "keys"
+_NUMBER: Final = "__number"
+_OPERATION: Final = "__op"
+
+
+class DeduplicateOperator:
+    """Accepts the first record of each key in a span of event time; the others are duplicates.
+
+    Only records whose key has another one, in the step or in the state, are looked at one by one. `lateness` is how far
+    behind the watermark records can be (microseconds); a key is forgotten when none can be near it any more.
+    """
+
+    def __init__(self, node: DeduplicateNode, view: RecordStream, lateness: int | None) -> None:
+        self._node = node
+        self._view = view
+        self._lateness = lateness
+        self._duck = duckdb_sql.Connection()
+        self._records = record_schema(view)
+        self._stored = pa.schema([*(self._records.field(name) for name in node.key), self._records.field(TIME)])
+        self._no_changes = schema.changes(view).empty_table()
+        by = ", ".join(map(identifier, node.key))
+        self._contested = f"""
+            SELECT {_NUMBER} FROM records WHERE ({by}) IN (SELECT ({by}) FROM records GROUP BY {by} HAVING count(*) > 1)
+                OR ({by}) IN (SELECT ({by}) FROM stored)
+            ORDER BY {_NUMBER}
+        """
+        self._near = f"SELECT {by}, {TIME} FROM stored SEMI JOIN records USING ({by})"
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        runs = Runs.decode(_KIND, state.summary)
+        records, is_duplicate = in_merged_order(step.records), np.zeros(step.records.num_rows, dtype=np.bool_)
+        if records.num_rows:
+            stored = runs.table(self._stored, state)
+            keys = records.select(self._stored.names).append_column(_NUMBER, pa.array(np.arange(records.num_rows)))
+            rows = duckdb_sql.query(self._duck, self._contested, records=keys, stored=stored).column(_NUMBER).to_numpy()
+            if len(rows):
+                contested = keys.take(pa.array(rows))
+                near = duckdb_sql.query(self._duck, self._near, records=contested, stored=stored)
+                is_duplicate[rows] = self._duplicates(contested, near)
+        accepted = records.filter(pa.array(~is_duplicate))
+        low = MAX_TIME if step.time.low == MAX_TIME else step.time.low
+        after = -MAX_TIME if self._lateness is None else max(-MAX_TIME, low - self._node.within - self._lateness)
+        runs.add(accepted.select(self._stored.names), after, state)
+        state.summary = runs.encode()
+        return OperatorOutput(
+            changes=self._no_changes,
+            records=(accepted, records.filter(pa.array(is_duplicate))),
+            duplicates=int(np.count_nonzero(is_duplicate)),
+        )
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
+        """Migrate the keys."""
+        groups = RowsByKeyGroup(self._view, self._duck)
+        migrated = migrate_runs(groups, [({_KIND: summary}, state) for summary, state in states])
+        return [(summary[_KIND], state) for summary, state in migrated]
+
+    def _duplicates(self, contested: pa.Table, near: pa.Table) -> list[bool]:
+        """Return which records, in order, are duplicates of those before and of accepted ones of earlier steps."""
+        accepted: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
+        for *key, time in zip(*(column.to_pylist() for column in near.columns), strict=True):
+            accepted[tuple(key)].append(time)
+        found = []
+        columns = (contested.column(name).to_pylist() for name in self._stored.names)
+        for *key, time in zip(*columns, strict=True):
+            times = accepted[tuple(key)]
+            is_duplicate = any(abs(time - other) < self._node.within for other in times)
+            found.append(is_duplicate)
+            if not is_duplicate:
+                times.append(time)
+        return found
+
+
+class RowsOperator:
+    """Writes a stream of records into a table, a row each; what a changelog takes back is deleted. It has no state.
+
+    A row that is taken back, and one with its key that is added at the same place, are an update.
+    """
+
+    def __init__(self, view: RecordStream) -> None:
+        self._changes = schema.changes(view)
+        self._key_groups = view.key_groups
+        self._duck = duckdb_sql.Connection()
+        places = {"source": pa.scalar(view.source.label), "partition": PARTITION, "offset": OFFSET, "row": ID}
+        key = [field.name for field in schema.row_key(view)]
+        # what is the same in each row, or the record's column
+        self._columns: dict[str, pa.Scalar | str] = {
+            "op": pa.scalar("insert"),
+            "pane": pa.scalar("on_time"),
+            "revision": pa.scalar(0),
+        }
+        self._columns |= {name: name for name in self._changes.names[len(self._columns) :]}
+        self._columns |= {} if view.row_key else {name: places[name] for name in key}
+        own = [column for name in key if isinstance(column := self._columns[name], str)]
+        by = ", ".join(sql for name in own for sql in (ID_ORDER if name == ID else [identifier(name)]))
+        self._ranks = f"SELECT {_NUMBER}, dense_rank() OVER (ORDER BY {by}) AS __rank FROM changes"
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        state.summary = {}
+        records, columns = step.records, self._columns
+        if DIFF in records.column_names:
+            records, columns = self._with_operations(records), columns | {"op": _OPERATION}
+        arrays = [
+            records.column(one) if isinstance(one, str) else pa.repeat(one, records.num_rows)
+            for one in columns.values()
+        ]
+        changes = pa.Table.from_arrays(arrays, list(columns)).cast(self._changes)
+        return OperatorOutput(changes=changes)
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
+        """Return no state for each key group."""
+        return [({}, MemoryState()) for _ in range(self._key_groups)]
+
+    def _with_operations(self, changes: pa.Table) -> pa.Table:
+        """Sort changes by place and key, and add the operation of each; keys are compared where places are the same."""
+        columns = [to_micros(changes.column(name)) for name in PLACE]
+        order, ranks = np.lexsort(columns[::-1]), np.zeros(changes.num_rows, dtype=np.int64)
+        if len(rows := tied(columns, order)):
+            shared = changes.take(pa.array(rows)).append_column(_NUMBER, pa.array(rows))
+            found = duckdb_sql.query(self._duck, self._ranks, changes=shared)
+            ranks[found.column(_NUMBER).to_numpy()] = found.column("__rank").to_numpy()
+        diffs = to_micros(changes.column(DIFF))
+        order = np.lexsort([diffs, ranks, *columns[::-1]])
+        is_added = (diffs > 0)[order]
+        runs = runs_of_equals([column[order] for column in (*columns, ranks)])
+        is_update = (np.bincount(runs, is_added) > 0) & (np.bincount(runs, ~is_added) > 0)
+        names = 2 * is_update[runs] + is_added
+        operations = pa.array(["delete", "insert", "update_before", "update_after"]).take(pa.array(names))
+        return changes.take(pa.array(order)).append_column(_OPERATION, operations)

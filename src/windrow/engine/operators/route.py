@@ -1,0 +1,585 @@
+"""Routes: the way of a stream's records on, through selections and splits, to the key groups of the nodes below.
+
+A router is made for a node: a source, whose records ingest gives it, or a node with an operator, whose streams a level
+gives it. What has no state runs here, in the process that has the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.engine import duckdb_sql
+from windrow.engine.changelog import source_places
+from windrow.engine.columns import pack, to_micros
+from windrow.engine.decode.decoder import KeyedDecoder
+from windrow.engine.decode.evaluation import Evaluator
+from windrow.engine.keys import MAX_KEY_BYTES, key_groups, place_groups, text_bytes
+from windrow.engine.messages import DeadLetters, Packet, Records
+from windrow.engine.operators.dead_letters import DeadLetterTable
+from windrow.engine.schema import (
+    DELETED,
+    DIFF,
+    ID,
+    OFFSET,
+    PARTITION,
+    REPLACED,
+    SIDE,
+    TIME,
+    WATERMARK,
+    arrow_type,
+    record_schema,
+)
+from windrow.expressions import (
+    Computed,
+    JoinSide,
+    RecordStream,
+    Stream,
+    View,
+    analyse,
+    join_sides,
+    stream_of,
+    united,
+    view_of,
+)
+from windrow.model import (
+    MAX_PARTITIONS,
+    AnyJoinNode,
+    BooleanType,
+    FlatMapNode,
+    Graph,
+    KeyedNode,
+    Node,
+    Pipeline,
+    SelectNode,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    TableNode,
+    is_by_branch,
+    made_by,
+    outputs_of,
+    versions_of,
+)
+
+CHUNK_RECORDS = 1 << 18
+CHUNK_BYTES = 64 << 20
+"""Limits of the records that are gathered before they are split by key group."""
+
+
+def input_schema(graph: Graph, node: KeyedNode | SinkNode) -> pa.Schema:
+    """Return the schema of the records that a node with state takes: those of a changelog have a `DIFF`.
+
+    Those of a join have the fields of both sides, of which a record has its own.
+    """
+    if isinstance(node, AnyJoinNode):
+        return pa.unify_schemas([side_schema(side) for side in join_sides(graph, node)])
+    (given,) = _taken(node)
+    return stream_schema(stream_of(graph, given), record_schema(view_of(graph, node)))
+
+
+def _taken(node: KeyedNode | SinkNode) -> tuple[str, ...]:
+    """Return the streams whose records the operator of a node takes: that of a table, the versions of its rows."""
+    return (versions_of(node.name),) if isinstance(node, TableNode) else node.inputs
+
+
+def side_schema(side: JoinSide) -> pa.Schema:
+    """Return the schema of the records of one side of a join."""
+    places = [pa.field(PARTITION, pa.int32()), *(pa.field(name, pa.int64()) for name in (OFFSET, TIME, WATERMARK))]
+    fields = [pa.field(side.names[one.name], arrow_type(one.type)) for one in side.stream.fields]
+    return stream_schema(side.stream, pa.schema([*places, *fields])).append(pa.field(SIDE, pa.int8()))
+
+
+def stream_schema(stream: Stream, records: pa.Schema) -> pa.Schema:
+    """Return the schema of the records of a stream: those that have one an `ID`, those of a changelog a `DIFF`."""
+    if stream.has_id:
+        records = records.append(pa.field(ID, pa.string()))
+    if stream.is_versions:
+        records = records.append(pa.field(DELETED, pa.bool_()))
+    return records.append(pa.field(DIFF, pa.int64())) if stream.is_changelog else records
+
+
+class Router:
+    """Takes the tables of a node's streams, and makes packets for the nodes below that have an operator.
+
+    Those that are `local` run in the same process: it hands over their records as they are.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        node: Node,
+        packed: Callable[[pa.Table], bytes] = pack,
+        local: Container[str] = (),
+    ) -> None:
+        self._stages: list[_Selection | _Split | _FlatMap | _Versions] = []
+        names = set(made_by(node))
+        for one in graph.nodes:
+            if names.intersection(one.inputs):
+                if isinstance(one, SelectNode):
+                    self._stages.append(_Selection(graph, one))
+                    names.update(outputs_of(one))
+                elif isinstance(one, SplitNode):
+                    self._stages.append(_Split(graph, one))
+                    names.update(outputs_of(one))
+                elif isinstance(one, FlatMapNode):
+                    self._stages.append(_FlatMap(graph, one))
+                    names.update(outputs_of(one))
+                elif isinstance(one, TableNode):
+                    self._stages.append(_Versions(graph, one))
+                    names.add(versions_of(one.name))
+        self._routes = [
+            _Route(graph, one, place, packed, is_local=one.name in local, is_raw=isinstance(node, SourceNode))
+            for one in graph.computed
+            for place, name in enumerate(_taken(one))
+            if name in names
+        ]
+        self._key_groups = graph.key_groups
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no node with an operator is below."""
+        return not self._routes
+
+    def add(self, tables: Mapping[str, pa.Table], dead_letters: DeadLetterTable) -> Iterator[Packet]:
+        """Take the records of streams; yield packets of dead letters, and of records if there are many by now."""
+        known = dict(tables)
+        for stage in self._stages:
+            made, failed, reasons = stage.run(known)
+            known |= made
+            yield from self._dead(stage.name, failed, reasons, dead_letters)
+        for route in self._routes:
+            if route.input in known:
+                failed, reasons = route.add(known[route.input])
+                yield from self._dead(route.name, failed, reasons, dead_letters)
+                if route.is_full and not route.is_local:
+                    yield from route.close()
+
+    def close(self) -> Iterator[Packet]:
+        """Yield the packets of all records that were taken."""
+        for route in self._routes:
+            if not route.is_local:
+                yield from route.close()
+
+    def hand_over(self) -> Iterator[tuple[str, pa.Table]]:
+        """Yield the records of each node that is local."""
+        for route in self._routes:
+            if route.is_local:
+                yield from ((route.name, table) for table in route.taken())
+
+    def _dead(self, name: str, failed: pa.Table, reasons: Sequence[str], table: DeadLetterTable) -> Iterator[Packet]:
+        if reasons:
+            yield from dead_packets(name, table(failed, reasons), self._key_groups)
+
+
+def _given(graph: Graph, name: str) -> frozenset[str] | None:
+    """Return the derived fields that records have before a node's own; None if the decoder makes the node's as well."""
+    if graph.is_short:
+        return None
+    node = graph.producer(name)
+    return frozenset(one.name for one in node.derive) if isinstance(node, SourceNode) else frozenset()
+
+
+def dead_packets(to: str | None, dead: pa.Table, key_groups: int) -> Iterator[Packet]:
+    """Pack dead letters; they have no key, so any key group may have them."""
+    if dead.num_rows:
+        # those of rows that no record made have no partition
+        yield Packet((dead.column("partition")[0].as_py() or 0) % key_groups, DeadLetters(to, pack(dead)))
+
+
+_WHERE = "__where"
+
+
+class _Selection:
+    """A union, a filter, derived fields and a projection.
+
+    Changes of rows have those that they replace with them, as far as the columns of these can be computed: a row whose
+    columns cannot has been in no table.
+    """
+
+    def __init__(self, graph: Graph, node: SelectNode) -> None:
+        self.name = node.name
+        self._inputs = node.inputs
+        self._duck = duckdb_sql.Connection()
+        self._ids = _ids_of(graph, node)
+        self._where = None if node.where is None else _condition(united(graph, node), node.where, "where")
+        self._derived = _columns(united(graph, node), [(one.name, one.sql) for one in node.derive])
+        self._derive = Evaluator(self._derived) if self._derived else None
+        made = stream_of(graph, node.name)
+        self._fields = [one.name for one in made.fields]
+        self._are_changes = made.lacking is not None
+        self._left_out = {DIFF} if self._are_changes else {DIFF, DELETED}
+
+    def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
+        """Return the stream by its name, and the records for which an expression failed, with the reasons."""
+        # of the streams of several sources, those of another one are not here
+        given = [self._with_ids(name, tables[name]) for name in self._inputs if name in tables]
+        records = pa.concat_tables([table.select(given[0].column_names) for table in given])
+        records = records if self._are_changes else _without_replaced(records)
+        failures: list[tuple[pa.Table, dict[int, str]]] = []
+        if self._where is not None:
+            (held,), failed = self._where.compute(records)
+            failures.append((records, failed))
+            is_kept = pc.fill_null(held, fill_value=False).to_numpy(zero_copy_only=False).copy()
+            is_kept[list(failed)] = False
+            records = records.filter(pa.array(is_kept))
+        if self._derive is not None:
+            columns, failed = self._derive.compute(records)
+            failures.append((records, _of_records(records, failed)))
+            for one, values in zip(self._derived, columns, strict=True):
+                records = records.append_column(one.name, values)
+            is_kept = np.ones(records.num_rows, dtype=np.bool_)
+            is_kept[list(failed)] = False
+            records = records.filter(pa.array(is_kept)) if failed else records
+        own = [name for name in records.column_names if name.startswith("__") and name not in self._left_out]
+        changes = [DIFF] if DIFF in records.column_names else []
+        return {self.name: records.select([*own, *self._fields, *changes])}, *_joined(records, failures)
+
+    def _with_ids(self, name: str, records: pa.Table) -> pa.Table:
+        """Return the records of a branch with the `ID` that they have in the union."""
+        if name not in self._ids:
+            return records
+        ids = duckdb_sql.query(self._duck, f"SELECT {self._ids[name]} AS {ID} FROM records r", records=records)
+        records = records.drop_columns(ID) if ID in records.column_names else records
+        return records.append_column(ID, ids.column(ID))
+
+
+def _ids_of(graph: Graph, node: SelectNode) -> dict[str, str]:
+    """Return by branch the SQL of an `ID` that its records do not have yet."""
+    streams = {name: stream_of(graph, name) for name in node.inputs}
+    if is_by_branch(graph, node):
+        # no name has a /
+        return {
+            name: f"{duckdb_sql.literal(name)} || '/' || {id_sql(graph, stream, 'r')}"
+            for name, stream in streams.items()
+        }
+    if not stream_of(graph, node.name).has_id:
+        return {}
+    return {name: id_sql(graph, stream, "r") for name, stream in streams.items() if not stream.has_id}
+
+
+class _Split:
+    """Named outputs: a record is in the first one whose condition is true."""
+
+    def __init__(self, graph: Graph, node: SplitNode) -> None:
+        self.name = node.name
+        self._input = node.input
+        stream = stream_of(graph, node.input)
+        self._outputs = [
+            (f"{node.name}.{one.name}", _condition(stream, one.sql, f"split.{one.name}")) for one in node.outputs
+        ]
+        self._other = None if node.other is None else f"{node.name}.{node.other}"
+
+    def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
+        """Return the streams by name, and the records for which a condition failed, with the reasons."""
+        records = _without_deleted(tables[self._input])
+        made: dict[str, pa.Table] = {}
+        failures: list[tuple[pa.Table, dict[int, str]]] = []
+        for name, condition in self._outputs:
+            (held,), failed = condition.compute(records)
+            failures.append((records, failed))
+            taken = pc.fill_null(held, fill_value=False).to_numpy(zero_copy_only=False).copy()
+            taken[list(failed)] = False
+            made[name] = records.filter(pa.array(taken))
+            taken[list(failed)] = True
+            records = records.filter(pa.array(~taken))
+        if self._other is not None:
+            made[self._other] = records
+        return made, *_joined(records, failures)
+
+
+def _without_deleted(records: pa.Table) -> pa.Table:
+    records = _without_replaced(records)
+    return records.drop_columns(DELETED) if DELETED in records.column_names else records
+
+
+def _without_replaced(records: pa.Table) -> pa.Table:
+    """Return records without the rows that some of them replace, which only tables take."""
+    if REPLACED not in records.column_names:
+        return records
+    return records.filter(pc.invert(records.column(REPLACED))).drop_columns(REPLACED)
+
+
+def _of_records(records: pa.Table, failed: dict[int, str]) -> dict[int, str]:
+    """Return which records failed, without the rows that some of them replace."""
+    if not failed or REPLACED not in records.column_names:
+        return failed
+    is_replaced = records.column(REPLACED).to_numpy()
+    return {row: why for row, why in failed.items() if not is_replaced[row]}
+
+
+class _Versions:
+    """Says of each record of a table whether it removes the row of its key, which changes of rows say themselves.
+
+    A record that replaces a row under another key follows the removal of that row.
+    """
+
+    def __init__(self, graph: Graph, node: TableNode) -> None:
+        self.name = versions_of(node.name)
+        self._input = node.input
+        self._key = node.key
+        stream = stream_of(graph, node.input)
+        self._are_changes = stream.lacking is not None
+        self._deleted = None if node.deleted is None else _condition(stream, node.deleted, "table.deleted")
+
+    def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
+        """Return the stream by its name, and the records for which the condition failed, with the reasons."""
+        records = self._moved(tables[self._input])
+        if self._deleted is None:
+            is_deleted, failed = pa.repeat(pa.scalar(value=False), records.num_rows), dict[int, str]()
+        else:
+            (held,), failed = self._deleted.compute(records)
+            is_deleted = pc.fill_null(held, fill_value=False)
+        if self._are_changes:
+            is_deleted = pc.or_(is_deleted, records.column(DELETED).combine_chunks())
+        others = [name for name in records.column_names if name not in {DELETED, REPLACED}]
+        made = records.select(others).append_column(DELETED, is_deleted)
+        if failed:
+            is_kept = np.ones(records.num_rows, dtype=np.bool_)
+            is_kept[list(failed)] = False
+            if REPLACED in records.column_names:
+                # nor is the row taken back that one of them replaces
+                is_kept[:-1] &= is_kept[1:] | ~records.column(REPLACED).to_numpy()[:-1]
+            made = made.filter(pa.array(is_kept))
+        return {self.name: made}, *_joined(records, [(records, _of_records(records, failed))])
+
+    def _moved(self, records: pa.Table) -> pa.Table:
+        """Leave out the rows that are replaced under the same key, and those whose record is a dead letter.
+
+        Rows whose key is null or too long have been in no table, and a record with such a key is a dead letter.
+        """
+        if REPLACED not in records.column_names or not self._are_changes:
+            return _without_replaced(records)
+        is_kept = np.ones(records.num_rows, dtype=np.bool_)
+        old = np.flatnonzero(records.column(REPLACED).to_numpy())
+        is_kept[old] = False
+        old = old[old + 1 < records.num_rows]
+        before, after = (records.select([PARTITION, OFFSET, *self._key]).take(pa.array(at)) for at in (old, old + 1))
+        is_moved = _are_keys(before, self._key) & _are_keys(after, self._key)
+        is_moved &= _are_equal(before, after, (PARTITION, OFFSET)) & ~_are_equal(before, after, self._key)
+        is_kept[old[is_moved]] = True
+        return records.filter(pa.array(is_kept))
+
+
+def _are_keys(records: pa.Table, key: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return the mask of the records whose key is neither null nor too long."""
+    columns = [records.column(name).combine_chunks() for name in key]
+    texts = [column for column in columns if pa.types.is_string(column.type)]
+    is_key: npt.NDArray[np.bool_] = np.logical_and.reduce(
+        [column.is_valid().to_numpy(zero_copy_only=False) for column in columns]
+    )
+    return is_key & (text_bytes(texts) <= MAX_KEY_BYTES) if texts else is_key
+
+
+def _are_equal(records: pa.Table, others: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return the mask of the rows that have the same values in some columns; a null is equal to nothing."""
+    masks = (pc.fill_null(pc.equal(records.column(name), others.column(name)), fill_value=False) for name in names)
+    are_equal: npt.NDArray[np.bool_] = np.logical_and.reduce([mask.to_numpy() for mask in masks])
+    return are_equal
+
+
+_INDEX = "__index"
+
+
+class _FlatMap:
+    """The elements of an array, a record each: those of one record are in order, and have its place."""
+
+    def __init__(self, graph: Graph, node: FlatMapNode) -> None:
+        self.name = node.name
+        self._node = node
+        given = stream_of(graph, node.input)
+        self._fields = [one.name for one in stream_of(graph, node.name).fields]
+        self._others = [one.name for one in given.fields if one.name != node.field]
+        self._duck = duckdb_sql.Connection()
+        # a record without elements is told from one with an element by what is behind the #
+        self._id = (
+            f"SELECT {id_sql(graph, given, 'r')} || '#' || coalesce({_INDEX}::VARCHAR, '') AS {ID} FROM records r"
+        )
+
+    def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
+        """Return the stream by its name; it fails for no record."""
+        records = tables[self._node.input]
+        array = records.column(self._node.field).combine_chunks()
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+        rows = np.maximum(lengths, 1) if self._node.outer else lengths
+        is_element = np.repeat(lengths > 0, rows)
+        index = pa.array(np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows), pa.int64(), mask=~is_element)
+        elements = array.flatten()
+        if not is_element.all():
+            elements = elements.take(pa.array(np.cumsum(is_element) - 1, mask=~is_element))
+        own = [name for name in records.column_names if name.startswith("__") and name not in {ID, DIFF, DELETED}]
+        changes = [DIFF] if DIFF in records.column_names else []
+        parents = records.drop_columns(self._node.field).take(pa.array(np.repeat(np.arange(records.num_rows), rows)))
+        ids = duckdb_sql.query(self._duck, self._id, records=parents.append_column(_INDEX, index)).column(ID)
+        members = elements.flatten() if pa.types.is_struct(elements.type) else [elements]
+        values = [*members, *([] if self._node.position is None else [index])]
+        made = {name: parents.column(name) for name in own} | {ID: ids}
+        made |= dict(zip(self._fields, [*map(parents.column, self._others), *values], strict=True))
+        made |= {name: parents.column(name) for name in changes}
+        return {self.name: pa.table(made)}, records.slice(0, 0), []
+
+
+def id_sql(graph: Graph, stream: Stream, name: str) -> str:
+    """Return the SQL of what a record of a stream is made of, in a query that calls it `name`."""
+    if stream.has_id:
+        return f"{name}.{ID}"
+    if len(graph.sources) == 1:
+        label, partition = duckdb_sql.literal(graph.sources[0].source.label), f"{name}.{PARTITION}"
+    else:
+        labels = ", ".join(duckdb_sql.literal(source.source.label) for source in graph.sources)
+        label = f"([{labels}])[{name}.{PARTITION} // {MAX_PARTITIONS} + 1]"
+        partition = f"({name}.{PARTITION} % {MAX_PARTITIONS})"
+    return f"{label} || '/' || {partition} || '/' || {name}.{OFFSET}"
+
+
+def with_ids(graph: Graph, stream: Stream, rows: pa.Table) -> pa.Table:
+    """Return records of a stream with their `ID`: what `id_sql` says."""
+    if stream.has_id:
+        return rows
+    labels, partitions = source_places(graph, rows.column(PARTITION))
+    numbers = [one.cast(pa.string()) for one in (partitions, rows.column(OFFSET))]
+    return rows.append_column(ID, pc.binary_join_element_wise(labels, *numbers, "/"))
+
+
+def _columns(stream: Stream, texts: Sequence[tuple[str, str]]) -> tuple[Computed, ...]:
+    nullable = frozenset(one.name for one in stream.fields if one.optional)
+    return tuple(Computed(name, name, analyse(sql, stream.fields, nullable)) for name, sql in texts)
+
+
+def _condition(stream: Stream, text: str, label: str) -> Evaluator:
+    (column,) = _columns(stream, [(_WHERE, text)])
+    if column.expression.type != BooleanType():
+        msg = f"{text!r} is not a condition"
+        raise TypeError(msg)
+    return Evaluator((Computed(_WHERE, label, column.expression),))
+
+
+def _joined(records: pa.Table, failures: Sequence[tuple[pa.Table, dict[int, str]]]) -> tuple[pa.Table, list[str]]:
+    """Return the records that failed, with the columns that all have in common, and the reasons."""
+    common = [PARTITION, OFFSET, TIME, WATERMARK]
+    found = [(table, failed) for table, failed in failures if failed]
+    if not found:
+        return records.slice(0, 0), []
+    names = [name for name in found[0][0].column_names if all(name in table.column_names for table, _ in found)]
+    rows = [table.select(names or common).take(pa.array(sorted(failed))) for table, failed in found]
+    return pa.concat_tables(rows), [failed[row] for _, failed in found for row in sorted(failed)]
+
+
+class _Route:
+    """The way of a stream's records to a node with state: its own columns, its key, and its key groups.
+
+    A record for which one of the columns cannot be computed, or whose key is null or too long, is a dead letter of the
+    node. In a short form (`given`, the fields that were derived before, is None) the decoder has done all this.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        node: KeyedNode | SinkNode,
+        place: int,
+        packed: Callable[[pa.Table], bytes],
+        *,
+        is_local: bool,
+        is_raw: bool,
+    ) -> None:
+        view = view_of(graph, node)
+        self.name = node.name
+        self.is_local = is_local
+        self.input = _taken(node)[place]
+        self._packed = packed
+        self._is_raw = is_raw
+        self._are_ids = isinstance(view, RecordStream)
+        self._key, self._key_groups, self._salt = view.key, view.key_groups, _salt(view)
+        if isinstance(node, SinkNode) and not self._key and stream_of(graph, node.input).is_changelog:
+            # what takes a row back has the place of another cause
+            self._key = (ID,)
+        # records have no key on their way into a table of their own, and any key group may have them
+        self._by_partition = self._are_ids and not self._key
+        is_broadcast = isinstance(view, RecordStream) and view.is_broadcast
+        self._is_for_all = is_broadcast and place == 1
+        self._by_place = is_broadcast and not self._is_for_all
+        given = _given(graph, self.input)
+        side = join_sides(graph, node)[place] if isinstance(node, AnyJoinNode) else None
+        self._side = None if side is None else _Side(side.names, place)
+        records = input_schema(graph, node) if side is None else side_schema(side)
+        self._decoder = None if given is None else KeyedDecoder(view, given, records)
+        self._duck = duckdb_sql.Connection()
+        self._waiting: list[pa.Table] = []
+
+    def add(self, records: pa.Table) -> tuple[pa.Table, list[str]]:
+        """Take records; return those that the node cannot take, with the reasons."""
+        records = _without_replaced(records)
+        failed, reasons = records.slice(0, 0), list[str]()
+        if self._decoder is not None:
+            taken = records if self._side is None else self._side.named(records)
+            taken, failed, reasons = self._decoder.select(taken)
+            records, failed = taken, failed if self._side is None else self._side.as_given(failed)
+        self._waiting.append(records)
+        return failed, reasons
+
+    @property
+    def is_full(self) -> bool:
+        """Whether many records wait."""
+        rows = sum(table.num_rows for table in self._waiting)
+        size: int = sum(table.nbytes for table in self._waiting)
+        return rows >= CHUNK_RECORDS or size >= CHUNK_BYTES
+
+    def taken(self) -> list[pa.Table]:
+        """Return the records that wait, and hold none."""
+        tables, self._waiting = self._waiting, []
+        return tables
+
+    def close(self) -> Iterator[Packet]:
+        """Pack the records of each key group that has some; the versions of a broadcast lookup are for all."""
+        tables = self.taken()
+        if sum(table.num_rows for table in tables) == 0:
+            return
+        records, count = pa.concat_tables(tables), self._key_groups
+        if count == 1:
+            yield Packet(0, Records(self.name, self._packed(records), self._is_raw))
+            return
+        if self._is_for_all:
+            message = Records(self.name, self._packed(records), self._is_raw)
+            yield from (Packet(group, message) for group in range(count))
+            return
+        if self._by_place:
+            groups = place_groups(self._duck, records, count)
+        elif self._by_partition:
+            groups = to_micros(records.column(PARTITION)) % count
+        else:
+            keys = records.select(list(self._key))
+            groups = key_groups(self._duck, keys, count, are_ids=self._are_ids)
+        if self._salt > 1:
+            groups = (groups + to_micros(records.column(OFFSET)) % self._salt) % count
+        order = np.argsort(groups.astype(np.uint16), kind="stable")
+        records = records.take(pa.array(order))
+        ends = np.cumsum(np.bincount(groups, minlength=count)).tolist()
+        for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+            if start < end:
+                yield Packet(group, Records(self.name, self._packed(records.slice(start, end - start)), self._is_raw))
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One side of a join: the names that its fields have there."""
+
+    names: dict[str, str]
+    number: int
+
+    def named(self, records: pa.Table) -> pa.Table:
+        """Return records with these names, and the number of the side."""
+        side = pa.repeat(pa.scalar(self.number, pa.int8()), records.num_rows)
+        return records.rename_columns(self.names).append_column(SIDE, side)
+
+    def as_given(self, records: pa.Table) -> pa.Table:
+        """Return records with the names that they were given."""
+        return records.drop_columns(SIDE).rename_columns({there: here for here, there in self.names.items()})
+
+
+def _salt(view: View) -> int:
+    return view.salt if isinstance(view, Pipeline) else 1

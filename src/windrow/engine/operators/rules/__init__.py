@@ -1,0 +1,5 @@
+"""The rules operator: judges each record by a pipeline's rules, and revises alerts when a record comes late."""
+
+from windrow.engine.operators.rules.operator import RulesOperator
+
+__all__ = ["RulesOperator"]

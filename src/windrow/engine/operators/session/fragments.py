@@ -1,0 +1,261 @@
+"""Fragments of sessions: records of a key that no later record can tell apart, as one row of a structured array.
+
+A fragment's accumulators stand in an Arrow table, in the same order. `coalesce` makes fragments of on-time records and
+has the argument why it is right; `cluster_fragments` finds the groups that can be merged independently. Times are
+microseconds UTC. Keys are numbered within a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.engine.columns import MIN_TIME, Micros
+
+Mask = npt.NDArray[np.bool_]
+
+ON_TIME: Final = 0
+"""Role: on-time records. Each but the last of them is known not to end a session (see `coalesce`)."""
+JOINED: Final = 1
+"""Role: late records, in a row of the table."""
+WAITING: Final = 2
+"""Role: late records that are in no row: a new one, or what waits together for an on-time session to fire."""
+SETTLED: Final = 3
+"""Role: on-time records, and late ones in their row, that no on-time record can extend any more."""
+
+UNSEEN: Final = 0
+EARLY: Final = 1
+FIRED: Final = 2
+"""Seen: whether the table has the fragment, and for on-time records whether by an early or an on-time pane."""
+
+FRAGMENT_FIELDS: Final = (
+    "key",  # the number of its key in this step
+    "first",  # least event time
+    "last",  # greatest event time; where each record has its own gap, the greatest end of one
+    "closes",  # on time: that of its session, as far as it is known; all of a session fires together
+    "cover",  # on time: no session ends at a time between this and `closes`; waiting: the watermark at the first record
+    "role",
+    "seen",
+    "start",  # the window of its row in the table, if it is seen
+    "end",
+    "revision",
+    "since",  # processing time of the first record that is not seen, if early panes need it
+    "partition",  # late: the first record's coordinates
+    "offset",
+    "count",  # number of records
+)
+_FRAGMENT = np.dtype([(name, "<i8") for name in FRAGMENT_FIELDS])
+
+Fragments = npt.NDArray[Any]
+"""A structured array with the fields of a fragment."""
+
+
+def make_fragments(length: int, **values: Micros | int) -> Fragments:
+    """Return fragments; fields without a value are 0."""
+    made = np.zeros(length, dtype=_FRAGMENT)
+    for name, value in values.items():
+        made[name] = value
+    return made
+
+
+def order_by_key_and_time(keys: npt.NDArray[np.int64], times: Micros) -> npt.NDArray[np.int64]:
+    """Return the stable order by key, then time."""
+    order = np.argsort(times, kind="stable")
+    shift, highest = 0, int(keys.max(initial=0))
+    while shift == 0 or highest >> shift:
+        # a stable sort of 16 bits at a time is a radix sort, several times faster than any by two columns
+        order = order[np.argsort((keys[order] >> shift).astype(np.uint16), kind="stable")]
+        shift += 16
+    return order
+
+
+def coalesce(
+    keys: npt.NDArray[np.int64], times: Micros, lasts: Micros, watermarks: Micros, gap: int
+) -> tuple[Fragments, npt.NDArray[np.int64]]:
+    """Coalesce on-time records into fragments; return these by (key, time), and the fragment of each record.
+
+    A session ends at t + gap if no record has an event time in (t, t + gap) and a watermark below t + gap. So a record
+    with event time u and watermark w rules out such an end for each t in (c, u), c = max(u, w) - gap. If, in the order
+    of time, each record's time is in the (c, u) of the next one, no later record can separate them: they are one
+    fragment. It rules out the ends that any of them does, which is the interval with the least c.
+
+    Where each record has its own gap, the same is true of ends: `lasts` are the records' ends, and `gap` is 0. A record
+    with end e rules out the ends in (max(u, w), e).
+    """
+    order = order_by_key_and_time(keys, lasts)
+    key, time = keys[order], lasts[order]
+    cover = np.maximum(times[order], watermarks[order]) - gap
+    begins = np.ones(len(order), dtype=np.bool_)
+    begins[1:] = (key[1:] != key[:-1]) | (cover[1:] >= time[:-1])
+    starts = np.flatnonzero(begins)
+    of = np.empty(len(order), dtype=np.int64)
+    of[order] = np.cumsum(begins) - 1
+    if len(starts) == 0:
+        return make_fragments(0), of
+    ends = np.append(starts[1:], len(order)) - 1
+    return make_fragments(
+        len(starts),
+        key=key[starts],
+        first=np.minimum.reduceat(times[order], starts),
+        last=time[ends],
+        closes=time[ends],
+        cover=np.minimum.reduceat(cover, starts),
+        since=MIN_TIME,
+        count=np.diff(starts, append=len(order)),
+    ), of
+
+
+def cluster_fragments(
+    parts: Fragments, gap: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the order of fragments by key and start, that by key and end, and where clusters begin in both.
+
+    Fragments of different clusters do not overlap, so nothing that happens to one cluster affects another. A fragment
+    covers its row's window if it has a row, else the time from its first record to its last + gap.
+    """
+    starts, ends = fragment_extents(parts, gap)
+    key = np.ascontiguousarray(parts["key"])
+    by_start = order_by_key_and_time(key, starts)
+    by_end = order_by_key_and_time(key, ends)
+    begins = np.ones(len(parts), dtype=np.bool_)
+    # a cluster begins at the n-th start of a key if n ends are not after it: the ends of the n fragments before
+    begins[1:] = (key[by_start[1:]] != key[by_start[:-1]]) | (ends[by_end[:-1]] <= starts[by_start[1:]])
+    return by_start, by_end, np.flatnonzero(begins)
+
+
+def fragment_extents(parts: Fragments, gap: int) -> tuple[Micros, Micros]:
+    """Return the start and the end of the time that each fragment covers."""
+    seen = parts["seen"] != UNSEEN
+    return np.where(seen, parts["start"], parts["first"]), np.where(seen, parts["end"], parts["last"] + gap)
+
+
+Numbers = npt.NDArray[np.int64]
+
+
+def distinct_fragments(parts: Fragments, by: str) -> Numbers:
+    """Return the first fragment of each key and value of a field."""
+    order = np.lexsort((parts[by], parts["key"]))
+    ordered = parts[order]
+    is_first = np.ones(len(parts), dtype=np.bool_)
+    is_first[1:] = (np.diff(ordered["key"]) != 0) | (np.diff(ordered[by]) != 0)
+    firsts: Numbers = order[is_first]
+    return firsts
+
+
+@dataclass(frozen=True)
+class SessionTime:
+    """Time in a step: the low watermark `before` and after it, and whether the input has ended.
+
+    `due` is the processing time up to which an unseen record makes an early pane due, None if none is.
+    """
+
+    before: int
+    low: int
+    end: bool
+    due: int | None
+
+
+@dataclass(frozen=True)
+class SessionRecords:
+    """A step's records that have not expired: key numbers, times, verdicts and coordinates, as columns.
+
+    `since` is the processing time at which they came. `lasts` are the times, or the ends where gaps differ.
+    """
+
+    keys: Numbers
+    times: Micros
+    watermarks: Micros
+    late: Mask
+    partitions: Numbers
+    offsets: Numbers
+    since: int
+    lasts: Micros
+
+
+@dataclass(frozen=True)
+class SessionSpec:
+    """The definition of sessions: gap and lateness in microseconds, and how late records are reported.
+
+    Where they are `is_traced`, records come in the merged order, and each change has the place of its cause. So they do
+    where `count` records that no pane has had make an early pane.
+
+    Where each record has its own gap, `gap` is 0, and what is the last time elsewhere is the end. No gap is longer than
+    `reach`.
+    """
+
+    gap: int
+    lateness: int
+    late: Literal["each", "batch"]
+    is_traced: bool = False
+    count: int | None = None
+    most: int | None = None
+
+    @property
+    def reach(self) -> int:
+        """The longest gap."""
+        return self.gap if self.most is None else self.most
+
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether each record is an event of its own, in the merged order."""
+        return self.is_traced or self.count is not None
+
+    def open(self, stored: Fragments, moment: SessionTime) -> Mask:
+        """Return the mask of stored on-time fragments whose session has not fired for good before."""
+        ends = stored["closes"] + self.gap
+        fired = (ends <= moment.before) | ((stored["seen"] == FIRED) & (ends <= moment.low))
+        is_open: Mask = (stored["role"] == ON_TIME) & ~fired
+        return is_open
+
+    def moved(self, stored: Fragments, moment: SessionTime) -> Mask:
+        """Return the mask of stored fragments that the passage of time alone makes fire."""
+        seen = stored["seen"]
+        passed = stored["closes"] + self.gap <= moment.low
+        moved = (seen != FIRED) & (passed | moment.end)
+        if moment.due is not None:
+            moved |= (seen == UNSEEN) & (stored["since"] <= moment.due)
+        written: Mask = moved & self.open(stored, moment)
+        return written
+
+    def is_evictable(self, stored: Fragments, moment: SessionTime) -> Mask:
+        """Return the mask of stored fragments in rows that no later record can touch."""
+        is_evictable: Mask = (stored["seen"] != UNSEEN) & (stored["end"] + self.reach + self.lateness <= moment.low)
+        return is_evictable
+
+
+def session_keys(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return the key columns of rows; without a key a constant one, as a table without columns has no rows."""
+    if names:
+        return rows.select(list(names))
+    return pa.table({_ALL: pa.repeat(pa.scalar("", pa.string()), rows.num_rows)})
+
+
+_ALL: Final = "__all"
+
+
+def number_keys(keys: pa.Table) -> tuple[Numbers, pa.Table]:
+    """Return the number of each row's key, and the different keys in the order of their numbers."""
+    numbers: Numbers | None = None
+    for column in keys.columns:
+        coded = column.combine_chunks().dictionary_encode()
+        codes = coded.indices.to_numpy().astype(np.int64)
+        numbers = codes if numbers is None else _number_by_first(numbers * len(coded.dictionary) + codes)
+    if numbers is None:
+        msg = "a key has a column"
+        raise ValueError(msg)
+    firsts = np.full(int(numbers.max(initial=-1)) + 1, keys.num_rows, dtype=np.int64)
+    np.minimum.at(firsts, numbers, np.arange(keys.num_rows))
+    return numbers, keys.take(pa.array(firsts))
+
+
+def _number_by_first(values: Numbers) -> Numbers:
+    """Number whole numbers by where they first come."""
+    _, firsts, numbers = np.unique(values, return_index=True, return_inverse=True)
+    ranks = np.empty(len(firsts), dtype=np.int64)
+    ranks[np.argsort(firsts)] = np.arange(len(firsts))
+    return ranks[numbers]

@@ -1,0 +1,123 @@
+"""Merged order: what depends on the order of records takes them by watermark, partition and offset, in every run.
+
+A record is settled when no record can come before it any more: the low watermark has passed its own, or stands at it
+and no partition with a lower number can still bring one of that watermark. The watermark of a partition never goes
+back, so what is settled at the end of a step is a beginning of the merged order, wherever steps end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.engine import duckdb_sql
+from windrow.engine.columns import MAX_TIME, to_micros, unpack
+from windrow.engine.duckdb_sql import identifier
+from windrow.engine.merged_order import in_merged_order
+from windrow.engine.operators.base import Operator, OperatorOutput, OperatorStep, StepTime
+from windrow.engine.schema import DIFF, PARTITION, PLACE, WATERMARK
+from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
+from windrow.engine.state.store import MemoryState, OperatorState
+from windrow.engine.state.time_buffer import Mask, TimeBuffer
+from windrow.engine.state.widening import StateChange
+from windrow.expressions import View
+
+_KIND: Final = "unsettled"
+
+
+class SettledOperator:
+    """Gives an operator its records in the merged order, each as soon as it is settled; `records` is their schema."""
+
+    def __init__(self, view: View, operator: Operator, records: pa.Schema) -> None:
+        self._view = view
+        self._operator = operator
+        self._records = records
+        self._duck = duckdb_sql.Connection()
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        fields = dict(state.summary or {})
+        held = _buffer(fields.pop(_KIND, None))
+        time = step.time
+        bound = MAX_TIME if time.end or time.low == MAX_TIME else time.low + 1
+        records = held.turn(step.records, bound, state, lambda table: _settled(table, time))
+        own = OperatorState(state.name, state.blobs, fields or None)
+        output = self._operator.process(replace(step, records=in_merged_order(records)), own)
+        held.close(state)
+        state.summary = {**own.summary, _KIND: held.encode()}
+        return output
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
+        """Migrate the state of the operator, and the records that are held."""
+        groups = RowsByKeyGroup(self._view, self._duck, {_KIND: self._records})
+        inner: list[StoredState] = []
+        for summary, state in states:
+            own = MemoryState()
+            for (kind, bucket), blob in state.items():
+                if kind == _KIND:
+                    groups.add((_KIND, 0), unpack(blob))
+                else:
+                    own.set(kind, bucket, blob)
+            inner.append(({name: value for name, value in summary.items() if name != _KIND}, own))
+        made: list[StoredState] = []
+        migrated = self._operator.migrate(change, low, inner)
+        for (summary, state), tables in zip(migrated, groups.tables(), strict=True):
+            held = _buffer(None)
+            if (_KIND, 0) in tables:
+                held.put(tables[_KIND, 0], state)
+            made.append(({**summary, _KIND: held.encode()}, state))
+        return made
+
+
+class NetOperator:
+    """Gives streams what the changes of an operator's rows at one place come to.
+
+    Late records that wait for a session make its row longer as soon as it fires: the shorter row comes and is taken
+    back at one place.
+    """
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self._duck = duckdb_sql.Connection()
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        output = self._operator.process(step, state)
+        return replace(output, records=tuple(net_changes(self._duck, changes) for changes in output.records))
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
+        """Migrate the state of the operator."""
+        return self._operator.migrate(change, low, states)
+
+
+def net_changes(connection: duckdb_sql.Connection, changes: pa.Table) -> pa.Table:
+    """Return what the changes of equal rows at one place come to.
+
+    A row that comes and is taken back at one place is in no stream: what reads the changes knows no order of these.
+    """
+    if not (to_micros(changes.column(DIFF)) < 0).any():
+        return changes
+    columns = ", ".join(
+        f"sum({DIFF})::BIGINT AS {DIFF}" if name == DIFF else identifier(name) for name in changes.column_names
+    )
+    query = f"SELECT {columns} FROM changes GROUP BY ALL HAVING sum({DIFF}) <> 0 ORDER BY {', '.join(PLACE)}"
+    return duckdb_sql.query(connection, query, changes=changes).cast(changes.schema)
+
+
+def _settled(records: pa.Table, time: StepTime) -> Mask:
+    if time.end:
+        return np.ones(records.num_rows, dtype=np.bool_)
+    watermarks = to_micros(records.column(WATERMARK))
+    partitions = to_micros(records.column(PARTITION))
+    settled: Mask = (watermarks < time.low) | ((watermarks == time.low) & (partitions <= time.last_settled))
+    return settled
+
+
+def _buffer(fields: Any) -> TimeBuffer:  # noqa: ANN401 - plain JSON
+    if fields is None:
+        return TimeBuffer(column=WATERMARK, kind=_KIND)
+    return TimeBuffer.decode(fields, WATERMARK, _KIND)

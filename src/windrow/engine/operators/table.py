@@ -1,0 +1,478 @@
+"""Tables: the last record of each key as a changelog, and records that look up the row of a key.
+
+Both take their records in the merged order. A table keeps the last version of each key, and a lookup those that a
+record can still look up: with its event time as the time that is asked for, that is the last one before all records
+that can come, and all after it (Snodgrass, "Developing Time-Oriented Database Applications in SQL", 1999, ch. 5, calls
+such a table a valid-time state table).
+
+The rows of a file without a time of their own have that of its reading, which says when a row was seen and not from
+when on it held. So the first version of a key in a table of such a file holds from the beginning, `FIRST_TIME`, unless
+it removes the row. Whether it is the first is a matter of the versions that are stored: of each key at least one is.
+
+A run that resumes after the end of its input has taken records before their turn, and what it reads then can be before
+them. A version is judged by its place all the same: one that is before the last of its key changes no table, and which
+versions hold as of event time does not depend on where the input ended. So what can be before or behind what may still
+come is kept until the low watermark has passed its own watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.engine import duckdb_sql, schema
+from windrow.engine.changelog import source_numbers
+from windrow.engine.columns import FIRST_TIME, MAX_TIME, Micros, are_before, concat, to_micros
+from windrow.engine.duckdb_sql import identifier, literal
+from windrow.engine.keys import key_numbers
+from windrow.engine.merged_order import ID_ORDER, in_merged_order, is_later_sql, runs_of_equals
+from windrow.engine.operators.base import OperatorOutput, OperatorStep
+from windrow.engine.operators.route import id_sql, side_schema, stream_schema, with_ids
+from windrow.engine.schema import DELETED, DIFF, ID, OFFSET, PARTITION, PLACE, SIDE, TIME, WATERMARK, record_schema
+from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
+from windrow.engine.state.runs import Compaction, Runs, migrate_runs
+from windrow.engine.state.store import OperatorState
+from windrow.engine.state.time_buffer import Mask
+from windrow.engine.state.widening import StateChange
+from windrow.expressions import RecordStream, join_sides, revise_of, stream_of
+from windrow.model import (
+    DeduplicateNode,
+    FlatMapNode,
+    Graph,
+    JoinNode,
+    LookupNode,
+    ProcessNode,
+    RulesNode,
+    SelectNode,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    TableJoinNode,
+    TableNode,
+    WindowNode,
+    versions_of,
+)
+
+_VERSIONS: Final = "versions"
+_LEFT: Final = "left"
+_NUMBER: Final = "__number"
+"""The number of a record in its step, in the merged order; -1 for those before the step."""
+_ROW: Final = "__row"
+_READ: Final = "read"
+"""The greatest watermark of the records so far."""
+
+
+class TableOperator:
+    """Keeps the last version of each key; one that comes takes back the row before it."""
+
+    def __init__(self, graph: Graph, node: TableNode, view: RecordStream) -> None:
+        self._view = view
+        self._duck = duckdb_sql.Connection()
+        self._no_changes = schema.changes(view).empty_table()
+        given = stream_of(graph, versions_of(node.name))
+        self._stored = stream_schema(given, record_schema(view))
+        self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
+        by = ", ".join(map(identifier, node.key))
+        self._near = f"SELECT * FROM stored SEMI JOIN records USING ({by})"
+        self._last = f"SELECT max({_NUMBER}) AS {_NUMBER} FROM versions GROUP BY {by}"
+        self._later = f"{_later_versions('given', 'last', by)} ORDER BY g.{_NUMBER}"
+        # only the last version of a key at a place counts; where records have no ID there is one
+        last_at_place = f"""
+            QUALIFY row_number() OVER (PARTITION BY {by}, {", ".join(PLACE)} ORDER BY {_NUMBER} DESC) = 1
+        """
+        versions = f"versions AS (PARTITION BY {by} ORDER BY {_NUMBER})"
+        # two tables can have a row of one record each
+        own = {ID: f"{literal(node.name)} || '/' || {id_sql(graph, given, 'c')}"}
+        columns = {name: own.get(name, f"c.{identifier(name)}") for name in self._made.names}
+        added = ", ".join([*(f"{sql} AS {identifier(name)}" for name, sql in (columns | {DIFF: "1"}).items()), _NUMBER])
+        columns |= {name: f"c.__next{name}" for name in PLACE} | {DIFF: "-1"}
+        removed = ", ".join(f"{sql} AS {identifier(name)}" for name, sql in columns.items())
+        self._changes = f"""
+            WITH c AS (
+                SELECT *, lead({_NUMBER}) OVER versions AS __next,
+                    {", ".join(f"lead({name}) OVER versions AS __next{name}" for name in PLACE)}
+                FROM (SELECT * FROM rows {last_at_place if given.has_id else ""}) WINDOW {versions}
+            )
+            SELECT * EXCLUDE ({_NUMBER}) FROM (
+                SELECT {added} FROM c WHERE {_NUMBER} >= 0 AND NOT {DELETED}
+                UNION ALL
+                SELECT {removed}, __next AS {_NUMBER} FROM c WHERE __next IS NOT NULL AND NOT {DELETED}
+            ) ORDER BY {_NUMBER}, {DIFF}
+        """
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        runs = Runs.decode(_VERSIONS, (state.summary or {}).get(_VERSIONS))
+        records, changes = step.records.select(self._stored.names), self._made.empty_table()
+        if records.num_rows:
+            given = _numbered(records, 0)
+            stored = _before(self._stored, runs, state)
+            near = duckdb_sql.query(self._duck, self._near, stored=stored, records=records).cast(given.schema)
+            last = self._last_versions(near)
+            rows = pa.concat_tables([last, self._after(last, given)])
+            changes = duckdb_sql.query(self._duck, self._changes, rows=rows).cast(self._made)
+        runs.add(records, -MAX_TIME, state, self._compaction(step.time.low))
+        state.summary = {_VERSIONS: runs.encode()}
+        return OperatorOutput(changes=self._no_changes, records=(changes,))
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
+        """Migrate the last versions."""
+        return migrate_runs(RowsByKeyGroup(self._view, self._duck, {_VERSIONS: self._stored}), states)
+
+    def _after(self, last: pa.Table, given: pa.Table) -> pa.Table:
+        """Return the versions that are not before the last one of their key.
+
+        There are others only if a run went on after the end of its input, which takes records in before their turn.
+        """
+        latest, first = pc.max(last.column(WATERMARK)).as_py(), pc.min(given.column(WATERMARK)).as_py()
+        if latest is None or first > latest:
+            return given
+        return duckdb_sql.query(self._duck, self._later, last=last, given=given).cast(given.schema)
+
+    def _compaction(self, low: int) -> Compaction:
+        """Return what keeps the last version of each key.
+
+        One that removes the row counts while another run can have the row, or a version before it can come.
+        """
+
+        def compact(rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001 - as `Compaction` has it
+            last = self._last_versions(rows)
+            is_needed = pa.array(to_micros(last.column(WATERMARK)) >= low)
+            return last.filter(pc.or_(pc.invert(last.column(DELETED)), is_needed)) if is_all else last
+
+        return compact
+
+    def _last_versions(self, versions: pa.Table) -> pa.Table:
+        """Return the last of some versions in the merged order, for each key."""
+        versions = in_merged_order(versions)
+        keys = _numbered(versions.select(list(self._view.key)), 0)
+        rows = duckdb_sql.query(self._duck, self._last, versions=keys).column(_NUMBER)
+        return versions.take(rows.combine_chunks())
+
+
+class LookupOperator:
+    """Gives each record the version of its key that holds for it.
+
+    As of the order of records that is the row that is in the table when the record comes. As of event time it is, of
+    the versions up to the record's own event time, the last by event time; of those whose place is after the record's,
+    the ones count that are less than `revise` behind it by the watermark. Of versions with the same event time the last
+    by place counts.
+    """
+
+    def __init__(self, graph: Graph, node: LookupNode, view: RecordStream) -> None:
+        self._node = node
+        self._view = view
+        self._duck = duckdb_sql.Connection()
+        self._graph = graph
+        self._no_changes = schema.changes(view).empty_table()
+        left, right = join_sides(graph, node)
+        self._streams = left.stream, right.stream
+        self._stored = [pa.schema([one for one in side_schema(side) if one.name != SIDE]) for side in (left, right)]
+        self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
+        # how far behind the watermark a record can be, and a version; None is without an end
+        self._files = sorted(_files_of(graph, node.table))
+        self._bounds = left.stream.bound, None if self._files else right.stream.bound
+        self._revise = revise_of(graph, node)
+        self._is_revised = node.as_of == "event_time"
+        self._sql = _LookupSql(graph, node, self._made)
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        summary = state.summary or {}
+        runs, kept = (Runs.decode(kind, summary.get(kind)) for kind in (_VERSIONS, _LEFT))
+        given = _numbered(step.records, 0)
+        sides = to_micros(given.column(SIDE))
+        lefts, versions = (
+            given.filter(pa.array(sides == number)).select([*stored.names, _NUMBER])
+            for number, stored in enumerate(self._stored)
+        )
+        made = [self._made.empty_table()]
+        if lefts.num_rows or versions.num_rows:
+            stored = _before(self._stored[1], runs, state)
+            if self._files and versions.num_rows:
+                versions = self._from_the_beginning(versions, stored)
+            before = lefts.slice(0, 0)
+            if versions.num_rows and self._is_revised:
+                least = int(to_micros(versions.column(TIME)).min())
+                before = _before(self._stored[0], kept, state, least)
+                before = duckdb_sql.query(self._duck, self._sql.touched, lefts=before, versions=versions)
+                before = before.cast(lefts.schema)
+            made.append(self._rows(lefts, before, versions, stored, given))
+        low = step.time.low
+        runs.add(versions.drop_columns(_NUMBER), -MAX_TIME, state, self._compaction(low))
+        state.summary = {_VERSIONS: runs.encode()}
+        if self._is_revised:
+            read = max([summary.get(_READ, -MAX_TIME), *to_micros(lefts.column(WATERMARK))[-1:].tolist()])
+            after = low - self._revise if low > read else self._horizon(low)
+            kept.add(lefts.drop_columns(_NUMBER), max(-MAX_TIME, after), state)
+            state.summary |= {_LEFT: kept.encode(), _READ: read}
+        return OperatorOutput(changes=self._no_changes, records=(pa.concat_tables(made),))
+
+    def _from_the_beginning(self, versions: pa.Table, stored: pa.Table) -> pa.Table:
+        """Return the versions of a step, the first one of each key of a file with the first of all times."""
+        known = {"versions": versions.select([*self._node.key, _NUMBER]), "stored": stored.select(self._node.key)}
+        firsts = duckdb_sql.query(self._duck, self._sql.first, **known).column(_NUMBER)
+        is_first = np.isin(to_micros(versions.column(_NUMBER)), to_micros(firsts))
+        is_first &= np.isin(source_numbers(self._graph, versions.column(PARTITION)), self._files)
+        is_first &= ~versions.column(DELETED).to_numpy()
+        times = np.where(is_first, FIRST_TIME, to_micros(versions.column(TIME)))
+        return versions.set_column(versions.column_names.index(TIME), versions.schema.field(TIME), pa.array(times))
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
+        """Migrate the versions, and the records whose row can be replaced."""
+        return migrate_runs(
+            RowsByKeyGroup(self._view, self._duck, dict(zip((_LEFT, _VERSIONS), self._stored, strict=True))),
+            states,
+            greatest=_READ,
+        )
+
+    def _rows(
+        self, lefts: pa.Table, before: pa.Table, versions: pa.Table, stored: pa.Table, given: pa.Table
+    ) -> pa.Table:
+        """Return the rows of a step's records, and what its versions change of the records before it that they touch.
+
+        Few records of the step are touched: the last version that a record can have mostly counts when the record
+        comes. Then none takes its place, nor has one before it been the record's row.
+        """
+        records = concat(lefts, [lefts, before])
+        near, last = self._search(records, self._near(records, versions, stored))
+        is_touched = np.arange(records.num_rows) >= lefts.num_rows
+        if self._is_revised:
+            found = np.flatnonzero(last >= 0)
+            places = _places_of(records)[:, found], _places_of(near)[:, last[found]]
+            is_touched[found] |= ~(_counts(*places, self._revise) & _has_come(*places))
+        rows = np.flatnonzero(~is_touched)
+        moves = [_Moves(rows, to_micros(records.column(_NUMBER))[rows], last[rows], np.ones(len(rows), np.int64))]
+        if is_touched.any():
+            moves += self._moves(records, np.flatnonzero(is_touched), near, last, _moments(given))
+        lefts, near = pa.concat_tables([one.table(records, given) for one in moves]), _with_rows(near)
+        lefts, near = (with_ids(self._graph, *one) for one in zip(self._streams, (lefts, near), strict=True))
+        return duckdb_sql.query(self._duck, self._sql.rows, lefts=lefts, near=near).cast(self._made)
+
+    def _near(self, records: pa.Table, versions: pa.Table, stored: pa.Table) -> pa.Table:
+        """Return all versions of the keys of records; if they are few, those of other keys too."""
+        if versions.num_rows + stored.num_rows <= records.num_rows:
+            return concat(versions, [stored, versions])
+        tables = {"records": records.select(self._node.key), "stored": stored, "versions": versions}
+        return duckdb_sql.query(self._duck, self._sql.near, **tables).cast(versions.schema)
+
+    def _search(self, records: pa.Table, versions: pa.Table) -> tuple[pa.Table, Micros]:
+        """Return versions by key, and of each record the row of the last of its key that it can have, or -1.
+
+        As of event time the versions of a key are by event time and place, and a record can have those up to its own
+        event time. As of the order they are by place, and a record has the last one that has come before it: a version
+        that comes when one after it by place is there is never the last, so it is searched for as if it came with that.
+        """
+        versions, count = in_merged_order(versions), records.num_rows
+        keys = key_numbers(pa.concat_tables([one.select(self._node.key) for one in (records, versions)]))
+        times = [to_micros(one.column(TIME if self._is_revised else _NUMBER)) for one in (records, versions)]
+        moments = np.unique(times[1])
+        # the number of the key and, below it, that of the last moment up to the time: one number to search by
+        spots = keys * (len(moments) + 1) + np.searchsorted(moments, np.concatenate(times), side="right")
+        order = np.argsort((spots if self._is_revised else keys)[count:], kind="stable")
+        firsts = np.minimum.accumulate(spots[count:][order][::-1])[::-1]
+        last = np.searchsorted(firsts, spots[:count], side="right") - 1
+        is_there = last >= 0
+        is_there[is_there] = keys[count:][order[last[is_there]]] == keys[:count][is_there]
+        return versions.take(pa.array(order)), np.where(is_there, last, -1)
+
+    def _moves(
+        self, records: pa.Table, touched: Micros, versions: pa.Table, last: Micros, moments: Micros
+    ) -> list[_Moves]:
+        """Return how the rows of the touched records change: of the candidates that have come by then, the last counts.
+
+        What comes at one place, as a record and its own version do, is one change. A record from before the step had
+        its row then.
+        """
+        pairs, candidates = self._candidates(records, touched, versions, last)
+        numbers, others = (to_micros(one.column(_NUMBER)) for one in (records, versions))
+        rows = np.concatenate([touched, pairs])
+        at = np.concatenate([numbers[touched], np.maximum(numbers[pairs], others[candidates])])
+        at[at >= 0] = moments[at[at >= 0]]
+        best = np.concatenate([np.full(len(touched), -1), candidates])
+        order = np.lexsort([at, rows])
+        rows, at, best = rows[order], at[order], best[order]
+        # the greatest so far of each record, since those of later ones are greater by more
+        base = rows * (versions.num_rows + 1)
+        held = np.maximum.accumulate(base + best + 1) - base - 1
+        is_last = np.append((np.diff(rows) != 0) | (np.diff(at) != 0), True)
+        rows, at, held = rows[is_last], at[is_last], held[is_last]
+        is_removed = np.append(versions.column(DELETED).to_numpy(), True)
+        shown = np.where(is_removed[held], -1, held)
+        is_first = np.diff(rows, prepend=-1) != 0
+        was = np.append(-1, shown[:-1])
+        is_new = (at >= 0) & (is_first | (shown != was))
+        is_old = is_new & ~is_first
+        return [
+            _Moves(rows[mask], at[mask], of[mask], np.full(np.count_nonzero(mask), diff))
+            for mask, of, diff in ((is_new, shown, 1), (is_old, was, -1))
+        ]
+
+    def _candidates(self, records: pa.Table, rows: Micros, versions: pa.Table, last: Micros) -> tuple[Micros, Micros]:
+        """Return of some records the versions that each can have had, from the last one that it can have down.
+
+        Versions are by key, event time and place, so of those that have come and count, a record has the one with the
+        greatest row. The first one that counts and has come with the record is the last candidate: one before it is
+        never the record's. Those that do not count are left out.
+        """
+        is_first = np.diff(key_numbers(versions.select(self._node.key)), prepend=-1) != 0
+        own, others = _places_of(records), _places_of(versions)
+        rows = rows[last[rows] >= 0]
+        at = last[rows]
+        found, candidates = [rows[:0]], [at[:0]]
+        while len(rows):
+            places = own[:, rows], others[:, at]
+            counts = _counts(*places, self._revise)
+            found.append(rows[counts])
+            candidates.append(at[counts])
+            goes_on = ~(is_first[at] | (counts & _has_come(*places)))
+            rows, at = rows[goes_on], at[goes_on] - 1
+        return np.concatenate(found), np.concatenate(candidates)
+
+    def _horizon(self, low: int) -> int:
+        """Return up to which event time there is no record any more that can come, or have its row replaced."""
+        bound = self._bounds[0]
+        return -MAX_TIME if bound is None else max(-MAX_TIME, low - max(bound, self._revise))
+
+    def _compaction(self, low: int) -> Compaction:
+        """Return what drops the versions that no record can look up any more."""
+        horizon, late = self._horizon(low), self._bounds[1]
+        gone = -MAX_TIME if late is None else max(-MAX_TIME, min(horizon, low - late))
+
+        def compact(rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001 - as `Compaction` has it
+            limits = pa.table({"__low": [low], "__horizon": [horizon], "__gone": [gone], "__is_all": [is_all]})
+            return duckdb_sql.query(self._duck, self._sql.needed, versions=rows, limits=limits).cast(rows.schema)
+
+        return compact
+
+
+@dataclass(frozen=True)
+class _Moves:
+    """Changes of rows: of which records, at which numbers of the step, to or from which versions (-1 is none)."""
+
+    rows: Micros
+    at: Micros
+    versions: Micros
+    diffs: Micros
+
+    def table(self, records: pa.Table, given: pa.Table) -> pa.Table:
+        """Return the records, the places of the changes, the row numbers of the versions, and the differences."""
+        is_all = np.array_equal(self.rows, np.arange(records.num_rows))
+        changed = records if is_all else records.take(pa.array(self.rows))
+        places = given.select(PLACE).take(pa.array(self.at))
+        for name in PLACE:
+            changed = changed.append_column(f"__at{name}", places.column(name))
+        versions = pa.array(self.versions, mask=self.versions < 0)
+        return changed.append_column(_ROW, versions).append_column(DIFF, pa.array(self.diffs))
+
+
+class _LookupSql:
+    """Queries of a lookup: `lefts` are records, `versions` those of the step, `stored` those before it.
+
+    `near`: records, and all versions -> the versions with their keys, which are given row numbers in order. `rows`:
+    these, and records with the row number of the version that each has, and the place and difference of the change,
+    both with ids -> the changes. `first`: versions, and the keys of those before the step -> the numbers of the first
+    version of each key. `touched`: records before the step -> those that one of its versions concerns.
+    `needed`: versions -> those that can be looked up, given `limits`: of the versions up to the event time `__horizon`
+    whose watermark is below `__low`, so that they are before all records to come, only the last of each key can be. If
+    that removes the row, it can go if it is not after `__gone`.
+    """
+
+    def __init__(self, graph: Graph, node: LookupNode, made: pa.Schema) -> None:
+        left, right = join_sides(graph, node)
+        revise = revise_of(graph, node)
+        keys = ", ".join(map(identifier, node.key))
+        same = " AND ".join(f"l.{identifier(name)} = v.{identifier(name)}" for name in node.key)
+        place = [*PLACE, *(ID_ORDER if right.stream.has_id else [])]
+        columns = {name: f"CASE WHEN NOT v.{DELETED} THEN v.{identifier(name)} END" for name in right.names.values()}
+        columns |= {name: f"l.{identifier(name)}" for name in left.names.values()} | {TIME: f"l.{TIME}"}
+        columns[ID] = f"l.{ID}"
+        if node.as_of == "event_time":
+            columns[ID] += f" || '+' || CASE WHEN NOT v.{DELETED} THEN v.{ID} ELSE '' END"
+        columns |= {name: f"l.__at{name}" for name in PLACE} | {DIFF: f"l.{DIFF}"}
+        is_there = f"NOT v.{DELETED}" if node.how == "inner" else "true"
+        self.first = f"SELECT min({_NUMBER}) AS {_NUMBER} FROM versions ANTI JOIN stored USING ({keys}) GROUP BY {keys}"
+        self.near = f"SELECT * FROM (FROM stored UNION ALL FROM versions) SEMI JOIN records USING ({keys})"
+        self.rows = f"SELECT {_columns(made, columns)} FROM lefts l LEFT JOIN near v USING ({_ROW}) WHERE {is_there}"
+        counts = f"(v.{WATERMARK} < l.{TIME} + {revise} OR {is_later_sql('l', 'v')})"
+        self.touched = f"SELECT l.* FROM lefts l SEMI JOIN versions v ON {same} AND v.{TIME} <= l.{TIME} AND {counts}"
+        order = ", ".join(f"{name} DESC" for name in ([*place] if node.as_of == "order" else [TIME, *place]))
+        is_settled = f"{WATERMARK} < __low"
+        is_past = "true" if node.as_of == "order" else f"({TIME} <= __horizon AND {is_settled})"
+        is_gone = is_settled if node.as_of == "order" else f"{TIME} <= __gone"
+        self.needed = f"""
+            SELECT versions.* FROM versions, limits WHERE true QUALIFY NOT ({is_past})
+                OR (row_number() OVER (PARTITION BY {keys}, {is_past} ORDER BY {order}) = 1
+                    AND NOT (__is_all AND {DELETED} AND {is_gone}))
+        """
+
+
+def _files_of(graph: Graph, stream: str) -> set[int]:
+    """Return the numbers of the sources of a stream that are files by reading, and whose records it has as they are."""
+    node = graph.producer(stream)
+    match node:
+        case SourceNode():
+            return {number for number, one in enumerate(graph.sources) if one == node and one.is_by_reading}
+        case JoinNode() | TableJoinNode() | ProcessNode() | WindowNode() | RulesNode() | SinkNode():
+            return set()
+        case LookupNode():
+            return _files_of(graph, node.left)
+        case SelectNode() | SplitNode() | FlatMapNode() | DeduplicateNode() | TableNode():
+            return set().union(*(_files_of(graph, name) for name in node.inputs))
+        case _:
+            assert_never(node)
+
+
+def _later_versions(given: str, last: str, by: str) -> str:
+    """Return SQL for the given versions that are not before the `last` one of their key."""
+    is_later = f"s.{OFFSET} IS NULL OR {is_later_sql('g', 's')}"
+    return f"SELECT g.* FROM {given} g LEFT JOIN {last} s USING ({by}) WHERE {is_later}"
+
+
+def _columns(made: pa.Schema, columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{columns[name]} AS {identifier(name)}" for name in made.names)
+
+
+def _numbered(rows: pa.Table, first: int) -> pa.Table:
+    """Number rows, from `first` on."""
+    return rows.append_column(_NUMBER, pa.array(np.arange(first, first + rows.num_rows)))
+
+
+def _moments(given: pa.Table) -> Micros:
+    """Return for each number of a step the last one at its place."""
+    runs = runs_of_equals([to_micros(given.column(name)) for name in PLACE])
+    moments: Micros = np.cumsum(np.bincount(runs))[runs] - 1
+    return moments
+
+
+def _places_of(rows: pa.Table) -> Micros:
+    """Return the numbers, event times, watermarks, partitions and offsets of rows as the rows of an array."""
+    return np.array([to_micros(rows.column(name)) for name in (_NUMBER, TIME, *PLACE)])
+
+
+def _has_come(records: Micros, versions: Micros) -> Mask:
+    """Return the mask of pairs, of `_places_of`, of which the version has come when the record comes."""
+    mask: Mask = versions[0] <= records[0]
+    return mask
+
+
+def _counts(records: Micros, versions: Micros, revise: int) -> Mask:
+    """Return the mask of pairs, of `_places_of`, of which the version is in time, or before the record by its place."""
+    (_, times, *own), (_, _, *others) = records, versions
+    mask: Mask = (others[0] < times + revise) | are_before(others, own)
+    return mask
+
+
+def _with_rows(rows: pa.Table) -> pa.Table:
+    return rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+
+
+def _before(stored: pa.Schema, runs: Runs, state: OperatorState, least: int = -MAX_TIME) -> pa.Table:
+    """Return the rows of runs, which are before those of a step."""
+    rows = runs.table(stored, state, least)
+    return rows.append_column(_NUMBER, pa.array(np.full(rows.num_rows, -1)))

@@ -1,0 +1,102 @@
+"""The window assigner: the windows of each record, and its verdict (on time, late or expired) for each of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.engine.columns import MIN_TIME, Micros, to_micros
+from windrow.engine.schema import END, TIME, WATERMARK, WINDOW
+from windrow.engine.windows import Hops, expand, hops_of, slice_starts, window_bounds, windows_of
+from windrow.model import Calendar, Cumulate, Global, Hopping, Pipeline, Session, Sliced, Tumbling, Window
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Assigned(NamedTuple):
+    """A step's records by window: a row a record and window, with WINDOW and END, and what the verdict on it is.
+
+    The records in `whole` are on time for every window that they are in; their WINDOW is the start of their slice.
+    """
+
+    rows: pa.Table
+    on_time: Mask
+    expired: Mask
+    whole: pa.Table
+
+
+def on_time_for_all(window: Window, times: Micros, watermarks: Micros, ended: int) -> tuple[Mask, Micros]:
+    """Return which records are on time for every window that they are in, none of which has fired, and these windows.
+
+    Windows that overlap stand there as the start of the record's slice. `ended` is the time up to which windows have
+    fired at an end before.
+    """
+    match window:
+        case Hopping() | Cumulate():
+            hops = hops_of(window, times)
+            # no time past the first window's end, which is the least of all, is past any other's
+            first = window_bounds(window, hops.first)
+            on_time = (watermarks < first.ends) & (first.starts > ended) & (hops.first <= hops.last)
+            return on_time, slice_starts(window, times)
+        case Tumbling() | Calendar():
+            starts, ends = windows_of(window, times)
+            return (watermarks < ends) & (starts > ended), starts
+        case _:
+            msg = "windows that have no end of their own are not determined by a record's time alone"
+            raise TypeError(msg)
+
+
+def assign(pipeline: Pipeline, records: pa.Table, ended: int, forgotten_until: int = MIN_TIME) -> Assigned:
+    """Judge records by the watermark at each; `ended` is the time up to which windows have fired at an end before.
+
+    Windows that end by `forgotten_until` take no records, whatever the lateness.
+    """
+    times = to_micros(records.column(TIME))
+    match pipeline.window:
+        case (Hopping() | Cumulate()) as window:
+            hops = hops_of(window, times)
+            whole = _with_window(records, times, times).slice(0, 0)
+            if pipeline.emit.early is None:
+                sliced, starts = on_time_for_all(window, times, to_micros(records.column(WATERMARK)), ended)
+                whole = _with_window(records, starts, starts + window.slice)
+                if sliced.all():
+                    return _assigned(pipeline, whole.slice(0, 0), whole, forgotten_until)
+                whole = whole.filter(pa.array(sliced))
+                records = records.filter(pa.array(~sliced))
+                hops = hops_of(window, times[~sliced])
+            return _assigned(pipeline, _expanded(window, records, hops), whole, forgotten_until)
+        case Session():
+            msg = "sessions are not known by their records' times alone"
+            raise TypeError(msg)
+        case window:
+            rows = _with_window(records, *windows_of(window, times))
+            return _assigned(pipeline, rows, rows.slice(0, 0), forgotten_until)
+
+
+def in_windows(window: Tumbling | Sliced | Calendar, records: pa.Table) -> pa.Table:
+    """Return a row for each record and window that it is in, with WINDOW and END."""
+    times = to_micros(records.column(TIME))
+    if isinstance(window, Sliced):
+        return _expanded(window, records, hops_of(window, times))
+    return _with_window(records, *windows_of(window, times))
+
+
+def _expanded(window: Sliced, records: pa.Table, hops: Hops) -> pa.Table:
+    places, windows = expand(window, hops)
+    return _with_window(records.take(pa.array(places)), windows, window_bounds(window, windows).ends)
+
+
+def _with_window(records: pa.Table, windows: Micros, ends: Micros) -> pa.Table:
+    return records.append_column(WINDOW, pa.array(windows)).append_column(END, pa.array(ends))
+
+
+def _assigned(pipeline: Pipeline, rows: pa.Table, whole: pa.Table, forgotten_until: int) -> Assigned:
+    if isinstance(pipeline.window, Global):
+        # nothing comes after all time
+        return Assigned(rows, np.full(rows.num_rows, fill_value=True), np.full(rows.num_rows, fill_value=False), whole)
+    watermarks, ends = to_micros(rows.column(WATERMARK)), to_micros(rows.column(END))
+    expired = (watermarks >= ends + pipeline.emit.lateness) | (ends <= forgotten_until)
+    return Assigned(rows, watermarks < ends, expired, whole)

@@ -1,0 +1,252 @@
+"""The window operator: assigns records to windows, fires panes, revises them, and drops what is no longer needed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.engine import duckdb_sql
+from windrow.engine.changelog import late_output
+from windrow.engine.columns import MAX_TIME, MIN_TIME, pack, to_micros, unpack, unscale
+from windrow.engine.merged_order import numbered_in_merged_order
+from windrow.engine.operators.base import Judged, OperatorOutput, OperatorStep
+from windrow.engine.operators.window.assigner import assign
+from windrow.engine.operators.window.early import EarlyPanes
+from windrow.engine.operators.window.late import WAITING_KIND, LateGroups
+from windrow.engine.operators.window.panes import Panes, PaneStep, WatermarkPanes
+from windrow.engine.operators.window.slices import SLICE_KIND, is_slice_node, windows_of_slices
+from windrow.engine.operators.window.sql import window_sql
+from windrow.engine.schema import (
+    DIFF,
+    END,
+    ID,
+    OFFSET,
+    PARTITION,
+    PLACE,
+    REVISION,
+    TIME,
+    WATERMARK,
+    WINDOW,
+    record_schema,
+)
+from windrow.engine.state.migrate import BlobAddress, RowsByKeyGroup, StoredColumns, StoredState, state_of_tables
+from windrow.engine.state.store import OperatorState
+from windrow.engine.state.widening import StateChange
+from windrow.engine.state.window_store import WindowSummary, is_in_windows, split_by_window, windows_in
+from windrow.engine.windows import window_bounds
+from windrow.model import Calendar, Global, Pipeline, Records, Session, Sliced, Tumbling
+
+
+class WindowOperator:
+    """The aggregate of each window and key, by the definition of on time, late and expired; not of sessions.
+
+    With `is_traced` it takes its records in the merged order, and gives its rows as a changelog, too. Records that have
+    an `ID` come with `has_id`. Those that come in the merged order anyway (`is_settled`) revise in that order: of
+    records at one place of the log, as those of all timers are, the partition and the offset tell none.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, *, is_traced: bool = False, has_id: bool = False, is_settled: bool = False
+    ) -> None:
+        if isinstance(pipeline.window, Session):
+            msg = "sessions have an operator of their own"
+            raise TypeError(msg)
+        self._pipeline = pipeline
+        self._window = pipeline.window
+        self._is_traced = is_traced
+        self._is_numbered = is_settled and not is_traced
+        self._duck = duckdb_sql.Connection(pipeline.key)
+        empty = unscale(record_schema(pipeline).empty_table())
+        for name in (WINDOW, END):
+            empty = empty.append_column(name, pa.array([], pa.int64()))
+        self._no_parts = duckdb_sql.query(self._duck, window_sql(pipeline).begin, records=empty)
+        late = pipeline.emit.late
+        self._groups = LateGroups(pipeline, late.number, self._duck) if isinstance(late, Records) else None
+        # it says in which order records of one place are counted
+        ids = [ID] if has_id and self._groups is not None else []
+        self._due_columns = [*empty.column_names, *ids]
+        self._panes: Panes = (
+            WatermarkPanes(pipeline, self._duck, empty, is_traced=is_traced)
+            if pipeline.emit.early is None
+            else EarlyPanes(pipeline, pipeline.emit.early, self._duck, empty)
+        )
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group: assign windows and verdicts, fire, revise, drop."""
+        summary = WindowSummary() if state.summary is None else WindowSummary.decode(state.summary)
+        time = step.time
+        judged = assign(self._pipeline, step.records, time.fired_until, summary.forgotten_until)
+
+        missed = late_output(self._duck, self._pipeline, self._started(judged.rows.filter(pa.array(judged.expired))))
+        rows, whole = unscale(judged.rows), unscale(judged.whole)
+        parts = pa.concat_tables([self._no_parts, *step.parts])
+        windows = to_micros(rows.column(WINDOW))
+        touched = set(np.unique(windows[~judged.expired]).tolist())
+        slices = windows_in(whole)
+        if isinstance(self._window, Sliced):
+            slices |= windows_in(parts)
+        else:
+            touched |= windows_in(parts)
+        known, revisable = frozenset(summary.open | summary.fired), len(summary.fired)
+        if not isinstance(self._window, Global):
+            summary.fired |= begun_windows(self._window, touched, time.fired_until)
+        on_time = judged.on_time & ~is_in_windows(windows, summary.fired)
+        summary.open |= touched - summary.fired
+        reached = MAX_TIME if time.end else time.low
+        firing = self._passed(summary.open | self._of_slices(slices, summary, time.before), reached)
+        due = self._due(rows.filter(pa.array(~on_time & ~judged.expired)), firing, summary, state)
+        if self._is_numbered and due.num_rows:
+            due = numbered_in_merged_order(due)
+        summary.waiting -= firing
+        if not isinstance(self._window, Global):
+            summary.open -= firing
+            summary.fired |= firing
+        fired = len(summary.fired) - revisable
+        evicted = self._passed(summary.fired, time.low - self._pipeline.emit.lateness)
+        if self._groups is not None:
+            due = self._groups.take(due, summary.fired if time.end else evicted, summary, state)
+        summary.fired -= evicted
+
+        changes = self._panes.take(
+            PaneStep(
+                time=time,
+                on_time=rows.filter(pa.array(on_time)),
+                whole=whole,
+                parts=parts,
+                due=due,
+                firing=firing,
+                known=known,
+                evicted=evicted,
+                reached=reached,
+            ),
+            summary,
+            state,
+        )
+        state.summary = summary.encode()
+        records: tuple[pa.Table, ...] = ()
+        if self._is_traced:
+            records = (change_records(changes),)
+            changes = changes.drop_columns(list(PLACE))
+        return OperatorOutput(
+            changes=changes,
+            records=records,
+            late=missed,
+            late_records=int(np.count_nonzero(~judged.on_time & ~judged.expired)),
+            open_windows=len(summary.open | self._of_slices(set(), summary, reached)),
+            fired_windows=fired,
+            closed_windows=len(evicted),
+            judged=(
+                Judged(judged.rows, judged.on_time, judged.expired),
+                Judged.of_all(judged.whole.drop_columns([WINDOW, END]), expired=False),
+            ),
+        )
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
+        """Migrate panes, slices and waiting records."""
+        columns, groups = StoredColumns(self._pipeline, change, self._duck), RowsByKeyGroup(self._pipeline, self._duck)
+        for _, state in states:
+            for (kind, bucket), blob in state.items():
+                # inner nodes of slice trees are computed again: not every key group may have had them
+                if not is_slice_node(kind):
+                    table = unpack(blob)
+                    fitted = columns.records(table) if kind == WAITING_KIND else columns.panes(table)
+                    groups.add((kind, bucket), fitted)
+        together = merge_summaries([WindowSummary.decode(fields) for fields, _ in states])
+        lateness = self._pipeline.emit.lateness
+        together.forgotten_until = change.forgotten_until(together.forgotten_until, low, lateness)
+        return [(reduce_summary(together, set(tables)).encode(), state_of_tables(tables)) for tables in groups.tables()]
+
+    def _started(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the start of the window in the place of its number."""
+        starts = window_bounds(self._window, to_micros(rows.column(WINDOW))).starts
+        return rows.set_column(rows.column_names.index(WINDOW), WINDOW, pa.array(starts))
+
+    def _of_slices(self, more: set[int], summary: WindowSummary, after: int) -> set[int]:
+        """Return the windows of slices, those of the state and some more, that end after a time."""
+        if not isinstance(self._window, Sliced):
+            return set()
+        return windows_of_slices(self._window, summary.slices.get(0, set()) | more, after)
+
+    def _passed(self, windows: Collection[int], time: int) -> frozenset[int]:
+        """Return the windows that end by a time; the global one ends after all time."""
+        numbers = np.fromiter(windows, dtype=np.int64, count=len(windows))
+        if isinstance(self._window, Global):
+            return frozenset(windows if time == MAX_TIME else ())
+        return frozenset(numbers[window_bounds(self._window, numbers).ends <= max(time, MIN_TIME)].tolist())
+
+    def _due(self, late: pa.Table, firing: Collection[int], summary: WindowSummary, state: OperatorState) -> pa.Table:
+        """Return the late records whose windows have fired by now; let the others wait."""
+        waits = is_in_windows(to_micros(late.column(WINDOW)), summary.open - set(firing))
+        for start, part in split_by_window(late.filter(pa.array(waits))):
+            blob = state.get(WAITING_KIND, start) if start in summary.waiting else None
+            state.set(WAITING_KIND, start, pack(part if blob is None else pa.concat_tables([unpack(blob), part])))
+            summary.waiting.add(start)
+        due = [late.filter(pa.array(~waits))]
+        for start in sorted(summary.waiting & set(firing)):
+            blob = state.get(WAITING_KIND, start)
+            if blob is not None:
+                due.append(unpack(blob))
+                state.drop(WAITING_KIND, start)
+        return pa.concat_tables([table.select(self._due_columns) for table in due])
+
+
+def begun_windows(window: Tumbling | Sliced | Calendar, windows: Collection[int], time: int) -> set[int]:
+    """Return the windows that start by a time."""
+    numbers = np.fromiter(windows, dtype=np.int64, count=len(windows))
+    return set(numbers[window_bounds(window, numbers).starts <= time].tolist())
+
+
+def change_records(changes: pa.Table) -> pa.Table:
+    """Return changes with places as records: their time is the last microsecond of the window, `DIFF` 1 or -1."""
+    times = to_micros(changes.column("window_end")) - 1
+    fields = [name for name in changes.column_names if name not in {"op", "pane", "revision", *PLACE}]
+    own = {
+        PARTITION: changes.column(PARTITION),
+        OFFSET: changes.column(OFFSET),
+        TIME: pa.array(times),
+        WATERMARK: changes.column(WATERMARK),
+        REVISION: changes.column("revision"),
+    }
+    values = {name: changes.column(name) for name in fields}
+    return pa.table(own | values | {DIFF: change_diffs(changes)})
+
+
+def change_diffs(changes: pa.Table) -> pa.ChunkedArray:
+    """Return the `DIFF` of changes: 1 for those that add a row, -1 for those that take one back."""
+    is_added = pc.is_in(changes.column("op"), pa.array(["insert", "update_after"]))
+    return pc.if_else(is_added, 1, -1).cast(pa.int64())
+
+
+def merge_summaries(summaries: list[WindowSummary]) -> WindowSummary:
+    """Return the union of the summaries of all key groups."""
+    pending: dict[int, int] = {}
+    for summary in summaries:
+        for window, since in summary.pending.items():
+            pending[window] = min(since, pending.get(window, since))
+    return replace(
+        summaries[0],
+        open={window for summary in summaries for window in summary.open},
+        fired={window for summary in summaries for window in summary.fired},
+        pending=pending,
+    )
+
+
+def reduce_summary(together: WindowSummary, addresses: set[BlobAddress]) -> WindowSummary:
+    """Return the part of a summary that concerns a key group with blobs at these addresses."""
+    there: defaultdict[str, set[int]] = defaultdict(set)
+    for kind, bucket in addresses:
+        there[kind].add(bucket)
+    own = there["panes"] | there[WAITING_KIND]
+    return replace(
+        together,
+        open=together.open & own,
+        waiting=there[WAITING_KIND],
+        fired=together.fired & own,
+        slices={0: there[SLICE_KIND]},
+        pending={window: since for window, since in together.pending.items() if window in own},
+    )

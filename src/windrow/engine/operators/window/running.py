@@ -1,0 +1,268 @@
+"""Aggregates over all rows, without windows: a result for each key, revised by each change of its rows.
+
+A key has an accumulator, and a step merges what its rows begin into it, one cause after the other: the running merges
+are the results. A step writes little more than its own keys, but if it has a row it searches all keys of its key group
+for them: it costs by its rows and, less steeply, by the number of keys. A key that all rows have left keeps its
+revision only. A row that is taken back is subtracted, which counts and exact sums allow; where an aggregate does not,
+or depends on what is merged (`needs_rows`), all rows are kept, and the results of the keys that a step touches are
+computed from theirs anew, as windows over a changelog do. A key without rows has no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.engine import duckdb_sql, schema
+from windrow.engine.aggregates.catalogue import compile_running
+from windrow.engine.columns import MAX_TIME, cast_table, rescale, unscale
+from windrow.engine.duckdb_sql import identifier
+from windrow.engine.operators.base import OperatorOutput, OperatorStep
+from windrow.engine.operators.window.changelog import FIRES, NEIGHBOURS, ChangelogSql, changes_query, marked
+from windrow.engine.operators.window.late import LateChunks
+from windrow.engine.operators.window.operator import change_records
+from windrow.engine.operators.window.panes import PLACE_TYPES, with_window_bounds
+from windrow.engine.operators.window.sql import COUNT, PaneLists
+from windrow.engine.schema import (
+    DIFF,
+    LAST_PARTITION,
+    OFFSET,
+    PARTITION,
+    PLACE,
+    REVISION,
+    TIME,
+    WATERMARK,
+    WINDOW,
+    record_schema,
+)
+from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
+from windrow.engine.state.runs import Runs, migrate_runs
+from windrow.engine.state.store import OperatorState
+from windrow.engine.state.widening import StateChange
+from windrow.engine.windows import GLOBAL_START
+from windrow.expressions import needs_rows
+from windrow.model import Pipeline
+
+_PANES: Final = "panes"
+_ROWS: Final = "rows"
+_REVISIONS: Final = "revisions"
+
+
+def open_running(
+    pipeline: Pipeline, *, is_changelog: bool, is_traced: bool = False
+) -> RunningAggregateOperator | RunningRowsOperator:
+    """Return the operator of a pipeline over rows of a changelog, or over records."""
+    if needs_rows(pipeline, is_changelog=is_changelog):
+        return RunningRowsOperator(pipeline, is_traced=is_traced)
+    return RunningAggregateOperator(pipeline, is_changelog=is_changelog, is_traced=is_traced)
+
+
+class _Changes:
+    """The output of both operators: the changes of a step, and their records if nodes read them."""
+
+    def __init__(self, pipeline: Pipeline, *, is_traced: bool) -> None:
+        self._pipeline = pipeline
+        self._is_traced = is_traced
+        self._schema = schema.changes(pipeline)
+        places = [pa.field(name, type_) for name, type_ in PLACE_TYPES]
+        self._none = pa.schema([*self._schema, *places]).empty_table()
+
+    def none(self) -> OperatorOutput:
+        """Return the output of a step without changes."""
+        return self.output(self._none)
+
+    def output(self, changes: pa.Table) -> OperatorOutput:
+        """Return the output of a step with finished changes."""
+        records = (change_records(changes),) if self._is_traced else ()
+        return OperatorOutput(changes=changes.drop_columns(list(PLACE)), records=records)
+
+    def finished(self, made: pa.Table) -> pa.Table:
+        """Return changes with results and places; nothing is late where there is no end."""
+        changes = rescale(with_window_bounds(self._pipeline, made.drop_columns(list(PLACE))), self._schema)
+        pane = changes.column_names.index("pane")
+        changes = changes.set_column(
+            pane, changes.schema.field(pane), pa.repeat(pa.scalar("on_time"), changes.num_rows)
+        )
+        for name, type_ in PLACE_TYPES:
+            changes = changes.append_column(name, made.column(name).cast(type_))
+        return changes
+
+
+class RunningAggregateOperator:
+    """The aggregates of each key over all rows, by an accumulator a key.
+
+    What a step adds to an accumulator is stored as it is, and merged with the rest when runs are.
+    """
+
+    def __init__(self, pipeline: Pipeline, *, is_changelog: bool, is_traced: bool = False) -> None:
+        self._pipeline = pipeline
+        self._duck = duckdb_sql.Connection(pipeline.key)
+        self._changes = _Changes(pipeline, is_traced=is_traced)
+        self._chunks = LateChunks(pipeline, self._duck, PLACE)
+        self._sql = RunningSql(pipeline, is_changelog=is_changelog)
+        records = unscale(record_schema(pipeline).empty_table()).append_column(WINDOW, pa.array([], pa.int64()))
+        records = records.append_column(DIFF, pa.array([], pa.int64())) if is_changelog else records
+        self._records = records.schema
+        begun = duckdb_sql.query(self._duck, self._sql.begin, records=records)
+        revisions = [(name, pa.array([], type_)) for name, type_ in ((REVISION, pa.int32()), (TIME, pa.int64()))]
+        stored = begun.drop_columns(list(PLACE))
+        for name, values in revisions:
+            stored = stored.append_column(name, values)
+        self._stored = stored.schema
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        runs = Runs.decode(_PANES, (state.summary or {}).get(_PANES))
+        output = self._changes.none()
+        if step.records.num_rows:
+            records = unscale(step.records)
+            records = records.append_column(WINDOW, pa.repeat(pa.scalar(GLOBAL_START), records.num_rows))
+            records = cast_table(records.select(self._records.names), self._records)
+            panes = runs.table(self._stored, state)
+            panes = self._cast(duckdb_sql.query(self._duck, self._sql.near, panes=panes, records=records))
+            changes, added = [], []
+            for chunk in self._chunks.of(records):
+                begun = duckdb_sql.query(self._duck, self._sql.begin, records=chunk)
+                history = duckdb_sql.query(self._duck, self._sql.history, begun=begun, stored=panes)
+                made = duckdb_sql.query(self._duck, self._sql.changes, history=history)
+                changes.append(self._changes.finished(made))
+                added.append(self._cast(duckdb_sql.query(self._duck, self._sql.add, begun=begun, history=history)))
+                panes = self._merged(pa.concat_tables([panes, added[-1]]))
+            runs.add(self._merged(pa.concat_tables(added)), -MAX_TIME, state, lambda rows, _: self._merged(rows))
+            output = self._changes.output(self._chunks.joined(changes))
+        state.summary = {_PANES: runs.encode()}
+        return output
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
+        """Migrate accumulators."""
+        return migrate_runs(RowsByKeyGroup(self._pipeline, self._duck), states)
+
+    def _merged(self, panes: pa.Table) -> pa.Table:
+        return self._cast(duckdb_sql.query(self._duck, self._sql.merge, panes=panes))
+
+    def _cast(self, panes: pa.Table) -> pa.Table:
+        return cast_table(panes.select(self._stored.names), self._stored)
+
+
+class RunningSql:
+    """Queries over records and accumulators; `COUNT` of these is the number of the rows that are in them.
+
+    `begin`: records -> accumulators by cause. `near`: panes and records -> the stored accumulators of the records'
+    keys. `history`: the two -> the accumulators after each cause, as `ChangelogSql` has them, with version 0 for the
+    stored ones. `changes`: history -> changes. `add`: begun and history -> what is to be merged into the stored ones.
+    `merge`: panes -> panes, one a key.
+    """
+
+    def __init__(self, pipeline: Pipeline, *, is_changelog: bool) -> None:
+        lists = PaneLists(pipeline, compile_running(pipeline, is_changelog=is_changelog))
+        by, place = lists.by, ", ".join(PLACE)
+        comma = ", " if lists.columns else ""
+        own = f"{lists.columns}{comma}{COUNT}"
+        merged = f"{lists.merged}{comma}sum({COUNT})::BIGINT AS {COUNT}"
+        rows = f"sum({DIFF})::BIGINT" if is_changelog else "count(*)"
+        self.begin = f"""
+            SELECT {by}, {", ".join(f"max({name}) AS {name}" for name in PLACE)}, {lists.begin}{comma}{rows} AS {COUNT}
+            FROM records GROUP BY {by}{f", {place}" if pipeline.emit.late == "each" else ""}
+        """
+        self.merge = f"SELECT {by}, {merged}, max({REVISION}) AS {REVISION}, 0 AS {TIME} FROM panes GROUP BY {by}"
+        self.near = self.merge.replace("FROM panes", f"FROM panes SEMI JOIN records USING ({by})")
+        first = f"{-MAX_TIME} AS {WATERMARK}, {LAST_PARTITION} AS {PARTITION}, {MAX_TIME} AS {OFFSET}"
+        self.history = f"""
+            SELECT *, false AS {FIRES}, {NEIGHBOURS},
+                (__stored_revision + sum((__live AND __version > 0)::INTEGER)
+                    OVER (versions ROWS UNBOUNDED PRECEDING))::INTEGER AS {REVISION}
+            FROM (
+                SELECT {by}, {place}, __version, {lists.running}{comma}sum({COUNT}) OVER history > 0 AS __live,
+                    max(__stored_revision) OVER history AS __stored_revision
+                FROM (
+                    SELECT {by}, {first}, {own}, 0 AS __version, {REVISION} AS __stored_revision FROM stored
+                    UNION ALL
+                    SELECT {by}, {place}, {own}, row_number() OVER (PARTITION BY {by} ORDER BY {place}) AS __version,
+                        -1 AS __stored_revision
+                    FROM begun
+                ) WINDOW history AS (PARTITION BY {by} ORDER BY __version ROWS UNBOUNDED PRECEDING)
+            ) WINDOW versions AS (PARTITION BY {by} ORDER BY __version)
+        """
+        self.changes = changes_query(pipeline, lists)
+        self.add = f"""
+            SELECT {by}, {merged}, max({REVISION}) AS {REVISION}, 0 AS {TIME}
+            FROM begun JOIN (SELECT {by}, max({REVISION}) AS {REVISION} FROM history GROUP BY {by}) USING ({by})
+            GROUP BY {by}
+        """
+
+
+class RunningRowsOperator:
+    """The aggregates of each key over all rows, those of a changelog or records, which are kept."""
+
+    def __init__(self, pipeline: Pipeline, *, is_traced: bool = False) -> None:
+        self._pipeline = pipeline
+        self._duck = duckdb_sql.Connection(pipeline.key)
+        self._changes = _Changes(pipeline, is_traced=is_traced)
+        records = unscale(record_schema(pipeline).empty_table())
+        self._sql = ChangelogSql(pipeline, records)
+        self._rows = records.schema.append(pa.field(DIFF, pa.int64())).append(pa.field(WINDOW, pa.int64()))
+        keys = [self._rows.field(name) for name in pipeline.key]
+        self._revisions = pa.schema([*keys, (REVISION, pa.int32()), (WINDOW, pa.int64()), (TIME, pa.int64())])
+        by = ", ".join([WINDOW, *map(identifier, pipeline.key)])
+        self._near = f"SELECT * FROM stored SEMI JOIN records USING ({by})"
+        names = ", ".join([*map(identifier, pipeline.key), f"max({REVISION}) AS {REVISION}", WINDOW, f"0 AS {TIME}"])
+        self._last = f"SELECT {names} FROM revisions GROUP BY {by}"
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        summary = state.summary or {}
+        rows, revisions = (Runs.decode(kind, summary.get(kind)) for kind in (_ROWS, _REVISIONS))
+        given = step.records
+        if not given.num_rows:
+            state.summary = {_ROWS: rows.encode(), _REVISIONS: revisions.encode()}
+            return self._changes.none()
+        if DIFF not in given.column_names:
+            given = given.append_column(DIFF, pa.repeat(pa.scalar(1, pa.int64()), given.num_rows))
+        given = unscale(given).append_column(WINDOW, pa.repeat(pa.scalar(GLOBAL_START), given.num_rows))
+        given = cast_table(given.select(self._rows.names), self._rows)
+        stored = self._near_rows(rows, self._rows, given, state)
+        all_rows = pa.concat_tables(
+            [
+                marked(
+                    table,
+                    is_stored=np.full(table.num_rows, is_stored),
+                    fires=np.zeros(table.num_rows, dtype=np.bool_),
+                )
+                for table, is_stored in ((stored, True), (given, False))
+            ]
+        )
+        before = self._near_rows(revisions, self._revisions, given, state)
+        versions = duckdb_sql.query(self._duck, self._sql.versions, rows=all_rows)
+        live = duckdb_sql.query(self._duck, self._sql.live, rows=all_rows, versions=versions)
+        panes = duckdb_sql.query(self._duck, self._sql.begin, records=live)
+        last = duckdb_sql.query(self._duck, self._last, revisions=before).drop_columns(TIME)
+        history = duckdb_sql.query(self._duck, self._sql.history, versions=versions, panes=panes, revisions=last)
+        changes = duckdb_sql.query(self._duck, self._sql.changes, history=history)
+        made = duckdb_sql.query(self._duck, self._sql.revisions, history=history, stored=last)
+        made = made.append_column(TIME, pa.repeat(pa.scalar(0, pa.int64()), made.num_rows))
+        rows.add(given, -MAX_TIME, state, self._net)
+        revisions.add(cast_table(made.select(self._revisions.names), self._revisions), -MAX_TIME, state, self._greatest)
+        state.summary = {_ROWS: rows.encode(), _REVISIONS: revisions.encode()}
+        return self._changes.output(self._changes.finished(changes))
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
+        """Migrate rows and revisions."""
+        return migrate_runs(RowsByKeyGroup(self._pipeline, self._duck, {_ROWS: self._rows}), states)
+
+    def _near_rows(self, runs: Runs, rows: pa.Schema, given: pa.Table, state: OperatorState) -> pa.Table:
+        """Return the stored rows that have the key of a record."""
+        stored = runs.table(rows, state)
+        return cast_table(duckdb_sql.query(self._duck, self._near, stored=stored, records=given), rows)
+
+    def _net(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001, ARG002 - as `Compaction` has it
+        """Return what changes of equal rows come to."""
+        return cast_table(
+            duckdb_sql.query(self._duck, self._sql.kept, rows=rows).select(rows.column_names), rows.schema
+        )
+
+    def _greatest(self, revisions: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001, ARG002 - as above
+        """Return the last revision of each key."""
+        return cast_table(duckdb_sql.query(self._duck, self._last, revisions=revisions), revisions.schema)

@@ -1,0 +1,197 @@
+"""Slices of windows that overlap: each record is aggregated once, and a window that fires merges slices.
+
+Slices are merged into nodes of `_FANOUT` slices, these into nodes of `_FANOUT` times as many and so on, each once and
+not before a window needs it, so a window is made of few parts. Source: Tangwongsan, Hirzel, Schneider, Wu: General
+Incremental Sliding-Window Aggregation, VLDB 2015 (the tree of partial aggregates).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.engine import duckdb_sql
+from windrow.engine.columns import Micros, to_micros
+from windrow.engine.operators.window.sql import WindowSql
+from windrow.engine.schema import WINDOW
+from windrow.engine.state.store import OperatorState
+from windrow.engine.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
+from windrow.engine.windows import Hops, distance, expand, hops_of, window_bounds
+from windrow.model import Sliced
+
+SLICE_KIND: Final = "slices"
+"""The kind of their blobs; that of the nodes of a level has its number behind."""
+
+_FANOUT = 4
+
+
+class SliceTree:
+    """The slices (level 0) and nodes (the levels above) of windows that overlap, known by level and start."""
+
+    def __init__(
+        self, window: Sliced, connection: duckdb_sql.Connection, statements: WindowSql, no_panes: pa.Table
+    ) -> None:
+        self._window = window
+        self._duck = connection
+        self._sql = statements
+        self._no_panes = no_panes
+
+    def take(
+        self,
+        windows: Collection[int],
+        records: pa.Table,
+        parts: pa.Table,
+        summary: WindowSummary,
+        state: OperatorState,
+        *,
+        low: int,
+    ) -> pa.Table:
+        """Add records that are on time for all windows of their slice, and partial slices made of such.
+
+        Return what the panes of `windows` are to be merged of, under these. Stored is what windows that end after
+        `low` are made of; what is of no use after this step never is.
+        """
+        touched, known = windows_in(records) | windows_in(parts), summary.slices.get(0, set())
+        slices = self._no_panes
+        if touched:
+            stored = load_panes(state, _kind_of_level(0), touched & known, self._no_panes)
+            slices = self._sql.added(self._duck, records, parts, stored)
+            summary.slices[0] = known | touched
+        panes = self._parts(windows, slices, known - touched, summary, state, low=low)
+        self._forget(known, summary, state, low=low)
+        store_panes(state, _kind_of_level(0), _panes_of(slices, touched & summary.slices.get(0, set())))
+        return panes
+
+    def _parts(
+        self,
+        windows: Collection[int],
+        slices: pa.Table,
+        stored: Collection[int],
+        summary: WindowSummary,
+        state: OperatorState,
+        *,
+        low: int,
+    ) -> pa.Table:
+        """Return what windows are made of: of `slices`, and of those that are `stored`."""
+        filled = self._filled(summary)
+        cover: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for window in windows:
+            for level, start in self._cover(window):
+                if start in filled[level]:
+                    cover[level].append((window, start))
+        wanted = defaultdict(set, {level: {start for _, start in pairs} for level, pairs in cover.items()})
+        for level in range(max(wanted, default=0), 0, -1):
+            for start in wanted[level] - summary.slices.get(level, set()):
+                wanted[level - 1].update(set(self._children(level, start)) & filled[level - 1])
+        nodes = pa.concat_tables(
+            [slices, load_panes(state, _kind_of_level(0), wanted[0] & set(stored), self._no_panes)]
+        )
+        found = [self._no_panes]
+        for level in sorted(wanted):
+            if level:
+                nodes = self._level(level, wanted[level], nodes, summary, state, low=low)
+            found.append(_panes_by_window(nodes, cover[level]))
+        return pa.concat_tables(found)
+
+    def _level(
+        self, level: int, wanted: set[int], below: pa.Table, summary: WindowSummary, state: OperatorState, *, low: int
+    ) -> pa.Table:
+        """Return nodes of a level: those that are stored, and the others made of the level below."""
+        known = summary.slices.get(level, set())
+        nodes = load_panes(state, _kind_of_level(level), wanted & known, self._no_panes)
+        missing = sorted(wanted - known)
+        if missing:
+            parts = _panes_by_window(
+                below, [(start, child) for start in missing for child in self._children(level, start)]
+            )
+            made = duckdb_sql.query(self._duck, self._sql.merge, panes=parts)
+            stays = {start for start, done in zip(missing, self._done(missing, low), strict=True) if not done}
+            store_panes(state, _kind_of_level(level), _panes_of(made, stays))
+            summary.slices.setdefault(level, set()).update(stays)
+            nodes = pa.concat_tables([nodes, made.select(nodes.column_names)])
+        return nodes
+
+    def _forget(self, known: Collection[int], summary: WindowSummary, state: OperatorState, *, low: int) -> None:
+        """Drop what no window that ends after a time is made of; of the slices `known` are in the state."""
+        for level, starts in summary.slices.items():
+            evicted = {start for start, done in zip(starts, self._done(starts, low), strict=True) if done}
+            for start in sorted(evicted if level else evicted & set(known)):
+                state.drop(_kind_of_level(level), start)
+            summary.slices[level] = starts - evicted
+
+    def _filled(self, summary: WindowSummary) -> dict[int, set[int]]:
+        """Return the starts of all nodes by level that have something in them."""
+        slices, offset = _starts_array(summary.slices.get(0, ())), self._window.offset
+        levels: dict[int, set[int]] = defaultdict(set)
+        length, level = self._window.slice, 0
+        while length <= self._window.size:
+            levels[level] = set(((slices - offset) // length * length + offset).tolist())
+            length, level = length * _FANOUT, level + 1
+        return levels
+
+    def _cover(self, window: int) -> Iterator[tuple[int, int]]:
+        """Yield the level and start of the fewest nodes that make a window."""
+        starts, ends = window_bounds(self._window, np.array([window]))
+        first, last = (int(bound - self._window.offset) // self._window.slice for bound in (starts[0], ends[0]))
+        level, length = 0, self._window.slice
+        while first < last:
+            while first < last and first % _FANOUT:
+                yield level, first * length + self._window.offset
+                first += 1
+            while first < last and last % _FANOUT:
+                last -= 1
+                yield level, last * length + self._window.offset
+            first, last, level, length = first // _FANOUT, last // _FANOUT, level + 1, length * _FANOUT
+
+    def _children(self, level: int, start: int) -> range:
+        length = self._window.slice * _FANOUT ** (level - 1)
+        return range(start, start + _FANOUT * length, length)
+
+    def _done(self, starts: Collection[int], low: int) -> list[bool]:
+        """Return for each start of a slice or node whether the last window that can hold it ends by a time."""
+        last = hops_of(self._window, _starts_array(starts)).last
+        done: list[bool] = (window_bounds(self._window, last).ends <= low).tolist()
+        return done
+
+
+def windows_of_slices(window: Sliced, slices: Collection[int], after: int) -> set[int]:
+    """Return the windows of slices that end after a time."""
+    first, last = hops_of(window, np.sort(_starts_array(slices)))
+    # each window once: of two slices next to each other, the second has few that the first has not
+    first[1:] = np.maximum(first[1:], last[:-1] + distance(window))
+    _, windows = expand(window, Hops(first, last))
+    return set(windows[window_bounds(window, windows).ends > after].tolist())
+
+
+def _panes_of(panes: pa.Table, starts: Collection[int]) -> pa.Table:
+    """Return the panes of some slices or nodes."""
+    return panes.filter(pa.array(is_in_windows(to_micros(panes.column(WINDOW)), starts)))
+
+
+def _panes_by_window(nodes: pa.Table, pairs: Sequence[tuple[int, int]]) -> pa.Table:
+    """Return, for each pair of a window and the start of a node, the panes of the node under the window."""
+    windows, starts = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    order = np.argsort(to_micros(nodes.column(WINDOW)), kind="stable")
+    found = to_micros(nodes.column(WINDOW))[order]
+    first, end = np.searchsorted(found, starts, side="left"), np.searchsorted(found, starts, side="right")
+    lengths = end - first
+    places = np.arange(lengths.sum()) + np.repeat(first - (np.cumsum(lengths) - lengths), lengths)
+    panes = nodes.take(pa.array(order[places]))
+    return panes.set_column(panes.column_names.index(WINDOW), WINDOW, pa.array(np.repeat(windows, lengths)))
+
+
+def _kind_of_level(level: int) -> str:
+    return SLICE_KIND if level == 0 else f"{SLICE_KIND}{level}"
+
+
+def is_slice_node(kind: str) -> bool:
+    """Return whether blobs of a kind are nodes above the slices."""
+    return kind.startswith(SLICE_KIND) and kind != SLICE_KIND
+
+
+def _starts_array(starts: Collection[int]) -> Micros:
+    return np.fromiter(starts, dtype=np.int64, count=len(starts))

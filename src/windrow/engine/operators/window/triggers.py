@@ -1,0 +1,205 @@
+"""Triggers of early panes: as a rule that SQL evaluates, or as state that Python evaluates record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, assert_never
+
+import numpy as np
+
+from windrow.engine.user_code import qualified_name, raise_user_code_error
+from windrow.model import AllOf, AnyOf, Every, EveryEventTime, PaneSoFar, Records, Repeat, Trigger, When
+
+
+@dataclass(frozen=True)
+class SqlTrigger:
+    """A rule for SQL: each `records`, or `micros` after the first unseen one, at most `times` times; None: no rule."""
+
+    records: int | None
+    micros: int | None
+    times: int | None
+
+
+def sql_trigger(trigger: Trigger) -> SqlTrigger | None:
+    """Return a trigger as a rule that SQL evaluates, or None."""
+    found: SqlTrigger | None = None
+    match trigger:
+        case Records(number):
+            found = SqlTrigger(number, None, None)
+        case Every(micros):
+            found = SqlTrigger(None, micros, None)
+        case Repeat(inner, times):
+            part = sql_trigger(inner)
+            if part is not None:
+                found = replace(part, times=min(times, part.times or times))
+        case AnyOf(triggers):
+            parts = [part for part in map(sql_trigger, triggers) if part is not None and part.times is None]
+            if len(parts) == len(triggers):
+                records = [part.records for part in parts if part.records is not None]
+                spans = [part.micros for part in parts if part.micros is not None]
+                found = SqlTrigger(min(records, default=None), min(spans, default=None), None)
+        case AllOf() | When() | EveryEventTime():
+            pass
+        case _:
+            assert_never(trigger)
+    return found
+
+
+def trigger_periods(trigger: Trigger) -> Iterator[int]:
+    """Yield the periods of processing time in a trigger."""
+    match trigger:
+        case Every(micros):
+            yield micros
+        case AnyOf(triggers) | AllOf(triggers):
+            for part in triggers:
+                yield from trigger_periods(part)
+        case Repeat(inner):
+            yield from trigger_periods(inner)
+        case EveryEventTime() | Records() | When():
+            return
+        case _:
+            assert_never(trigger)
+
+
+RecordPlace = Callable[[], str]
+"""Returns where a record is, and its key."""
+
+
+class TriggerState(Protocol):
+    """A trigger of one window and key; its memory is plain JSON."""
+
+    memory: Any
+
+    def at_record(self, pane: PaneSoFar, place: RecordPlace) -> bool:
+        """Look at the window after one more record; `place` is called for the message of an error."""
+        ...
+
+    def at_tick(self, waited: int) -> bool:
+        """Look at the window after so many microseconds since its first unseen record."""
+        ...
+
+    def begin_anew(self) -> None:
+        """Go on after a pane."""
+        ...
+
+
+def start_trigger(trigger: Trigger) -> TriggerState:
+    """Return the initial state of a trigger."""
+    match trigger:
+        case Every() | Records() | When():
+            return _SimpleTrigger(trigger)
+        case AnyOf(triggers):
+            return _CombinedTrigger(triggers, needed=1)
+        case AllOf(triggers):
+            return _CombinedTrigger(triggers, needed=len(triggers))
+        case Repeat(inner, times):
+            return _RepeatTrigger(inner, times)
+        case EveryEventTime():
+            msg = "panes by event time do not depend on the panes before"
+            raise TypeError(msg)
+        case _:
+            assert_never(trigger)
+
+
+class _SimpleTrigger:
+    """Remembers nothing."""
+
+    def __init__(self, trigger: Every | Records | When) -> None:
+        self._trigger = trigger
+        self.memory: Any = None
+
+    def at_record(self, pane: PaneSoFar, place: RecordPlace) -> bool:
+        match self._trigger:
+            case Records(number):
+                return pane.since % number == 0
+            case When(predicate):
+                return _evaluate_predicate(predicate, pane, place)
+            case Every():
+                return False
+            case _:
+                assert_never(self._trigger)
+
+    def at_tick(self, waited: int) -> bool:
+        return isinstance(self._trigger, Every) and waited >= self._trigger.micros
+
+    def begin_anew(self) -> None:
+        pass
+
+
+def _evaluate_predicate(predicate: Callable[[PaneSoFar], object], pane: PaneSoFar, place: RecordPlace) -> bool:
+    try:
+        says = predicate(pane)
+        if not isinstance(says, bool | np.bool_):
+            msg = f"it returned {type(says).__name__}, and must return True or False: bool(...) makes it one"
+            raise TypeError(msg)  # noqa: TRY301 - reported with the place, as what it raises itself
+    except BaseException as exc:  # noqa: BLE001 - the same
+        raise_user_code_error(exc, f"the trigger {qualified_name(predicate)} failed {place()}, {pane}")
+    return bool(says)
+
+
+class _CombinedTrigger:
+    """Asks every part each time, and remembers which have said so since the last pane."""
+
+    def __init__(self, triggers: tuple[Trigger, ...], needed: int) -> None:
+        self._parts = [start_trigger(trigger) for trigger in triggers]
+        self._said = [False] * len(triggers)
+        self._needed = needed
+
+    @property
+    def memory(self) -> Any:  # noqa: ANN401 - plain JSON
+        return [self._said, [part.memory for part in self._parts]]
+
+    @memory.setter
+    def memory(self, memory: Any) -> None:  # noqa: ANN401 - the same
+        self._said, parts = memory
+        for part, its_own in zip(self._parts, parts, strict=True):
+            part.memory = its_own
+
+    def at_record(self, pane: PaneSoFar, place: RecordPlace) -> bool:
+        return self._enough([part.at_record(pane, place) for part in self._parts])
+
+    def at_tick(self, waited: int) -> bool:
+        return self._enough([part.at_tick(waited) for part in self._parts])
+
+    def begin_anew(self) -> None:
+        self._said = [False] * len(self._parts)
+        for part in self._parts:
+            part.begin_anew()
+
+    def _enough(self, says: list[bool]) -> bool:
+        self._said = [before or now for before, now in zip(self._said, says, strict=True)]
+        return sum(self._said) >= self._needed
+
+
+class _RepeatTrigger:
+    """Counts the panes before which its trigger has said so since the one before."""
+
+    def __init__(self, trigger: Trigger, times: int) -> None:
+        self._trigger = start_trigger(trigger)
+        self._left = times
+        self._said = False
+
+    @property
+    def memory(self) -> Any:  # noqa: ANN401 - plain JSON
+        return [self._left, self._said, self._trigger.memory]
+
+    @memory.setter
+    def memory(self, memory: Any) -> None:  # noqa: ANN401 - the same
+        self._left, self._said, self._trigger.memory = memory
+
+    def at_record(self, pane: PaneSoFar, place: RecordPlace) -> bool:
+        return self._counted(says=self._trigger.at_record(pane, place))
+
+    def at_tick(self, waited: int) -> bool:
+        return self._counted(says=self._trigger.at_tick(waited))
+
+    def begin_anew(self) -> None:
+        self._left -= self._said
+        self._said = False
+        self._trigger.begin_anew()
+
+    def _counted(self, *, says: bool) -> bool:
+        says = says and self._left > 0
+        self._said = self._said or says
+        return says

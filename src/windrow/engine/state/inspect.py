@@ -1,0 +1,157 @@
+"""State report: what the states of key groups hold, counted in bytes, keys, windows and blobs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.engine.columns import unpack
+from windrow.engine.operators.window.slices import windows_of_slices
+from windrow.engine.state.store import MemoryState
+from windrow.engine.watermarks.clocks import PartitionClocks
+from windrow.engine.watermarks.sources import sources_of
+from windrow.errors import InputError
+from windrow.expressions import View, view_of
+from windrow.model import Pipeline, ProcessPipeline, Runnable, Session, Sliced, as_graph
+
+
+@dataclass(frozen=True)
+class KeyGroupReport:
+    """State of one key group: number of bytes, keys, and blobs (panes by window, slices, buckets of keys)."""
+
+    group: int
+    bytes: int
+    keys: int
+    blobs: int
+
+
+@dataclass(frozen=True)
+class StateReport:
+    """State of all key groups: the clocks, identical in each (None before the first step), and counts of windows.
+
+    `windows` are those open in some key group (of sessions: of some key), of all streams; `revisable` those that have
+    fired and are kept for revisions, without sessions. `kinds` are bytes by kind of blob, `largest` the largest blobs
+    as (bytes, key group, kind, bucket).
+    """
+
+    clocks: PartitionClocks | None
+    windows: int
+    revisable: int
+    groups: tuple[KeyGroupReport, ...]
+    kinds: dict[str, int]
+    largest: tuple[tuple[int, int, str, int], ...]
+
+
+def inspect_state(pipeline: Runnable, states: Iterable[tuple[int, MemoryState]], largest: int = 5) -> StateReport:
+    """Count windows, keys and bytes in the states of a pipeline's key groups."""
+    clocks: PartitionClocks | None = None
+    graph = as_graph(pipeline)
+    keyed = {node.name: view_of(graph, node) for node in graph.keyed}
+    open_windows: set[tuple[str, int]] = set()
+    fired: set[tuple[str, int]] = set()
+    sessions = 0
+    groups: list[KeyGroupReport] = []
+    kinds: Counter[str] = Counter()
+    blobs: list[tuple[int, int, str, int]] = []
+    for group, state in states:
+        summary = state.summary()
+        if summary is not None:
+            fields = json.loads(summary)
+            clocks = PartitionClocks.decode(fields["clocks"])
+            lows = {node.name: clocks.low(sources_of(graph, node)) for node in graph.keyed}
+            for name, one in keyed.items():
+                own = fields["operators"][name]
+                open_windows.update((name, start) for start in own.get("open", ()))
+                open_windows.update((name, start) for start in _windows_of_slices(one, own, lows[name]))
+                fired.update((name, start) for start in own.get("fired", ()))
+                if isinstance(one, Pipeline) and isinstance(one.window, Session):
+                    sessions += sum(bucket[-1] for bucket in own["buckets"])
+        found: dict[str, list[pa.Table]] = {name: [] for name in keyed}
+        count = 0
+        for (kind, bucket), blob in state.items():
+            count += 1
+            kinds[kind] += len(blob)
+            blobs.append((len(blob), group, kind, bucket))
+            table = unpack(blob)
+            stream, _, own_kind = kind.rpartition("/")
+            is_text = isinstance(keyed[stream], ProcessPipeline) and own_kind == "keys"
+            found[stream].append(table.select(["key"] if is_text else list(keyed[stream].key)))
+        blobs = sorted(blobs, reverse=True)[:largest]
+        groups.append(KeyGroupReport(group, state.size, sum(map(_distinct_keys, found.values())), count))
+    return StateReport(
+        clocks, len(open_windows) + sessions, len(fired), tuple(groups), dict(sorted(kinds.items())), tuple(blobs)
+    )
+
+
+@dataclass(frozen=True)
+class KeyRows:
+    """The rows of a key in one stored table: panes of a window, a slice, a bucket of keys."""
+
+    group: int
+    kind: str
+    bucket: int
+    rows: pa.Table
+
+
+def rows_of_key(
+    pipeline: Runnable,
+    states: Iterable[tuple[int, MemoryState]],
+    key: Mapping[str, str],
+    read: Callable[[pa.Field, str], Any],
+) -> Iterator[KeyRows]:
+    """Yield what the states of key groups hold of a key, or of all keys with these values.
+
+    `read` returns the value of a column as Arrow has it. Raise InputError if no stream has such a key, or if a process
+    has it, which stores keys in a form of its own.
+    """
+    graph = as_graph(pipeline)
+    views = {node.name: view_of(graph, node) for node in graph.keyed}
+    streams = {name for name, view in views.items() if key.keys() <= set(view.key)}
+    if not streams:
+        known = "; ".join(", ".join(view.key) for view in views.values() if view.key) or "none"
+        msg = f"no stream has the key {', '.join(key)}; the keys are {known}"
+        raise InputError(msg)
+    if any(isinstance(views[name], ProcessPipeline) for name in streams):
+        msg = "the state of a process function is stored in a form of its own, which cannot be shown by key"
+        raise InputError(msg)
+    for group, state in states:
+        for (kind, bucket), blob in state.items():
+            stream, _, _ = kind.rpartition("/")
+            if stream not in streams:
+                continue
+            rows = unpack(blob)
+            for name, text in key.items():
+                field = rows.schema.field(name)
+                rows = rows.filter(pc.equal(rows[name], pa.scalar(read(field, text), field.type)))
+            if rows.num_rows:
+                yield KeyRows(group, kind, bucket, rows)
+
+
+def _windows_of_slices(pipeline: View, summary: Any, low: int) -> set[int]:  # noqa: ANN401 - plain JSON
+    """Return the open windows that the stored slices belong to."""
+    slices = dict(summary.get("slices", ())).get(0, ())
+    if not isinstance(pipeline, Pipeline) or not isinstance(pipeline.window, Sliced) or not slices:
+        return set()
+    return windows_of_slices(pipeline.window, slices, low)
+
+
+def _distinct_keys(tables: list[pa.Table]) -> int:
+    """Return the number of distinct keys in tables; a process stores its keys as text, but held records as columns."""
+    return max((_count([one for one in tables if one.schema.names == names]) for names in _names(tables)), default=0)
+
+
+def _names(tables: list[pa.Table]) -> list[list[str]]:
+    return list({tuple(table.schema.names): table.schema.names for table in tables}.values())
+
+
+def _count(tables: list[pa.Table]) -> int:
+    if not tables[0].num_columns:  # no key, which is one
+        return int(any(table.num_rows for table in tables))
+    rows = pa.concat_tables(tables)
+    return int(rows.group_by(rows.column_names).aggregate([]).num_rows)

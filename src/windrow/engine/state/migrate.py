@@ -1,0 +1,227 @@
+"""State migration: what operators share to rewrite the states of a run for a pipeline that resumes from its savepoint.
+
+The pipeline may have other aggregates, wider types, another lateness and another number of key groups; `StateChange`
+says how it differs. Rows of stored tables go to the key group that their key has now. What a summary says is merged
+over all key groups and reduced to the blobs that each has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.engine import duckdb_sql, schema
+from windrow.engine.aggregates.catalogue import compile_aggregates
+from windrow.engine.columns import pack, rescale, unscale
+from windrow.engine.decode.evaluation import Evaluator
+from windrow.engine.duckdb_sql import identifier
+from windrow.engine.keys import KeyGroups, key_groups, place_groups
+from windrow.engine.schema import DELETED, arrow_type, record_schema
+from windrow.engine.state.store import MemoryState
+from windrow.engine.state.widening import StateChange, added_digits, why_not_wider, widen
+from windrow.expressions import RecordStream, View, arguments, computed
+from windrow.model import Pipeline
+
+StoredState = tuple[Any, MemoryState]
+"""What a key group has stored of an operator: its part of the summary (None in the first step), and the blobs."""
+
+_ACCUMULATOR = re.compile(r"__a(\d+)(.*)")
+_COMPUTED = re.compile(r"__e\d+")
+
+
+class StoredColumns:
+    """Columns of stored tables, converted to those of a pipeline; a new aggregate starts as one of no records."""
+
+    def __init__(self, pipeline: Pipeline, plan: StateChange, connection: duckdb_sql.Connection) -> None:
+        self._pipeline = pipeline
+        self._plan = plan
+        accumulators = [one for fold in compile_aggregates(pipeline) for one in fold.accumulators]
+        self._names = [one.column for one in accumulators]
+        self._no_records = unscale(record_schema(pipeline).empty_table())
+        made = ", ".join(f"{one.begin} AS {identifier(one.column)}" for one in accumulators)
+        sql = f"SELECT {made or '0 AS __none'} FROM records"
+        self._nothing = duckdb_sql.query(connection, sql, records=self._no_records)
+        was = plan.before(pipeline)
+        self._were = pa.schema([pa.field(field.name, arrow_type(field.type)) for field in was.decode.fields])
+        self._columns = computed(was)
+        self._anew = [
+            here.name
+            for there, here in zip(self._columns, computed(pipeline), strict=True)
+            if why_not_wider(there.expression.type, here.expression.type) is not None
+        ]
+        self._shifts = [
+            sum(added_digits(there.type, here.type) for there, here in zip(*both, strict=True))
+            for both in zip(arguments(was), arguments(pipeline), strict=True)
+        ]
+
+    def panes(self, table: pa.Table) -> pa.Table:
+        """Return stored panes with the accumulators of the pipeline; columns are keys, accumulators, others."""
+        before = [name for name in table.column_names if _ACCUMULATOR.fullmatch(name)]
+        same_aggregates = self._plan.aggregates == tuple(range(len(self._plan.aggregates))) and before == self._names
+        if same_aggregates and not self._plan.were:
+            return table
+        rest = table.drop_columns(before)
+        keys = list(self._pipeline.key)
+        rows = pa.array([0] * table.num_rows, pa.int64())
+        columns = {name: widen(rest.column(name), self._no_records.schema.field(name).type) for name in keys}
+        for name in self._names:
+            nothing = self._nothing.column(name)
+            number, there = self._before(name)
+            columns[name] = (
+                nothing.take(rows) if there is None else widen(table.column(there), nothing.type, self._shifts[number])
+            )
+        columns |= {name: rest.column(name) for name in rest.column_names if name not in keys}
+        return pa.table(columns)
+
+    def records(self, table: pa.Table) -> pa.Table:
+        """Return waiting records with the fields of the pipeline; a field that they were not decoded for is null.
+
+        Expressions are computed from the types that records were decoded with. Those whose type would then not be one
+        that the pipeline's is wider than, so that no run has computed them, are computed from the pipeline's types.
+        """
+        if self._plan.same_records:
+            return table
+        there = [name for name in self._were.names if name in table.column_names]
+        kept = rescale(table.select(there), pa.schema([self._were.field(name) for name in there]))
+        decoded = pa.table(
+            [
+                kept.column(field.name) if field.name in there else pa.nulls(table.num_rows, field.type)
+                for field in self._were
+            ],
+            schema=self._were,
+        )
+        types = record_schema(self._pipeline)
+        fields = decoded.cast(pa.schema([types.field(name) for name in decoded.column_names]))
+        values = dict(zip(fields.column_names, fields.columns, strict=True))
+        values |= {
+            name: pa.chunked_array([array.cast(types.field(name).type)])
+            for name, array in self._computed(decoded, fields).items()
+        }
+        columns = {
+            name: values[name] if name in values else table.column(name) for name in _in_order(table, list(values))
+        }
+        return unscale(pa.table(columns))
+
+    def _computed(self, decoded: pa.Table, fields: pa.Table) -> dict[str, pa.Array]:
+        """Return computed columns: from records as they were decoded, some from records as the pipeline has them."""
+        made, _ = Evaluator(self._columns).compute(decoded)
+        found = {one.name: array for one, array in zip(self._columns, made, strict=True)}
+        if self._anew:
+            columns = computed(self._pipeline)
+            made, _ = Evaluator(columns).compute(fields)
+            found |= {one.name: array for one, array in zip(columns, made, strict=True) if one.name in self._anew}
+        return found
+
+    def _before(self, name: str) -> tuple[int, str | None]:
+        """Return the number of an accumulator's aggregate, and its column in the run, or None."""
+        found = _ACCUMULATOR.fullmatch(name)
+        if found is None:
+            raise ValueError(name)
+        number = self._plan.aggregates[int(found[1])]
+        return int(found[1]), None if number is None else f"__a{number}{found[2]}"
+
+
+def _in_order(table: pa.Table, values: list[str]) -> list[str]:
+    """Return the columns of records in order: values between the columns that the operator has put around them."""
+    names = table.column_names
+    own = [name for name in names if name.startswith("__") and not _COMPUTED.fullmatch(name)]
+    before = list(takewhile(lambda name: name in own, names))
+    return [*before, *values, *own[len(before) :]]
+
+
+BlobAddress = tuple[str, int]
+"""The kind and bucket of a blob."""
+
+
+_NO_SCHEMAS: Mapping[str, pa.Schema] = {}
+
+
+def _with_lacking(rows: pa.Table, given: pa.Schema) -> pa.Table:
+    """Return rows with the fields of a schema in its order, null where the rows lack one.
+
+    The columns of windrow's own stay between the fields where the rows have them.
+    """
+    names, before = rows.column_names, None
+    for field in given:
+        if field.name.startswith("__"):
+            continue
+        if field.name not in names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+            names.insert(0 if before is None else names.index(before) + 1, field.name)
+        before = field.name
+    fields = iter(dict.fromkeys(name for name in (*given.names, *names) if not name.startswith("__")))
+    return rows.select([name if name.startswith("__") else next(fields) for name in names])
+
+
+class RowsByKeyGroup:
+    """Rows of stored tables, gathered by the key group that the pipeline has for their key.
+
+    In a broadcast lookup, records are in the key group of their place, and the versions of a table's rows in all.
+    `schemas` are those of the pipeline's rows by kind; optional fields that stored rows lack are null in them.
+    """
+
+    def __init__(
+        self, pipeline: View, connection: duckdb_sql.Connection, schemas: Mapping[str, pa.Schema] = _NO_SCHEMAS
+    ) -> None:
+        self._duck = connection
+        self._schemas = schemas
+        self._are_ids = isinstance(pipeline, RecordStream)
+        self._is_broadcast = isinstance(pipeline, RecordStream) and pipeline.is_broadcast
+        self._keys = pa.schema(schema.key_fields(pipeline))
+        self._versions: dict[BlobAddress, list[pa.Table]] = defaultdict(list)
+        self._parts: list[dict[BlobAddress, list[pa.Table]]] = [defaultdict(list) for _ in range(pipeline.key_groups)]
+
+    def add(self, address: BlobAddress, rows: pa.Table) -> None:
+        """Add rows that have the key as columns, with decimals scaled or unscaled."""
+        if address[0] in self._schemas:
+            rows = _with_lacking(rows, self._schemas[address[0]])
+        if DELETED in rows.column_names:
+            # the run may have had them in all key groups
+            is_version = rows.column(DELETED).is_valid()
+            self._versions[address].append(rows.filter(is_version))
+            rows = rows.filter(pc.invert(is_version))
+        if self._is_broadcast:
+            self._add(address, rows, place_groups(self._duck, rows, len(self._parts)))
+        else:
+            self._add_by_key(address, rows)
+
+    def _add_by_key(self, address: BlobAddress, rows: pa.Table) -> None:
+        keys = rows.select(self._keys.names)
+        plain = keys if keys.schema.types == self._keys.types else rescale(keys, self._keys)
+        self.add_texts(address, rows, plain)
+
+    def add_texts(self, address: BlobAddress, rows: pa.Table, keys: pa.Table) -> None:
+        """Add rows whose keys are given as a table beside them."""
+        self._add(address, rows, key_groups(self._duck, keys, len(self._parts), are_ids=self._are_ids))
+
+    def _add(self, address: BlobAddress, rows: pa.Table, groups: KeyGroups) -> None:
+        for group in np.unique(groups).tolist():
+            self._parts[group][address].append(rows.filter(pa.array(groups == group)))
+
+    def tables(self) -> Iterator[dict[BlobAddress, pa.Table]]:
+        """Yield the tables of each key group, by kind and bucket."""
+        for address, tables in self._versions.items():
+            given = pa.concat_tables(tables)
+            versions = duckdb_sql.query(self._duck, "SELECT DISTINCT * FROM given", given=given).cast(given.schema)
+            if self._is_broadcast and versions.num_rows:
+                for parts in self._parts:
+                    parts[address].append(versions)
+            else:
+                self._add_by_key(address, versions)
+        for parts in self._parts:
+            yield {address: pa.concat_tables(tables).combine_chunks() for address, tables in parts.items()}
+
+
+def state_of_tables(tables: dict[BlobAddress, pa.Table]) -> MemoryState:
+    """Return a state with a blob for each table, and no summary."""
+    state = MemoryState()
+    for (kind, bucket), table in tables.items():
+        state.set(kind, bucket, pack(table))
+    return state

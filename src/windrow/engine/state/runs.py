@@ -1,0 +1,210 @@
+"""Runs: rows with event times that are kept until the watermark is so far past them, in blobs that never change."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from windrow.engine.columns import MAX_TIME, pack, to_micros, unpack
+from windrow.engine.schema import TIME
+from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
+from windrow.engine.state.store import BlobStore, MemoryState
+
+Compaction = Callable[[pa.Table, bool], pa.Table]
+"""Returns the rows that are needed of some that are stored, given whether these are all."""
+
+_GROWTH: Final = 4
+"""A run is merged with the one before unless that has more than so many times its rows."""
+
+
+class Run(NamedTuple):
+    """The least and the greatest event time in a run, the number of its rows, and a digest of its blob."""
+
+    least: int
+    greatest: int
+    rows: int
+    digest: str
+
+
+_CACHED_BYTES: Final = 256 << 20
+"""Bytes of tables that a process keeps, as they are in memory."""
+_UNSEEN: Final = 1 << 14
+"""A list of runs is forgotten that is not seen while so many lists are: its key group has gone to other processes."""
+
+
+class _Cache(threading.local):
+    """The tables of runs that this thread has used last, by digest: what a state store holds is slow to read.
+
+    The steps of a key group are taken by several processes, so runs that one of them keeps are dropped by others. It
+    knows that by the list of runs in the state: what was in a list with some of the same runs, and is not any more, is
+    not needed. As a digest is that of the content, no result depends on what is kept.
+    """
+
+    def __init__(self) -> None:
+        self._tables: OrderedDict[str, pa.Table] = OrderedDict()
+        self._bytes = 0
+        self._lists: dict[int, frozenset[str]] = {}
+        """The lists that are known by the number of the time when they were seen last, the first seen first."""
+        self._list_of: dict[str, int] = {}
+        self._seen = 0
+
+    def get(self, digest: str) -> pa.Table | None:
+        table = self._tables.get(digest)
+        if table is not None:
+            self._tables.move_to_end(digest)
+        return table
+
+    def put(self, digest: str, table: pa.Table) -> None:
+        if digest not in self._tables:
+            self._tables[digest] = table
+            self._bytes += table.nbytes
+        while self._bytes > _CACHED_BYTES and len(self._tables) > 1:
+            self.drop(next(iter(self._tables)))
+
+    def drop(self, digest: str) -> None:
+        table = self._tables.pop(digest, None)
+        self._bytes -= 0 if table is None else table.nbytes
+
+    def keep(self, digests: Collection[str], before: Collection[str] = ()) -> None:
+        """Note a list of runs as it is now, and was `before`; drop the tables of runs that are not in it any more."""
+        self._seen += 1
+        for number in {self._list_of[digest] for digest in (*digests, *before) if digest in self._list_of}:
+            self._forget(number, but=digests)
+        if digests:
+            self._lists[self._seen] = frozenset(digests)
+            self._list_of.update(dict.fromkeys(digests, self._seen))
+        while self._lists and self._seen - (oldest := next(iter(self._lists))) > _UNSEEN:
+            self._forget(oldest, but=())
+
+    def _forget(self, number: int, but: Collection[str]) -> None:
+        for digest in self._lists.pop(number):
+            if self._list_of.get(digest) == number:
+                del self._list_of[digest]
+            if digest not in but:
+                self.drop(digest)
+
+
+_cache = _Cache()
+
+
+@dataclass
+class Runs:
+    """Rows in runs: a step adds one, small ones are merged, and one goes when all of it is past.
+
+    So a step writes little more than its own rows, and the runs are few: their rows grow like the powers of a number.
+    As runs never change, a process that has used one keeps it. `kind` is that of the blobs.
+    """
+
+    kind: str
+    runs: dict[int, Run] = field(default_factory=dict)
+    next: int = 0
+
+    def read(self, state: BlobStore, least: int = -MAX_TIME, greatest: int = MAX_TIME) -> Iterator[pa.Table]:
+        """Yield the runs that have rows in a range of event times, and perhaps others."""
+        for number, run in self.runs.items():
+            if run.least <= greatest and run.greatest >= least:
+                yield self._table(number, state)
+
+    def table(self, rows: pa.Schema, state: BlobStore, least: int = -MAX_TIME, greatest: int = MAX_TIME) -> pa.Table:
+        """Return these runs as one table; `rows` is its schema."""
+        return pa.concat_tables([rows.empty_table(), *self.read(state, least, greatest)])
+
+    def add(self, rows: pa.Table, after: int, state: BlobStore, compact: Compaction | None = None) -> None:
+        """Add a run, and drop the runs, and the rows of runs that are merged, whose time is not `after` that.
+
+        Of runs that are merged, those rows are kept that `compact` returns; it is told whether there are no others.
+        """
+        before = self._digests
+        for number, run in list(self.runs.items()):
+            if run.greatest <= after:
+                self._drop(number, state)
+        if not rows.num_rows:
+            return
+        tables, count = [rows], rows.num_rows
+        while self.runs:
+            number, run = next(reversed(self.runs.items()))
+            if run.rows > _GROWTH * count:
+                break
+            tables.append(self._table(number, state))
+            count += run.rows
+            self._drop(number, state)
+        made = pa.concat_tables(reversed(tables))
+        if compact is not None:
+            made = compact(made, not self.runs)
+            if not made.num_rows:
+                return
+        times = to_micros(made.column(TIME))
+        if int(times.min()) <= after:
+            made = made.filter(pa.array(times > after))
+            times = to_micros(made.column(TIME))
+        if made.num_rows:
+            made = made.combine_chunks()
+            blob = pack(made)
+            digest = hashlib.blake2b(blob, digest_size=16).hexdigest()
+            state.set(self.kind, self.next, blob)
+            _cache.put(digest, made)
+            self.runs[self.next] = Run(int(times.min()), int(times.max()), made.num_rows, digest)
+            self.next += 1
+        _cache.keep(self._digests, before)
+
+    def encode(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return {"runs": [[number, *run] for number, run in self.runs.items()], "next": self.next}
+
+    @staticmethod
+    def decode(kind: str, fields: Any) -> Runs:  # noqa: ANN401 - plain JSON, None at first
+        """Read what `encode` returned."""
+        if fields is None:
+            return Runs(kind)
+        found = Runs(kind, {number: Run(*run) for number, *run in fields["runs"]}, fields["next"])
+        _cache.keep(found._digests)
+        return found
+
+    @property
+    def _digests(self) -> list[str]:
+        return [run.digest for run in self.runs.values()]
+
+    def _table(self, number: int, state: BlobStore) -> pa.Table:
+        digest = self.runs[number].digest
+        table = _cache.get(digest)
+        if table is not None:
+            return table
+        blob = state.get(self.kind, number)
+        if blob is None:
+            msg = f"run {number} of {self.kind!r} is not in the state"
+            raise LookupError(msg)
+        table = unpack(blob)
+        _cache.put(digest, table)
+        return table
+
+    def _drop(self, number: int, state: BlobStore) -> None:
+        _cache.drop(self.runs.pop(number).digest)
+        state.drop(self.kind, number)
+
+
+def migrate_runs(
+    groups: RowsByKeyGroup, states: Sequence[StoredState], greatest: str | None = None
+) -> list[StoredState]:
+    """Return the states of an operator that keeps nothing but runs, each row in the key group of its key.
+
+    In the summary there can be one more entry, of which all key groups get the `greatest`.
+    """
+    kinds = {kind for summary, _ in states for kind in summary if kind != greatest}
+    known = [summary[greatest] for summary, _ in states if greatest in summary]
+    more: dict[str, Any] = {greatest: max(known)} if greatest is not None and known else {}
+    for _, state in states:
+        for (kind, _), blob in state.items():
+            groups.add((kind, 0), unpack(blob))
+    made: list[StoredState] = []
+    for tables in groups.tables():
+        runs, store = {kind: Runs(kind) for kind in kinds}, MemoryState()
+        for (kind, _), table in tables.items():
+            runs[kind].add(table, -MAX_TIME, store)
+        made.append(({kind: one.encode() for kind, one in runs.items()} | more, store))
+    return made

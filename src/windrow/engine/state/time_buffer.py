@@ -1,0 +1,81 @@
+"""Time buffer: records that are held until the low watermark has passed a time of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.engine.columns import pack, to_micros, unpack
+from windrow.engine.schema import TIME
+from windrow.engine.state.store import BlobStore
+
+BUFFER_KIND: Final = "held"
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass
+class TimeBuffer:
+    """Held records: one blob for each step that added some, so a step touches only what it adds or releases.
+
+    `least` is the least time in each blob, by its number; `column` has the times, `kind` is that of the blobs.
+    """
+
+    least: dict[int, int] = field(default_factory=dict)
+    next: int = 0
+    column: str = TIME
+    kind: str = BUFFER_KIND
+    _changed: dict[int, pa.Table] = field(default_factory=dict, repr=False)
+
+    def turn(
+        self, records: pa.Table, bound: int, state: BlobStore, released: Callable[[pa.Table], Mask] | None = None
+    ) -> pa.Table:
+        """Add a step's records, and return those whose time is below `bound`; `close` stores the others.
+
+        With `released`, return those for which it is true; no record from the bound on may be.
+        """
+        given = {
+            number: unpack(blob) for number in self._due(bound) if (blob := state.get(self.kind, number)) is not None
+        }
+        if records.num_rows:
+            given[self.next] = records
+            self.next += 1
+        let_go = [records.slice(0, 0)]
+        for number, table in given.items():
+            passed = to_micros(table.column(self.column)) < bound if released is None else released(table)
+            let_go.append(table.filter(pa.array(passed)))
+            self._changed[number] = table.filter(pa.array(~passed))
+        return pa.concat_tables(let_go)
+
+    def put(self, records: pa.Table, state: BlobStore) -> None:
+        """Add the records of another state's buffer."""
+        self._changed[self.next] = records
+        self.next += 1
+        self.close(state)
+
+    def close(self, state: BlobStore) -> None:
+        """Write what changed."""
+        for number, table in self._changed.items():
+            if table.num_rows:
+                self.least[number] = int(np.min(to_micros(table.column(self.column))))
+                state.set(self.kind, number, pack(table))
+            elif self.least.pop(number, None) is not None:
+                state.drop(self.kind, number)
+        self._changed = {}
+
+    def encode(self) -> Any:  # noqa: ANN401 - plain JSON
+        """Return plain JSON."""
+        return {"least": list(self.least.items()), "next": self.next}
+
+    @staticmethod
+    def decode(fields: Any, column: str = TIME, kind: str = BUFFER_KIND) -> TimeBuffer:  # noqa: ANN401 - plain JSON
+        """Read what `encode` returned."""
+        return TimeBuffer(dict(fields["least"]), fields["next"], column, kind)
+
+    def _due(self, bound: int) -> list[int]:
+        return [number for number, least in self.least.items() if least < bound]

@@ -1,0 +1,99 @@
+"""Window store: the window operator's summary, and its panes in one blob for each window (or slice)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.engine.columns import MIN_TIME, Micros, pack, to_micros, unpack
+from windrow.engine.schema import WINDOW
+from windrow.engine.state.store import BlobStore
+
+
+def load_panes(state: BlobStore, kind: str, windows: Collection[int], empty: pa.Table) -> pa.Table:
+    """Return the stored panes of some windows, with the columns of `empty`."""
+    tables = [empty]
+    for start in sorted(windows):
+        blob = state.get(kind, start)
+        if blob is not None:
+            tables.append(with_window(unpack(blob), start).select(empty.column_names))
+    return pa.concat_tables(tables)
+
+
+def store_panes(state: BlobStore, kind: str, panes: pa.Table) -> None:
+    """Store panes under their windows, in the place of what is there."""
+    for start, part in split_by_window(panes):
+        state.set(kind, start, pack(part.drop_columns(WINDOW)))
+
+
+def with_window(panes: pa.Table, start: int) -> pa.Table:
+    """Put panes into a window."""
+    return panes.append_column(WINDOW, pa.array(np.full(panes.num_rows, start, dtype=np.int64)))
+
+
+def windows_in(table: pa.Table) -> set[int]:
+    """Return the windows that a table has rows of."""
+    return set(np.unique(to_micros(table.column(WINDOW))).tolist())
+
+
+def is_in_windows(windows: Micros, starts: Collection[int]) -> npt.NDArray[np.bool_]:
+    """Return which windows are among some."""
+    return np.isin(windows, np.fromiter(starts, dtype=np.int64, count=len(starts)))
+
+
+def split_by_window(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Split a table at its windows, in their order."""
+    windows = to_micros(table.column(WINDOW))
+    order = np.argsort(windows, kind="stable")
+    table = table.take(pa.array(order))
+    starts, firsts = np.unique(windows[order], return_index=True)
+    lengths = np.diff(firsts, append=len(windows))
+    for start, first, length in zip(starts.tolist(), firsts.tolist(), lengths.tolist(), strict=True):
+        yield start, table.slice(first, length)
+
+
+@dataclass
+class WindowSummary:
+    """The operator's summary; windows are known by their number (see `windrow.engine.windows`).
+
+    `open` holds the windows that have something of their own and have not fired, `waiting` those that late records
+    wait in (for the window to fire, or for more of them), `fired` those that have fired and can still be revised.
+    `slices` holds by level the starts of the slices that windows are made of, `pending` by window the processing time
+    from which on it waits for an early pane (by event time, the watermark at which it has one). Windows that end by
+    `forgotten_until` were forgotten when lateness was shorter than it is now.
+    """
+
+    open: set[int] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
+    fired: set[int] = field(default_factory=set)
+    slices: dict[int, set[int]] = field(default_factory=dict)
+    pending: dict[int, int] = field(default_factory=dict)
+    forgotten_until: int = MIN_TIME
+
+    def encode(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return {
+            "open": sorted(self.open),
+            "waiting": sorted(self.waiting),
+            "fired": sorted(self.fired),
+            "slices": [[level, sorted(starts)] for level, starts in sorted(self.slices.items()) if starts],
+            "pending": sorted(self.pending.items()),
+            "gone": self.forgotten_until,
+        }
+
+    @staticmethod
+    def decode(fields: Any) -> WindowSummary:  # noqa: ANN401 - plain JSON
+        """Read the JSON that `encode` returned."""
+        return WindowSummary(
+            set(fields["open"]),
+            set(fields["waiting"]),
+            set(fields["fired"]),
+            {level: set(starts) for level, starts in fields["slices"]},
+            dict(fields["pending"]),
+            fields["gone"],
+        )

@@ -1,0 +1,143 @@
+"""Adaptive delay: a watermark whose delay follows the lateness that the records of a partition have shown so far.
+
+The delay is computed anew at every offset that is a multiple of `RENEWAL_OFFSETS`, from the latenesses of all good
+records with smaller offsets. So it depends on offsets and event times alone, not on where steps end. Latenesses are
+counted in buckets with whole bounds, eight to each doubling, so it depends on no rounding either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import isqrt
+from typing import Any
+
+import numpy as np
+
+from windrow.engine.columns import MIN_TIME, Micros
+from windrow.engine.messages import unpack_times
+from windrow.model import Adaptive
+
+RENEWAL_OFFSETS = 256
+_PER_DOUBLING = 8
+_DOUBLINGS = 60
+"""Enough for any lateness: from year 1 to 9999 are fewer microseconds than 2 to this power."""
+
+
+def _lateness_bounds() -> Micros:
+    """Return 0 and the whole part of every power of the eighth root of 2, each once."""
+    roots = {isqrt(isqrt(isqrt(2**eighths))) for eighths in range(_DOUBLINGS * _PER_DOUBLING)}
+    return np.array(sorted({0, *roots}), dtype=np.int64)
+
+
+LATENESS_BOUNDS = _lateness_bounds()
+"""The upper bounds of the buckets, in microseconds; the bound itself is in its bucket."""
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """Latenesses of a partition up to an offset in block `block` (an offset divided by `RENEWAL_OFFSETS`).
+
+    `clock` is the greatest event time, `counts` are the records by bucket, `delay` is that of the block.
+    """
+
+    block: int
+    delay: int
+    clock: int = MIN_TIME
+    counts: tuple[int, ...] = (0,) * len(LATENESS_BOUNDS)
+
+    @staticmethod
+    def start(adaptive: Adaptive) -> Lateness:
+        """Return the latenesses before the first record."""
+        return Lateness(block=0, delay=adaptive.most)
+
+    def encode(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        counts = [[bucket, count] for bucket, count in enumerate(self.counts) if count]
+        return {"block": self.block, "delay": self.delay, "clock": self.clock, "counts": counts}
+
+    @staticmethod
+    def decode(fields: Any) -> Lateness:  # noqa: ANN401 - plain JSON
+        """Read the JSON that `encode` returned."""
+        counts = dict(fields["counts"])
+        dense = tuple(counts.get(bucket, 0) for bucket in range(len(LATENESS_BOUNDS)))
+        return Lateness(fields["block"], fields["delay"], fields["clock"], dense)
+
+
+@dataclass(frozen=True)
+class PartitionSlice:
+    """A partition's good records of a step, as packed `times` (`pack_times`), and where it is before them.
+
+    `following` is the offset after the last record that was read.
+    """
+
+    partition: int
+    lateness: Lateness
+    watermark: int
+    times: tuple[bytes, ...]
+    following: int
+
+
+@dataclass(frozen=True)
+class AdaptiveProgress:
+    """The state of a partition after a batch of records; the watermarks and clocks at the offsets of the valid ones."""
+
+    lateness: Lateness
+    watermark: int
+    offsets: Micros
+    watermarks: Micros
+    clocks: Micros
+
+
+@lru_cache(maxsize=1)
+def advance_adaptive(adaptive: Adaptive, stretches: tuple[PartitionSlice, ...]) -> dict[int, AdaptiveProgress]:
+    """Advance partitions through their records of a step; return the progress by partition.
+
+    All key groups receive the same records, so the cache shares the work among those of one process.
+    """
+    return {stretch.partition: _advance(adaptive, stretch) for stretch in stretches}
+
+
+def _advance(adaptive: Adaptive, stretch: PartitionSlice) -> AdaptiveProgress:
+    known = stretch.lateness
+    unpacked = [(_NO_TIMES, _NO_TIMES), *map(unpack_times, stretch.times)]
+    offsets, times = (np.concatenate(columns) for columns in zip(*unpacked, strict=True))
+    clocks = np.maximum.accumulate(np.concatenate(([known.clock], times)))
+    latenesses = np.maximum(clocks[:-1], times) - times
+    blocks, places = np.unique(np.append(offsets, stretch.following) // RENEWAL_OFFSETS, return_inverse=True)
+    # a row for each block: the number of its records in each bucket
+    size = len(LATENESS_BOUNDS)
+    cells = places[:-1] * size + np.searchsorted(LATENESS_BOUNDS, latenesses)
+    counts = np.bincount(cells, minlength=len(blocks) * size).reshape(-1, size)
+    sums = np.cumsum(np.concatenate(([known.counts], counts)), axis=0)
+    delays = _delays(adaptive, sums[:-1])
+    if blocks[0] == known.block:
+        delays[0] = known.delay
+    # within a block the watermark only rises, so of earlier blocks only the clock at their last offset matters
+    closing = clocks[np.searchsorted(offsets, blocks * RENEWAL_OFFSETS + RENEWAL_OFFSETS - 1)]
+    start = _behind(np.array([known.clock]), np.array([known.delay]))
+    before = np.maximum.accumulate(np.concatenate((start, _behind(closing, delays)[:-1])))
+    at = np.maximum(np.maximum(before[places], _behind(clocks, delays[places])), stretch.watermark)
+    after = Lateness(int(blocks[-1]), int(delays[-1]), int(clocks[-1]), tuple(sums[-1].tolist()))
+    return AdaptiveProgress(after, int(at[-1]), offsets, at[:-1], clocks[:-1])
+
+
+_NO_TIMES: Micros = np.array([], dtype=np.int64)
+
+
+def _delays(adaptive: Adaptive, seen: Micros) -> Micros:
+    """Return the delay for each row of counts by bucket."""
+    sums = np.cumsum(seen, axis=1)
+    target = Fraction(str(adaptive.target))
+    # the number of records that is enough, as an exact whole number
+    enough = np.array([-(-total * target.numerator // target.denominator) for total in sums[:, -1].tolist()])
+    bounds = LATENESS_BOUNDS[np.argmax(sums >= enough[:, None], axis=1)]
+    delays: Micros = np.where(sums[:, -1] == 0, adaptive.most, np.clip(bounds, adaptive.least, adaptive.most))
+    return delays
+
+
+def _behind(clocks: Micros, delays: Micros) -> Micros:
+    """Return clocks minus delays; minus infinity stays minus infinity."""
+    behind: Micros = np.where(clocks == MIN_TIME, MIN_TIME, clocks - delays)
+    return behind

@@ -1,0 +1,341 @@
+"""Partition clocks: the watermark of every partition as a key group knows it, and the low watermark of each source.
+
+Watermarks are kept in two places. `StepWatermark` is the running watermark of one partition within one step; ingest
+writes it beside each record. `PartitionClocks` is what earlier steps left behind; it is part of the state of every key
+group, and identical in all of them, because each receives the same messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, assert_never
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.engine.columns import MIN_TIME, Blob, Micros, to_micros
+from windrow.engine.messages import EventTimes, PartitionIdle, PartitionProgress, RecordsLost
+from windrow.engine.schema import LAST_PARTITION, OFFSET, TIME, WATERMARK
+from windrow.engine.watermarks.adaptive import AdaptiveProgress, Lateness, PartitionSlice, advance_adaptive
+from windrow.engine.watermarks.readings import ends_reading, reading_watermarks
+from windrow.engine.watermarks.sources import SourceTimes
+from windrow.model import Adaptive, Delay, PartitionWatermark, Punctuated, Readings
+
+RaiseReason = Literal["joined", "active"]
+
+
+@dataclass(frozen=True)
+class RaisedPartition:
+    """A partition whose watermark is not below `low` from the offset `first` on; its clock is at `clock` there."""
+
+    partition: int
+    first: int
+    clock: int
+    low: int
+    reason: RaiseReason
+
+
+@dataclass(frozen=True)
+class LostRecords:
+    """Lost records of a partition: it resumes at the offset `first`, with this clock and watermark; what happened."""
+
+    partition: int
+    first: int
+    clock: int
+    watermark: int
+    what: str
+
+
+@dataclass
+class PartitionClocks:
+    """Each known partition's watermark and next offset, and the low watermark of each source, which never goes back.
+
+    The low watermark of a source is the least of its partitions (`lows`, by the number of the source), that of an
+    operator the least of its sources. Partitions that were there at the start hold it back until their first record.
+    One that comes later joins with its watermark at the low watermark, as its records cannot be on time for windows
+    that have fired.
+
+    `now` is the last tick, `active` the tick at which a partition last had a record. The `idle` ones do not hold the
+    low watermark back; a source whose partitions are all idle keeps up with the furthest one that it is connected with,
+    so that an operator is never behind those that take what it gives. `still` has by source the tick at which all
+    partitions connected with it had become idle, and the low watermark then. `lateness` is what an adaptive delay
+    depends on. By source, `reached` is the greatest event time so far, and `ended` how far event time had come when the
+    input last ended. `timers` has by process node the time of the last row that a timer emitted at an end, if that was
+    ahead of event time; the levels behind the node have it.
+    """
+
+    watermarks: dict[int, int] = field(default_factory=dict)
+    next: dict[int, int] = field(default_factory=dict)
+    lows: dict[int, int] = field(default_factory=dict)
+    now: int | None = None
+    active: dict[int, int] = field(default_factory=dict)
+    idle: set[int] = field(default_factory=set)
+    still: dict[int, tuple[int, int]] = field(default_factory=dict)
+    lateness: dict[int, Lateness] = field(default_factory=dict)
+    reached: dict[int, int] = field(default_factory=dict)
+    ended: dict[int, int] = field(default_factory=dict)
+    timers: dict[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def start(partitions: Iterable[int]) -> PartitionClocks:
+        """Return the clocks before the first record."""
+        return PartitionClocks(dict.fromkeys(partitions, MIN_TIME), dict.fromkeys(partitions, 0))
+
+    def low(self, sources: Iterable[int] | None = None) -> int:
+        """Return the low watermark of some sources together, or of all; `MIN_TIME` as long as there is none."""
+        numbers = self.lows.keys() if sources is None else sources
+        return min((self.lows.get(number, MIN_TIME) for number in numbers), default=MIN_TIME)
+
+    def clock(self, sources: SourceTimes, partition: int) -> int:
+        """Return the clock behind a partition's watermark; a punctuated watermark is its own clock."""
+        value, watermark = self.watermarks[partition], sources.watermark(partition)
+        match watermark:
+            case Delay(micros) | Readings(micros):
+                return MIN_TIME if value == MIN_TIME else value + micros
+            case Adaptive():
+                return self.lateness[partition].clock if partition in self.lateness else MIN_TIME
+            case Punctuated():
+                return value
+            case _:
+                assert_never(watermark)
+
+    def tick(self, micros: int) -> int:
+        """Advance the processing time and return it; it never goes back."""
+        self.now = micros if self.now is None else max(self.now, micros)
+        for partition in self.watermarks:
+            self.active.setdefault(partition, self.now)
+        return self.now
+
+    def last_settled(self, times: SourceTimes, sources: Collection[int]) -> int:
+        """Return the greatest partition of the sources whose records at their low watermark are settled.
+
+        None before it can have another record there. Before there is a low watermark that is none (-1): a partition
+        that joins has records in front of those.
+        """
+        low = self.low(sources)
+        if low == MIN_TIME:
+            return -1
+        return min(
+            (
+                number
+                for number, at in self.watermarks.items()
+                if number not in self.idle and at <= low and times.source(number) in sources
+            ),
+            default=LAST_PARTITION,
+        )
+
+    def raise_to_low(self, sources: SourceTimes, progress: Iterable[PartitionProgress]) -> list[RaisedPartition]:
+        """Raise the watermarks of partitions of the step that were unknown or idle to the low watermark, or above."""
+        raised = []
+        for step in progress:
+            partition = step.partition
+            known = partition in self.watermarks
+            if known and partition not in self.idle:
+                continue
+            source = sources.source(partition)
+            low = self.lows.get(source, MIN_TIME)
+            low = low if low == MIN_TIME else low + sources.above[source]
+            self.watermarks[partition] = max(self.watermarks.get(partition, MIN_TIME), low)
+            reason: RaiseReason = "active" if known else "joined"
+            raised.append(RaisedPartition(partition, step.first, self.clock(sources, partition), low, reason))
+            self.idle.discard(partition)
+            for other in sources.connected_with(source):
+                self.still.pop(other, None)
+        return raised
+
+    def skip(self, sources: SourceTimes, losses: Iterable[RecordsLost]) -> list[LostRecords]:
+        """Resume behind lost records; the clocks stay, as nobody knows how the lost records would have moved them."""
+        lost = []
+        for loss in losses:
+            partition, at, clock = loss.partition, MIN_TIME, MIN_TIME
+            if partition in self.watermarks:
+                at, clock = self.watermarks[partition], self.clock(sources, partition)
+                if not 0 < loss.first <= self.next.get(partition, 0):
+                    # no record that was read is there any more: the adaptive delay starts again, as it does in a replay
+                    self.lateness.pop(partition, None)
+                self.next[partition] = loss.first
+            lost.append(LostRecords(partition, loss.first, clock, at, loss.what))
+        return lost
+
+    def adapt(
+        self, adaptive: Adaptive, progress: Iterable[PartitionProgress], times: Iterable[EventTimes]
+    ) -> dict[int, AdaptiveProgress]:
+        """Advance watermarks with an adaptive delay through the step's records; return the progress by partition."""
+        blobs: dict[int, list[Blob]] = {}
+        for one in times:
+            blobs.setdefault(one.partition, []).append(one.blob)
+        stretches = (
+            PartitionSlice(
+                partition=step.partition,
+                lateness=self.lateness.get(step.partition, Lateness.start(adaptive)),
+                watermark=self.watermarks[step.partition],
+                times=tuple(blobs.get(step.partition, ())),
+                following=step.next,
+            )
+            for step in progress
+        )
+        found = advance_adaptive(adaptive, tuple(stretches))
+        for partition, reached in found.items():
+            self.lateness[partition] = reached.lateness
+            self.watermarks[partition] = reached.watermark
+        return found
+
+    def reading_ended(self, sources: SourceTimes, partition: int, time: int) -> int:
+        """Return the watermark of the readings of a file that had begun before the step, if `time` is after them."""
+        watermark, reached = sources.watermark(partition), self.reached.get(sources.source(partition), MIN_TIME)
+        if not isinstance(watermark, Readings) or not MIN_TIME < reached < time:
+            return MIN_TIME
+        return reached - watermark.micros
+
+    def advance(self, sources: SourceTimes, progress: Iterable[PartitionProgress]) -> None:
+        """Advance the partitions to the end of the step."""
+        for step in progress:
+            source = sources.source(step.partition)
+            known = self.reading_ended(sources, step.partition, step.reached)
+            self.watermarks[step.partition] = max(self.watermarks[step.partition], step.watermark, known)
+            self.next[step.partition] = step.next
+            self.reached[source] = max(self.reached.get(source, MIN_TIME), step.reached)
+            if self.now is not None:
+                self.active[step.partition] = self.now
+        self._settle(sources)
+
+    def end(self, sources: SourceTimes) -> None:
+        """Note how far event time has come where the input ends."""
+        for number in range(len(sources.times)):
+            at = (times.get(number, MIN_TIME) for times in (self.ended, self.lows, self.reached))
+            self.ended[number] = max(at)
+
+    def end_timers(self, timers: Mapping[str, int]) -> None:
+        """Note the times of rows that timers have emitted where the input ends, by process node."""
+        for node, time in timers.items():
+            self.timers[node] = max(time, self.timers.get(node, MIN_TIME))
+
+    def rest(self, sources: SourceTimes) -> list[int]:
+        """Mark partitions as idle that have been without a record for so long; return the newly idle ones.
+
+        When all that are connected are idle, their low watermarks stay (hold), or advance with processing time from
+        then on, if that is what all of them say (advance).
+        """
+        now, fallen = self.now, []
+        if now is None:
+            return []
+        for group in sources.connected:
+            times = {one: sources.time(one) for one in self.watermarks if sources.source(one) in group}
+            idle_now = {
+                partition
+                for partition, time in times.items()
+                if time.idle is not None and now - self.active[partition] >= time.idle
+            }
+            if idle_now == times.keys():
+                if any(time.all_idle == "hold" for time in times.values()):
+                    continue
+                for source in group:
+                    since, low = self.still.setdefault(source, (now, self.lows.get(source, MIN_TIME)))
+                    if low != MIN_TIME:
+                        self.lows[source] = max(self.lows[source], low + now - since)
+            fallen += sorted(idle_now - self.idle)
+            self.idle = (self.idle - times.keys()) | idle_now
+        self._settle(sources)
+        return sorted(fallen)
+
+    def leave_out(self, sources: SourceTimes, idle: Iterable[PartitionIdle]) -> None:
+        """Mark partitions as idle that were so in the run that is replayed; its processing time is unknown."""
+        for one in idle:
+            self.idle.add(one.partition)
+            # they have been idle since before any later tick
+            self.active[one.partition] = MIN_TIME
+            source = sources.source(one.partition)
+            self.lows[source] = max(self.lows.get(source, MIN_TIME), one.low)
+        self._settle(sources)
+
+    def _settle(self, sources: SourceTimes) -> None:
+        holding: dict[int, int] = {}
+        for partition, watermark in self.watermarks.items():
+            if partition not in self.idle:
+                source = sources.source(partition)
+                holding[source] = min(holding.get(source, watermark), watermark)
+        for source, watermark in holding.items():
+            self.lows[source] = max(self.lows.get(source, MIN_TIME), watermark)
+        for group in sources.connected:
+            furthest = max(self.lows.get(source, MIN_TIME) for source in group)
+            self.lows.update((source, furthest) for source in group if source not in holding)
+
+    def encode(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return {
+            "partitions": [
+                [partition, watermark, self.next.get(partition, 0), self.active.get(partition), partition in self.idle]
+                for partition, watermark in self.watermarks.items()
+            ],
+            "lows": list(self.lows.items()),
+            "now": self.now,
+            "still": [[source, *still] for source, still in self.still.items()],
+            "lateness": [[partition, lateness.encode()] for partition, lateness in self.lateness.items()],
+            "reached": list(self.reached.items()),
+            "ended": list(self.ended.items()),
+            **({"timers": list(self.timers.items())} if self.timers else {}),
+        }
+
+    @staticmethod
+    def decode(fields: Any) -> PartitionClocks:  # noqa: ANN401 - plain JSON
+        """Read the JSON that `encode` returned."""
+        rows: Sequence[tuple[int, int, int, int | None, bool]] = fields["partitions"]
+        return PartitionClocks(
+            watermarks={partition: watermark for partition, watermark, *_ in rows},
+            next={partition: offset for partition, _, offset, *_ in rows},
+            lows=dict(fields["lows"]),
+            now=fields["now"],
+            active={partition: active for partition, _, _, active, _ in rows if active is not None},
+            idle={partition for partition, *_, idle in rows if idle},
+            still={source: (since, low) for source, since, low in fields["still"]},
+            lateness={partition: Lateness.decode(lateness) for partition, lateness in fields["lateness"]},
+            reached=dict(fields["reached"]),
+            ended=dict(fields["ended"]),
+            timers=dict(fields.get("timers", ())),
+        )
+
+
+class StepWatermark:
+    """The running watermark of one partition in one step.
+
+    The watermark before the step is in the state of the key groups, and the watermark at a record is the greater of the
+    two. An adaptive delay is computed there as well, since it depends on all earlier records, and so is the end of a
+    reading that began in an earlier step.
+    """
+
+    def __init__(self, watermark: PartitionWatermark) -> None:
+        self._watermark = watermark
+        self._reached: int = MIN_TIME
+        self.value: int = MIN_TIME
+
+    def advance(self, good: pa.Table, marks: pa.Table) -> Micros:
+        """Advance through the partition's next good records and marks; return the watermark at each record.
+
+        A record's own time or mark moves the watermark only for the records after it.
+        """
+        match self._watermark:
+            case Delay(micros):
+                moves = to_micros(good.column(TIME)) - micros
+                before = np.arange(len(moves))
+            case Punctuated():
+                moves = to_micros(marks.column(WATERMARK))
+                before = np.searchsorted(to_micros(marks.column(OFFSET)), to_micros(good.column(OFFSET)))
+            case Adaptive():
+                return np.full(good.num_rows, MIN_TIME, dtype=np.int64)
+            case Readings(micros):
+                times = to_micros(good.column(TIME))
+                found = reading_watermarks(times, micros, self._reached, self.value)
+                self.value = int(found.max(initial=self.value))
+                self._reached = int(times.max(initial=self._reached))
+                return found
+            case _:
+                assert_never(self._watermark)
+        reached = np.maximum.accumulate(np.concatenate(([self.value], moves)))
+        self.value = int(reached[-1])
+        return reached[before]
+
+    def close(self, values: pa.Array) -> None:
+        """Advance past the end of a reading, if the last of the records that were read, good or not, is one."""
+        if isinstance(self._watermark, Readings) and self._reached != MIN_TIME and ends_reading(values[-1].as_py()):
+            self.value = max(self.value, self._reached - self._watermark.micros)

@@ -1,0 +1,50 @@
+"""Readings of a file: the records of its log, and the watermark at them.
+
+A log of readings has the rows of a file that were new, changed or deleted each time that it was read
+(`windrow.connectors.file.source`), all with the time of the reading, which is later than that of the one before.
+Without a time of their own, that is their event time. A reading is one moment: at each of its records the watermark is
+the clock of before it, minus infinity at those of the first. So it does not matter where a step ends within it, and a
+record that came before the file was read again is before all of the reading in the merged order.
+
+A record begins a reading if its time is above all before it: that is in the log alone, and needs no mark. The clock may
+move on to the time of a reading when no record of it is left to come. The next reading says so, and so does the last
+record of one, with `_more: false`. The records of old logs say nothing; the next run ends their last reading.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+import numpy as np
+
+from windrow.engine.columns import MIN_TIME, Micros
+from windrow.model import DELETED, LOG_TIME, MORE
+
+RECORD: Final = re.compile(
+    rf'\{{"{LOG_TIME}": ([0-9]+), "{DELETED}": (true|false), (?:"{MORE}": (true|false), )?(.+)\}}'
+)
+"""A record: the time of reading (ms), whether the row was deleted, whether more of the reading follow, and the row."""
+_END: Final = re.compile(rf'\{{"{LOG_TIME}": [0-9]+, "{DELETED}": (?:true|false), "{MORE}": false, '.encode())
+
+
+def reading_record(time: int, row: str, *, deleted: bool, more: bool) -> str:
+    """Return a record as a line; `row` is the text of a JSON object without the braces."""
+    return f'{{"{LOG_TIME}": {time}, "{DELETED}": {json.dumps(deleted)}, "{MORE}": {json.dumps(more)}, {row}}}\n'
+
+
+def ends_reading(value: bytes | None) -> bool:
+    """Return whether a record is the last of its reading."""
+    return value is not None and _END.match(value) is not None
+
+
+def reading_watermarks(times: Micros, delay: int, reached: int, watermark: int) -> Micros:
+    """Return the watermark at records of some times, which are in the order of the log.
+
+    Before them the greatest time was `reached`, and the watermark at the last record `watermark`.
+    """
+    before = np.maximum.accumulate(np.concatenate(([reached], times)))[:-1]
+    begins = (times > before) & (before != MIN_TIME)
+    found: Micros = np.maximum.accumulate(np.where(begins, before - delay, watermark))
+    return found

@@ -1,0 +1,126 @@
+"""Sources as the clocks see them: how each tells time, which depend on each other, and where their streams end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from windrow.engine.columns import MIN_TIME
+from windrow.engine.windows import hops_of, window_bounds, windows_of
+from windrow.expressions import stream_of
+from windrow.model import (
+    Cumulate,
+    EventTime,
+    Global,
+    Graph,
+    Hopping,
+    KeyedNode,
+    PartitionWatermark,
+    ProcessNode,
+    SinkNode,
+    SourceNode,
+    Window,
+    WindowNode,
+    outputs_of,
+    source_number,
+)
+
+
+@dataclass(frozen=True)
+class SourceTimes:
+    """The time settings of a graph's sources, which are numbered in its order.
+
+    `connected` are the groups of sources that feed a common operator, directly or by way of a third one. `above` is how
+    much above the low watermark of a source its partitions join or come back (microseconds): one where an operator
+    takes the records in the order of watermarks, as it may have taken those at the low watermark. `by_reading` are the
+    sources that are a file whose rows have the time of reading.
+    """
+
+    graph: Graph
+    times: tuple[EventTime, ...]
+    connected: tuple[tuple[int, ...], ...]
+    above: tuple[int, ...]
+    by_reading: frozenset[int]
+
+    @staticmethod
+    @lru_cache(maxsize=32)
+    def of(graph: Graph) -> SourceTimes:
+        """Return those of a graph."""
+        feeds = [sources_of(graph, node) for node in graph.keyed]
+        connected = [{number} for number in range(len(graph.sources))]
+        for feed in feeds:
+            joined = [group for group in connected if group.intersection(feed)]
+            connected = [group for group in connected if group not in joined] + [set().union(*joined)]
+        in_order = {
+            number for node, feed in zip(graph.keyed, feeds, strict=True) if graph.is_ordered(node) for number in feed
+        }
+        return SourceTimes(
+            graph,
+            tuple(source.time for source in graph.sources),
+            tuple(tuple(sorted(group)) for group in sorted(connected, key=min)),
+            tuple(int(number in in_order) for number in range(len(graph.sources))),
+            frozenset(number for number, source in enumerate(graph.sources) if source.is_by_reading),
+        )
+
+    def source(self, partition: int) -> int:
+        """Return the number of the source that a partition is in."""
+        return source_number(partition, len(self.times))
+
+    def time(self, partition: int) -> EventTime:
+        """Return how a partition tells time."""
+        return self.times[self.source(partition)]
+
+    def watermark(self, partition: int) -> PartitionWatermark:
+        """Return how the watermark of a partition is made."""
+        return self.graph.watermark_of(partition)
+
+    def connected_with(self, source: int) -> tuple[int, ...]:
+        """Return the sources that a source depends on, and itself."""
+        return next(group for group in self.connected if source in group)
+
+
+def sources_of(graph: Graph, node: KeyedNode | SinkNode) -> tuple[int, ...]:
+    """Return the numbers of the sources that feed a node."""
+    feeding = {source for name in node.inputs for source in stream_of(graph, name).sources}
+    return tuple(number for number, source in enumerate(graph.sources) if source in feeding)
+
+
+def stream_ends(graph: Graph, ended: Mapping[int, int], timers: Mapping[str, int]) -> dict[str, int]:
+    """Return how far the event time of each stream's rows can have come at the last end of the input.
+
+    That is where event time of the sources `ended`, by their numbers, but rows of a window are at its end, and a
+    process node can have emitted rows by `timers`. It depends on no key, so that all key groups know it.
+    """
+    found: dict[str, int] = {}
+    for node in graph.nodes:
+        match node:
+            case SinkNode():
+                continue
+            case SourceNode():
+                at = ended.get(graph.sources.index(node), MIN_TIME)
+            case _:
+                at = max(found[name] for name in node.inputs)
+        match node:
+            case WindowNode(window=window) if at != MIN_TIME:
+                at = max(at, _last_time(window, at))
+            case ProcessNode(name=name):
+                at = max(at, timers.get(name, MIN_TIME))
+            case _:
+                pass
+        found |= dict.fromkeys(outputs_of(node), at)
+    return found
+
+
+def _last_time(window: Window, time: int) -> int:
+    """Return the last microsecond of the windows that begin by a time."""
+    times = np.array([time])
+    match window:
+        case Global():
+            return time  # its rows are at no time
+        case Hopping() | Cumulate():
+            return int(window_bounds(window, hops_of(window, times).last).ends[0]) - 1
+        case _:
+            return int(windows_of(window, times).ends[0]) - 1

@@ -1,0 +1,228 @@
+"""Clocks in a step: how its input advances them, and the clock journal's rows of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.engine import schema
+from windrow.engine.columns import FIRST_TIME, MAX_TIME, MIN_TIME, Micros, to_micros
+from windrow.engine.histogram import Histogram, count_by_row
+from windrow.engine.operators.base import StepInput, StepTime
+from windrow.engine.schema import OFFSET, PARTITION, TIME, WATERMARK
+from windrow.engine.watermarks.adaptive import AdaptiveProgress
+from windrow.engine.watermarks.clocks import LostRecords, PartitionClocks, RaisedPartition
+from windrow.engine.watermarks.journal import LOST
+from windrow.engine.watermarks.sources import SourceTimes, stream_ends
+from windrow.model import Adaptive, Delay, Readings
+
+
+@dataclass(frozen=True)
+class ClockAdvance:
+    """The effect of a step on the clocks, and rows of the clock journal.
+
+    `clocks` are as after the step, and `before` has the low watermarks and the ends before it. `journal` holds the
+    moves that the records do not explain. `known` are the watermarks of the partitions before the step, `adaptive` the
+    progress of those with an adaptive delay in it. `readings` has by partition the time of the last reading of a file
+    before the step, and the watermark of records after it.
+    """
+
+    sources: SourceTimes
+    clocks: PartitionClocks
+    before: PartitionClocks
+    now: int | None
+    is_end: bool
+    journal: pa.Table
+    known: dict[int, int]
+    adaptive: dict[int, AdaptiveProgress]
+    readings: dict[int, tuple[int, int]]
+
+    def time(self, sources: Collection[int], streams: Collection[str] = ()) -> StepTime:
+        """Return the time of an operator that takes streams which are made of some sources."""
+        low = self.clocks.low(sources)
+        ended = max(self.before.ended.get(source, MIN_TIME) for source in sources)
+        return StepTime(
+            before=self.before.low(sources),
+            low=low,
+            now=self.now,
+            latest=self.clocks.now,
+            reached=max(low, *(self.clocks.reached.get(source, MIN_TIME) for source in sources)),
+            end=self.is_end,
+            ended=ended,
+            fired_until=max([ended, *(self._ends_before[name] for name in streams)]),
+            last_settled=self.clocks.last_settled(self.sources, sources),
+        )
+
+    def ended(self, stream: str) -> int:
+        """Return how far the event time of a stream's rows can have come, if the input ended with the step."""
+        return stream_ends(self.sources.graph, self.clocks.ended, self.clocks.timers)[stream]
+
+    @cached_property
+    def _ends_before(self) -> dict[str, int]:
+        return stream_ends(self.sources.graph, self.before.ended, self.before.timers)
+
+    def with_watermarks(self, records: pa.Table) -> pa.Table:
+        """Return records of the step with the final watermark at each: not below the one before it."""
+        place = records.column_names.index(WATERMARK)
+        return records.set_column(place, WATERMARK, pa.array(self.watermarks(records)))
+
+    def watermarks(self, records: pa.Table) -> Micros:
+        """Return the watermark at each record of the step: not below the one before it."""
+        numbers = records.column(PARTITION).to_numpy()
+        watermarks: Micros = to_micros(records.column(WATERMARK))
+        # partitions are few, and each one that has records is known
+        known = np.array(sorted(self.known.items()), dtype=np.int64).reshape(-1, 2)
+        watermarks = np.maximum(watermarks, known[np.searchsorted(known[:, 0], numbers), 1])
+        for partition, progress in self.adaptive.items():
+            its_own = numbers == partition
+            offsets = to_micros(records.column(OFFSET))[its_own]
+            at = progress.watermarks[np.searchsorted(progress.offsets, offsets)]
+            watermarks[its_own] = np.maximum(watermarks[its_own], at)
+        for partition, (reached, at_next) in self.readings.items():
+            is_after = (numbers == partition) & (to_micros(records.column(TIME)) > reached)
+            watermarks[is_after] = np.maximum(watermarks[is_after], at_next)
+        if self.sources.by_reading:
+            # the first reading of a file is before all records of other sources
+            files = [one for one in self.known if self.sources.source(one) in self.sources.by_reading]
+            watermarks[(watermarks == MIN_TIME) & ~np.isin(numbers, files)] = FIRST_TIME
+        return watermarks
+
+    def lateness(self, records: pa.Table) -> dict[int, Histogram]:
+        """Count by partition how far records with their final watermarks are behind the clock of their partition.
+
+        A record is behind the watermark of another fixed delay exactly if it is further behind the clock than that
+        delay. The first record of a partition is behind nothing.
+        """
+        numbers = records.column(PARTITION).to_numpy()
+        watermarks = to_micros(records.column(WATERMARK))
+        partitions, delays = self._delays
+        rows = np.searchsorted(partitions, numbers)
+        clocks = np.where(watermarks <= FIRST_TIME, MIN_TIME, watermarks + delays[rows])
+        for partition, progress in self.adaptive.items():
+            its_own = numbers == partition
+            offsets = to_micros(records.column(OFFSET))[its_own]
+            clocks[its_own] = progress.clocks[np.searchsorted(progress.offsets, offsets)]
+        behind = np.where(clocks == MIN_TIME, 0, clocks - to_micros(records.column(TIME)))
+        counts = count_by_row(behind, rows, len(partitions))
+        return {
+            number: Histogram.trimmed(row) for number, row in zip(partitions.tolist(), counts, strict=True) if any(row)
+        }
+
+    @cached_property
+    def _delays(self) -> tuple[Micros, Micros]:
+        """The known partitions, and the fixed delay of each; a punctuated watermark is its own clock."""
+        partitions = sorted(self.known)
+        watermarks = (self.sources.watermark(partition) for partition in partitions)
+        delays = [one.micros if isinstance(one, Delay | Readings) else 0 for one in watermarks]
+        return np.array(partitions, dtype=np.int64), np.array(delays, dtype=np.int64)
+
+
+def advance_clocks(sources: SourceTimes, clocks: PartitionClocks, given: StepInput) -> ClockAdvance:
+    """Move the clocks through a step."""
+    before = PartitionClocks(lows=dict(clocks.lows), ended=dict(clocks.ended), timers=dict(clocks.timers))
+    lost = clocks.skip(sources, given.lost)
+    raised = clocks.raise_to_low(sources, given.progress)
+    known = dict(clocks.watermarks)
+    adaptive: dict[int, AdaptiveProgress] = {}
+    for watermark in {time.watermark for time in sources.times}:
+        if isinstance(watermark, Adaptive):
+            progress = [one for one in given.progress if sources.watermark(one.partition) == watermark]
+            adaptive |= clocks.adapt(watermark, progress, given.times)
+    readings = {
+        one.partition: (clocks.reached[sources.source(one.partition)], at_next)
+        for one in given.progress
+        if (at_next := clocks.reading_ended(sources, one.partition, MAX_TIME)) != MIN_TIME
+    }
+    now = None if given.tick is None else clocks.tick(given.tick)
+    clocks.advance(sources, given.progress)
+    clocks.leave_out(sources, given.idle)
+    fallen = [] if now is None else clocks.rest(sources)
+    if given.end:
+        clocks.end(sources)
+        clocks.end_timers(given.timers)
+    journal = journal_rows(sources, clocks, lost, raised, fallen, end=given.end)
+    return ClockAdvance(sources, clocks, before, now, given.end, journal, known, adaptive, readings)
+
+
+@dataclass(frozen=True)
+class EncodedClocks:
+    """Clocks as they are in the state: JSON."""
+
+    text: str
+
+    @staticmethod
+    def of(clocks: PartitionClocks) -> EncodedClocks:
+        """Encode clocks."""
+        return EncodedClocks(json.dumps(clocks.encode()))
+
+    def decode(self) -> PartitionClocks:
+        """Return the clocks."""
+        return PartitionClocks.decode(json.loads(self.text))
+
+
+class ClockSteps:
+    """Moves clocks through steps. The key groups of a process share a step: they have the same clocks and input."""
+
+    def __init__(self, sources: SourceTimes) -> None:
+        self._sources = sources
+        self._key: tuple[object, ...] = ()
+        self._last: tuple[ClockAdvance, EncodedClocks] | None = None
+
+    def advance(self, clocks: EncodedClocks, given: StepInput) -> tuple[ClockAdvance, EncodedClocks]:
+        """Return how a step moves clocks, and the clocks after it; nobody may change what is returned."""
+        key = clocks, given.progress, given.times, given.tick, given.idle, given.lost, given.end, given.timers
+        if self._last is None or self._key != key:
+            moved = advance_clocks(self._sources, clocks.decode(), given)
+            self._key, self._last = key, (moved, EncodedClocks.of(moved.clocks))
+        return self._last
+
+
+JournalRow = tuple[int, int, int | None, int | None, str]
+
+
+def journal_rows(
+    sources: SourceTimes,
+    clocks: PartitionClocks,
+    lost: Iterable[LostRecords],
+    raised: Iterable[RaisedPartition],
+    fallen: Iterable[int],
+    *,
+    end: bool,
+) -> pa.Table:
+    """Return the moves of the clocks that the records do not explain, as they stand after the step.
+
+    There is a row for each partition that lost records, that joined late or came back, and that fell idle, and for each
+    at the end of the input. A row holds the first offset that it is true of, the partition's clock there, and the low
+    watermark of its source, at which it joins or comes back (of one that lost records, its own watermark); both are
+    null where no record has set them yet.
+    """
+    rows: list[JournalRow] = [
+        (one.partition, one.first, _time_or_none(one.clock), _time_or_none(one.watermark), f"{LOST}{one.what}")
+        for one in lost
+    ]
+    rows += [
+        (one.partition, one.first, _time_or_none(one.clock), _time_or_none(one.low), one.reason)
+        for one in raised
+        # before there is a low watermark, who joins is as who was there from the start
+        if one.reason == "active" or one.low != MIN_TIME
+    ]
+    now = [(partition, "idle") for partition in fallen]
+    if end:
+        now += [(partition, "end") for partition in sorted(clocks.watermarks)]
+    for partition, reason in now:
+        clock, low = clocks.clock(sources, partition), clocks.low([sources.source(partition)])
+        rows.append((partition, clocks.next.get(partition, 0), _time_or_none(clock), _time_or_none(low), reason))
+    if not rows:
+        return schema.NO_CLOCKS
+    columns = zip(*rows, strict=True)
+    labels = [sources.graph.source_of(partition).source.label for partition, *_ in rows]
+    return pa.table([labels, *columns], schema=schema.CLOCKS)
+
+
+def _time_or_none(micros: int) -> int | None:
+    return None if micros == MIN_TIME else micros

@@ -1,0 +1,231 @@
+"""Window assignment: the windows that an event time falls in, by vectorised arithmetic on microseconds.
+
+A window is known by a number, the time at which it starts. Cumulate windows share their starts, so they are known by
+their ends.
+
+Calendar windows (hours to months in a time zone) are computed once a distinct local day; all others by arithmetic.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from typing import Final, NamedTuple, assert_never
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+
+from windrow.engine.columns import Micros
+from windrow.model import Calendar, Cumulate, Global, Hopping, Session, Sliced, Tumbling, Window
+
+GLOBAL_START: Final = -62_135_596_800_000_000
+"""0001-01-01T00:00:00Z, where the global window starts."""
+
+GLOBAL_END: Final = 253_402_300_799_999_999
+"""9999-12-31T23:59:59.999999Z, which is written as the global window's end; no time is outside of it."""
+
+
+class WindowBounds(NamedTuple):
+    """Windows by their start and end."""
+
+    starts: Micros
+    ends: Micros
+
+
+class Hops(NamedTuple):
+    """Windows of each time, where these overlap: the first and the last; of a time in a gap, last is before first."""
+
+    first: Micros
+    last: Micros
+
+
+def times_with_windows(window: Window) -> tuple[int, int]:
+    """Return the least and the greatest time whose windows all begin and end in the years 1 to 9999.
+
+    Every time between them has such windows too, as a later time's windows begin and end no earlier.
+    """
+    match window:
+        case Tumbling(size, offset) | Hopping(size, offset=offset) | Cumulate(size, offset=offset):
+            slide = window.slide if isinstance(window, Hopping) else size
+            # the last window that begins too early, and the first that ends too late
+            early = (GLOBAL_START - 1 - offset) // slide * slide + offset
+            late = ((GLOBAL_END - size - offset) // slide + 1) * slide + offset
+            return max(GLOBAL_START, early + size), min(GLOBAL_END, late - 1)
+        case Calendar():
+            starts, ends = calendar_bounds(window, np.array([GLOBAL_START, GLOBAL_END]))
+            least = GLOBAL_START if starts[0] == GLOBAL_START else int(ends[0])
+            return least, int(starts[1]) - 1
+        case Session(gap):
+            return GLOBAL_START, GLOBAL_END - gap
+        case Global():
+            return GLOBAL_START, GLOBAL_END
+        case _:
+            assert_never(window)
+
+
+def windows_of(window: Tumbling | Calendar | Global | Session, times: Micros) -> WindowBounds:
+    """Return each time's window, of a session the one of this record alone; negative times round down, too."""
+    match window:
+        case Tumbling(size, offset):
+            starts = (times - offset) // size * size + offset
+            return WindowBounds(starts, starts + size)
+        case Calendar():
+            return WindowBounds(*calendar_bounds(window, times))
+        case Session(gap):
+            return WindowBounds(times, times + gap)
+        case Global():
+            return WindowBounds(np.full_like(times, GLOBAL_START), np.full_like(times, GLOBAL_END))
+        case _:
+            assert_never(window)
+
+
+def window_bounds(window: Tumbling | Sliced | Calendar | Global, windows: Micros) -> WindowBounds:
+    """Return the starts and ends of windows, given their numbers."""
+    match window:
+        case Tumbling(size) | Hopping(size):
+            return WindowBounds(windows, windows + size)
+        case Cumulate(size, _, offset):
+            return WindowBounds((windows - 1 - offset) // size * size + offset, windows)
+        case Calendar() | Global():
+            return windows_of(window, windows)
+        case _:
+            assert_never(window)
+
+
+def slice_starts(window: Sliced, times: Micros) -> Micros:
+    """Return the start of each time's slice, the longest span in which all times have the same windows."""
+    return (times - window.offset) // window.slice * window.slice + window.offset
+
+
+def hops_of(window: Sliced, times: Micros) -> Hops:
+    """Return the numbers of each time's windows; they are `distance` apart."""
+    since = times - window.offset
+    match window:
+        case Hopping(size, slide, offset):
+            return Hops(((since - size) // slide + 1) * slide + offset, since // slide * slide + offset)
+        case Cumulate(size, step, offset):
+            return Hops((since // step + 1) * step + offset, (since // size + 1) * size + offset)
+        case _:
+            assert_never(window)
+
+
+def distance(window: Sliced) -> int:
+    """Return how far apart the numbers of a time's windows are."""
+    return window.slide if isinstance(window, Hopping) else window.step
+
+
+def expand(window: Sliced, hops: Hops) -> tuple[Micros, Micros]:
+    """Return a row for each pair of time and window: the index of the time, and the number of the window."""
+    apart = distance(window)
+    counts = np.maximum((hops.last - hops.first) // apart + 1, 0)
+    places = np.repeat(np.arange(len(counts)), counts)
+    number = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return places, hops.first[places] + number * apart
+
+
+_SECOND: Final = 1_000_000
+_HOUR: Final = 3_600 * _SECOND
+_DAY: Final = 24 * _HOUR
+_FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
+_LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NEAR: Final = np.arange(-2, 3)
+"""Days by which a local date may differ from the date in UTC; one more than occurs, on both sides."""
+
+
+def calendar_bounds(window: Calendar, times: Micros) -> tuple[Micros, Micros]:
+    """Return the start and end of each time's window. The loop runs over distinct days, not over times."""
+    if len(times) == 0:
+        return times, times
+    days = np.unique(np.unique((times - window.offset) // _DAY)[:, np.newaxis] + _NEAR)
+    numbers = np.unique(_numbers(window, days))
+    # one window more, as the end of the last is the start of the next
+    numbers = np.unique(np.concatenate([numbers, numbers + 1]))
+    # two boundaries are equal where a zone has skipped a whole day
+    boundaries = np.unique(np.array([_boundary(window, number) for number in numbers.tolist()], dtype=np.int64))
+    places = np.searchsorted(boundaries, times, side="right")
+    return boundaries[places - 1], boundaries[places]
+
+
+def _numbers(window: Calendar, days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the numbers of the windows, from the origin on, that each local day (counted from 1970-01-01) is in."""
+    first = _day_number(window.begins_at)
+    match window.unit:
+        case "hour":
+            units = ((days[:, np.newaxis] - first) * 24 + np.arange(24)).ravel()
+        case "day":
+            units = days - first
+        case "week":
+            units = (days - first) // 7
+        case "month":
+            # as if each month began on the origin's day, which every month has
+            units = _month_numbers(days - (window.begins_at.day - 1)) - _month_numbers(np.array([first]))
+        case _:
+            assert_never(window.unit)
+    return units // window.count
+
+
+@lru_cache(maxsize=1 << 16)
+def _boundary(window: Calendar, number: int) -> int:
+    """Return the start of a window in microseconds UTC: the first moment at which local clocks show it."""
+    unit, origin = number * window.count, window.begins_at
+    first = _day_number(origin)
+    match window.unit:
+        case "hour":
+            local = first * _DAY + unit * _HOUR
+        case "day":
+            local = (first + unit) * _DAY
+        case "week":
+            local = (first + unit * 7) * _DAY
+        case "month":
+            month = int(_month_numbers(np.array([first]))[0]) + unit
+            start = int(np.datetime64(month, "M").astype("datetime64[D]").astype(np.int64))
+            local = (start + origin.day - 1) * _DAY
+        case _:
+            assert_never(window.unit)
+    return _instant(local + window.offset, ZoneInfo(window.zone))
+
+
+def _day_number(day: date) -> int:
+    """Return the days since 1970-01-01."""
+    return (day - _EPOCH.date()).days
+
+
+def _month_numbers(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the months since January 1970 of days."""
+    return days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+
+
+def _instant(local: int, zone: ZoneInfo) -> int:
+    """Return the first moment at which clocks in the zone show this local time or, if they skip it, a later one.
+
+    Outside of the years 1 to 9999, the zone's offset is that of the nearest of these years.
+    """
+    shown = _datetime(local).replace(tzinfo=zone)
+    one, other = (local - _difference(shown.replace(fold=fold)) for fold in (0, 1))
+    if one <= other:
+        return one
+    # clocks skip it: read by the offset before the gap it is after the gap, and the other way round
+    before, after = other // _SECOND, -(-one // _SECOND)
+    difference = _difference(_datetime(other).astimezone(zone))
+    while after - before > 1:
+        middle = (before + after) // 2
+        if _difference(_datetime(middle * _SECOND).astimezone(zone)) == difference:
+            before = middle
+        else:
+            after = middle
+    return after * _SECOND
+
+
+def _datetime(micros: int) -> datetime:
+    least, most = ((at - _EPOCH) // timedelta(microseconds=1) for at in (_FIRST, _LAST))
+    return _EPOCH + timedelta(microseconds=min(max(micros, least), most))
+
+
+def _difference(moment: datetime) -> int:
+    difference = moment.utcoffset()
+    if difference is None:
+        msg = f"{moment.tzinfo} does not say how far it is from UTC"
+        raise ValueError(msg)
+    return difference // timedelta(microseconds=1)

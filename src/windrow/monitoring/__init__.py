@@ -1,4 +1,0 @@
-"""Monitoring of runs from outside: rules for Prometheus and a dashboard for Grafana.
-
-Both are over the metrics of ``windrow run --listen`` (``windrow.cli.metrics``), and nothing here runs in a pipeline.
-"""

@@ -1,0 +1,226 @@
+"""The plan of a batch run: its settings, the range of the log that it reads, and how that is cut into steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.connectors.cuts import Offset
+from windrow.connectors.open_sources import Cut, Source
+from windrow.connectors.sink import Run
+from windrow.engine.changelog import StepOutput
+from windrow.engine.messages import EndOfInput, Message, PartitionIdle
+from windrow.engine.operators.base import GroupOutput
+from windrow.engine.schema import MICROS
+from windrow.engine.watermarks.journal import NO_BOUNDS, NO_IDLE, IdleAtEnd, WatermarkBounds
+from windrow.errors import SourceError
+from windrow.model import KafkaSource, Runnable, as_graph
+from windrow.model import Source as SourceModel
+from windrow.runtime.savepoint import Savepoint, fingerprint
+from windrow.runtime.settings import AS_GIVEN, SparkOptions
+from windrow.telemetry.folders import Folder
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """The offsets that a batch starts from, and its steps.
+
+    `at` is the position after the last step in the source's own form, and `identity` distinguishes the log from another
+    of the same name; both are None unless a savepoint is written.
+    """
+
+    begin: Cut
+    cut: StepPlan
+    at: Offset | None = None
+    identity: str | None = None
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that are read."""
+        return tuple(sorted(self.begin))
+
+    @property
+    def end(self) -> Cut:
+        """The offsets after the last step."""
+        return self.cut.upto[-1] if len(self.cut) else self.begin
+
+    def savepoint(self, pipeline: Runnable, run: Run, epoch: int) -> Savepoint:
+        """Return the savepoint of a run after the last step."""
+        return Savepoint(
+            run=run,
+            epoch=epoch,
+            offsets=dict(self.end),
+            partitions=self.partitions,
+            key_groups=pipeline.key_groups,
+            meaning=fingerprint(pipeline),
+            at=self.at,
+            identity=self.identity,
+        )
+
+
+def batch_plan(pipeline: Runnable, source: Source, settings: BatchSettings) -> BatchPlan:
+    """Plan a batch over the log as it is now; raise SourceError if it does not hold the offsets asked for."""
+    identity = None if settings.savepoint is None else source.identity()
+    begin, end = _range(pipeline, source, settings)
+    at = None if settings.savepoint is None else source.beginning(end)
+    last: list[Message] = [PartitionIdle(*one) for one in settings.idle_at_end.lows]
+    if (settings.at_end or pipeline.at_end) == "fire":
+        last.append(EndOfInput())
+    return BatchPlan(begin, slices(begin, end, settings.ends, settings.max_records, tuple(last)), at, identity)
+
+
+def _range(pipeline: Runnable, source: Source, settings: BatchSettings) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the first and next offsets to read of each partition; raise SourceError if the log does not hold them."""
+    there = source.ends()
+    begin = {partition: first for partition, (first, _) in there.items()}
+    end = {partition: last for partition, (_, last) in there.items()}
+    if settings.begin is not None:
+        begin |= _within(settings.begin, there)
+    else:
+        graph = as_graph(pipeline)
+        begin |= {
+            partition: last for partition, last in end.items() if starts_at_latest(graph.source_of(partition).source)
+        }
+    if settings.end is not None:
+        end = begin | _within(settings.end, there)
+    return begin, end
+
+
+def starts_at_latest(source: SourceModel) -> bool:
+    """Return whether a run begins behind what a source holds already."""
+    return isinstance(source, KafkaSource) and source.start == "latest"
+
+
+def _within(asked: Cut, there: dict[int, tuple[int, int]]) -> dict[int, int]:
+    """Return a cut; raise SourceError if the log does not hold its offsets, or no longer holds them."""
+    for partition, offset in asked.items():
+        first, end = there.get(partition, (0, 0))
+        if not first <= offset <= end:
+            msg = (
+                f"offset {offset} of partition {partition} is not in the log, which holds {first} to {end} now: "
+                "records were lost, or it is another log"
+            )
+            raise SourceError(msg)
+    return dict(asked)
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """The steps of a run, numbered from 0.
+
+    `upto` are the next offsets after each step; all name the same partitions. `control` has the control messages that
+    every key group receives in a step beside its records.
+    """
+
+    upto: tuple[Cut, ...]
+    control: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.upto)
+
+    def ends_of(self, partition: int) -> list[int]:
+        """Return where each step ends in a partition."""
+        return [upto[partition] for upto in self.upto]
+
+
+def slices(begin: Cut, end: Cut, ends: Sequence[Cut], max_records: int, last: tuple[Message, ...]) -> StepPlan:
+    """Cut what is between two cuts into steps of some `max_records` offsets.
+
+    In each step a partition goes as far as its share of the range, so that partitions of one topic stay abreast in
+    time and few windows are open at once. Steps end at each of `ends` that is within the range, with a message that
+    says so. The last step has the messages `last`; it exists even if there is nothing to read.
+    """
+    upto: list[Cut] = []
+    control: dict[int, tuple[Message, ...]] = {}
+    at: Cut = {partition: begin.get(partition, 0) for partition in sorted(end)}
+    for cut in ends:
+        to = {partition: max(offset, cut.get(partition, offset)) for partition, offset in at.items()}
+        if to == at:
+            continue  # the step before has the message already
+        if any(offset > end[partition] for partition, offset in to.items()):
+            break
+        upto += _steps(at, to, max_records)
+        control[len(upto) - 1] = (EndOfInput(),)
+        at = to
+    upto += _steps(at, end, max_records)
+    if last and not upto:
+        upto.append(at)
+    if last:
+        control[len(upto) - 1] = (*control.get(len(upto) - 1, ()), *last)
+    return StepPlan(tuple(upto), control)
+
+
+def _steps(start: Cut, end: Cut, max_records: int) -> Iterator[Cut]:
+    """Yield where each step ends between two cuts; none if they are equal."""
+    records = sum(end[partition] - offset for partition, offset in start.items())
+    count = -(-records // max_records)
+    at = start
+    for number in range(1, count + 1):
+        to = {partition: offset + (end[partition] - offset) * number // count for partition, offset in start.items()}
+        if to != at:  # shares of less than a record add up to none
+            yield to
+        at = to
+
+
+MAX_RECORDS = 1_000_000
+"""Records in a step of a run that ends with its log, if nothing else is said: a step has a cost of its own."""
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """Settings of a batch from `begin` (default: where the source begins) to `end` (default: where the log ends now).
+
+    To repeat another run, `bounds` has the watermark moves of its clock journal, `ends` the offsets at which its input
+    ended, in order, `idle_at_end` the partitions that were idle at the end, and `journal` the journal rows to copy.
+    `at_end` overrides the pipeline's. Only windows that end after `since` (microseconds) are written, though all are
+    computed.
+
+    A step takes at most `max_records` offsets. The state of the key groups at the end is written to the folder
+    `savepoint`, Spark's log to the file `log` (default: stderr). The rows belong to `run` (default: a new one).
+    """
+
+    begin: Cut | None = None
+    end: Cut | None = None
+    bounds: WatermarkBounds = NO_BOUNDS
+    ends: tuple[Cut, ...] = ()
+    idle_at_end: IdleAtEnd = NO_IDLE
+    journal: pa.Table | None = None
+    at_end: Literal["fire", "hold"] | None = None
+    since: int | None = None
+    max_records: int = MAX_RECORDS
+    spark: SparkOptions = AS_GIVEN
+    savepoint: Folder | None = None
+    log: Path | None = None
+    run: Run | None = None
+
+
+def first_outputs(nothing: Mapping[str, StepOutput], journal: pa.Table | None) -> dict[str, StepOutput]:
+    """Return the outputs that come before those of the first step: the rows of a journal, or none."""
+    return {name: one if journal is None else replace(one, clocks=journal) for name, one in nothing.items()}
+
+
+def ending_after(since: int, output: GroupOutput) -> GroupOutput:
+    """Remove the rows of windows that end at or before a time, and their counts."""
+    by_sink = {
+        name: replace(rows, changes=_after(since, rows.changes), late=_after(since, rows.late))
+        for name, rows in output.by_sink.items()
+    }
+    operations = pa.concat_tables([rows.changes.select(["op"]) for rows in by_sink.values()]).column("op")
+    stats = replace(
+        output.stats,
+        expired=sum(rows.late.num_rows for rows in by_sink.values()),
+        inserts=pc.sum(pc.equal(operations, "insert")).as_py() or 0,
+        revisions=pc.sum(pc.equal(operations, "update_after")).as_py() or 0,
+    )
+    return replace(output, by_sink=by_sink, stats=stats)
+
+
+def _after(since: int, table: pa.Table) -> pa.Table:
+    if "window_end" not in table.column_names:
+        return table  # records have no windows
+    return table.filter(pc.greater(table.column("window_end"), pa.scalar(since, pa.int64()).cast(MICROS)))

@@ -1,0 +1,289 @@
+"""A batch run: a range of the log as one Spark job, whose results are committed step by step."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import chain, groupby
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from windrow.connectors.open_sources import Cut, Source, open_sources
+from windrow.connectors.sink import Run, Sink, SinkGroup
+from windrow.engine.changelog import StepOutput, concat_by_sink, empty_by_sink
+from windrow.engine.level import number_of_levels
+from windrow.engine.messages import EndOfInput, Message
+from windrow.engine.operators.base import GroupOutput
+from windrow.engine.part_times import PartTime
+from windrow.engine.state.store import MemoryState
+from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
+from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
+from windrow.errors import EngineError, RunError, WindrowError
+from windrow.model import Runnable
+from windrow.runtime.batch.plan import BatchPlan, BatchSettings, StepPlan, batch_plan, first_outputs
+from windrow.runtime.savepoint import require_new_folder
+from windrow.runtime.spark.cluster import preflight
+from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
+from windrow.runtime.spark.rows import NUMBERED_PACKET_DDL, RESULT_DDL, outputs, state_of
+from windrow.runtime.spark.session import prestart, spark_session
+from windrow.runtime.spark.stages import batch_ingest, batch_level
+from windrow.runtime.spark.transport import TableTransport, carrying
+from windrow.runtime.written_log import write_log
+from windrow.telemetry.reports import OnStep, StepReport, Stopwatch, timing
+
+_TRIES = 3
+"""Number of attempts for a job that fails for a transient reason before anything is written."""
+_NOT_BEGUN = "\nnothing was written; start again"
+_BEGUN = "\nwhat was committed is not all: start over with --fresh"
+
+
+class BatchRun:
+    """One run of a pipeline over what its source holds; the sink's tables must be empty.
+
+    The steps of a run are computed before the first of them is written, each in an epoch of its own.
+    """
+
+    def __init__(self, pipeline: Runnable, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
+        self._pipeline = pipeline
+        self._sinks = SinkGroup.of(sink)
+        self._settings = settings
+        self._source = open_sources(pipeline)
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Ask the run to return after the epoch it is writing, or at once while it computes; from any thread."""
+        self._stop.set()
+
+    def run(self, on_step: OnStep) -> Literal["end", "asked"]:
+        """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
+        settings = self._settings
+        if settings.savepoint is not None:
+            require_new_folder(settings.savepoint)
+        job, run = self._job(), settings.run or Run.new(self._pipeline.name)
+        self._sinks.open(run)
+        spark = spark_session(settings.spark, log=settings.log)
+        prestart(spark, has_state=False)
+        preflight(spark, self._pipeline, None)
+        tries = 1
+        while True:
+            writer = BatchWriter(self._pipeline, self._sinks, settings.journal, on_step)
+            try:
+                with (
+                    carrying(spark, drops=not self._sinks.needs_rows) as transport,
+                    closing(writer),
+                    _cancelled(spark, self._stop, f"{self._pipeline.name} batch"),
+                ):
+                    return self._take(job, run, job.results(spark, transport), writer)
+            except SPARK_ERRORS as exc:
+                if self._stop.is_set():
+                    writer.settle()
+                    return "asked"
+                begun = writer.epoch >= 0
+                failure = self._explained(translate_spark_error(exc, "the batch", _BEGUN if begun else _NOT_BEGUN))
+                if begun or tries == _TRIES or not (isinstance(failure, RunError) and failure.passes):
+                    raise failure from exc
+            tries += 1
+
+    def _take(
+        self, job: Job, run: Run, coming: Iterator[tuple[int, list[Row]]], writer: BatchWriter
+    ) -> Literal["end", "asked"]:
+        """Commit the steps, then write the state that follows them to the savepoint."""
+        cut = job.plan.cut
+        states: Iterator[tuple[int, list[Row]]] = iter(())
+        for position, rows in coming:
+            if position >= len(cut):
+                states = chain([(position, rows)], coming)
+                break
+            step = outputs(self._pipeline, rows)
+            writer.settle()
+            if self._stop.is_set():
+                return "asked"
+            writer.write(step, cut.upto[position])
+        writer.settle()
+        if self._stop.is_set():
+            return "asked"
+        writer.finish()
+        if self._settings.savepoint is not None:
+            known = ((position - len(cut), state_of(row["state"] for row in rows)) for position, rows in states)
+            nothing = ((group, MemoryState()) for group in range(self._pipeline.key_groups))
+            savepoint = job.plan.savepoint(self._pipeline, run, writer.epoch)
+            savepoint.write(self._settings.savepoint, known if len(cut) else nothing)
+        return "end"
+
+    def _job(self) -> Job:
+        return Job(
+            pipeline=self._pipeline,
+            source=self._source,
+            plan=batch_plan(self._pipeline, self._source, self._settings),
+            bounds=self._settings.bounds,
+            since=self._settings.since,
+            keeps_state=self._settings.savepoint is not None,
+        )
+
+    def _explained(self, exc: WindrowError) -> WindrowError:
+        """Return the source's error if it can no longer be read, else the error with the place of Spark's log."""
+        if not isinstance(exc, EngineError):
+            return exc
+        try:
+            self._source.partitions()
+        except WindrowError as found:
+            return found
+        log = self._settings.log
+        return type(exc)(f"{exc}; Spark's log is in {log}") if log is not None and log.exists() else exc
+
+
+@contextmanager
+def _cancelled(spark: SparkSession, stop: threading.Event, description: str) -> Iterator[None]:
+    """Cancel the Spark jobs of the block, which Spark's web interface shows so, once the run is asked to stop."""
+    group, context = f"windrow-{uuid.uuid4()}", spark.sparkContext
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.is_set():
+            if stop.wait(0.2):
+                with suppress(*SPARK_ERRORS):
+                    context.cancelJobGroup(group)
+                over.wait(0.2)
+
+    context.setJobGroup(group, description, interruptOnCancel=True)
+    watcher = threading.Thread(target=watch, name="windrow-stop", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        context._jsc.sc().clearJobGroup()  # noqa: SLF001 - no other way
+
+
+@dataclass(frozen=True)
+class Job:
+    """A Spark job that reads the steps of a plan; the other fields are those of `BatchSettings`."""
+
+    pipeline: Runnable
+    source: Source
+    plan: BatchPlan
+    bounds: WatermarkBounds = NO_BOUNDS
+    since: int | None = None
+    keeps_state: bool = False
+
+    def results(self, spark: SparkSession, transport: TableTransport) -> Iterator[tuple[int, list[Row]]]:
+        """Compute all steps, then yield the number of each step that has output, with the rows of its key groups.
+
+        With `keeps_state`, each group's state follows at the number of steps and its own.
+        """
+        plan, cut, groups = self.plan, self.plan.cut, self.pipeline.key_groups
+        if not len(cut):
+            return
+        clocks = batch_ingest(self.pipeline, self.bounds, cut)
+        packets = self.source.batch(spark, plan.begin, plan.end, clocks, NUMBERED_PACKET_DDL)
+        *inner, last = range(number_of_levels(self.pipeline))
+        for level in inner:
+            stage = batch_level(
+                self.pipeline, level, plan.partitions, cut, transport=transport, keeps_state=self.keeps_state
+            )
+            packets = _by_key_group(packets, groups).mapInArrow(stage, NUMBERED_PACKET_DDL)
+        stage = batch_level(
+            self.pipeline,
+            last,
+            plan.partitions,
+            cut,
+            since=self.since,
+            transport=transport,
+            keeps_state=self.keeps_state,
+        )
+        results = _by_key_group(packets, groups).mapInArrow(stage, RESULT_DDL)
+        # from here on they wait on disk, and come to the driver a step at a time
+        by_step = results.repartitionById(len(cut) + groups * self.keeps_state, "position")
+        for position, rows in groupby(by_step.toLocalIterator(), lambda row: row.position):
+            yield position, sorted(rows, key=lambda row: row.key_group)
+
+
+def _by_key_group(packets: DataFrame, groups: int) -> DataFrame:
+    """Make one Spark partition of each key group, in the order of the steps; Spark spills what exceeds memory."""
+    return packets.repartitionById(groups, "key_group").sortWithinPartitions("slice")
+
+
+class BatchWriter:
+    """Commits steps, an epoch each, in a thread of its own, so that the next one is read meanwhile.
+
+    The rows of `journal` are written with the first.
+    """
+
+    def __init__(self, pipeline: Runnable, sinks: SinkGroup, journal: pa.Table | None, on_step: OnStep) -> None:
+        self._nothing = empty_by_sink(pipeline)
+        self._first = first_outputs(self._nothing, journal)
+        self._sinks = sinks
+        self._on_step = on_step
+        self._watch = Stopwatch()
+        self._thread = ThreadPoolExecutor(1, "windrow-sink")
+        self._writing: Future[None] | None = None
+        self.epoch = -1
+
+    def write(self, parts: Sequence[GroupOutput], upto: Cut) -> None:
+        """Commit the next step, which ends at a cut, in the background; call `settle` first."""
+        self.epoch += 1
+        self._writing = self._thread.submit(self._commit, self.epoch, parts, upto)
+
+    def settle(self) -> None:
+        """Wait for the commit of the last step; raise its WindrowError if it failed."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def finish(self) -> None:
+        """Commit an empty epoch if nothing was read, so that there is one."""
+        if self.epoch < 0:
+            self.epoch = 0
+            self._sinks.commit(self.epoch, self._first)
+
+    def close(self) -> None:
+        """Wait for the epoch being written."""
+        self._thread.shutdown()
+
+    def _commit(self, epoch: int, parts: Sequence[GroupOutput], upto: Cut) -> None:
+        first, spent = self._nothing if epoch else self._first, list[PartTime]()
+        rows = concat_by_sink(first, (part.by_sink for part in parts))
+        with timing(spent, "commit"):
+            refused = self._sinks.commit(epoch, rows)
+        stats = [part.stats for part in parts]
+        report = StepReport.of(epoch, stats, self._watch.lap(), parts=spent, refused=refused)
+        self._on_step(report.up_to(upto))
+
+
+def play(
+    pipeline: Runnable, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
+) -> list[dict[str, StepOutput]]:
+    """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
+
+    All partitions that occur are there from the start. A run that crashes starts from the beginning.
+    """
+    fed = [step for step in steps if not isinstance(step, Crash)]
+    control: dict[int, tuple[Message, ...]] = {
+        number: (step,) for number, step in enumerate(fed) if isinstance(step, Tick)
+    }
+    if at_end == "fire":
+        control[len(fed)] = (EndOfInput(),)
+    nothing = empty_by_sink(pipeline)
+    found = [nothing for _ in range(len(fed) + 1)]
+    with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
+        records = [() if isinstance(step, Tick) else step for step in fed]
+        given, cuts = write_log(pipeline, [*records, ()], Path(folder))
+        if not cuts[-1]:
+            return with_crashes(steps, found, nothing)
+        plan = BatchPlan(dict.fromkeys(cuts[-1], 0), StepPlan(tuple(cuts), control))
+        job = Job(given, open_sources(given), plan)
+        try:
+            for number, rows in job.results(spark_session(log=Path(folder) / "spark.log"), TableTransport()):
+                found[number] = concat_by_sink(nothing, (part.by_sink for part in outputs(given, rows)))
+        except SPARK_ERRORS as exc:
+            raise translate_spark_error(exc, "the batch", "") from exc
+    return with_crashes(steps, found, nothing)

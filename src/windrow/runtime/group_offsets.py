@@ -1,0 +1,122 @@
+"""Offsets of a run, committed to the consumer groups of its Kafka sources, for tools that show the lag of groups.
+
+Nothing is read from these groups, so no result and no position to resume from depends on them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
+
+from windrow.errors import WindrowError
+from windrow.model import MAX_PARTITIONS, Graph, KafkaSource
+from windrow.telemetry.reports import OnStep, StepReport
+
+_ANSWER = 5.0
+"""Seconds that a broker is given to answer."""
+_LEAVE = 6.0
+"""Seconds that the last commit may hold up the end of a run."""
+_PAUSE = 10.0
+"""Seconds after a failure before the next commit."""
+_RENEW = 3600.0
+"""Seconds after which offsets are committed again that have not changed: a broker forgets those of a week ago."""
+
+
+class GroupOffsets:
+    """Commits the offsets of each step to the groups of a graph's sources, in threads that no step waits for."""
+
+    def __init__(self, graph: Graph, on_warning: Callable[[str], None]) -> None:
+        self._committers = {
+            number: _Committer(node.source, node.source.group, on_warning)
+            for number, node in enumerate(graph.sources)
+            if isinstance(node.source, KafkaSource) and node.source.group is not None
+        }
+
+    def __enter__(self) -> Self:
+        for committer in self._committers.values():
+            committer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
+    ) -> None:
+        for committer in self._committers.values():
+            committer.close()
+        for committer in self._committers.values():
+            committer.join(_LEAVE)
+
+    def committing(self, on_step: OnStep) -> OnStep:
+        """Return what is called with each committed step, and calls `on_step`."""
+
+        def commit(report: StepReport) -> None:
+            for number, committer in self._committers.items():
+                committer.commit(_of_source(number, report))
+            on_step(report)
+
+        return commit if self._committers else on_step
+
+
+def _of_source(number: int, report: StepReport) -> dict[int, int]:
+    """Return the next offsets of the partitions of a source, by its own numbers."""
+    first = number * MAX_PARTITIONS
+    return {
+        partition - first: offset
+        for partition, offset in report.offsets.items()
+        if isinstance(partition, int) and 0 <= partition - first < MAX_PARTITIONS
+    }
+
+
+class _Committer(threading.Thread):
+    """Commits offsets of a source to a group; of several that wait, the newest. A failure is one warning."""
+
+    def __init__(self, source: KafkaSource, group: str, on_warning: Callable[[str], None]) -> None:
+        super().__init__(name="windrow-group", daemon=True)
+        self._source = source
+        self._group = group
+        self._on_warning = on_warning
+        self._changed = threading.Condition()
+        self._offsets: Mapping[int, int] = {}
+        self._committed: Mapping[int, int] = {}
+        self._is_closed = False
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Have offsets committed."""
+        with self._changed:
+            self._offsets = offsets
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Have the thread end once the last offsets are committed, or cannot be."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+
+    def run(self) -> None:
+        """Commit what comes; called in the thread."""
+        from windrow.connectors.kafka.client import ConsumerGroup  # noqa: PLC0415 - librdkafka only where there is a group
+        from windrow.connectors.kafka.options import client_options  # noqa: PLC0415 - the same
+
+        group: ConsumerGroup | None = None
+        is_failing = is_closed = False
+        while not is_closed:
+            with self._changed:
+                if is_failing:
+                    self._changed.wait_for(lambda: self._is_closed, _PAUSE)
+                is_renewed = not self._changed.wait_for(
+                    lambda: self._is_closed or self._offsets != self._committed, _RENEW
+                )
+                offsets, is_closed = self._offsets, self._is_closed
+            if not offsets or (offsets == self._committed and not is_renewed):
+                continue
+            try:
+                if group is None:
+                    group = ConsumerGroup(self._group, self._source.topic, client_options(self._source))
+                group.commit(offsets, _ANSWER)
+            except WindrowError as exc:
+                if not is_failing:
+                    self._on_warning(f"{exc}; until then the group shows no lag of this run, which goes on")
+                is_failing = True
+            else:
+                self._committed, is_failing = offsets, False

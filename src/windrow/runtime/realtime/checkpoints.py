@@ -1,0 +1,213 @@
+"""Incremental checkpoints of a partition's state, as records of a compacted topic.
+
+A checkpoint is the state at one position of the log: its blobs that changed since the checkpoint before, and last a
+manifest with the position. It is written little by little, by many transactions, while the run goes on (blobs are
+immutable, so the state of that position is a dictionary of references). A blob has two slots, which are two keys of
+the topic, and a checkpoint writes the slot that the last complete checkpoint does not use. So the topic holds that one
+whole, however far the next has come and whatever compaction has removed: to restore is to take of each blob the newest
+slot that is not newer than the manifest.
+
+A blob too long for a record is in parts, each a record.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from windrow.engine.state.store import MemoryState
+from windrow.model import Runnable, as_graph
+from windrow.runtime.realtime.topics import source_of
+from windrow.runtime.savepoint import fingerprint
+
+MAX_VALUE = 900_000
+"""Bytes of a blob in one record; a broker takes a million by default."""
+
+Record = tuple[bytes, bytes | None]
+"""Key and value; a value of None removes what had the key."""
+
+_Id = tuple[str, int]
+"""A blob's kind and bucket."""
+_SUMMARY: _Id = ("", 0)
+_HEADER = struct.Struct("<qi")
+"""The number of the checkpoint, and in how many parts the blob is: in none if it was dropped."""
+_MANIFEST = b"manifest"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A complete checkpoint: its number, the next offset at which the state stands, and the pipeline it is of."""
+
+    number: int
+    position: int
+    meaning: dict[str, Any]
+
+
+@dataclass
+class _Written:
+    """The records of a blob: the slot in use, None if it was never complete; and the number of parts in each slot."""
+
+    slot: int | None
+    parts: list[int]
+
+
+class Checkpoints:
+    """The checkpoints in a partition of the state topic: `manifest` and `state` are those of the last complete one.
+
+    `records` are all that the partition holds, in order.
+    """
+
+    def __init__(self, records: Iterable[tuple[bytes, bytes | None]] = ()) -> None:
+        found = _Found.of(records)
+        self.manifest = found.manifest
+        self._written: dict[_Id, _Written] = {}
+        self._kept: dict[_Id, bytes] = {}
+        self._unsure: set[_Id] = set()
+        """Blobs with a slot of a checkpoint that was not completed: the next one must write them, changed or not."""
+        for id_, versions in found.blobs.items():
+            number = -1 if found.manifest is None else found.manifest.number
+            complete = [one for one in versions if one.number <= number and len(one.parts) == max(one.count, 1)]
+            last = max(complete, key=lambda one: one.number, default=None)
+            self._written[id_] = _Written(None if last is None else last.slot, [0, 0])
+            for one in versions:
+                sizes = self._written[id_].parts
+                sizes[one.slot] = max(sizes[one.slot], 1 + max(one.parts))
+            if last is not None and last.count:
+                self._kept[id_] = b"".join(last.parts[part] for part in range(last.count))
+            if any(one.number > number for one in versions):
+                self._unsure.add(id_)
+        self._pending: Iterator[Record] | None = None
+
+    @property
+    def state(self) -> MemoryState:
+        """The state of the last complete checkpoint."""
+        state = MemoryState()
+        for (kind, bucket), blob in self._kept.items():
+            if (kind, bucket) == _SUMMARY:
+                state.set_summary(blob)
+            else:
+                state.set(kind, bucket, blob)
+        return state
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint was begun of which records are left."""
+        return self._pending is not None
+
+    def begin(self, state: MemoryState, position: int, meaning: dict[str, Any]) -> None:
+        """Begin a checkpoint of a state, which may change from then on."""
+        number = 0 if self.manifest is None else self.manifest.number + 1
+        blobs = dict(state.items())
+        summary = state.summary()
+        if summary is not None:
+            blobs[_SUMMARY] = summary
+        self._pending = self._records(blobs, Manifest(number, position, meaning))
+
+    def take(self, size: int) -> list[Record]:
+        """Return the next records of the checkpoint, of about `size` bytes; with the last of them it is complete."""
+        taken: list[Record] = []
+        while size > 0 and self._pending is not None:
+            record = next(self._pending, None)
+            if record is None:
+                self._pending = None
+                break
+            taken.append(record)
+            size -= len(record[0]) + len(record[1] or b"")
+        return taken
+
+    def _records(self, blobs: dict[_Id, bytes], manifest: Manifest) -> Iterator[Record]:
+        kept, unsure = self._kept, self._unsure
+        changed = [id_ for id_, blob in blobs.items() if kept.get(id_) is not blob or id_ in unsure]
+        dropped = [id_ for id_ in {**kept, **dict.fromkeys(unsure)} if id_ not in blobs]
+        # no checkpoint that could be restored has a blob that the one before had dropped
+        erased = [id_ for id_ in self._written if id_ not in kept and id_ not in blobs and id_ not in unsure]
+        slots: dict[_Id, int] = {}
+        for id_ in (*changed, *dropped):
+            blob = blobs.get(id_)
+            parts = [] if blob is None else [blob[at : at + MAX_VALUE] for at in range(0, max(len(blob), 1), MAX_VALUE)]
+            written = self._written.setdefault(id_, _Written(None, [0, 0]))
+            slot = slots[id_] = 0 if written.slot is None else 1 - written.slot
+            written.parts[slot] = max(written.parts[slot], len(parts), 1)
+            for part, piece in enumerate(parts or [b""]):
+                yield _key(id_, slot, part), _HEADER.pack(manifest.number, len(parts)) + piece
+        for id_ in erased:
+            written = self._written.pop(id_)
+            # where it was dropped last: without that, what is in the other slot would be the blob again
+            last = written.slot or 0
+            for slot in (1 - last, last):
+                yield from ((_key(id_, slot, part), None) for part in range(written.parts[slot]))
+        yield _MANIFEST, json.dumps(asdict(manifest)).encode()
+        for id_, slot in slots.items():
+            self._written[id_].slot = slot
+        self.manifest, self._kept, self._unsure = manifest, blobs, set()
+
+
+def _key(id_: _Id, slot: int, part: int) -> bytes:
+    kind, bucket = id_
+    return f"{slot}/{part}/{bucket}/{kind}".encode()
+
+
+@dataclass
+class _Version:
+    """A blob as a checkpoint wrote it into a slot: how many parts it has, and those that are there."""
+
+    number: int
+    slot: int
+    count: int
+    parts: dict[int, bytes]
+
+
+@dataclass
+class _Found:
+    """The contents of a partition of the topic."""
+
+    manifest: Manifest | None
+    blobs: dict[_Id, list[_Version]]
+
+    @staticmethod
+    def of(records: Iterable[tuple[bytes, bytes | None]]) -> _Found:
+        """Read records, of which the last with a key counts."""
+        last = dict(records)
+        manifest = last.pop(_MANIFEST, None)
+        # parts of one that was not completed have another number of parts, or are overwritten
+        versions: defaultdict[_Id, dict[tuple[int, int, int], _Version]] = defaultdict(dict)
+        for key, value in last.items():
+            if value is None:
+                continue
+            slot, part, bucket, kind = key.decode().split("/", 3)
+            number, count = _HEADER.unpack_from(value)
+            made = _Version(number, int(slot), count, {})
+            version = versions[kind, int(bucket)].setdefault((number, int(slot), count), made)
+            version.parts[int(part)] = value[_HEADER.size :]
+        return _Found(_read(manifest), {id_: list(found.values()) for id_, found in versions.items()})
+
+
+def manifest_in(records: Mapping[bytes, bytes | None]) -> Manifest | None:
+    """Return the manifest of the last complete checkpoint, None if there is none."""
+    return _read(records.get(_MANIFEST))
+
+
+def _read(manifest: bytes | None) -> Manifest | None:
+    return None if manifest is None else Manifest(**json.loads(manifest))
+
+
+_ELSEWHERE = frozenset({"source", "sink", "servers", "key_groups", "mode", "rules", "lists", "recent"})
+"""Sections on which the state does not depend: places, and what the rules journal has, by the offset."""
+
+
+def meaning_of(pipeline: Runnable) -> dict[str, Any]:
+    """Return what the state depends on, as plain JSON: the pipeline without the sections in `_ELSEWHERE`."""
+    found = _kept(fingerprint(pipeline)) | {"topic": source_of(pipeline).topic}
+    if "streams" in found:
+        found["tables"] = {sink.sink.table: sink.input for sink in as_graph(pipeline).sinks}
+        found["streams"] = {name: _kept(stream) for name, stream in found["streams"].items()}
+    plain: dict[str, Any] = json.loads(json.dumps(found))
+    return plain
+
+
+def _kept(meaning: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in meaning.items() if name not in _ELSEWHERE}

@@ -1,0 +1,178 @@
+"""The rules journal of a partition, as records of its state topic: which rules and entries are in force from where.
+
+Rules and lists are not part of the log, so what they were when a record was read is written with what was decided of
+it, in one transaction. A run that begins takes all that was committed: records below the committed offset are judged by
+what was in force when they were read, in recovery as when a late record has them judged again, and from there on by
+what the pipeline says now. Nothing is ever removed, and each row has a key of its own: compaction keeps them all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, replace
+
+from confluent_kafka.admin import AdminClient
+
+from windrow.connectors.kafka.client import Admin, client_of
+from windrow.connectors.kafka.options import TIMEOUT, client_options
+from windrow.connectors.kafka.read import Reader
+from windrow.connectors.kafka.source import preflight
+from windrow.errors import InputError
+from windrow.expressions.rules import uses_next
+from windrow.model import (
+    ListChange,
+    Recent,
+    Rule,
+    RulesJournal,
+    RulesPipeline,
+    RulesVersion,
+    Runnable,
+    format_duration,
+)
+from windrow.runtime.realtime.checkpoints import MAX_VALUE, Record
+from windrow.runtime.realtime.topics import source_of, state_topic
+
+_PREFIX = b"journal/"
+_ROW_BYTES = MAX_VALUE // 2
+"""Bytes of the entries in a row: as JSON they are some more."""
+
+
+class Journal:
+    """The journal of a partition: `read` is given the records of the state topic, and keeps those that are rows of it.
+
+    `pending` are records of rows that are still to be written.
+    """
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+        self._versions: list[RulesVersion] = []
+        self._changes: list[ListChange] = []
+        self._entries: defaultdict[str, set[str]] = defaultdict(set)
+        self._count = 0
+        self.pending: list[Record] = []
+
+    @property
+    def rows(self) -> RulesJournal:
+        """All rows, also the pending ones."""
+        return RulesJournal(tuple(self._versions), tuple(self._changes))
+
+    def read(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Take the rows among some records, and yield the others."""
+        for key, value in records:
+            if not key.startswith(_PREFIX):
+                yield key, value
+            elif value is not None:
+                self._count += 1
+                row = _decoded(self._partition, value)
+                if isinstance(row, RulesVersion):
+                    self._versions.append(row)
+                else:
+                    self._note(row)
+
+    def require_held(self, pipeline: RulesPipeline) -> None:
+        """Raise InputError if the rules of a pipeline need more of the state than the widest ones before."""
+        if not self._versions:
+            return
+        recent, name = pipeline.rules.recent, pipeline.name
+        last = max(one.recent.last for one in self._versions)
+        within = max(one.recent.within for one in self._versions)
+        if recent.last > last or recent.within > within:
+            msg = (
+                f"recent looks back further than the state of the pipeline {name}, which was kept for {{last: "
+                f"{last}, within: {format_duration(within)}}}: what is older is forgotten. Make recent as short as "
+                "that, or give the pipeline another name"
+            )
+            raise InputError(msg)
+        if any(map(uses_next, pipeline.rules.rules)) and not any(
+            uses_next(rule) for one in self._versions for rule in one.rules
+        ):
+            msg = (
+                f"the rules of the pipeline {name} use `next` now, and none did before: alerts that the next record of "
+                "a key would revise are not kept. Leave `next` out, or give the pipeline another name"
+            )
+            raise InputError(msg)
+
+    def begin(self, pipeline: RulesPipeline, offset: int) -> None:
+        """Have the rules of a pipeline be in force from an offset on; `require_held` is asked before."""
+        now = RulesVersion.of(pipeline.rules, self._partition, offset)
+        last = self._versions[-1] if self._versions else None
+        if last is None or replace(last, offset=offset) != now:
+            self._versions.append(now)
+            self._append(_plain(now))
+
+    def change(self, name: str, entries: AbstractSet[str], offset: int) -> list[ListChange]:
+        """Have a list hold some entries from an offset on; return what changes."""
+        known = self._entries[name]
+        removed = [ListChange(self._partition, offset, name, removed=part) for part in _parts(known - entries)]
+        added = [ListChange(self._partition, offset, name, part) for part in _parts(entries - known)]
+        for one in (*removed, *added):
+            self._note(one)
+            self._append(_plain(one))
+        return [*removed, *added]
+
+    def _note(self, change: ListChange) -> None:
+        self._changes.append(change)
+        self._entries[change.list].difference_update(change.removed)
+        self._entries[change.list].update(change.added)
+
+    def _append(self, value: bytes) -> None:
+        self.pending.append((_PREFIX + str(self._count).encode(), value))
+        self._count += 1
+
+
+def read_journal(pipeline: Runnable) -> RulesJournal:
+    """Return the journal of all partitions that a pipeline's runs in real time have committed, empty if there is none.
+
+    Raise SourceError if it cannot be read.
+    """
+    source = source_of(pipeline)
+    topic, settings = state_topic(pipeline), client_options(source)
+    preflight(source)
+    if topic not in client_of(AdminClient, topic, settings).list_topics(timeout=TIMEOUT).topics:
+        return RulesJournal()
+    admin = Admin(topic, settings, TIMEOUT)
+    records: defaultdict[int, list[Record]] = defaultdict(list)
+    for batch in Reader(topic, settings).read(admin.offsets(admin.partitions())):
+        rows = zip(*(batch.column(name).to_pylist() for name in ("partition", "key", "value")), strict=True)
+        for partition, key, value in rows:
+            if key.startswith(_PREFIX):
+                records[partition].append((key, value))
+    journals = {partition: Journal(partition) for partition in sorted(records)}
+    for partition, journal in journals.items():
+        deque(journal.read(records[partition]), maxlen=0)
+    return RulesJournal(
+        tuple(one for journal in journals.values() for one in journal.rows.versions),
+        tuple(one for journal in journals.values() for one in journal.rows.changes),
+    )
+
+
+def _parts(entries: AbstractSet[str]) -> Iterator[tuple[str, ...]]:
+    """Divide entries, so that the row of each part fits in a record."""
+    part: list[str] = []
+    size = 0
+    for entry in sorted(entries):
+        part.append(entry)
+        size += len(json.dumps(entry)) + 2
+        if size > _ROW_BYTES:
+            yield tuple(part)
+            part, size = [], 0
+    if part:
+        yield tuple(part)
+
+
+def _plain(row: RulesVersion | ListChange) -> bytes:
+    fields = asdict(row)
+    del fields["partition"]
+    return json.dumps(fields).encode()
+
+
+def _decoded(partition: int, value: bytes) -> RulesVersion | ListChange:
+    fields = json.loads(value)
+    if "rules" not in fields:
+        lists = {name: tuple(fields[name]) for name in ("added", "removed")}
+        return ListChange(**{**fields, **lists, "partition": partition})
+    rules = tuple(Rule(**{**rule, "evidence": tuple(map(tuple, rule["evidence"]))}) for rule in fields["rules"])
+    return RulesVersion(partition, fields["offset"], rules, Recent(**fields["recent"]), tuple(fields["lists"]))

@@ -1,0 +1,87 @@
+"""Whether a topic is partitioned by the key of its pipeline, by a sample: the last records of each partition.
+
+Each partition is a run of its own, so the records of a key that is in two partitions are judged apart. All keys cannot
+be compared while a run goes on; a topic that is partitioned by something else shows it in a few records.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.connectors.kafka.source import KafkaTopic
+from windrow.engine.columns import unpack
+from windrow.engine.messages import Records
+from windrow.engine.operators.ingest import Ingest
+from windrow.engine.schema import PARTITION
+from windrow.errors import SourceError
+from windrow.model import Runnable, as_graph
+from windrow.runtime.realtime.topics import source_of
+
+_SAMPLE = 1000
+"""Records of a partition."""
+_EVERY = 60.0
+"""Seconds between two looks while a run goes on, until keys were met in two."""
+
+
+@dataclass(frozen=True)
+class KeySample:
+    """The number of `keys` in a sample, and how many of them were `met` in two partitions or more."""
+
+    keys: int
+    met: int
+
+    @property
+    def text(self) -> str:
+        """The warning about keys that are in two partitions."""
+        return (
+            f"{self.met:,} of {self.keys:,} keys in the last {_SAMPLE:,} records of each partition are in two "
+            "partitions or more: what such a key gives is counted apart in each; partition the topic by the key"
+        )
+
+
+def sample_keys(pipeline: Runnable) -> KeySample:
+    """Read the last records of each partition, and count the keys; raise SourceError if they cannot be read.
+
+    A key that is derived in a stream, not in the source, is not counted.
+    """
+    topic, names = KafkaTopic(source_of(pipeline)), list(as_graph(pipeline).partition_key)
+    ends = {number: (max(first, end - _SAMPLE), end) for number, (first, end) in topic.ends().items()}
+    found = []
+    for packet in Ingest(replace(pipeline, key_groups=1)).run(topic.read_ranges(ends)):
+        if isinstance(packet.message, Records):
+            records = unpack(packet.message.blob)
+            if {*names} <= {*records.column_names}:
+                found.append(records.select([*names, PARTITION]))
+    if not found or not names:
+        return KeySample(0, 0)
+    counted = pa.concat_tables(found).group_by(names).aggregate([(PARTITION, "count_distinct")])
+    met = pc.sum(pc.greater(counted.column(f"{PARTITION}_count_distinct"), 1)).as_py()
+    return KeySample(counted.num_rows, met or 0)
+
+
+class KeyWatch:
+    """Samples the topic of a run now and then, and warns once."""
+
+    def __init__(self, pipeline: Runnable, on_warning: Callable[[str], None]) -> None:
+        self._pipeline = pipeline
+        self._on_warning = on_warning
+        self._looked: float | None = None
+        self._has_warned = False
+
+    def look(self) -> None:
+        """Look if it is time to; a topic that cannot be read is looked at later."""
+        now = time.monotonic()
+        if self._has_warned or (self._looked is not None and now - self._looked < _EVERY):
+            return
+        self._looked = now
+        with suppress(SourceError):
+            found = sample_keys(self._pipeline)
+            if found.met:
+                self._has_warned = True
+                self._on_warning(found.text)

@@ -1,0 +1,482 @@
+"""The loop of one partition: poll, step, and one Kafka transaction for changes, position and checkpoint.
+
+A partition is a run of its own: all of its records' operators are here, with one key group, and its clock is the low
+watermark. What it writes is a function of the partition's log: not of the polls, of the transactions, or of crashes.
+
+* The transactional id of the partition is a fence: a run that begins aborts what the one before left open, and what
+  that one writes later is refused. What would refuse the run is looked at before, so that it stops no healthy one.
+* To begin is to restore the last complete checkpoint and to read the log from there. Up to the committed offset the
+  operators run, but nothing is written: that was committed with the offset. Operators give the same in every cut of
+  the log into steps, so a cut at the committed offset divides what they give into what was written and what was not.
+* A transaction holds what was decided since the last one, the offset that it was decided at, and some records of the
+  checkpoint that is being written. It is committed when its time has come, also if nothing was decided.
+
+The wall clock decides when to commit, and is in the headers of changes; no operator reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Thread
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaException, TopicPartition
+
+from windrow.connectors.kafka.client import Admin
+from windrow.connectors.kafka.lists import ListTopic
+from windrow.connectors.kafka.options import TIMEOUT, client_options
+from windrow.connectors.kafka.producer import Headers, TransactionalProducer
+from windrow.connectors.kafka.read import Reader, Tail
+from windrow.connectors.kafka.rows import KafkaRecord, KafkaRecords
+from windrow.connectors.kafka.sink import batches_within, limits_of
+from windrow.connectors.kafka.source import KafkaTopic
+from windrow.connectors.source import Loss, listed
+from windrow.engine.columns import MIN_TIME, to_micros
+from windrow.engine.lists import read_entries
+from windrow.engine.operators.base import GroupOutput
+from windrow.engine.state.store import MemoryState
+from windrow.errors import InputError, RecordsLostError, RunError, SinkUnavailableError
+from windrow.expressions import sink_views
+from windrow.model import Delay, FileList, KafkaSource, RulesPipeline, Runnable, as_graph
+from windrow.runtime.memory import MemoryHost
+from windrow.runtime.realtime.checkpoints import Checkpoints, Manifest, manifest_in, meaning_of
+from windrow.runtime.realtime.journal import Journal
+from windrow.runtime.realtime.topics import group_of, sinks_of, source_of, state_topic, topic_lists
+
+T = TypeVar("T")
+
+POLL_SECONDS = 0.004
+_POLL_RECORDS = 1000
+"""At most in a poll; one that finds as many shows that there are more."""
+_BEHIND_RECORDS = 10_000
+_CHECKPOINT_EVERY = 10.0
+_CHECKPOINT_BYTES = 256 << 10
+"""Of a checkpoint in one transaction."""
+_POSITION_EVERY = 1.0
+"""Seconds after which a position is committed at which nothing was decided."""
+_RENEW_EVERY = 3600.0
+"""Seconds after which an offset is committed again: a broker forgets an offset, and a fence, that is a week old."""
+_CALL_SECONDS = 10.0
+_TRANSACTION_MS = 10_000
+"""After which a broker aborts what a task that was lost has left open."""
+REPEATED = 60.0
+"""Seconds within which a failure at the offset of the one before is the same one."""
+_ATTEMPTS = 5
+"""Workers that may die one after the other at one offset, each within a minute."""
+
+
+class FencedError(RunError):
+    """Another task has begun to run the partition, or a transaction that took too long was aborted."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The task that runs a partition, committed with each offset: its run, and the number of its attempt.
+
+    It began at the time `begun`, in seconds since the epoch, after as many attempts had died at the offset, each within
+    a minute, and has `ended` if it was asked to. The run has read the partition from the offset `first` on.
+    """
+
+    run: str
+    attempt: int
+    begun: float = 0.0
+    deaths: int = 0
+    ended: bool = False
+    first: int | None = None
+
+    @staticmethod
+    def of(committed: TopicPartition | None) -> Owner | None:
+        """Return who committed an offset."""
+        return None if committed is None or not committed.metadata else Owner(**json.loads(committed.metadata))
+
+    def is_task_of(self, other: Owner) -> bool:
+        """Whether both are one attempt of one run."""
+        return (self.run, self.attempt) == (other.run, other.attempt)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition of a pipeline's only source, and the task that runs it; serialized to that task."""
+
+    pipeline: Runnable
+    number: int
+    owner: Owner
+
+    @property
+    def source(self) -> KafkaSource:
+        """The topic that is read."""
+        return source_of(self.pipeline)
+
+    @property
+    def commit(self) -> float:
+        """Seconds between transactions."""
+        return min(sink.commit for sink in sinks_of(self.pipeline)) / 1_000_000
+
+    def open(self) -> PartitionRun:
+        """Take over the partition, restore its state, and begin."""
+        return PartitionRun(self)
+
+    def last_owner(self) -> Owner | None:
+        """Return the task that committed last, None if there is none."""
+        tail = Tail(self.source.topic, self.number, client_options(self.source), group_of(self.pipeline))
+        try:
+            return Owner.of(tail.committed(TIMEOUT))
+        finally:
+            tail.close()
+
+
+class PartitionRun:
+    """A partition that is run: `turn` goes once through the loop.
+
+    Raise SourceUnavailableError or SinkUnavailableError for what may pass: the run is abandoned then, and opened again.
+    """
+
+    def __init__(self, job: Partition) -> None:
+        self._job = job
+        pipeline, number = job.pipeline, job.number
+        graph = as_graph(pipeline)
+        settings, views = client_options(job.source), sink_views(graph)
+        self._place = TopicPartition(job.source.topic, number)
+        limits = {name: limits_of(view.sink) for name, view in views.items()}
+        self._records = {name: KafkaRecords(view, limits[name]) for name, view in views.items()}
+        watermark = graph.watermark_of(number)
+        self._delay = watermark.micros if isinstance(watermark, Delay) else None
+        self._partitions: dict[str, int] = {}
+        self._state_topic = state_topic(pipeline)
+        self._tail = Tail(job.source.topic, number, settings, group_of(pipeline))
+        topic = KafkaTopic(job.source)
+        self._meaning = {**meaning_of(pipeline), _TOPIC_ID: topic.identity()}
+        self._journal = Journal(number)
+        stored: dict[bytes, bytes | None] = {}
+        read = self._read_stored(settings, 0, stored)
+        # the committed offset is not asked for: an open transaction would have to end first
+        self._require_fit(topic, manifest_in(stored), None)
+        group = group_of(pipeline)
+        place = f"partition {number} of {job.source.topic}"
+        self._producer = TransactionalProducer(
+            job.source.topic,
+            {**batches_within(*limits.values()), **settings, "linger.ms": 0},
+            f"{group}-{number}",
+            what=place,
+            fenced=lambda: FencedError(f"{place} is run by another task now"),
+            timeout=_TRANSACTION_MS,
+            ids=f"the ids that begin with {group}-",
+            group=group,
+        )
+        self._producer.start()
+        committed = self._tail.committed(TIMEOUT)
+        self._owner = self._next_owner(committed)
+        if committed is not None:
+            # at once, so that a task that was fenced sees by whom
+            self._producer.begin()
+            self._end_transaction(committed.offset)
+        # what the task before wrote since then
+        self._read_stored(settings, read, stored)
+        self._lists: dict[str, ListTopic] = {}
+        self._checkpoints = Checkpoints(stored.items())
+        manifest = self._checkpoints.manifest
+        self._require_fit(topic, manifest, committed)
+        stands = self._agreed(manifest, committed)
+        self._is_open = False
+        self._checkpointed = time.monotonic()
+        if manifest is None:
+            first, end = topic.ends()[number]
+            self.done = end if job.source.start == "latest" else first
+            self._host = self._opened()
+            self._tail.seek(self.done)
+            self._begin_state()
+        else:
+            self.done = stands
+            self._host = self._opened()
+            self._host.begin([self._checkpoints.state])
+            self._tail.seek(manifest.position)
+        self.position = self._tail.next
+        """The offset behind the last record that has been through the operators, whose output is in a transaction."""
+        self._most, self._gathers_until = _POLL_RECORDS, 0.0
+        self._committed_at = time.monotonic()
+
+    def _opened(self) -> MemoryHost:
+        """Return the host; rules and lists as they are now are in force from `done` on."""
+        # one key group: a small step must not be many smaller ones
+        pipeline = replace(self._job.pipeline, key_groups=1)
+        if isinstance(pipeline, RulesPipeline):
+            self._journal.begin(pipeline, self.done)
+            given = pipeline.rules.lists
+            self._lists = {one.name: ListTopic(one, self._job.source) for one in topic_lists(pipeline)}
+            entries = {name: topic.entries for name, topic in self._lists.items()}
+            for name, known in {**entries, **read_entries(one for one in given if isinstance(one, FileList))}.items():
+                self._journal.change(name, known, self.done)
+            lists = tuple(replace(one, entries=()) for one in pipeline.rules.lists)
+            pipeline = replace(pipeline, rules=replace(pipeline.rules, lists=lists, journal=self._journal.rows))
+        return MemoryHost(pipeline, [self._place.partition], is_reported=False)
+
+    def _begin_state(self) -> None:
+        """Commit the first state with the first offset, so that each offset has a state to go with."""
+        self._owner = replace(self._owner, first=self.done)
+        self._checkpoints.begin(MemoryState(), self.done, self._meaning)
+        self._write_journal()
+        self._checkpoint(self._checkpointed)
+        self._end_transaction(self.done)
+        self._is_open = False
+
+    def turn(self, seconds: float = POLL_SECONDS) -> None:
+        """Take what has come since the last turn, or comes first in so many seconds, and commit if it is time."""
+        time.sleep(max(0.0, self._gathers_until - time.monotonic()))
+        batch = self._tail.poll(self._most, seconds)
+        # a run that is behind takes more at once: a record costs less then
+        is_behind = batch is not None and batch.num_rows >= _POLL_RECORDS
+        self._most = _BEHIND_RECORDS if is_behind else _POLL_RECORDS
+        # after the records came, as they may have been written because of an entry
+        self._follow_lists()
+        if batch is not None:
+            read = time.time_ns() // 1000
+            for part, is_new in _cut(batch, self.done):
+                output = self._host.step(pa.Table.from_batches([part]))
+                if is_new:
+                    self._write(output, part, read)
+            if not is_behind:
+                # the records that come right after a step are gathered for the next one, for the same reason
+                self._gathers_until = time.monotonic() + seconds
+        self.position = self._tail.next
+        self._commit()
+
+    def close(self) -> None:
+        """Commit what is decided and that the task has ended, and leave."""
+        self._owner = replace(self._owner, ended=True)
+        self._commit(is_last=True)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Leave; what is not committed is decided again by the next task of the partition."""
+        self._producer.client.purge()
+        self._tail.close()
+        for topic in self._lists.values():
+            topic.close()
+
+    def _write(self, output: list[GroupOutput], batch: pa.RecordBatch, read: int) -> None:
+        (group,) = output
+        stamps: Headers | None = None
+        for name, rows in group.by_sink.items():
+            for record in self._records[name].of(rows):
+                if stamps is None:
+                    stamps = self._stamps(group, batch, read)
+                self._produce(record, stamps)
+
+    def _stamps(self, group: GroupOutput, batch: pa.RecordBatch, read: int) -> Headers:
+        """Return when what was decided now happened, in microseconds: of the poll's records, the first to be logged."""
+        found = {"read": read, "decided": time.time_ns() // 1000}
+        logged = pc.min(batch.column("log_time").cast(pa.int64())).as_py()
+        if logged is not None:
+            found = {"logged": logged, **found}
+        watermark = group.stats.watermarks.get(self._place.partition, MIN_TIME)
+        if self._delay is not None and watermark != MIN_TIME:
+            found = {"event": watermark + self._delay, **found}
+        return [(name, str(micros).encode()) for name, micros in found.items()]
+
+    def _produce(self, record: KafkaRecord, stamps: Headers) -> None:
+        # beside the partition that it is of: all of a key's changes are in one, in their order
+        partition = self._place.partition % self._partitions_of(record.topic)
+        headers = [*stamps, *record.headers] if record.is_stamped else record.headers
+        self._send(record.topic, partition, record.key, record.value, headers)
+
+    def _send(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        if not self._is_open:
+            self._producer.begin()
+            self._is_open = True
+        self._producer.send(topic, key, value, headers, partition=partition)
+
+    def _commit(self, *, is_last: bool = False) -> None:
+        now = time.monotonic()
+        if now - self._committed_at < self._job.commit and not is_last:
+            return
+        if self.position >= self.done:
+            self._write_journal()
+            self._checkpoint(now)
+        every = _POSITION_EVERY if self.position > self.done else _RENEW_EVERY
+        if not (self._is_open or is_last or now - self._committed_at >= every):
+            return
+        if not self._is_open:
+            self._producer.begin()
+        if self.position > self.done:
+            self._owner = replace(self._owner, deaths=0)
+        # one that still reads again what was committed has come no further
+        reached = max(self.done, self.position)
+        self._end_transaction(reached)
+        self.done, self._is_open = reached, False
+        # from begin to begin: a commit that takes long does not put off the next one
+        self._committed_at = now
+
+    def _follow_lists(self) -> None:
+        """Have lists that were changed in their topics be so for the records that are not decided yet."""
+        if self.position < self.done:
+            return
+        for name, topic in self._lists.items():
+            if topic.poll():
+                self._host.change_lists(self._journal.change(name, topic.entries, self.position))
+
+    def _write_journal(self) -> None:
+        """Put the rows that are in force since the last transaction into this one, with what was decided by them."""
+        for key, value in self._journal.pending:
+            self._send(self._state_topic, self._place.partition, key, value, [])
+        self._journal.pending.clear()
+
+    def _end_transaction(self, offset: int) -> None:
+        owner = json.dumps(vars(self._owner))
+        at = TopicPartition(self._place.topic, self._place.partition, offset, metadata=owner)
+        self._producer.call(self._send_offset, at)
+        self._producer.commit()
+
+    def _send_offset(self, at: TopicPartition) -> None:
+        """Put an offset into the transaction; raise SinkUnavailableError if that takes too long.
+
+        The client does not keep its timeout where it has lost the broker of the group, and may wait for ever
+        (librdkafka, issue 5456): then the thread is left to it, and the next producer fences it.
+        """
+        send = partial(self._producer.client.send_offsets_to_transaction, [at], self._tail.group(), _CALL_SECONDS)
+        try:
+            in_background(send).result(_CALL_SECONDS + 1)
+        except TimeoutError as exc:
+            place = f"partition {self._place.partition} of {self._place.topic}"
+            msg = (
+                f"the transaction of {place} failed: no answer from the broker of group {group_of(self._job.pipeline)}"
+            )
+            raise SinkUnavailableError(msg) from exc
+
+    def _checkpoint(self, now: float) -> None:
+        """Put some records of a checkpoint into the transaction, if it is time for one."""
+        checkpoints = self._checkpoints
+        last = checkpoints.manifest
+        is_due = now - self._checkpointed >= _CHECKPOINT_EVERY and (last is None or last.position < self.position)
+        if not checkpoints.is_writing and is_due:
+            self._checkpointed = now
+            (state,) = self._host.states
+            checkpoints.begin(state, self.position, self._meaning)
+        for key, value in checkpoints.take(_CHECKPOINT_BYTES):
+            self._send(self._state_topic, self._place.partition, key, value, [])
+
+    def _read_stored(self, settings: dict[str, str], begin: int, into: dict[bytes, bytes | None]) -> int:
+        """Read what the state topic holds of the partition from an offset on, and the journal's rows into the journal.
+
+        Return the next offset.
+        """
+        number = self._place.partition
+        first, end = Admin(self._state_topic, settings, TIMEOUT).offsets([number])[number]
+        for batch in Reader(self._state_topic, settings).read({number: (max(first, begin), end)}):
+            records = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+            into.update(self._journal.read(records))
+        return end
+
+    def _require_fit(self, topic: KafkaTopic, manifest: Manifest | None, committed: TopicPartition | None) -> None:
+        """Raise RecordsLostError if the log does not have what the state needs, InputError if the state does not."""
+        if manifest is None:
+            return
+        self._require_log(topic, manifest, manifest.position)
+        if committed is not None:
+            self._require_log(topic, manifest, committed.offset)
+        self._require_same(manifest.meaning)
+        if isinstance(self._job.pipeline, RulesPipeline):
+            self._journal.require_held(self._job.pipeline)
+
+    def _agreed(self, manifest: Manifest | None, committed: TopicPartition | None) -> int:
+        """Return the committed offset, 0 if there is none; raise InputError if the state does not go with it."""
+        position = None if manifest is None else manifest.position
+        stands = None if committed is None else committed.offset
+        if (stands is None) != (position is None) or (stands or 0) < (position or 0):
+            msg = (
+                f"partition {self._place.partition} of {self._place.topic}: the consumer group "
+                f"{group_of(self._job.pipeline)} stands at {'no offset' if stands is None else stands}, and the state "
+                f"in {self._state_topic} at {'none' if position is None else position}: one of the two was changed or "
+                "has expired. Put it back, or give the pipeline another name"
+            )
+            raise InputError(msg)
+        return stands or 0
+
+    def _require_log(self, topic: KafkaTopic, manifest: Manifest, stood: int) -> None:
+        """Raise RecordsLostError if the topic is another one than that of the state, or ends or begins elsewhere."""
+        number, known = self._place.partition, manifest.meaning.get(_TOPIC_ID)
+        found = topic.find_losses({topic.name: {str(number): stood}}, known)
+        losses = [loss for loss in found.losses if loss.partition == number]
+        if known != self._meaning[_TOPIC_ID]:
+            # whatever was read: the committed offsets go with a topic
+            losses = [Loss(number, stood, topic.ends()[number][0], "the topic was made anew")]
+        if losses:
+            msg = (
+                f"the log {topic.name} lost records: {listed(losses)}. What was committed stays, and the state in "
+                f"{self._state_topic} needs them: give the pipeline another name, so that it begins anew with what is "
+                "there"
+            )
+            raise RecordsLostError(msg)
+
+    def _require_same(self, meaning: Mapping[str, Any]) -> None:
+        """Raise InputError if the state is of a pipeline that means something else."""
+        # an older version did not write down which stream a topic is of
+        meaning = {"tables": self._meaning.get("tables"), **meaning}
+        changed = sorted(name for name in {*meaning, *self._meaning} if meaning.get(name) != self._meaning.get(name))
+        if changed:
+            msg = (
+                f"the pipeline {self._job.pipeline.name} has changed in {', '.join(changed)} since its state in the "
+                f"topic {self._state_topic} was written: undo the change, or give the pipeline another name"
+            )
+            raise InputError(msg)
+
+    def _next_owner(self, committed: TopicPartition | None) -> Owner:
+        """Return this task after the last owner; raise RunError if many attempts have died at this offset."""
+        last, own = Owner.of(committed), self._job.owner
+        now = time.time()
+        if committed is None or last is None or last.run != own.run:
+            return replace(own, begun=now, first=None if committed is None else committed.offset)
+        if last.is_task_of(own):
+            return replace(last, ended=False)  # it is opened again in the same worker
+        deaths = last.deaths + 1 if now - last.begun < REPEATED else 1
+        if deaths >= _ATTEMPTS:
+            msg = (
+                f"the Python worker of partition {self._place.partition} of {self._place.topic} has died {deaths} "
+                f"times in a row behind offset {committed.offset}; its messages are in the log of Spark"
+            )
+            raise RunError(msg)
+        return replace(own, begun=now, deaths=deaths, first=last.first)
+
+    def _partitions_of(self, topic: str) -> int:
+        if topic not in self._partitions:
+            try:
+                found = self._producer.client.list_topics(topic, _CALL_SECONDS).topics[topic]
+            except KafkaException as exc:
+                raise self._producer.failure(exc) from exc
+            if found.error is not None:
+                raise self._producer.failure(KafkaException(found.error))
+            self._partitions[topic] = max(1, len(found.partitions))
+        return self._partitions[topic]
+
+
+_TOPIC_ID = "topic_id"
+"""Beside the meaning of a pipeline: which topic of its name the state is of."""
+
+
+def _cut(batch: pa.RecordBatch, done: int) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """Divide records at the committed offset; say of each part whether it is new."""
+    below = int((to_micros(batch.column("offset")) < done).sum())
+    if below:
+        yield batch.slice(0, below), False
+    if below < batch.num_rows:
+        yield batch.slice(below), True
+
+
+def in_background(call: Callable[[], T]) -> Future[T]:
+    """Call in a thread that does not outlive the process."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as exc:  # noqa: BLE001 - it is raised where the result is asked for
+            future.set_exception(exc)
+
+    Thread(target=run, name="windrow-realtime", daemon=True).start()
+    return future

@@ -1,0 +1,163 @@
+"""Partitions that one task runs: each is opened again after a failure that may pass, while the others go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+
+from confluent_kafka import KafkaException
+
+from windrow.errors import InputError, RecordsLostError, RunError, WindrowError
+from windrow.runtime.realtime.partition import (
+    POLL_SECONDS,
+    REPEATED,
+    FencedError,
+    Partition,
+    PartitionRun,
+    in_background,
+)
+
+_PAUSE = 0.5
+"""Seconds between two attempts to open a partition whose broker does not answer."""
+_HEALTHY = 60.0
+"""Seconds without a failure after which an outage is over, where nothing comes that could be committed."""
+_FENCED_WAIT = 5.0
+"""Seconds that who is fenced waits, so that the one who did it has committed."""
+_LEAVE = 10.0
+"""Seconds that a stop waits for a partition that is being opened."""
+
+
+class TakenOverError(RunError):
+    """Another task runs the partition, and has committed."""
+
+
+class Supervised:
+    """A partition and its run, which is opened again after a failure that may pass.
+
+    It is opened in a thread of its own, so that the other partitions of the task do not wait for its fence and state.
+    """
+
+    def __init__(self, job: Partition, retry: float) -> None:
+        self._job = job
+        self._retry = retry
+        self._run: PartitionRun | None = None
+        self._opening: Future[PartitionRun] | None = None
+        self._is_fenced = False
+        self._down_since: float | None = None
+        self._down_at = (0, 0.0)
+        """At which offset it failed last, and when."""
+        self._pause_until = 0.0
+        self._failed: tuple[int, float] | None = None
+
+    def turn(self, seconds: float) -> bool:
+        """Go once through the partition's loop if it is open, and return whether it is.
+
+        Raise what cannot be mended, after leaving what is not committed.
+        """
+        try:
+            return self._try(seconds)
+        except BaseException:
+            # its operators may have gone through half of a step
+            self._abandon()
+            raise
+
+    def _try(self, seconds: float) -> bool:
+        try:
+            if self._run is None:
+                self._run = self._opened()
+            if self._run is None:
+                return False
+            self._run.turn(seconds)
+            offset, since = self._down_at
+            # a turn that took nothing says little of what a transaction with records would meet
+            if self._run.done > offset or time.monotonic() - since > _HEALTHY:
+                self._down_since = None
+        except FencedError as exc:
+            self._is_fenced = True
+            self._wait(exc, _FENCED_WAIT)
+        except InputError:
+            raise
+        except (RunError, KafkaException) as exc:
+            # the next attempt compares the log with the state, and reports which records were lost
+            if isinstance(exc, RecordsLostError) or not (isinstance(exc, KafkaException) or exc.passes):
+                self._require_other(exc)
+            self._wait(exc, _PAUSE)
+        except Exception as exc:  # noqa: BLE001 - a defect is reported with its place in the log, as any failure
+            self._require_other(exc)
+        else:
+            return True
+        self._abandon()
+        return False
+
+    def close(self) -> None:
+        """Commit what is decided."""
+        if self._opening is not None:
+            with suppress(Exception):  # that it cannot be opened matters to no one any more
+                self._opening.result(_LEAVE).abandon()
+        if self._run is not None:
+            with suppress(WindrowError, KafkaException):  # it is decided again by the next run
+                self._run.close()
+
+    def _opened(self) -> PartitionRun | None:
+        """Begin to open the partition when it is time to, and return it once it is open."""
+        if self._opening is None:
+            if time.monotonic() < self._pause_until:
+                return None
+            self._opening = in_background(self._open)
+        if not self._opening.done():
+            return None
+        opening, self._opening = self._opening, None
+        return opening.result()
+
+    def _open(self) -> PartitionRun:
+        if self._is_fenced:
+            self._require_own()
+        return self._job.open()
+
+    def _abandon(self) -> None:
+        if self._run is not None:
+            self._run.abandon()
+            self._run = None
+
+    def _wait(self, exc: Exception, pause: float) -> None:
+        """Wait before the next attempt; raise if there was none without a failure for long."""
+        now = time.monotonic()
+        self._down_since = now if self._down_since is None else self._down_since
+        self._down_at = (self._down_at[0] if self._run is None else self._run.done), now
+        self._pause_until = now + pause
+        if now - self._down_since > self._retry:
+            raise exc
+
+    def _require_other(self, exc: Exception) -> None:
+        """Raise RunError if the partition has just failed at the same offset."""
+        if self._run is None:
+            raise exc
+        offset, now = self._run.done, time.monotonic()
+        if self._failed is not None and self._failed[0] == offset and now - self._failed[1] < REPEATED:
+            msg = f"partition {self._job.number} of {self._job.source.topic} failed twice behind offset {offset}: {exc}"
+            raise RunError(msg) from exc
+        self._failed = offset, now
+
+    def _require_own(self) -> None:
+        """Raise TakenOverError if somebody else has committed; what a stall let the broker abort is begun again."""
+        owner, own = self._job.last_owner(), self._job.owner
+        if owner is not None and not owner.is_task_of(own):
+            by = "a newer attempt of its task" if owner.run == own.run else "another run of the pipeline"
+            msg = f"partition {self._job.number} of {self._job.source.topic} was taken over by {by}"
+            raise TakenOverError(msg)
+        self._is_fenced = False
+
+
+def serve(jobs: Sequence[Partition], is_stopped: Callable[[], bool], retry: float = 600.0) -> None:
+    """Run partitions until asked to stop; raise a WindrowError for one that cannot be run."""
+    loops = [Supervised(job, retry) for job in jobs]
+    try:
+        while not is_stopped():
+            turned = [loop.turn(POLL_SECONDS / len(loops)) for loop in loops]
+            if not any(turned):
+                time.sleep(POLL_SECONDS)
+    finally:
+        for loop in loops:
+            loop.close()

@@ -1,0 +1,481 @@
+"""Replay: the log again, into a shadow of the live table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Literal, assert_never
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.authoring.checks import require_valid
+from windrow.connectors.cuts import Offset
+from windrow.connectors.database import Condition, Replayed, only_columns
+from windrow.connectors.open_sinks import open_database, open_sinks
+from windrow.connectors.open_sources import Cut, open_sources, with_lists
+from windrow.connectors.sink import Run
+from windrow.connectors.tables import layout
+from windrow.engine.changelog import with_labels, with_numbers
+from windrow.engine.columns import MIN_TIME
+from windrow.engine.operators.window.triggers import trigger_periods
+from windrow.engine.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
+from windrow.errors import CheckpointError, InputError, SinkError
+from windrow.expressions import sink_views
+from windrow.model import (
+    Graph,
+    KafkaSource,
+    Node,
+    RulesPipeline,
+    Runnable,
+    SinkNode,
+    SourceNode,
+    WindowNode,
+    as_graph,
+    with_table,
+)
+from windrow.model import Sink as SinkModel
+from windrow.model import Source as SourceModel
+from windrow.runtime.batch.plan import MAX_RECORDS, BatchSettings, starts_at_latest
+from windrow.runtime.launch import Ended, ReplayHost
+from windrow.runtime.savepoint import require_new_folder
+from windrow.runtime.settings import AS_GIVEN, SparkOptions
+from windrow.runtime.stream.checkpoint import Checkpoint, log_of
+from windrow.telemetry.folders import Folder
+from windrow.telemetry.numbers import format_time
+from windrow.telemetry.reports import Observer, OnStep, PartitionName, counted, naming_partitions
+from windrow.telemetry.traces import tracing
+
+SHADOW = "_shadow"
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Options of a replay.
+
+    `checkpoint` is the live run's; if it is `default` and not there, or `end` is ``log``, the replay goes to the end
+    of the log. `begin` are offsets to read from, by the names of partitions; `since` leaves out windows that end by
+    then (microseconds). `into` is for one table; by default each has the live one's name and `SHADOW` behind it.
+    """
+
+    checkpoint: Folder
+    default: bool = True
+    into: str | None = None
+    begin: Mapping[PartitionName, int] | None = None
+    since: int | None = None
+    end: Mapping[PartitionName, int] | Literal["log", "live"] = "live"
+    journal: bool = True
+    host: ReplayHost = "batch"
+    fresh: bool = False
+    savepoint: Folder | None = None
+    max_records: int = MAX_RECORDS
+    spark: SparkOptions = AS_GIVEN
+    on_warning: Callable[[str], None] = lambda _: None
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A replay that can begin: into the tables of `pipeline`; `notes` say what to know of it.
+
+    `tables` are the live tables, each with its shadow. `lacks` are the first offsets in the log if the live table has
+    read records before them, so that the shadow cannot have them.
+    """
+
+    pipeline: Runnable
+    tables: tuple[tuple[str, str], ...]
+    end: Cut
+    settings: BatchSettings
+    notes: tuple[str, ...]
+    lacks: Cut | None = None
+
+
+def shadows(pipeline: Runnable, into: str | None, option: str) -> dict[str, str]:
+    """Return the shadow of each live table; `into` names that of a pipeline with one, as the option says."""
+    live = [node.sink.table for node in as_graph(pipeline).sinks]
+    if into is not None and len(live) > 1:
+        msg = f"{option} names one table, but there are {len(live)}: leave it out, so that each is TABLE{SHADOW}"
+        raise InputError(msg)
+    if into is not None and into.lower() == live[0].lower():
+        msg = f"{into!r} is the live table itself: name another one with {option}"
+        raise InputError(msg)
+    return {table: into or table + SHADOW for table in live}
+
+
+def plan_replay(pipeline: Runnable, options: ReplayOptions) -> Replay:
+    """Look at the log, the live run's checkpoint and its tables; raise a WindrowError if they cannot be read."""
+    if options.since is not None and isinstance(pipeline, RulesPipeline):
+        msg = "alerts have no windows, so a replay of them begins at offsets, not at a time: give --from as offsets"
+        raise InputError(msg)
+    warnings: list[str] = []
+    pipeline = with_lists(pipeline, warnings.append)
+    graph, tables = as_graph(pipeline), shadows(pipeline, options.into, "--into")
+    if options.savepoint is not None:
+        require_new_folder(options.savepoint)
+    there = open_sources(pipeline).ends()
+    begin = _numbered(graph, "--from", options.begin, there)
+    asked = None if isinstance(options.end, str) else _numbered(graph, "--to", options.end, there)
+    first = {partition: begin for partition, (begin, _) in there.items()}
+    checkpoint = _checkpoint(options) if options.end == "live" else None
+    epoch = None if checkpoint is None else _epoch(pipeline, checkpoint)
+    end: dict[int, int]
+    if checkpoint is not None:
+        end = {**first, **checkpoint.offsets(-1 if epoch is None else epoch - checkpoint.first_epoch)}
+    elif asked is not None:
+        end = {**first, **asked}
+    else:
+        end = {partition: last for partition, (_, last) in there.items()}
+    replayed = JournalReplay()
+    if options.journal:
+        with closing(open_sinks(pipeline)) as sinks:
+            replayed = JournalReplay.of(with_numbers(graph, sinks.journal()), end)
+    if checkpoint is not None:
+        replayed = replace(replayed, idle_at_end=_with_unknown(replayed, checkpoint, first, end))
+    # a part of the log is no end of it
+    holds = checkpoint is not None or asked is not None
+    settings = BatchSettings(
+        begin=begin,
+        end=end,
+        bounds=replayed.bounds,
+        ends=replayed.ends,
+        idle_at_end=replayed.idle_at_end if holds else NO_IDLE,
+        journal=with_labels(graph, replayed.rows),
+        at_end="hold" if holds else None,
+        since=options.since,
+        max_records=options.max_records,
+        spark=options.spark,
+        savepoint=options.savepoint,
+        log=log_of(options.checkpoint),
+        run=Run.new(pipeline.name),
+    )
+    notes = (*warnings, *_notes(pipeline, options, checkpoint, replayed, first=first, epoch=epoch))
+    shadowed = _shadowed(pipeline, tables, checkpoint, options)
+    lacks = first if any(first.values()) and _is_trimmed(Checkpoint.read(options.checkpoint), first) else None
+    return Replay(shadowed, tuple(tables.items()), end, settings, notes, lacks)
+
+
+def _is_trimmed(checkpoint: Checkpoint | None, first: Cut) -> bool:
+    """Whether the run of a checkpoint has read records that the log no longer has, as far as that is noted."""
+    begun = {} if checkpoint is None else checkpoint.offsets(-1)
+    return any(offset > begun.get(partition, offset) for partition, offset in first.items())
+
+
+def require_as_far(pipeline: Runnable, tables: Mapping[str, str], folder: Folder) -> None:
+    """Raise SinkError if the shadow of a live table ends before where the live table is, or is of another log.
+
+    See `_position`, with the checkpoint in the folder. If nothing says where a table is, a live one is at the end of
+    the log and a shadow at its beginning. What a replay was promoted over can take its place again, unless a run has
+    written to it since.
+
+    Raise SinkError also if the log no longer has its beginning, and the shadow begins later than a live table of which
+    no checkpoint says where it began.
+    """
+    checkpoint = Checkpoint.read(folder)
+    for node in as_graph(pipeline).sinks:
+        live, shadow, database = node.sink.table, tables[node.sink.table], open_database(node.sink)
+        if database.stands(shadow) is None:
+            continue
+        replayed, stands = database.replayed(shadow), database.stands(live)
+        if replayed is not None and replayed.at is not None:
+            _require_log(pipeline, f"the replay into {shadow!r} read", replayed.at, replayed.identity)
+        if stands is None or (replayed is None and database.replayed(live) is not None):
+            continue
+        _require_rows(pipeline, tables, node.sink, checkpoint, folder)
+        if checkpoint is None or checkpoint.run != stands[0]:
+            _require_as_early(pipeline, node.sink, shadow)
+        elif checkpoint.place(checkpoint.batch)[0].is_file():
+            _require_log(pipeline, f"{live!r} is of", checkpoint.note(checkpoint.batch).at, checkpoint.identity)
+
+
+def _require_rows(
+    pipeline: Runnable, tables: Mapping[str, str], sink: SinkModel, checkpoint: Checkpoint | None, folder: Folder
+) -> None:
+    there, here = (_position(pipeline, names, sink, checkpoint) for names in ({}, tables))
+    if there is None:
+        there = {partition: last for partition, (_, last) in open_sources(pipeline).ends().items()}
+    behind = ((number, offset) for number, offset in there.items() if offset > (here or {}).get(number, 0))
+    partition, offset = next(behind, (None, 0))
+    if partition is None:
+        return
+    shadow, name = tables[sink.table], as_graph(pipeline).partition_name(partition)
+    end = f"{(here or {}).get(partition, 0):,} of partition {name}"
+    if open_database(sink).replayed(shadow) is not None:
+        ended = f"the replay into {shadow!r} ended at {end}"
+    elif here is not None:
+        ended = f"{shadow!r} has what was read up to {end}"
+    else:
+        ended = f"{shadow!r} is of no replay, and nothing says how much of partition {name} is in it"
+    msg = (
+        f"{ended}, but {sink.table!r} has what was read up to {offset:,} and would lose rows: replay again with "
+        f"--fresh, without --to, then promote (if the live run has another checkpoint than {folder}, name it with "
+        f"--checkpoint)"
+    )
+    raise SinkError(msg)
+
+
+def _require_log(pipeline: Runnable, what: str, at: Offset, identity: str | None) -> None:
+    """Raise SinkError if the pipeline's log does not have what was read up to a position, other than by retention."""
+    source = open_sources(pipeline)
+    others = [loss for loss in source.find_losses(at, identity).losses if loss.goes_on <= loss.stood]
+    if others:
+        msg = (
+            f"{what} another log than {source.name} of the pipeline ({others[0]}): name the pipeline of that log, or "
+            f"replay this one again with --fresh, then promote"
+        )
+        raise SinkError(msg)
+
+
+def _require_as_early(pipeline: Runnable, sink: SinkModel, shadow: str) -> None:
+    if not any(first for first, _ in open_sources(pipeline).ends().values()):
+        return
+    begins = [_first_window(pipeline, sink, table) for table in (sink.table, shadow)]
+    if begins[0] is not None and (begins[1] is None or begins[0] < begins[1]):
+        first = "no windows" if begins[1] is None else f"windows from {format_time(begins[1])} on"
+        msg = (
+            f"{shadow!r} has {first}, as the log no longer has its beginning, and {sink.table!r} from "
+            f"{format_time(begins[0])} on, which it would lose: keep the live table"
+        )
+        raise SinkError(msg)
+
+
+def _first_window(pipeline: Runnable, sink: SinkModel, name: str) -> int | None:
+    """Return the begin of the first window in a table; None if it has none, or if its rows are of no windows."""
+    view = next(view for view in sink_views(as_graph(pipeline)).values() if view.sink == sink)
+    table = layout(view, with_table(sink, name)).result
+    if "window_start" not in table.columns:
+        return None
+    with open_database(sink).snapshot() as snapshot:
+        rows = list(snapshot.rows(only_columns(table, ["window_start"]), ["window_start"], limit=1))
+    return next((int(part["window_start"][0].value) for part in rows if part.num_rows), None)
+
+
+def _position(
+    pipeline: Runnable, names: Mapping[str, str], sink: SinkModel, checkpoint: Checkpoint | None
+) -> Cut | None:
+    """Return the next offset of each partition where the table of a sink is, or the one that `names` has for it.
+
+    That is where its replay ended, where the checkpoint is if it is of its run, or where the input of its bounded run
+    ended, if that was its last step. Return None if nothing says it.
+    """
+    database, table = open_database(sink), names.get(sink.table, sink.table)
+    replayed, stands = database.replayed(table), database.stands(table)
+    if replayed is not None or stands is None:
+        return None if replayed is None else replayed.end
+    owner, epoch = stands
+    if checkpoint is not None and checkpoint.run == owner:
+        return checkpoint.offsets(-1 if epoch is None else epoch - checkpoint.first_epoch)
+    if checkpoint is not None and checkpoint.follows is not None and checkpoint.follows.run == owner:
+        return checkpoint.offsets(-1)
+    return None if epoch is None else _ended(pipeline, names, epoch)
+
+
+def _ended(pipeline: Runnable, names: Mapping[str, str], epoch: int) -> Cut | None:
+    """Return where the input ended in a step, None if it did not, by the journal, which is beside the first table."""
+    graph = as_graph(pipeline)
+    view = next(iter(sink_views(graph).values()))
+    name = names.get(view.sink.table, view.sink.table)
+    clocks = layout(view, with_table(view.sink, name)).clocks
+    with open_database(view.sink).snapshot() as snapshot:
+        rows = (
+            list(snapshot.rows(clocks, ["epoch"], [Condition("reason", "=", "end")]))
+            if snapshot.columns(clocks.name)
+            else []
+        )
+    journal = with_numbers(
+        graph, pa.concat_tables([clocks.schema.empty_table(), *(part.cast(clocks.schema) for part in rows)])
+    )
+    journal = journal.filter(pc.equal(journal["epoch"], epoch))
+    return dict(zip(journal["partition"].to_pylist(), journal["offset"].to_pylist(), strict=True)) or None
+
+
+def run_replay(
+    replay: Replay, options: ReplayOptions, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]
+) -> Ended:
+    """Replay; `on_start` is given the function that asks it to stop. Raise a WindrowError if it fails."""
+    graph = as_graph(replay.pipeline)
+    with tracing(graph, options.host, options.on_warning) as traces:
+        both = Observer.all_of([Observer(on_step), Observer(naming_partitions(graph, traces.on_step))])
+        return _run_replay(replay, options, both.on_step, on_start)
+
+
+def _run_replay(
+    replay: Replay, options: ReplayOptions, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]
+) -> Ended:
+    sinks, settings, source = open_sinks(replay.pipeline), replay.settings, open_sources(replay.pipeline)
+    if settings.run is None:
+        msg = "a replay must say whose its rows are"
+        raise ValueError(msg)
+    notes = [
+        (
+            open_database(node.sink),
+            Replayed(
+                table=node.sink.table,
+                run=settings.run,
+                begin=settings.begin if replay.lacks is None else replay.lacks,
+                end=replay.end,
+                since=settings.since,
+                finished=False,
+                at=source.beginning(replay.end),
+                identity=source.identity(),
+            ),
+        )
+        for node in as_graph(replay.pipeline).sinks
+    ]
+    try:
+        if options.fresh:
+            sinks.clear()
+        for database, note in notes:
+            database.note(note)
+        match options.host:
+            case "batch":
+                from windrow.runtime.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
+
+                batch = BatchRun(replay.pipeline, sinks, settings)
+                on_start(batch.stop)
+                ended = batch.run(on_step)
+            case "memory":
+                from windrow.runtime.memory import InProcessRun  # noqa: PLC0415 - Arrow only where it runs
+
+                memory = InProcessRun(replay.pipeline, sinks, settings)
+                on_start(memory.stop)
+                ended = memory.run(on_step)
+            case _:
+                assert_never(options.host)
+        for database, note in notes if ended == "end" else ():
+            database.note(replace(note, finished=True))
+        return ended
+    finally:
+        sinks.close()
+
+
+def _numbered(
+    graph: Graph, option: str, given: Mapping[PartitionName, int] | None, there: Mapping[int, tuple[int, int]]
+) -> dict[int, int] | None:
+    """Return offsets by the numbers of partitions.
+
+    Raise InputError if an option names a partition that the log does not have, or an offset beyond its end.
+    """
+    if given is None:
+        return None
+    found = {graph.partition_number(name): offset for name, offset in given.items()}
+    for (partition, offset), name in zip(found.items(), given, strict=True):
+        if partition not in there:
+            known = ", ".join(str(graph.partition_name(one)) for one in sorted(there)) or "none"
+            msg = f"{option} names partition {name}, which the log does not have: it has {known}"
+            raise InputError(msg)
+        end = there[partition][1]
+        if offset > end:
+            msg = f"{option} names offset {offset} of partition {name}, which ends at {end}: name at most {end}"
+            raise InputError(msg)
+    return found
+
+
+def _checkpoint(options: ReplayOptions) -> Checkpoint | None:
+    checkpoint = Checkpoint.read(options.checkpoint)
+    if checkpoint is None and not options.default:
+        msg = f"there is no checkpoint in {options.checkpoint}: name the live run's, or replay with --to end"
+        raise CheckpointError(msg)
+    return checkpoint
+
+
+def _epoch(pipeline: Runnable, checkpoint: Checkpoint) -> int | None:
+    """Return the epoch at which the live tables stand, None if their run has committed none.
+
+    That is one more than Spark has noted if the run died between the two. Raise CheckpointError if a table is not of
+    the checkpoint's run, whose offsets would say nothing of it, or if they stand at different epochs.
+    """
+    epochs = {node.sink.table: _epoch_of(node.sink, checkpoint) for node in as_graph(pipeline).sinks}
+    if len(set(epochs.values())) > 1:
+        msg = (
+            f"the run of {checkpoint.folder} ended between the commits of a step to two tables: run the pipeline "
+            "once more, then replay"
+        )
+        raise CheckpointError(msg)
+    return next(iter(epochs.values()))
+
+
+def _epoch_of(sink: SinkModel, checkpoint: Checkpoint) -> int | None:
+    table = sink.table
+    owner, epoch = open_database(sink).stands(table) or (checkpoint.run, checkpoint.committed)
+    if owner == checkpoint.run:
+        return None if epoch is None or epoch < checkpoint.first_epoch else epoch
+    if checkpoint.follows is None or checkpoint.follows.run != owner or checkpoint.committed is not None:
+        msg = (
+            f"the table {table!r} is not of the run of {checkpoint.folder}: name the checkpoint of the run that writes "
+            "it with --checkpoint, or replay to the end of the log with --to end"
+        )
+        raise CheckpointError(msg)
+    return None
+
+
+def _with_unknown(replayed: JournalReplay, checkpoint: Checkpoint, first: Cut, end: Cut) -> IdleAtEnd:
+    """Return who does not hold the low watermark back at the end: also those that the live run has not met yet."""
+    known = {*checkpoint.partitions, *(partition for partition in end if end[partition] > first.get(partition, 0))}
+    lows = dict.fromkeys(first.keys() - known, MIN_TIME) | dict(replayed.idle_at_end.lows)
+    return IdleAtEnd(tuple(sorted(lows.items())))
+
+
+def _shadowed(
+    pipeline: Runnable, tables: Mapping[str, str], checkpoint: Checkpoint | None, options: ReplayOptions
+) -> Runnable:
+    """Return the pipeline into other tables, from the beginning of its sources."""
+    latest = [node.name for node in as_graph(pipeline).sources if starts_at_latest(node.source)]
+    if latest and options.begin is None:
+        whose = "" if checkpoint is None else f" (the checkpoint {options.checkpoint} has them)"
+        msg = f"the pipeline starts at the latest records: say at which offsets it did{whose}, as --from 0=100,1=250"
+        raise InputError(msg)
+
+    def begins(source: SourceModel) -> SourceModel:
+        return replace(source, start="earliest") if isinstance(source, KafkaSource) else source
+
+    def shadow(sink: SinkModel) -> SinkModel:
+        return with_table(sink, tables[sink.table])
+
+    if not isinstance(pipeline, Graph):
+        return require_valid(replace(pipeline, source=begins(pipeline.source), sink=shadow(pipeline.sink)))
+    nodes: list[Node] = []
+    for node in pipeline.nodes:
+        match node:
+            case SourceNode(source=source):
+                nodes.append(replace(node, source=begins(source)))
+            case SinkNode(sink=sink):
+                nodes.append(replace(node, sink=shadow(sink)))
+            case _:
+                nodes.append(node)
+    return require_valid(replace(pipeline, nodes=tuple(nodes)))
+
+
+def _notes(
+    pipeline: Runnable,
+    options: ReplayOptions,
+    checkpoint: Checkpoint | None,
+    replayed: JournalReplay,
+    *,
+    first: Cut,
+    epoch: int | None,
+) -> Iterator[str]:
+    graph = as_graph(pipeline)
+    if checkpoint is not None:
+        where = "the beginning" if epoch is None else f"epoch {epoch}"
+        yield f"as far as the live table: {where} of the checkpoint {options.checkpoint}"
+    elif options.end == "live":
+        yield f"to the end of the log, as there is no checkpoint {options.checkpoint}"
+    if replayed.bounds.rows or replayed.ends:
+        moves, ends = counted(len(replayed.bounds.rows), "watermark move"), len(replayed.ends)
+        inputs = f"{ends:,} end{'' if ends == 1 else 's'} of input"
+        yield f"the clock journal of {graph.sinks[0].sink.table!r} is repeated: {moves}, {inputs}"
+    if options.begin is not None:
+        yield (
+            "read from offsets on: windows that earlier records fall in lack them, and clocks begin there; "
+            "it cannot be promoted"
+        )
+    elif any(first.values()):
+        missing = {graph.partition_name(partition): offset for partition, offset in first.items() if offset}
+        gone = ", ".join(f"{offset:,} of partition {name}" for name, offset in missing.items())
+        yield (
+            f"the log no longer has its beginning (the first are {gone}): windows that earlier records fell in lack "
+            f"them, and so do the first verdicts"
+        )
+    early = [node.emit.early for node in graph.nodes if isinstance(node, WindowNode)]
+    if any(any(trigger_periods(trigger)) for trigger in early if trigger is not None):
+        yield "early panes by processing time are not repeated: rows of pane early may differ"

@@ -1,0 +1,338 @@
+"""Savepoints, and the fingerprint of a pipeline.
+
+A savepoint is the state of every key group after a step, and where in the log that step ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+
+from windrow.authoring.printing import to_dict
+from windrow.connectors.cuts import Offset
+from windrow.connectors.sink import Run
+from windrow.engine.state.store import MemoryState
+from windrow.errors import CheckpointError, InputError
+from windrow.expressions import result_pipelines
+from windrow.model import DEFAULT_ALERTS, Graph, KafkaSource, ResultNode, Runnable, SelectNode, as_graph, is_by_branch
+from windrow.telemetry.folders import Folder, new_folder
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+FILE = "savepoint.json"
+_FORMAT = 4
+_ENTRY = pa.schema([("kind", pa.string()), ("bucket", pa.int64()), ("blob", pa.large_binary())])
+"""A blob of a key group; the summary is the row without a kind."""
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("windrow", "pyarrow", "duckdb", "pyspark")}
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """The state of a run after `epoch`, in a folder with one file for each key group.
+
+    `offsets` are the next offsets to read, `partitions` as the checkpoint names them. `at` is the same position as the
+    source records it, and `identity` distinguishes the log from another of the same name (None if it is not known, as
+    in a savepoint of an older version). `decoded_since` is the offset, by partition, before which records were decoded
+    with other settings than those of `meaning`; none were of a partition that is left out. The first stage of a salted
+    pipeline has no state but the clocks, which every key group has, so the states of the second stage are all there is.
+    """
+
+    run: Run
+    epoch: int
+    offsets: dict[int, int]
+    partitions: tuple[int, ...]
+    key_groups: int
+    meaning: Meaning
+    versions: dict[str, str] = field(default_factory=_versions)
+    at: Offset | None = None
+    identity: str | None = None
+    decoded_since: dict[int, int] = field(default_factory=dict)
+
+    def write(self, folder: Folder, states: Iterable[tuple[int, MemoryState]]) -> None:
+        """Write it with the state of each key group; the folder appears whole or not at all.
+
+        Raise InputError if the folder is not empty or cannot be created, CheckpointError if writing fails.
+        """
+        require_new_folder(folder)
+        try:
+            with new_folder(folder, last=FILE) as draft:
+                files = {str(group): _write(draft / _name(group), state) for group, state in states}
+                if files.keys() != {str(group) for group in range(self.key_groups)}:
+                    msg = f"a savepoint of {self.key_groups} key groups was given the states of {sorted(files)}"
+                    raise ValueError(msg)
+                body = json.dumps({"format": _FORMAT, **asdict(self), "files": files}, indent=2)
+                text = json.dumps({"sha256": _digest(body.encode())})[:-1] + f',\n"savepoint": {body}}}\n'
+                (draft / FILE).write_text(text, encoding="utf-8")
+        except OSError as exc:
+            msg = f"the savepoint {folder} cannot be written: {exc.strerror or exc}"
+            raise CheckpointError(msg) from exc
+
+    @staticmethod
+    def read(folder: Folder) -> Savepoint:
+        """Return the savepoint in a folder, without the states; raise CheckpointError if it is none, or damaged."""
+        body = _body(folder)
+        return Savepoint(
+            run=Run(**body["run"]),
+            epoch=body["epoch"],
+            offsets={int(partition): offset for partition, offset in body["offsets"].items()},
+            partitions=tuple(body["partitions"]),
+            key_groups=body["key_groups"],
+            meaning=body["meaning"],
+            versions=body["versions"],
+            at=body.get("at"),
+            identity=body.get("identity"),
+            decoded_since={int(partition): offset for partition, offset in body.get("decoded_since", {}).items()},
+        )
+
+    @staticmethod
+    def states(folder: Folder) -> Iterator[tuple[int, MemoryState]]:
+        """Go through the key groups, in order; raise CheckpointError at one whose file is damaged, with its name."""
+        files = _body(folder)["files"]
+        for group in range(len(files)):
+            yield group, _read(folder / _name(group), files[str(group)])
+
+    @staticmethod
+    def state(folder: Folder, group: int) -> MemoryState:
+        """Return what one key group knows; raise CheckpointError as `states` does."""
+        return _read(folder / _name(group), _body(folder)["files"][str(group)])
+
+
+def require_new_folder(folder: Folder) -> None:
+    """Raise InputError unless a savepoint can be written to a folder: it is empty, or can be created."""
+    created: list[Path] = []
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            msg = f"{folder} is not empty: name another folder for the savepoint"
+            raise InputError(msg)
+        if not isinstance(folder, Path):
+            return
+        for parent in reversed([parent for parent in folder.parents if not parent.exists()]):
+            parent.mkdir()
+            created.append(parent)
+        Path(tempfile.mkdtemp(dir=folder.parent)).rmdir()
+    except OSError as exc:
+        msg = f"{folder} cannot be created ({exc.strerror}): name another folder for the savepoint"
+        raise InputError(msg) from exc
+    finally:
+        for parent in reversed(created):
+            with suppress(OSError):  # another process may have put something there meanwhile
+                parent.rmdir()
+
+
+def _name(group: int) -> str:
+    return f"group-{group:04}.arrow"
+
+
+def _write(path: Path, state: MemoryState) -> dict[str, Any]:
+    """Write a key group's file; return what it must be when it is read."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, _ENTRY) as writer:
+        summary = state.summary()
+        if summary is not None:
+            writer.write_batch(_entry(None, None, summary))
+        for (kind, bucket), blob in sorted(state.items()):
+            writer.write_batch(_entry(kind, bucket, blob))
+    return {"bytes": path.stat().st_size, "sha256": _file_digest(path)}
+
+
+def _entry(kind: str | None, bucket: int | None, blob: bytes) -> pa.RecordBatch:
+    return pa.record_batch([[kind], [bucket], [blob]], schema=_ENTRY)
+
+
+def _read(path: Folder, known: dict[str, Any]) -> MemoryState:
+    """Read a key group's file."""
+    try:
+        if path.stat().st_size != known["bytes"] or _file_digest(path) != known["sha256"]:
+            msg = f"{path} is damaged: it is not what was written; take another savepoint, or restore the file"
+            raise CheckpointError(msg)
+        state = MemoryState()
+        with path.open("rb") as file, pa.ipc.open_stream(file) as reader:
+            for batch in reader:
+                for row in batch.to_pylist():
+                    if row["kind"] is None:
+                        state.set_summary(row["blob"])
+                    else:
+                        state.set(row["kind"], row["bucket"], row["blob"])
+    except OSError as exc:
+        msg = f"{path} cannot be read: {exc.strerror or exc}; restore the file, or take another savepoint"
+        raise CheckpointError(msg) from exc
+    return state
+
+
+def _body(folder: Folder) -> Any:  # noqa: ANN401 - plain JSON
+    path = folder / FILE
+    if not path.is_file():
+        msg = f"{folder} is not a savepoint: there is no {FILE} in it; `windrow savepoint` writes one"
+        raise CheckpointError(msg)
+    try:
+        text = path.read_text(encoding="utf-8")
+        whole = json.loads(text)
+        if whole["sha256"] != _digest(text.partition('"savepoint": ')[2][:-2].encode()):
+            msg = "it is not what was written"
+            raise ValueError(msg)  # noqa: TRY301 - it ends as what cannot be read does
+        body = whole["savepoint"]
+        if body["format"] != _FORMAT:
+            msg = f"it has format {body['format']}, not {_FORMAT}: another version of windrow wrote it"
+            raise ValueError(msg)  # noqa: TRY301 - the same
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        msg = f"{path} cannot be read ({exc}); restore it, or take another savepoint"
+        raise CheckpointError(msg) from exc
+    return body
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
+
+
+def _file_digest(path: Folder) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(cast("BufferedReader", file), "sha256").hexdigest()
+
+
+Meaning = dict[str, Any]
+"""A pipeline as plain JSON in the words of a pipeline file, with its key groups."""
+
+FREE = {
+    ("source", "log", "path"),
+    ("source", "file", "path"),
+    ("source", "file", "key"),
+    ("source", "file", "log"),
+    ("source", "postgres_cdc", "url"),
+    ("source", "postgres_cdc", "options"),
+    ("source", "kafka", "servers"),
+    ("source", "kafka", "options"),
+    ("source", "kafka", "start"),
+    ("source", "kafka", "group"),
+    ("source", "kafka", "format", "avro", "registry"),
+    ("source", "kafka", "format", "protobuf", "registry"),
+    ("emit", "at_end"),
+    ("at_end",),
+    ("sink",),
+    ("servers",),
+    ("labels",),
+}
+"""Settings that no state depends on: locations, and how a bounded run ends."""
+
+
+def fingerprint(pipeline: Runnable) -> Meaning:
+    """Return what the state of a pipeline depends on, and where its things are; of a graph, for each of its streams."""
+    # a topic has its name in its section
+    folders = [source for source in as_graph(pipeline).sources if not isinstance(source.source.records, KafkaSource)]
+    is_graph = isinstance(pipeline, Graph)
+    named = {source.name if is_graph else "": source.source.label for source in folders}
+    labels = {"labels": named} if folders else {}
+    if not isinstance(pipeline, Graph):
+        return to_dict(replace(pipeline, alerts=DEFAULT_ALERTS)) | {"key_groups": pipeline.key_groups} | labels
+    streams = {name: to_dict(one) for name, one in result_pipelines(pipeline).items()}
+    printed = to_dict(pipeline)
+    records: dict[str, Any] = {}
+    for source in pipeline.sources:
+        section = printed["sources"][source.name]
+        # where windows alone take its records, it is in each of them
+        is_in_all = all(isinstance(node, ResultNode) for node in pipeline.readers(source))
+        records[source.name] = section.get("lateness") if is_in_all else without_location(section)
+    for node in pipeline.streams:
+        if isinstance(node, ResultNode):
+            streams[node.name]["from"] = node.input
+            streams[node.name]["is_chained"] = pipeline.is_chained(node)
+        else:
+            records[node.name] = printed["streams"][node.name]
+        if isinstance(node, SelectNode) and is_by_branch(pipeline, node):
+            # states of before knew the rows by their places alone
+            records[node.name]["rows"] = "by branch"
+    found = {"name": pipeline.name, "key_groups": pipeline.key_groups, "streams": streams, "records": records} | labels
+    # with the places of the topics, as an id is that of a topic at its servers
+    found["servers"] = {
+        source.name: printed["sources"][source.name]["source"].get("kafka", {}).get("servers")
+        for source in pipeline.sources
+    }
+    return found | ({"sources": [node.name for node in pipeline.sources]} if len(pipeline.sources) > 1 else {})
+
+
+_SAME_TABLE = ("path", "url", "servers", "table", "topic")
+"""Settings of a sink that say which table it writes."""
+
+
+@dataclass(frozen=True)
+class OtherTable:
+    """A setting of a sink, by its path in a pipeline file, by which its table would get other rows than before."""
+
+    field: str
+    there: Any
+    here: Any
+
+
+def other_tables(kept: Meaning, pipeline: Runnable) -> Iterator[OtherTable]:
+    """Go through the sinks whose table another stream wrote, or the same without its changelog.
+
+    What is kept of a pipeline names one sink of each window, and that is all that is known of tables of older versions.
+    """
+    graph = as_graph(pipeline)
+    streams: dict[str, Meaning] = kept.get("streams", {"": kept})
+    known = {_table(one["sink"]): (name, one["sink"]) for name, one in streams.items() if "sink" in one}
+    # a short form is printed as such: a graph has no rules
+    printed = to_dict(pipeline)["sinks"] if isinstance(pipeline, Graph) else {"": to_dict(pipeline)}
+    for node in graph.sinks:
+        section = printed[node.name if isinstance(pipeline, Graph) else ""]["sink"]
+        if _table(section) not in known:
+            continue
+        stream, before = known[_table(section)]
+        ((kind, settings),) = section.items()
+        if stream != node.input:
+            table = node.sink.table
+            yield OtherTable(f"sinks.{node.name}", f"{table} of {stream}", f"{table} of {node.input}")
+        elif settings.get("changelog", True) and not before[kind].get("changelog", True):
+            path = f"sinks.{node.name}." if node.name else ""
+            yield OtherTable(f"{path}sink.{kind}.changelog", there=False, here=True)
+
+
+def _table(section: dict[str, dict[str, Any]]) -> str:
+    ((kind, settings),) = section.items()
+    return json.dumps([kind, *(settings.get(name) for name in _SAME_TABLE)])
+
+
+@dataclass(frozen=True)
+class RenamedLog:
+    """A source, by its path in a pipeline file, whose rows would have another name as their `source` than before."""
+
+    field: str
+    there: str
+    here: str
+    why: str | None
+    """Why that cannot be; None if it can."""
+
+
+def renamed_logs(kept: Meaning, given: Meaning) -> Iterator[RenamedLog]:
+    """Go through the sources whose log has another name; what an older version kept has no names."""
+    labels: dict[str, str] = given.get("labels", {})
+    for name, there in kept.get("labels", {}).items():
+        here = labels.get(name, there)
+        if here != there:
+            # which of several logs a row of the journal is of is known by its name alone
+            why = f"the clock journal has it as {there}: call the folder so again, or a link to it"
+            field, is_one = f"sources.{name}.source" if name else "source", "sources" not in given
+            yield RenamedLog(field, there, here, None if is_one else why)
+
+
+def without_location(section: dict[str, Any]) -> dict[str, Any]:
+    """Return a source's section without the settings of where its log is."""
+    return section | {"source": _without_free(section["source"], ("source",))}
+
+
+def _without_free(settings: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - plain JSON
+    if not isinstance(settings, dict):
+        return settings
+    kept = {name: value for name, value in settings.items() if (*path, name) not in FREE}
+    return {name: _without_free(value, (*path, name)) for name, value in kept.items()}

@@ -1,0 +1,178 @@
+"""Settings of Spark: which answers depend on, which suit a machine, and what Spark was given."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from windrow.errors import InputError
+from windrow.telemetry.s3 import hadoop_settings
+
+MEANING = {
+    "spark.sql.session.timeZone": "UTC",
+    # a batch is decoded whole: large ones cost less a record
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # a packet is a row: of more of them a batch is room that grows and is let go of again, fresh memory each time
+    "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # a task of a batch run is a key group: also one without records, whose number is the task's
+    "spark.sql.adaptive.enabled": "false",
+    # it is said to the processes by their environment: they are of one kind only if it is the same for all stages
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    "spark.python.daemon.module": "windrow.runtime.spark.worker_daemon",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # the other one starts a process for each file that it renames, to ask whether that is a link
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # what Spark says of options and plans
+    "spark.redaction.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$",
+    "spark.sql.redaction.options.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$|url",
+}
+"""Settings that answers and their secrecy depend on: they are the same in every run."""
+
+MACHINE = {
+    "spark.driver.memory": "4g",
+    # a step comes to the driver whole; the end of the input may fire much at once
+    "spark.driver.maxResultSize": "0",
+    # the JVM's work is planning and moving bytes: the simpler compiler is done with it before the other has begun, and
+    # what is moved is soon of no use, so more room for it is only more memory
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xmn96m",
+    # a packet is columns of numbers, which take longer to compress than to move
+    "spark.shuffle.compress": "false",
+    # nor is it worth sums: it goes from one process to another, and what it is made of has sums of its own
+    "spark.shuffle.checksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
+    "spark.buffer.pageSize": "4m",
+    # blobs of state are alike and mostly smaller than a few KB: several are compressed together, by what finds more in
+    # them (a checkpoint of before keeps the codec of its changelogs, which Spark notes in it)
+    "spark.sql.streaming.stateStore.compression.codec": "zstd",
+    "spark.sql.streaming.stateStore.rocksdb.compression": "zstd",
+    "spark.sql.streaming.stateStore.rocksdb.blockSizeKB": "64",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # over TCP each task of a Python stage waits some 40 ms more
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.streaming.stopTimeout": "60s",
+}
+"""Settings that suit most machines; others may be given to Spark."""
+
+CLUSTER = {
+    # as for the driver: of a live step's tasks, the better compiler takes a third of the time for itself
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC",
+}
+"""Settings that suit executors on other machines; others may be given too."""
+
+LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+"""Settings of a driver whose executors are on its machine; they may be given too."""
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """What a command says of Spark: a master URL, and settings that win over all others but `MEANING`."""
+
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    def settings(self) -> dict[str, str]:
+        """Return all settings that Spark is given, with ``spark.master``; raise InputError for one that is refused."""
+        for name, value in self.conf.items():
+            if MEANING.get(name, value) != value:
+                msg = f"--conf {name}={value}: answers depend on this setting, which is {MEANING[name]}; leave it out"
+                raise InputError(msg)
+        given = {"spark.master": "local[*]"} | given_settings() | dict(self.conf)
+        if self.master is not None:
+            given["spark.master"] = self.master
+        if not _MASTER.fullmatch(given["spark.master"]):
+            msg = (
+                f"--master {given['spark.master']!r} is not a master URL of Spark: give local[*], local[4], "
+                "spark://HOST:PORT, k8s://URL or yarn"
+            )
+            raise InputError(msg)
+        return given
+
+
+AS_GIVEN = SparkOptions()
+"""No settings but those that Spark is given otherwise."""
+
+_MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
+
+
+def is_local(master: str) -> bool:
+    """Return whether all of Spark is on this machine."""
+    return master.startswith("local")
+
+
+def runs_in_driver(master: str) -> bool:
+    """Return whether all tasks run in the driver's JVM, and none in an executor."""
+    return master.partition("[")[0] == "local"
+
+
+def settings_of(given: Mapping[str, str], scratch: Path, java_options: str = "") -> dict[str, str]:
+    """Return the settings of a session; those that suit a machine only where Spark was given no other.
+
+    `java_options` are more options of the driver's Java.
+    """
+    place = LOOPBACK | _local_folders(scratch, java_options) if is_local(given["spark.master"]) else CLUSTER
+    return MACHINE | hadoop_settings() | place | dict(given) | MEANING
+
+
+_LONGEST = 64
+"""Characters of a folder in which Spark can make its sockets, whose paths have 107 at the most."""
+
+
+def _local_folders(scratch: Path, java_options: str) -> dict[str, str]:
+    """Return the settings that have Spark and its JVM keep their temporary files there.
+
+    SPARK_LOCAL_DIRS comes before them. The JVM's own, which are small, stay where they are if its sockets could not be
+    made there.
+    """
+    folder = scratch / "local"
+    folder.mkdir(exist_ok=True)
+    options = f"{MACHINE['spark.driver.extraJavaOptions']}{java_options}"
+    if len(str(folder)) <= _LONGEST and re.fullmatch(r"[\w./-]+", str(folder)):
+        options += f" -Djava.io.tmpdir={folder}"
+    return {"spark.local.dir": str(folder), "spark.driver.extraJavaOptions": options}
+
+
+_OPTIONS = {"--master": "spark.master", "--driver-memory": "spark.driver.memory"}
+
+
+def given_settings() -> dict[str, str]:
+    """Return the settings that Spark was given: by spark-submit, PYSPARK_SUBMIT_ARGS, or spark-defaults.conf."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit runs this process, and has read them all
+        from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - commands without Spark start without it
+
+        SparkContext._ensure_initialized()  # noqa: SLF001 - its JVM is not asked otherwise
+        return dict(SparkConf().getAll())
+    found: dict[str, str] = {}
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR", "" if home is None else f"{home}/conf")
+    defaults = Path(folder) / "spark-defaults.conf"
+    if folder and defaults.is_file():
+        lines = (line.strip() for line in defaults.read_text(encoding="utf-8").splitlines())
+        found |= {
+            name: value.strip()
+            for name, value in (re.split(r"\s*=\s*|\s+", line, maxsplit=1) for line in lines if _SETTING.match(line))
+        }
+    words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    for option, value in pairwise(words):
+        name, sign, setting = value.partition("=")
+        if option in {"--conf", "-c"} and sign:
+            found[name] = setting
+        elif option in _OPTIONS:
+            found[_OPTIONS[option]] = value
+    return found
+
+
+_SETTING = re.compile(r"spark[.]\S+[\s=]+\S")

@@ -1,0 +1,1 @@
+"""Spark: sessions, Python workers, and the transport of packets."""

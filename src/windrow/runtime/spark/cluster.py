@@ -1,0 +1,305 @@
+"""A cluster's executors: their Python, waiting for them, and what each must have before the first step."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import platform
+import re
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped] # it has no types
+from pyspark import BarrierTaskContext
+from pyspark.sql import SparkSession
+
+from windrow.connectors.open_sources import partition_finders
+from windrow.errors import CheckpointError, EngineError, InputError, SetupError, WindrowError
+from windrow.model import FilesSource, LogSource, Runnable, as_graph, state_partitions
+from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
+from windrow.runtime.spark.transport import is_one_process
+from windrow.telemetry.folders import Folder, folder_of, is_remote
+
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+def partitions_of_state(spark: SparkSession, key_groups: int) -> int:
+    """Return how many parts Spark cuts the state of a new checkpoint into: the tasks of a level.
+
+    It is what Spark was given as ``spark.sql.shuffle.partitions``; else on one machine the number of its cores, and on
+    a cluster a number that depends on the pipeline alone: cores come and go there, and a checkpoint keeps its number.
+    Each task costs a live step some 30 ms, so there are no more than cores where those are known.
+    """
+    given = spark.sparkContext.getConf().get(SHUFFLE_PARTITIONS)
+    if given is not None:
+        return int(given)
+    if is_one_process(spark):
+        return int(spark.sparkContext.defaultParallelism)
+    return state_partitions(key_groups)
+
+
+def executors_python(given: Mapping[str, str]) -> str:
+    """Return the Python that executors are to run: of ``spark.pyspark.python``, of an archive, or of this process.
+
+    A relative path starts where Spark unpacks archives. Spark also runs it in the driver, to plan what Python reads: it
+    is linked to this process's environment there, until the process ends.
+    """
+    archives = [archive for archive in given.get("spark.archives", "").split(",") if archive]
+    usual = f"./{_unpacked(archives[0])}/bin/python" if archives else sys.executable
+    python = given.get("spark.pyspark.python", usual)
+    if match := re.match(r"(?:\./)?([^/]+)/.", python):
+        link = Path(match[1])
+        if not link.exists():
+            try:
+                link.symlink_to(sys.prefix)
+            except OSError as exc:
+                msg = f"{link.absolute()} cannot be made ({exc.strerror}): run windrow in a folder that it can write to"
+                raise SetupError(msg) from exc
+            atexit.register(link.unlink, missing_ok=True)
+    return python
+
+
+def _unpacked(archive: str) -> str:
+    path, _, name = archive.partition("#")
+    return name or path.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class _Executor:
+    """What a task has found where it runs; `problem` is why it cannot read the source."""
+
+    host: str
+    python: str
+    windrow: str
+    pyspark: str
+    sees: bool
+    problem: str | None
+
+
+_TASK = "task long, found string"
+_JOBS = "windrow-preflight"
+
+
+_Log = tuple[str, Callable[[], list[int]], list[int]]
+"""The name of a log, what finds its partitions, and those that the driver has found."""
+
+
+def preflight(spark: SparkSession, pipeline: Runnable, folder: Folder | None) -> None:
+    """Have every executor say what it has, and raise SetupError naming host and remedy if that is not enough.
+
+    Each must run this Python, windrow and PySpark, read what the driver writes to the checkpoint `folder` (if there is
+    one) and the other way round, and find the partitions that the source has. An executor that comes later is not
+    asked, and nobody where all of Spark is in this process. Before that, Spark's own access to a folder in an object
+    store is tried. Raise EngineError if no executor comes.
+    """
+    if folder is not None and is_remote(folder):
+        _require_access(spark, folder)
+    if is_one_process(spark):
+        return
+    logs = [(name, find, find()) for name, find in partition_finders(pipeline)]
+    with _nonce(folder) as nonce:
+        stage = _probe(logs, None if nonce is None else str(nonce))
+        try:
+            slots = _wait_for_executors(spark)
+            spark.sparkContext.setJobGroup(_JOBS, "windrow: what the executors have")
+            # a barrier: all tasks run at once, so that each executor has some
+            rows = spark.range(0, slots, 1, slots).mapInArrow(stage, _TASK, barrier=True).collect()
+            hosts = {task: host for task, host, _ in _tasks(spark)}
+        except SPARK_ERRORS as exc:
+            failed = None
+            with suppress(*SPARK_ERRORS):
+                failed = next((host for _, host, has_failed in _tasks(spark) if has_failed), None)
+            raise translate_spark_error(exc, "the check of the executors", "", host=failed) from exc
+        finally:
+            with suppress(*SPARK_ERRORS):
+                spark.sparkContext._jsc.sc().clearJobGroup()  # noqa: SLF001 - Python has no other way
+        found = [_Executor(host=hosts.get(row.task, "?"), **json.loads(row.found)) for row in rows]
+        written = set() if nonce is None else {path.name for path in nonce.parent.glob(f"{nonce.name}.*")}
+        problems = dict.fromkeys(_problems(found, folder, pipeline))
+        if not problems and nonce is not None and len(written) != slots:
+            problems = dict.fromkeys([_not_shared("some executor", folder)])
+    if problems:
+        raise SetupError("\n".join(problems))
+
+
+def _require_access(spark: SparkSession, folder: Folder) -> None:
+    """Raise SetupError or CheckpointError unless Spark finds in an object store what this process writes there."""
+    with _nonce(folder) as nonce:
+        hadoop = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr] # noqa: SLF001 - Python has no other way
+        path = hadoop.Path(str(nonce))
+        try:
+            if path.getFileSystem(spark._jsc.hadoopConfiguration()).exists(path):  # noqa: SLF001 - the same
+                return
+        except Py4JJavaError as exc:
+            said = str(exc.java_exception.toString()).split("\n", 1)[0]
+            if "ClassNotFound" in said or "No FileSystem for scheme" in said:
+                msg = (
+                    f"Spark cannot read {folder}, as Hadoop's file system for it is missing ({said}); give it one, "
+                    f"such as --conf spark.jars.packages={_HADOOP_AWS}"
+                )
+                raise SetupError(msg) from exc
+            msg = f"Spark cannot read the checkpoint {folder}: {said}; check what it is given as spark.hadoop.fs.*"
+            raise CheckpointError(msg) from exc
+    msg = f"Spark finds another store at {folder} than windrow: check what it is given as spark.hadoop.fs.*"
+    raise CheckpointError(msg)
+
+
+_HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0,software.amazon.awssdk:bundle:2.35.4"
+"""What Spark needs for s3a."""
+
+
+def _problems(found: Iterable[_Executor], folder: Folder | None, pipeline: Runnable) -> Iterator[str]:
+    ours = _here()
+    records = [source.source.records for source in as_graph(pipeline).sources]
+    paths = [Path(one.place) for one in records if isinstance(one, LogSource | FilesSource)]
+    is_relative = not all(path.is_absolute() for path in paths)
+    for one in found:
+        for name, title in (("python", "Python"), ("windrow", "windrow"), ("pyspark", "PySpark")):
+            theirs = getattr(one, name)
+            if theirs != ours[name]:
+                yield (
+                    f"the executor on {one.host} has {title} {theirs}, and the driver {ours[name]}: "
+                    "give both the same image, or pack the driver's environment (windrow pack)"
+                )
+        if not one.sees:
+            yield _not_shared(f"the executor on {one.host}", folder)
+        if one.problem is not None:
+            where = "; it looks in its own folder: name an absolute path, which all hosts share" if is_relative else ""
+            yield f"the executor on {one.host} cannot read the source: {one.problem}{where}"
+
+
+def _not_shared(who: str, folder: Folder | None) -> str:
+    if folder is not None and is_remote(folder):
+        return (
+            f"{who} does not read the checkpoint {folder} as the driver does: give its Python the same credentials, by "
+            "a role or as --conf spark.executorEnv.NAME=VALUE"
+        )
+    return (
+        f"{who} does not see the checkpoint {folder} of the driver: name a --checkpoint in a folder that the driver "
+        "and all executors share"
+    )
+
+
+def _here() -> dict[str, Any]:
+    """Return what an executor must have as the driver does."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"python": python, "windrow": version("windrow"), "pyspark": version("pyspark")}
+
+
+def _tasks(spark: SparkSession) -> Iterator[tuple[int, str, bool]]:
+    """Yield the id of each task of the check, its host, which Python does not know in it, and whether it has failed."""
+    tracker, store = spark.sparkContext.statusTracker(), spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - no other way
+    for job in tracker.getJobIdsForGroup(_JOBS):
+        for stage in getattr(tracker.getJobInfo(job), "stageIds", ()):
+            tasks = store.taskList(stage, store.lastStageAttempt(stage).attemptId(), 1 << 30)
+            for number in range(tasks.size()):
+                task = tasks.apply(number)
+                yield task.taskId(), task.host(), task.status() == "FAILED"
+
+
+def _probe(logs: Sequence[_Log], nonce: str | None) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that a task runs, for `mapInArrow`."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        context = BarrierTaskContext.get()
+        problem = next(filter(None, (_source_problem(*log) for log in logs)), None)
+        found = _here() | {"sees": _sees(nonce, context.partitionId()), "problem": problem}
+        task = pa.array([context.taskAttemptId()], pa.int64())
+        yield pa.RecordBatch.from_arrays([task, pa.array([json.dumps(found)])], ["task", "found"])
+
+    return run
+
+
+def _sees(nonce: str | None, task: int) -> bool:
+    """Return whether a task reads the nonce of the driver, and write one back."""
+    if nonce is None:
+        return True
+    path = folder_of(nonce)
+    try:
+        if path.read_text(encoding="utf-8") != path.name:
+            return False
+        path.with_name(f"{path.name}.{task}").write_text(path.name, encoding="utf-8")
+    except (OSError, CheckpointError):
+        return False
+    return True
+
+
+def _source_problem(name: str, find: Callable[[], list[int]], expected: list[int]) -> str | None:
+    try:
+        found = find()
+    except WindrowError as exc:
+        return str(exc)
+    missing = ", ".join(str(number) for number in expected if number not in found)
+    if not missing:
+        return None
+    return f"of {name}, it does not find the partitions {missing} that the driver finds: share it with all hosts"
+
+
+@contextmanager
+def _nonce(folder: Folder | None) -> Iterator[Folder | None]:
+    """Write a nonce into a folder, and remove it and what tasks have written beside it."""
+    if folder is None:
+        yield None
+        return
+    path = folder.absolute() / f".preflight-{uuid.uuid4().hex}"
+    try:
+        try:
+            path.write_text(path.name, encoding="utf-8")
+        except OSError as exc:
+            msg = f"the checkpoint {folder} cannot be written: {exc.strerror or exc}"
+            raise CheckpointError(msg) from exc
+        yield path
+    finally:
+        with suppress(OSError):
+            for one in folder.glob(f"{path.name}*"):
+                one.unlink()
+
+
+_FIRST_EXECUTOR = 180.0
+"""Seconds to wait for the first executor."""
+_NO_OTHER = 3.0
+"""Seconds in which no other executor has come, after which all are there."""
+
+
+def _wait_for_executors(spark: SparkSession) -> int:
+    """Wait until the executors that Spark was asked for are there, or no other comes; return the tasks that they run.
+
+    Raise EngineError if there is none, InputError if their number is to change by itself.
+    """
+    context, conf = spark.sparkContext, spark.sparkContext.getConf()
+    if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        msg = (
+            "spark.dynamicAllocation.enabled is true: steps are too short for Spark to see an idle executor, and one "
+            "that it takes away takes the place of its state along; give --conf spark.dynamicAllocation.enabled=false"
+        )
+        raise InputError(msg)
+    asked = int(conf.get("spark.executor.instances", "0") or 0)
+    java = context._jsc.sc()  # noqa: SLF001 - Python has no other way
+    begun = changed = time.monotonic()
+    slots = 0
+    while True:
+        count = java.getExecutorMemoryStatus().size() - 1  # without the driver
+        now_slots = java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile())
+        now = time.monotonic()
+        if now_slots != slots:
+            slots, changed = now_slots, now
+        if slots and ((asked and count >= asked) or now - changed >= _NO_OTHER):
+            return int(slots)
+        if not slots and now - begun >= _FIRST_EXECUTOR:
+            msg = (
+                f"no executor of {context.master} has come in {_FIRST_EXECUTOR:g} s: are there workers with "
+                f"{conf.get('spark.executor.memory', '1g')} of memory and {conf.get('spark.executor.cores', 'a')} "
+                "free core(s), and can they reach the driver (spark.driver.host)?"
+            )
+            raise EngineError(msg)
+        time.sleep(0.1)

@@ -1,0 +1,99 @@
+"""Translation of errors that Spark raises into windrow's own."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped] # it has no types
+from pyspark.errors import PySparkException
+
+from windrow import errors
+from windrow.errors import CheckpointError, EngineError, SetupError, WindrowError, WorkerLostError
+from windrow.runtime.stream.integrity import RESTORE
+
+SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
+"""What a call to Spark raises: its own errors, py4j's, and those of a connection to a JVM that has ended."""
+
+_DAMAGED = re.compile(
+    r"(?:ChecksumException: Checksum error: |Corruption: [^\n]*? in )(?:file:)?(\S+)|(?:FileNotFoundException: "
+    r"(?:File )?(?:file:)?|No such file or directory: [^\n]*?)(\S+/state/\S+)"
+)
+_LOST_WORKER = re.compile(
+    r"Python worker (?:failed to connect back|exited unexpectedly)|Failed to connect to the state server"
+)
+_NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
+_NO_DAEMON = re.compile(r"reading the port number from windrow\.hosts\.worker_daemon's stdout")
+_HOST = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor \w+\)")
+_LOST_EXECUTOR = re.compile(r"ExecutorLostFailure|FetchFailed|Executor heartbeat timed out|worker lost", re.IGNORECASE)
+_STOPPED = re.compile(r"stopped SparkContext|SparkContext was shut down|LiveListenerBus is stopped")
+_GO_ON = "\nwhat was committed stays; start again to continue from there"
+_GIVE_PYTHON = (
+    "name one that is there (--conf spark.pyspark.python=PATH), use one image for driver and executors, or send the "
+    "driver's environment (windrow pack env.tgz, --conf spark.archives=env.tgz#environment)"
+)
+_APPENDIX = "\n=== Streaming Query ==="
+_STATE = re.compile(r"\s*SQLSTATE: \w+")
+_WRAPPING = re.compile(r"^(?:\[STREAM_FAILED\] )?Query \[id = [^\]]*\] terminated with exception: ")
+_OURS = re.compile(r"^windrow\.errors\.(\w+): (.+?)(?=\n\s*at |\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
+_CAUSE = re.compile(r"^Caused by: (?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_PYTHON = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t]+.*\n)+(\S.*)$", re.MULTILINE)
+"""The stack of an error in Python, up to the line that says what it is."""
+_AWAITED = "Exception thrown in awaitResult"
+"""What is said where only the causes say what has failed."""
+_CRASHED = "Python worker exited unexpectedly"
+_WHY_CRASHED = (
+    "; a Python process ends so when the machine is short of memory, or when code in it ends it: os._exit, or a crash "
+    "within a library"
+)
+_RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception))(?:: (.+))?$", re.MULTILINE)
+
+
+def translate_spark_error(
+    exc: Exception, what: str = "the stream", then: str = _GO_ON, *, host: str | None = None
+) -> WindrowError:
+    """Return the error for a failure: windrow's own if a Python worker raised one, else one with Spark's message.
+
+    The message says that it stopped `what`, and on which `host` (by default the one that Spark's message names); `then`
+    says what to do.
+    """
+    text = _STATE.sub("", str(exc).partition(_APPENDIX)[0]).strip()
+    ours = _OURS.findall(text)
+    if ours:
+        name, message = ours[-1]
+        kind = getattr(errors, name, EngineError)
+        if not (isinstance(kind, type) and issubclass(kind, WindrowError)):
+            kind = EngineError
+        return kind(message.strip())
+    if damaged := _DAMAGED.search(str(exc)):
+        return CheckpointError(f"{damaged[1] or damaged[2]} is damaged or gone; {RESTORE}")
+    said = str(exc)
+    if host is None:
+        host = match[1] if (match := _HOST.search(said)) else None
+    # Spark plans what Python reads in the driver
+    where = "the driver" if host is None else f"the executor on {host}"
+    if missing := _NO_PYTHON.search(said):
+        return SetupError(f"{where} has no Python {missing[1]}; {_GIVE_PYTHON}")
+    if _NO_DAEMON.search(said):
+        return SetupError(f"{where} has a Python without windrow, or without all that it needs; {_GIVE_PYTHON}")
+    if _STOPPED.search(said):
+        return EngineError(f"{what} stopped: the cluster has ended the application, or the driver has lost it{then}")
+    # a process that did not start in ten seconds, as on a busy machine, or that was killed
+    kind = WorkerLostError if _LOST_WORKER.search(said) or _LOST_EXECUTOR.search(said) else EngineError
+    at = "" if host in {None, "localhost", "127.0.0.1"} else f" on {host}"
+    why = _WHY_CRASHED if _CRASHED in said else ""
+    return kind(f"{what} stopped{at}: {_said(exc, text)}{why}{then}")
+
+
+def _said(exc: Exception, text: str) -> str:
+    if isinstance(exc, Py4JJavaError):
+        message = str(exc.java_exception.getMessage())
+        text = text if message.startswith(_AWAITED) else message
+    elif isinstance(exc, (Py4JError, ConnectionError)):
+        return "Spark's Java process has ended"
+    elif not isinstance(exc, SPARK_ERRORS):
+        return f"{type(exc).__name__}: {text}"
+    if in_python := _PYTHON.findall(text):
+        return str(in_python[-1])
+    unwrapped = _WRAPPING.sub("", text)
+    raised = _CAUSE.findall(unwrapped) or _RAISED.findall(unwrapped)
+    return ": ".join(filter(None, raised[-1])) if raised else unwrapped.split("\n", 1)[0]

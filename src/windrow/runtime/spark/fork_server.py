@@ -1,0 +1,190 @@
+"""The fork server: one process that loads the libraries of Spark's Python processes while Java starts.
+
+Spark on one machine starts several Pythons, one after the other, before the first record is read: the daemon of the
+workers, and those that make, follow and plan a source. Each would load the same libraries for a second or more. Instead
+they are forked from this process: where Spark would run Python it runs `fork_client.py`, which gives its standard
+streams and its environment to a new fork, and waits for its end.
+
+Nothing is opened here: connections, threads and DuckDB's database come after the fork.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import re
+import resource
+import runpy
+import select
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib import import_module
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from windrow.runtime.spark import fork_client
+
+_FIXED = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+"""The variables that match `_READ_AT_START` and that Spark sets by default."""
+
+_READ_AT_START = re.compile(
+    r"PYTHON(?!PATH$|UNBUFFERED$)[A-Z]+|(LD|DYLD|LC|MALLOC|ARROW|OMP)_\w+|\w+_NUM_THREADS|LANG|TZ"
+)
+"""The variables that Python and libraries read as they start: a fork has what its server was started with."""
+
+_LIBRARIES = (
+    "pyspark.sql.streaming.proto.StateMessage_pb2",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.testing.utils",
+    "pyspark.worker",
+    "windrow.runtime.spark.key_groups",
+    "windrow.runtime.spark.stages",
+    "windrow.runtime.stream.control",
+    "windrow.connectors.kafka.stream",
+    "windrow.connectors.log.stream",
+)
+
+
+@contextmanager
+def in_use(folder: Path) -> Iterator[None]:
+    """Have the Spark that is started meanwhile fork its Python processes from a server with its socket in `folder`.
+
+    The server is started first, once in a process, and ends with it. Where `folder` has no room for it, Spark starts
+    Python itself: its scripts cannot be run, or its path is too long for a socket (107 bytes).
+    """
+    client = folder / "python"
+    # by -P: else the modules beside the client come before those of Python
+    words = [sys.executable, "-SEP", fork_client.__file__, str(folder / "fork-server"), sys.executable]
+    client.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    client.chmod(0o700)
+    if not _is_served(client, folder / "fork-server"):
+        yield
+        return
+    before = os.environ["PYSPARK_PYTHON"]
+    os.environ["PYSPARK_PYTHON"] = str(client)
+    try:
+        yield
+    finally:
+        os.environ["PYSPARK_PYTHON"] = before
+
+
+def _is_served(client: Path, path: Path) -> bool:
+    """Start the server if the client can be run; return whether it was started."""
+    if not os.access(client, os.X_OK) or "PYTHONHOME" in os.environ:  # which the client, by -E, would not read
+        return False
+    try:
+        _start(path)
+    except OSError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1)
+def _start(path: Path) -> None:
+    environment = {**_FIXED, **os.environ, "PYTHONUNBUFFERED": "YES"}
+    with socket.socket(socket.AF_UNIX) as listening:  # from here on: who asks before the server has loaded, waits
+        listening.bind(str(path))
+        listening.listen()
+        number = listening.fileno()
+        words = [sys.executable, "-m", __name__, str(number)]
+        server = subprocess.Popen(words, stdin=subprocess.PIPE, env=environment, pass_fds=[number])  # noqa: S603 - ours
+
+    starter = os.getpid()
+
+    def end() -> None:
+        if os.getpid() == starter:  # a forked child ends too
+            server.kill()
+            server.communicate()
+
+    atexit.register(end)
+    if server.stdin is not None:  # a forked child that lives longer would keep the server
+        os.register_at_fork(after_in_child=server.stdin.close)
+
+
+def leave_zips() -> None:
+    """Remove PySpark's zip files from the path, if it is installed as a package.
+
+    Each task would read their directories again (65 ms, more than the work of a small step), and each process compile
+    what it imports from them.
+    """
+    folders = [entry for entry in sys.path if not entry.endswith(".zip")]
+    if all(PathFinder.find_spec(name, folders) for name in ("pyspark", "py4j")):
+        sys.path[:] = folders
+        for entry in [entry for entry in sys.path_importer_cache if entry.endswith(".zip")]:
+            del sys.path_importer_cache[entry]
+
+
+def load() -> None:
+    """Load what Spark's Python processes work with."""
+    leave_zips()
+    for name in _LIBRARIES:
+        import_module(name)
+    # a worker collects garbage after each task: what was loaded here is none
+    gc.collect()
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # else a library tells at the end what it still holds
+
+
+def main(number: int) -> None:
+    """Serve at a socket that listens until the process that has started this one ends, which closes the pipe to it."""
+    for one in (signal.SIGINT, signal.SIGHUP):  # as in the processes that Spark starts
+        signal.signal(one, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # from Python 3.12 on each fork would say so: it is the thread of Arrow's allocator, which knows of forks
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+    started = dict(os.environ)
+    with socket.socket(fileno=number) as listening:
+        load()
+        while True:
+            ready, _, _ = select.select([number, fork_client.STANDARD[0]], [], [])
+            if number not in ready:
+                os._exit(0)  # without a word of libraries about what they still hold
+            asking, _ = listening.accept()
+            if not os.fork():
+                break
+            asking.close()
+    _become(asking, started)
+
+
+def _become(asking: socket.socket, started: dict[str, str]) -> None:
+    """Run the module that a client was started for, as if this process were that one.
+
+    `started` is the environment in which libraries were loaded. If the client's own differs from it in what they read,
+    return: the client becomes Python itself.
+    """
+    _, given, _, _ = socket.recv_fds(asking, 1, len(fork_client.STANDARD))
+    with asking.makefile("rb") as file:
+        words, environment, folder, files = json.load(file)
+    read = filter(_READ_AT_START.fullmatch, started.keys() | environment.keys())
+    if words[0] != "-m" or any(environment.get(name, _FIXED.get(name)) != started.get(name) for name in read):
+        return
+    for number, one in zip(fork_client.STANDARD, given, strict=True):
+        os.dup2(one, number)
+        os.close(one)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    resource.setrlimit(resource.RLIMIT_NOFILE, files)
+    asking.send(os.getpid().to_bytes(4))
+    # it stays open to the end, for which the client waits: of this process, and not of those forked from it
+    os.register_at_fork(after_in_child=asking.close)
+    places = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [one for one in places if one and one not in sys.path]
+    leave_zips()
+    sys.argv[:] = words[1:]
+    runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,251 @@
+"""The home that Spark starts in, and the archive of the classes that its Java loads.
+
+Java loads, checks and links some 15,000 classes before the first row: 2 of the 8 seconds of a small run. It maps them
+from an archive instead (class-data sharing, JEP 350), which fits one Java and one installation of PySpark under one
+path. So home and archive are in a folder of this Python environment that is named by a digest of these,
+`share/windrow/spark-DIGEST`; Java ignores an archive that does not fit. An archive has 180 MB and takes 20 s to make,
+once: the first run leaves that to a process in the background when it ends, ``python -m windrow.runtime.spark.home``
+does it at once. It is made in a temporary folder, and comes to the environment when it is whole. If the process that
+makes it is killed, all that it has started ends too. Where the environment cannot be written, the home is a temporary
+folder, and there is no archive.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from windrow.runtime.settings import MACHINE
+from windrow.runtime.spark.jars import java
+
+_PIPELINE = """\
+name: classes
+source: {log: {path: log}}
+decode: {user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
+time: {field: event_time, delay: 0s}
+key: [user_id]
+window: {tumbling: 5m}
+aggregate: {total: sum(amount)}
+emit: {lateness: 1h, late: each, mode: retract}
+sink: {sqlite: {path: classes.db, table: classes}}
+"""
+_RECORD = '{"user_id": "u", "event_time": 1767225600000, "amount": "1.00"}\n'
+_PLAIN = re.compile(r"[\w./-]+")
+_SECONDS = 600
+_POLL = 0.5
+_CHUNK = 1 << 16
+_HEADER = 4
+"""Bytes of the number by which an archive begins."""
+
+
+@dataclass(frozen=True)
+class SparkHome:
+    """A home of Spark in `folder`; `archive` is where its class archive is, or will be; None if it has none."""
+
+    folder: Path
+    archive: Path | None
+
+    def java_options(self) -> str:
+        """Return the options by which Java uses the archive, with a space in front; nothing if there is none yet."""
+        if self.archive is None or not self.archive.is_file() or not self.archive.stat().st_size:
+            return ""
+        return f" -XX:SharedArchiveFile={self.archive} -Xlog:cds*=off"
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Have Spark start in this home, and processes that are started later in their own."""
+        os.environ["SPARK_HOME"] = str(self.folder)
+        try:
+            yield
+        finally:
+            del os.environ["SPARK_HOME"]
+
+    def archive_later(self) -> None:
+        """Have a process in the background make the archive, unless it is there or could not be made."""
+        if self.archive is None or self.archive.exists():
+            return
+        subprocess.Popen(
+            [sys.executable, "-m", "windrow.runtime.spark.home"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+def spark_home(scratch: Path, java_home: Path) -> SparkHome | None:
+    """Return a home of Spark that is the installed PySpark's but for its zip of PySpark; None if there is no such.
+
+    Spark puts that zip on the path of every Python process that it starts: each compiles anew what it imports from it
+    (0.6 s of CPU time in place of 0.1 s, and a query starts six of them), where the installed package would serve.
+    """
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        return None
+    # resolved, as an environment that has two paths has one archive
+    installed = Path(spec.origin).resolve().parent
+    if not (installed / "jars").is_dir():
+        return None
+    kept = Path(sys.prefix).resolve() / "share" / "windrow" / f"spark-{_digest(installed, java_home.resolve())}"
+    # a path with other characters would need quotes in Spark's settings
+    if _PLAIN.fullmatch(str(kept)):
+        try:
+            return SparkHome(_linked(installed, kept / "home"), kept / "classes.jsa")
+        except OSError:
+            pass
+    return SparkHome(_linked(installed, scratch / "home"), None)
+
+
+def _digest(installed: Path, java_home: Path) -> str:
+    """Return a digest of what an archive fits: where PySpark's jars and Java are, and when they were installed."""
+    files = [installed / "jars", java_home / "lib" / "modules"]
+    facts = [(str(file), file.stat().st_mtime_ns if file.exists() else 0) for file in files]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
+
+
+def _linked(installed: Path, home: Path) -> Path:
+    """Make a folder with links to all that an installation of PySpark has, but for its zip."""
+    home.mkdir(parents=True, exist_ok=True)
+    for entry in installed.iterdir():
+        link = home / entry.name
+        if entry.name != "python" and not link.is_symlink():
+            try:
+                link.symlink_to(entry)
+            except FileExistsError:  # another process makes them too
+                continue
+    return home
+
+
+def make_archive(home: SparkHome) -> bool:
+    """Make the class archive of a home from a small run; return whether it is there.
+
+    One process makes it, others return at once. An empty file says that it could not be made. Archives of another Java
+    are removed.
+    """
+    archive = home.archive
+    if archive is None:
+        return False
+    if not archive.parent.is_dir():
+        return False
+    with (archive.parent / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        if not archive.exists():
+            for other in archive.parent.parent.glob(f"spark-*/{archive.name}"):
+                other.unlink()
+            shutil.rmtree(archive.parent / "making", ignore_errors=True)  # of an older version that was killed
+            draft = archive.with_name(f".{archive.name}.draft")
+            try:
+                _make(home, draft)
+                draft.replace(archive)
+            except (FileNotFoundError, ChildProcessError):  # the environment was removed meanwhile; it was killed
+                return False
+    return archive.stat().st_size > 0
+
+
+def _make(home: SparkHome, draft: Path) -> None:
+    """Make an archive, empty if it could not be made; raise ChildProcessError if what makes it was killed."""
+    folder = Path(tempfile.mkdtemp(prefix="windrow-classes-"))
+    try:
+        made = folder / "classes.jsa"
+        _run(folder, made, home.folder)
+        if made.is_file():
+            shutil.copyfile(made, draft)
+        else:
+            draft.touch()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(folder: Path, made: Path, home: Path) -> None:
+    log = folder / "log"
+    log.mkdir()
+    for partition in range(2):
+        (log / f"partition-{partition}.jsonl").write_text(_RECORD * 100, encoding="utf-8")
+    (folder / "classes.yaml").write_text(_PIPELINE, encoding="utf-8")
+    options = f"{MACHINE['spark.driver.extraJavaOptions']} -XX:ArchiveClassesAtExit={made} -Xlog:cds*=off"
+    command = [sys.executable, "-m", "windrow", "run", "classes.yaml", "--until-end", "--checkpoint", "checkpoint"]
+    command += ["--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={options}"]
+    code = run_guarded(command, folder, os.environ | {"SPARK_HOME": str(home)})
+    if code < 0:
+        msg = f"it was killed by signal {-code}"
+        raise ChildProcessError(msg)
+    # Java writes the header last: without it a file is half an archive
+    if code or not made.is_file() or not _begin(made).strip(b"\0"):
+        made.unlink(missing_ok=True)
+
+
+def _begin(made: Path) -> bytes:
+    with made.open("rb") as file:
+        return file.read(_HEADER)
+
+
+def run_guarded(command: list[str], folder: Path, environment: Mapping[str, str]) -> int:
+    """Run a command to its end, and that of all that it has started; return its exit code, negative if it was killed.
+
+    Java writes the archive when Python has ended. It is killed if Python was killed, and after `_SECONDS`; if this
+    process is killed, which closes the pipe that a guard waits for, by the guard, which removes `folder` too.
+    """
+    with subprocess.Popen(  # noqa: S603 - our own
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as run:
+        guard = subprocess.Popen(  # noqa: S603 - the same
+            ["/bin/sh", "-c", 'read _; kill -s KILL -- "-$1"; rm -rf -- "$2"', "sh", str(run.pid), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            return _wait(run)
+        finally:
+            with suppress(ProcessLookupError):  # all have ended
+                os.killpg(run.pid, signal.SIGKILL)
+            guard.kill()
+            guard.communicate()
+
+
+def _wait(run: subprocess.Popen[bytes]) -> int:
+    """Wait until a process has ended and nobody has its output open any more, but not if it was killed."""
+    deadline = time.monotonic() + _SECONDS
+    output = run.stdout
+    while output is not None and time.monotonic() < deadline and (run.poll() or 0) >= 0:
+        ready, _, _ = select.select([output], [], [], _POLL)
+        if ready and not os.read(output.fileno(), _CHUNK):
+            return run.wait()
+    code = run.poll()
+    return 1 if code in {None, 0} else code  # it takes too long
+
+
+def main() -> int:
+    """Make the archive with little priority; return 1 if it is not there."""
+    os.nice(10)
+    with tempfile.TemporaryDirectory() as scratch:
+        home = spark_home(Path(scratch), java().resolve().parent.parent)
+        return 0 if home is not None and make_archive(home) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

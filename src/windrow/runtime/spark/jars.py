@@ -1,0 +1,235 @@
+"""Java, and the jars beside Spark's own, which the Ivy inside PySpark fetches.
+
+Their versions stand in `ivy.xml`, the SHA-256 of each in `jars.lock` (as `sha256sum` prints it, with `SET/FILE` for a
+name); a jar that differs is not used. A set is a folder, `SET-DIGEST`, that is made whole or not at all.
+
+Environment: WINDROW_JARS, the folder of the sets (default: `share/windrow/jars` of this Python environment);
+WINDROW_IVY_SETTINGS, an Ivy settings file that names a mirror.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from windrow.errors import SetupError
+
+_HERE = Path(__file__).parent
+_IVY = _HERE / "ivy.xml"
+_LOCK = _HERE / "jars.lock"
+_FETCH_SECONDS = 1800
+
+
+def kafka_jars() -> list[Path]:
+    """Return Spark's Kafka connector and what it needs, fetched first if they are missing.
+
+    No run of windrow needs them: plain PySpark in the comparison (`bench/peers`) does.
+    Raise SetupError if they cannot be fetched or are not the files of `jars.lock`.
+    """
+    return jar_set("spark")
+
+
+def broker_jars() -> list[Path]:
+    """Return the class path of a Kafka broker; else as `kafka_jars`."""
+    return jar_set("broker")
+
+
+def broker_folder() -> Path:
+    """Return the folder of the broker's jars, which is there once they have been fetched."""
+    return _folder("broker", _locked("broker"))
+
+
+def jar_set(name: str) -> list[Path]:
+    """Return the jars of one configuration of `ivy.xml`, by name; else as `kafka_jars`."""
+    sums = _locked(name)
+    folder = _folder(name, sums)
+    if not folder.is_dir():
+        with _fetching(folder.parent):
+            if not folder.is_dir():  # another process may have fetched it while this one waited
+                _fetch(name, sums, folder)
+    return [folder / file for file in sorted(sums)]
+
+
+def _folder(name: str, sums: Mapping[str, str]) -> Path:
+    digest = hashlib.sha256(repr(sorted(sums.items())).encode()).hexdigest()[:12]
+    return _base() / f"{name}-{digest}"
+
+
+def _base() -> Path:
+    chosen = os.environ.get("WINDROW_JARS")
+    return Path(chosen) if chosen else Path(sys.prefix) / "share" / "windrow" / "jars"
+
+
+def _locked(name: str) -> dict[str, str]:
+    sums = {}
+    for line in _LOCK.read_text(encoding="utf-8").splitlines():
+        digest, path = line.split()
+        group, file = path.split("/")
+        if group == name:
+            sums[file] = digest
+    if not sums:
+        message = f"{_LOCK} knows no jars by the name of {name}; the names are the confs of {_IVY}"
+        raise SetupError(message)
+    return sums
+
+
+@contextmanager
+def _fetching(base: Path) -> Iterator[None]:
+    """Let one process at a time fetch, and remove what a killed process left behind."""
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        lock = (base / ".lock").open("w")
+    except OSError as error:
+        message = f"cannot keep jars in {base} ({error.strerror}): set WINDROW_JARS to a folder that can be written"
+        raise SetupError(message) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in base.glob(".part-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+
+
+def _fetch(name: str, sums: Mapping[str, str], folder: Path) -> None:
+    part = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
+    try:
+        _retrieve(name, part)
+        _verify(part, sums)
+        part.chmod(0o755)
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _verify(folder: Path, sums: Mapping[str, str]) -> None:
+    found = {file.name: _sum(file) for file in folder.iterdir()}
+    if found == sums:
+        return
+    wrong = sorted(file for file in found.keys() | sums.keys() if found.get(file) != sums.get(file))
+    message = (
+        f"Ivy fetched other jars than {_LOCK} holds: {', '.join(wrong)}. "
+        f"Remove {_cache()} and try again; if ivy.xml was changed, run `make lock`"
+    )
+    raise SetupError(message)
+
+
+def _sum(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _cache() -> Path:
+    """Ivy's downloads, shared by all environments of this user; apart from ~/.ivy2, since no POM is read here."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "windrow" / "ivy"
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec is not None and spec.origin else []
+    if not found:
+        message = "there is no Ivy in PySpark's jars: install pyspark as pyproject.toml pins it"
+        raise SetupError(message)
+    return found[-1]
+
+
+def _retrieve(name: str, folder: Path) -> None:
+    settings = os.environ.get("WINDROW_IVY_SETTINGS") or str(_HERE / "ivysettings.xml")
+    command = [str(java()), "-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-warn"]
+    command += ["-settings", settings, "-ivy", str(_IVY), "-cache", str(_cache()), "-confs", name]
+    command += ["-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
+    advice = "is the network there? (behind a mirror, name an Ivy settings file in WINDROW_IVY_SETTINGS)"
+    try:
+        ran = subprocess.run(  # noqa: S603 - the person's own Java
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        message = f"cannot fetch the {name} jars ({error}): {advice}"
+        raise SetupError(message) from error
+    if ran.returncode != 0:
+        tail = "\n".join(f"  {line}" for line in (ran.stdout + ran.stderr).strip().splitlines()[-12:])
+        message = f"cannot fetch the {name} jars: {advice}; Ivy said:\n{tail}"
+        raise SetupError(message)
+
+
+def _lock(names: list[str]) -> None:
+    """Write `jars.lock` anew from `ivy.xml`."""
+    lines = []
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            _retrieve(name, Path(folder))
+            lines += [f"{_sum(file)}  {name}/{file.name}\n" for file in sorted(Path(folder).iterdir())]
+    _LOCK.write_text("".join(lines), encoding="utf-8")
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m windrow.runtime.spark.jars SET...` fetches jars; with `--lock` first, it writes `jars.lock`."""
+    try:
+        match arguments:
+            case ["--lock", *names]:
+                _lock(names)
+            case names:
+                for name in names:
+                    jar_set(name)
+    except SetupError as error:
+        sys.stderr.write(f"windrow: {error}\n")
+        return error.exit_code
+    return 0
+
+
+LEAST = 17
+
+_ADVICE = (
+    f"install a Java {LEAST} runtime (Debian, Ubuntu: `apt-get install openjdk-17-jre-headless`) "
+    "and put it on PATH, or set JAVA_HOME"
+)
+
+
+def java() -> Path:
+    """Find the `java` that Spark will use: JAVA_HOME's, or else the one on PATH.
+
+    Raise SetupError if there is none, if it does not run, or if it is older than Java 17.
+    """
+    home, found = _named_java()
+    where = f"JAVA_HOME is {home}" if home else "java on PATH"
+    if found is None:
+        message = f"no java on PATH, and JAVA_HOME is not set: {_ADVICE}"
+        raise SetupError(message)
+    try:
+        ran = subprocess.run([found, "-version"], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603 - the person's own Java
+    except (OSError, subprocess.SubprocessError) as error:
+        message = f"{where}, but `{found} -version` failed ({error}): {_ADVICE}"
+        raise SetupError(message) from error
+    match = re.search(r'version "(?:1\.)?(\d+)', ran.stderr + ran.stdout)
+    if match is None or int(match[1]) < LEAST:
+        version = "of an unknown version" if match is None else f"Java {match[1]}"
+        message = f"{where}, and {found} is {version}; Spark needs Java {LEAST} or newer: {_ADVICE}"
+        raise SetupError(message)
+    return Path(found)
+
+
+def _named_java() -> tuple[str | None, str | None]:
+    home = os.environ.get("JAVA_HOME")
+    return home, shutil.which("java") if not home else str(Path(home) / "bin" / "java")
+
+
+def java_version() -> str | None:
+    """Return the version of that Java by its `release` file, without starting it; None if there is none."""
+    _, found = _named_java()
+    if found is None or not Path(found).exists():
+        return None
+    release = Path(found).resolve().parent.parent / "release"
+    match = re.search(r'JAVA_VERSION="([^"]+)"', release.read_text()) if release.is_file() else None
+    return "of an unknown version" if match is None else match[1]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,91 @@
+"""Runs the steps of key groups in Spark's stateful operator, with their state in Spark's state store.
+
+Before a query's first step Spark starts a Python process that does no more than declare the state. So this module
+imports little: what a step needs is loaded where steps run.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark import cloudpickle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from windrow.engine.state.store import State
+
+    Step = Callable[[int, Iterator[pd.DataFrame], State], Iterator[pd.DataFrame]]
+    """Runs one step of the key group with this number in the column `slot`; what is given and returned is packets."""
+
+
+class KeyGroupProcessor(StatefulProcessor):
+    """A stateful processor that runs a function in each key group, one step after another."""
+
+    def __init__(self, step: Step) -> None:
+        self._sent = cloudpickle.dumps(step)  # type: ignore[no-untyped-call] # it has no types
+        self._step: Step | None = None
+        self._state: SparkState | None = None
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state."""
+        self._state = SparkState(handle)
+
+    def handleInputRows(  # type: ignore[override] # noqa: N802 - Spark's name; it gives frames, never rows
+        self,
+        key: Any,  # noqa: ANN401 - Spark's signature
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: ANN401, ARG002, N803 - Spark's signature
+    ) -> Iterator[pd.DataFrame]:
+        """Run one step of one key group."""
+        if self._state is None:
+            msg = "Spark called handleInputRows before init"
+            raise RuntimeError(msg)
+        if self._step is None:
+            self._step = pickle.loads(self._sent)  # noqa: S301 - the driver of this run pickled it
+        (slot,) = key
+        return self._step(int(slot), rows, self._state)
+
+    def close(self) -> None:
+        """Do nothing: nothing is held."""
+
+
+# not as text: Spark would parse it in each task
+_PLACE = StructType([StructField("kind", StringType()), StructField("bucket", LongType())])
+_BLOB = StructType([StructField("blob", BinaryType())])
+
+
+class SparkState:
+    """A key group's state in Spark's state store."""
+
+    def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self._summary = handle.getValueState("summary", _BLOB)
+        self._blobs = handle.getMapState("blobs", _PLACE, _BLOB)
+
+    def summary(self) -> bytes | None:
+        """Return the summary, None in the first step."""
+        return _blob(self._summary.get())
+
+    def set_summary(self, blob: bytes) -> None:
+        """Replace the summary."""
+        self._summary.update((blob,))
+
+    def get(self, kind: str, bucket: int) -> bytes | None:
+        """Return a blob, None if there is none."""
+        return _blob(self._blobs.getValue((kind, bucket)))
+
+    def set(self, kind: str, bucket: int, blob: bytes) -> None:
+        """Replace a blob."""
+        self._blobs.updateValue((kind, bucket), (blob,))
+
+    def drop(self, kind: str, bucket: int) -> None:
+        """Forget a blob."""
+        self._blobs.removeKey((kind, bucket))
+
+
+def _blob(row: tuple[Any, ...] | None) -> bytes | None:
+    return None if row is None else bytes(row[0])

@@ -1,0 +1,190 @@
+"""Packets and outputs as rows of Spark: of one step (stream), or with the step's number (batch)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, fields, replace
+from itertools import chain, groupby
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import Row
+
+from windrow.engine.changelog import StepOutput, empty_by_sink
+from windrow.engine.columns import Blob, pack, unpack
+from windrow.engine.histogram import Histogram
+from windrow.engine.hot_keys import HotKeys
+from windrow.engine.messages import Message, Packet, PartitionCounts, Records, decode_message, encode_message
+from windrow.engine.operators.base import GroupOutput, GroupStats
+from windrow.engine.part_times import PartTime
+from windrow.engine.samples import RecordSample
+from windrow.engine.state.store import MemoryState
+from windrow.engine.window_counts import GroupWindows
+from windrow.model import Runnable
+from windrow.runtime.spark.transport import TableTransport, opened, taken
+
+PACKET_DDL = "key_group int, kind string, fields string, blob binary"
+OUTPUT_DDL = "key_group int, sink string, changes binary, late binary, dead binary, clocks binary, stats string"
+
+Columns = Row | dict[str, Any]
+"""A row by the names of its columns, as Spark or Arrow gives it."""
+
+_PACKET = pa.schema(
+    [
+        ("key_group", pa.int32()),
+        ("kind", pa.string()),
+        ("fields", pa.string()),
+        ("blob", pa.binary()),
+    ]
+)
+
+
+def packet_batch(packet: Packet) -> pa.RecordBatch:
+    """Write a packet as a row."""
+    return pa.RecordBatch.from_arrays([[value] for value in _columns(packet)], schema=_PACKET)
+
+
+def packet_frame(packets: Iterable[Packet]) -> pd.DataFrame:
+    """Write packets as rows."""
+    return pd.DataFrame([_columns(packet) for packet in packets], columns=_PACKET.names)
+
+
+def _columns(packet: Packet) -> tuple[int, str, str, Blob]:
+    return packet.key_group, *encode_message(packet.message)
+
+
+def read_packets(frames: Iterable[pd.DataFrame]) -> Iterator[Packet]:
+    """Read rows as packets, whose records may be in files (`with_records`)."""
+    for frame in frames:
+        for row in frame.to_dict("records"):
+            yield Packet(row["key_group"], decode_message(row["kind"], row["fields"], row["blob"]))
+
+
+def with_records(message: Message) -> Message:
+    """Return the message with its records, if they were in a file; only once, since that is deleted then."""
+    return replace(message, blob=opened(message.blob)) if isinstance(message, Records) else message
+
+
+def output_frame(key_group: int, output: GroupOutput, transport: TableTransport) -> pd.DataFrame:
+    """Write a key group's output as a row for each sink."""
+    return pd.DataFrame([{"key_group": key_group, **row} for row in _output_columns(output, transport)])
+
+
+def _output_columns(output: GroupOutput, transport: TableTransport) -> Iterator[dict[str, bytes | str | None]]:
+    """Write an output as columns of rows; a table without rows is null."""
+    stats = json.dumps(asdict(output.stats))
+    for sink, rows in output.by_sink.items():
+        tables = {field.name: transport.put(getattr(rows, field.name)) for field in fields(StepOutput)}
+        yield {"sink": sink, **tables, "stats": stats}
+
+
+def outputs(pipeline: Runnable, rows: Iterable[Columns]) -> list[GroupOutput]:
+    """Read rows as key groups' outputs, in the order of their numbers."""
+    nothing = empty_by_sink(pipeline)
+    found: dict[int, dict[str, Columns]] = {}
+    for row in rows:
+        found.setdefault(row["key_group"], {})[row["sink"]] = row
+    return [_output(nothing, found[group]) for group in sorted(found)]
+
+
+def _output(nothing: Mapping[str, StepOutput], rows: Mapping[str, Columns]) -> GroupOutput:
+    by_sink = {}
+    for name, none in nothing.items():
+        row = rows[name]
+        tables = {
+            field.name: getattr(none, field.name) if row[field.name] is None else taken(row[field.name])
+            for field in fields(StepOutput)
+        }
+        by_sink[name] = StepOutput(**tables)
+    return GroupOutput(by_sink, group_stats(next(iter(rows.values()))["stats"]))
+
+
+def group_stats(text: str) -> GroupStats:
+    """Read a key group's stats."""
+    stats = json.loads(text)
+    for name in ("watermarks", "offsets", "read", "lateness"):
+        stats[name] = {int(partition): value for partition, value in stats[name].items()}
+    stats["lateness"] = {partition: Histogram(tuple(value["counts"])) for partition, value in stats["lateness"].items()}
+    stats["ages"] = tuple(
+        PartitionCounts(partition, tuple(counts), newest) for partition, counts, newest in stats["ages"]
+    )
+    stats["part_times"] = tuple(PartTime(**one) for one in stats["part_times"])
+    stats["hot_keys"] = {node: HotKeys(**keys) for node, keys in stats["hot_keys"].items()}
+    stats["samples"] = tuple(RecordSample(**one) for one in stats["samples"])
+    stats["windows"] = {node: GroupWindows(*counts) for node, counts in stats["windows"].items()}
+    return GroupStats(**stats)
+
+
+NUMBERED_PACKET_DDL = f"slice int, {PACKET_DDL}"
+RESULT_DDL = f"position int, {OUTPUT_DDL}, state binary"
+_RESULT = pa.schema(
+    [
+        ("position", pa.int32()),
+        ("key_group", pa.int32()),
+        ("sink", pa.string()),
+        *((field.name, pa.binary()) for field in fields(StepOutput)),
+        ("stats", pa.string()),
+        ("state", pa.binary()),
+    ]
+)
+_STATE = pa.schema([("kind", pa.string()), ("bucket", pa.int64()), ("blob", pa.binary())])
+_STATE_BYTES = 64 << 20
+
+
+def numbered(number: int, packet: Packet) -> pa.RecordBatch:
+    """Write a packet of a step as a row."""
+    batch = packet_batch(packet)
+    columns = [pa.array([number], pa.int32()), *batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=["slice", *batch.schema.names])
+
+
+def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[Message]]]:
+    """Read rows that are ordered by step; yield the messages of each step that has some."""
+    rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+    for number, group in groupby(rows, lambda row: row["slice"]):
+        yield number, [decode_message(row["kind"], row["fields"], row["blob"]) for row in group]
+
+
+def output_rows(number: int, group: int, output: GroupOutput, transport: TableTransport) -> Iterator[pa.RecordBatch]:
+    """Write the output of a key group in a step."""
+    for row in _output_columns(output, transport):
+        yield _row(position=number, key_group=group, **row)
+
+
+def state_rows(position: int, group: int, state: MemoryState) -> Iterator[pa.RecordBatch]:
+    """Write what a key group knows, in rows of some MB."""
+    for blob in packed_state(state):
+        yield _row(position=position, key_group=group, state=blob)
+
+
+def packed_state(state: MemoryState) -> Iterator[bytes]:
+    """Pack what a key group knows, in pieces of some MB."""
+    held: list[tuple[str | None, int | None, bytes]] = [(None, None, state.summary() or b"")]
+    for (kind, bucket), blob in state.items():
+        if sum(len(entry[2]) for entry in held) + len(blob) > _STATE_BYTES:
+            yield _packed(held)
+            held = []
+        held.append((kind, bucket, blob))
+    yield _packed(held)
+
+
+def state_of(pieces: Iterable[Blob]) -> MemoryState:
+    """Read what `packed_state` packed of one key group."""
+    state = MemoryState()
+    for piece in pieces:
+        for entry in unpack(piece).to_pylist():
+            if entry["kind"] is not None:
+                state.set(entry["kind"], entry["bucket"], entry["blob"])
+            elif entry["blob"]:
+                state.set_summary(entry["blob"])
+    return state
+
+
+def _packed(entries: list[tuple[str | None, int | None, bytes]]) -> bytes:
+    return pack(pa.table([list(column) for column in zip(*entries, strict=True)], schema=_STATE))
+
+
+def _row(**values: Any) -> pa.RecordBatch:  # noqa: ANN401 - the columns of `_RESULT`
+    return pa.RecordBatch.from_pylist([values], schema=_RESULT)

@@ -1,0 +1,318 @@
+"""The Spark session: its start, its home, its log, and Python workers started ahead of the first task."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped] # it has no types
+from pyspark import InheritableThread, SparkContext, java_gateway
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession, is_remote
+
+from windrow.errors import EngineError, SetupError
+from windrow.runtime.settings import AS_GIVEN, MEANING, SparkOptions, is_local, runs_in_driver, settings_of
+from windrow.runtime.spark import fork_server
+from windrow.runtime.spark.cluster import executors_python
+from windrow.runtime.spark.home import SparkHome, spark_home
+from windrow.runtime.spark.jars import java
+from windrow.runtime.spark.scratch import scratch_folder
+from windrow.runtime.spark.transport import is_one_process
+from windrow.telemetry.folders import make_private
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def spark_session(options: SparkOptions = AS_GIVEN, *, log: Path | None = None) -> SparkSession:
+    """Start Spark, or return a session of the Spark that runs already, as `_beside` does.
+
+    What Spark and its Python workers say goes to the file `log` where one is given, and else to stderr. A start takes
+    a while, and is logged as INFO. Raise InputError where `options` are wrong, SetupError where Java is missing or this
+    process is a client of Spark Connect, EngineError where Spark does not start.
+    """
+    if is_remote() or "SPARK_REMOTE" in os.environ:
+        raise SetupError(_CONNECT)
+    with _STARTING:  # of several runs in one process, one starts it
+        return _started(options.settings(), log)
+
+
+_CONNECT = (
+    "this process is a client of Spark Connect (SPARK_REMOTE, or a session of builder.remote), and a run needs Spark "
+    "itself, in this process or on a cluster: run on the host memory, or start the run from a process without "
+    "SPARK_REMOTE, of a cluster with its master URL; results go to the client's session by to_spark()"
+)
+_STARTING = threading.Lock()
+
+
+@contextmanager
+def _as_it_starts(log: Path | None, home: SparkHome | None, scratch: Path, *, has_executors: bool) -> Iterator[None]:
+    """Give the Spark that starts meanwhile its log, its home, and a server of its Python processes."""
+    with ExitStack() as stack:
+        stack.enter_context(_java_of_this_start())
+        if log is not None:
+            stack.enter_context(stderr_to(log))
+        if home is not None:
+            stack.enter_context(home.in_use())
+        if not has_executors and os.environ["PYSPARK_PYTHON"] == sys.executable:
+            stack.enter_context(fork_server.in_use(scratch))
+        # with pandas, which PySpark loads for its first call of Java: meanwhile Java starts
+        importing = threading.Thread(target=import_module, args=("pyspark.testing.utils",), daemon=True)
+        importing.start()
+        atexit.register(_end_thread, importing)
+        yield
+
+
+@contextmanager
+def _java_of_this_start() -> Iterator[None]:
+    """Have the Java that PySpark starts meanwhile ignore SIGHUP, and kill it if the body does not end well.
+
+    A terminal that is closed sends SIGHUP to all processes in the foreground; a run finishes its step first, so Java
+    ignores it as it does Ctrl-C. Java ends by itself when this process does, except if it has not yet written where it
+    listens: PySpark has then removed the folder for that, and Java would wait for calls for ever.
+    """
+    module: Any = java_gateway  # it imports it, and does not export it
+    popen = module.Popen
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*words: Any, preexec_fn: Callable[[], object] = lambda: None, **more: Any) -> Any:  # noqa: ANN401 - those of Popen
+        def prepare() -> None:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            preexec_fn()
+
+        started.append(popen(*words, preexec_fn=prepare, **more))
+        return started[-1]
+
+    module.Popen = start
+    try:
+        yield
+    except BaseException:
+        for process in started:
+            process.kill()
+            process.wait()
+        raise
+    finally:
+        module.Popen = popen
+
+
+def running_session() -> SparkSession | None:
+    """Return the session that runs in this process; None if Spark was not started."""
+    active = SparkSession.getActiveSession()
+    if active is None and SparkContext._active_spark_context is not None:  # noqa: SLF001 - no other way
+        return SparkSession.builder.getOrCreate()  # an active session is one of its thread
+    return active
+
+
+def _started(given: dict[str, str], log: Path | None) -> SparkSession:
+    active, master = running_session(), given["spark.master"]
+    if active is not None:
+        return _beside(active)
+    os.environ.setdefault("JAVA_HOME", str(java().resolve().parent.parent))
+    if is_local(master):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # else Spark looks up the machine's name, which not every machine knows (a container without a network)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    else:
+        python = executors_python(given)
+        if {"spark.pyspark.python", "spark.archives"} & given.keys():
+            os.environ["PYSPARK_PYTHON"] = python
+        os.environ.setdefault("PYSPARK_PYTHON", python)
+    scratch = scratch_folder()
+    home = None if "SPARK_HOME" in os.environ else spark_home(scratch, Path(os.environ["JAVA_HOME"]))
+    java_options = "" if home is None else home.java_options()
+    builder = SparkSession.builder.master(master).appName("windrow")
+    for name, value in settings_of(given, scratch, java_options).items():
+        builder = builder.config(name, value)
+    _hush_py4j()  # a Ctrl-C while it starts breaks off a call
+    _LOGGER.info("starting Spark%s", "" if log is None else f" (log: {log})")
+    try:
+        # Spark would take Ctrl-C for itself
+        interrupt = signal.getsignal(signal.SIGINT)
+        with _as_it_starts(log, home, scratch, has_executors=not runs_in_driver(master)):
+            session = builder.getOrCreate()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, interrupt)
+    except (PySparkException, Py4JError, RuntimeError, OSError) as exc:
+        where = "" if log is None else f"; what it said is in {log}"
+        # a cluster can end an application while it starts: of that, Java says more than that it ended
+        said = str(exc.java_exception.getMessage() if isinstance(exc, Py4JJavaError) else exc).split("\n", 1)[0]
+        msg = f"Spark did not start at {master}: {said}{where}"
+        raise EngineError(msg) from exc
+    if home is not None:
+        atexit.register(home.archive_later)
+
+    # if the JVM dies, the query says so; this server would add a stack
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign] # noqa: SLF001 - no other way
+    session.sparkContext.setLogLevel("WARN" if os.environ.get("WINDROW_DEBUG") else "ERROR")
+    return session
+
+
+@lru_cache(maxsize=1)
+def _beside(active: SparkSession) -> SparkSession:
+    """Return the active session if its settings are windrow's, else another one of its Spark that has these.
+
+    Who has started Spark, such as a notebook, keeps the settings of their own session.
+    """
+    # those of Spark itself, and not of a session, are as they are
+    own = {name: value for name, value in MEANING.items() if name.startswith("spark.sql.")}
+    if all(active.conf.get(name, None) == value for name, value in own.items()):
+        return active
+    session = active.newSession()
+    for name, value in own.items():
+        session.conf.set(name, value)
+    return session
+
+
+def _hush_py4j() -> None:
+    """Keep py4j from writing the stacks of calls that the JVM's end broke off: what that means is said once.
+
+    It logs by its own loggers and, of a call, by the root logger, which would begin to write to stderr by that.
+    """
+    if os.environ.get("WINDROW_DEBUG"):
+        return
+    logging.getLogger().addFilter(_is_not_py4j)
+    logging.getLogger("py4j").addHandler(logging.NullHandler())
+    logging.getLogger("py4j").propagate = False
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
+
+
+_NOISE = re.compile(
+    # one line a step and key group, from Spark's own worker of stateful processing
+    rb"^\s*$|^Streaming TransformWithStateInPandas |^Starting Streaming TransformWithStateInPandas "
+)
+_STDERR = 2
+_LIMIT = 4 << 20
+"""A file of more bytes is begun anew."""
+
+
+@contextmanager
+def stderr_to(log: Path) -> Iterator[None]:
+    """Give the processes that are started meanwhile a stderr that goes to a file, for as long as this process lives.
+
+    What this process itself writes goes on to its own stderr: a line of progress is not to stand still. The file
+    stays small however long they live: what is said in every step is left out, and a file that is full makes room.
+    """
+    make_private(log.parent)
+    # unbuffered, so that what a full disk refuses is forgotten
+    file = log.open("ab", buffering=0)
+    readable, writable = os.pipe()
+    threading.Thread(target=_drain, args=(readable, file), name="spark-log", daemon=True).start()
+    sys.stderr.flush()
+    kept = os.dup(_STDERR)
+    os.dup2(writable, _STDERR)
+    os.close(writable)
+    ours = sys.stderr
+    try:
+        with open(kept, "w", buffering=1, closefd=False, encoding="utf-8") as own:
+            if _is_stderr(ours):
+                sys.stderr = own
+            yield
+    finally:
+        sys.stderr = ours
+        os.dup2(kept, _STDERR)
+        os.close(kept)
+
+
+def _is_stderr(stream: TextIO) -> bool:
+    """Return whether a stream is the process's stderr, and not what a test or a notebook put in its place."""
+    try:
+        return stream.fileno() == _STDERR
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _drain(readable: int, log: BinaryIO) -> None:
+    with os.fdopen(readable, "rb") as lines, log as file:
+        for line in lines:
+            if _NOISE.match(line):
+                continue
+            with suppress(OSError):  # nobody may wait for a log that cannot be written
+                if file.tell() > _LIMIT:
+                    file.truncate(0)
+                file.write(line)
+
+
+JOBS = "windrow-prestart"
+"""The group of the jobs that do no more than that."""
+
+
+@lru_cache(maxsize=2)  # with state, and without
+def prestart(spark: SparkSession, *, has_state: bool) -> None:
+    """Load what the first step needs: a Python process on each core, and what keeps state; once a session.
+
+    State is kept by a processor of records that are then forgotten: of the classes that Java loads for it, and of the
+    room that it uses for the first time, a first step would take half a second more. Return at once; what fails here
+    fails later, and is said. On a cluster the check of the executors does that.
+    """
+    if not is_one_process(spark):
+        return
+
+    def start() -> None:
+        with suppress(Exception):  # a session that has ended meanwhile has no context, and so on
+            _load(spark, has_state=has_state)
+
+    thread = InheritableThread(target=start, name=JOBS, daemon=True)
+    thread.start()
+    atexit.register(_end_thread, thread, spark)
+
+
+def _end_thread(thread: threading.Thread, spark: SparkSession | None = None) -> None:
+    """Have a thread end before the interpreter does, and first the jobs of `spark` that it waits for.
+
+    A daemon that loads or calls a library of C++ while the interpreter ends aborts the process.
+    """
+    deadline = time.monotonic() + _END
+    while thread.is_alive() and time.monotonic() < deadline:
+        if spark is not None:
+            with suppress(Exception):  # a session that has ended has no jobs either
+                spark.sparkContext.cancelJobGroup(JOBS)
+        thread.join(_POLL)
+
+
+_END = 30.0
+"""Seconds that a thread is given to end."""
+_POLL = 0.2
+
+
+def _load(spark: SparkSession, *, has_state: bool) -> None:
+    # a run loads them anyway, and other commands need not
+    from windrow.runtime.spark.key_groups import KeyGroupProcessor  # noqa: PLC0415
+    from windrow.runtime.spark.stages import touch_state  # noqa: PLC0415
+
+    tasks = spark.sparkContext.defaultParallelism
+    spark.sparkContext.setJobGroup(JOBS, "Python processes")
+    # not by SQL, which Spark would first load: what follows has it do that meanwhile
+    spark.sparkContext.parallelize(range(tasks), tasks).foreachPartition(_nothing)
+    if has_state:
+        own = spark.newSession()
+        own.conf.set("spark.sql.shuffle.partitions", tasks)
+        numbers = own.range(0, _KEYS, 1, tasks).mapInArrow(lambda batches: batches, "id long")
+        numbers.groupBy("id").transformWithStateInPandas(
+            statefulProcessor=KeyGroupProcessor(touch_state),
+            outputStructType="id long",
+            outputMode="Append",
+            timeMode="None",
+        ).toArrow()
+
+
+def _nothing(_: Iterable[int]) -> None:
+    pass
+
+
+_KEYS = 64
+"""Enough for each task to have some."""

@@ -1,0 +1,342 @@
+"""Stages: the code that runs in Spark's Python workers, of streams and of batch runs.
+
+Ingest decodes a step's records and splits them by key group; then each level of the pipeline runs in the key groups,
+with their state.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from itertools import groupby
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+from pyspark import TaskContext
+
+from windrow.engine.columns import to_micros
+from windrow.engine.level import LevelRunner, join_levels, open_levels
+from windrow.engine.messages import EndOfInput, LevelState, Message, Packet, PartitionIdle
+from windrow.engine.operators.base import GroupOutput
+from windrow.engine.operators.ingest import NO_OFFSETS, Ingest
+from windrow.engine.part_times import PartTime
+from windrow.engine.state.store import MemoryState, State
+from windrow.engine.tick import Tick
+from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
+from windrow.model import Runnable
+from windrow.runtime.batch.plan import StepPlan, ending_after
+from windrow.runtime.savepoint import Savepoint
+from windrow.runtime.spark.rows import (
+    by_slice,
+    numbered,
+    output_frame,
+    output_rows,
+    packed_state,
+    packet_batch,
+    packet_frame,
+    read_packets,
+    state_of,
+    state_rows,
+    with_records,
+)
+from windrow.runtime.spark.transport import TableTransport, pickle_pipeline, unpickle_pipeline
+from windrow.telemetry.folders import folder_of
+from windrow.telemetry.reports import now_micros, timing
+
+
+# a worker process serves many steps: what a pipeline needs is built once in it
+@lru_cache(maxsize=4)
+def _ingest(
+    pipeline: Runnable, bounds: WatermarkBounds, transport: TableTransport, since: tuple[tuple[int, int], ...]
+) -> Ingest:
+    return Ingest(pipeline, bounds, transport.pack, dict(since))
+
+
+@lru_cache(maxsize=4)
+def _levels(pipeline: Runnable, partitions: tuple[int, ...], transport: TableTransport) -> tuple[LevelRunner, ...]:
+    return open_levels(pipeline, partitions, transport.pack)
+
+
+def stream_ingest(
+    pipeline: Runnable,
+    transport: TableTransport,
+    bounds: WatermarkBounds = NO_BOUNDS,
+    ticks: int | None = None,
+    decoded_since: Mapping[int, int] = NO_OFFSETS,
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that makes packets of one partition's raw records, for `mapInArrow`.
+
+    `transport` carries the records. Those of the partition `ticks`, if there is one, are ticks: microseconds in
+    digits. `decoded_since` is that of the savepoint that the run resumes from.
+    """
+    sent, since = pickle_pipeline(pipeline), tuple(sorted(decoded_since.items()))
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pipeline = unpickle_pipeline(sent)
+        times: list[int] = []
+        reading, decoding = _Timer(), _Timer()
+        has_records = False
+
+        def records() -> Iterator[pa.RecordBatch]:
+            nonlocal has_records
+            for batch in reading.each(batches):
+                has_records |= batch.num_rows > 0
+                # an embedded log's batches, and only that has ticks, are of one partition each
+                if ticks is not None and batch.column("partition")[:1].to_pylist() == [ticks]:
+                    times.extend(map(int, batch.column("value").to_pylist()))
+                else:
+                    yield batch
+
+        for packet in decoding.each(_ingest(pipeline, bounds, transport, since).run(records())):
+            yield packet_batch(packet)
+        for group in range(pipeline.key_groups if times else 0):
+            yield packet_batch(Packet(group, Tick(max(times))))
+        if has_records:
+            yield packet_batch(Packet(0, reading.time("read", reading.seconds)))
+            yield packet_batch(Packet(0, decoding.time("decode", decoding.seconds - reading.seconds)))
+
+    return run
+
+
+T = TypeVar("T")
+
+
+class _Timer:
+    """Adds up the seconds that an iterator takes for its items."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = now_micros()
+        self._ended = self._began
+
+    def each(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield the items."""
+        coming = iter(items)
+        while True:
+            since = time.monotonic()
+            item = next(coming, _NO_ITEM)
+            self.seconds += time.monotonic() - since
+            if item is _NO_ITEM:
+                self._ended = now_micros()
+                return
+            yield item
+
+    def time(self, part: str, seconds: float) -> PartTime:
+        """Return the time from the timer's beginning to the end of the items."""
+        return PartTime(part, seconds, self._began, self._ended)
+
+
+_NO_ITEM: Any = object()
+
+
+class LevelStep:
+    """Runs the steps of one level in a key group, for `KeyGroupProcessor`.
+
+    The last level hands its output to the transport; the others return packets for the next one. A key group without
+    state starts from the savepoint `start`, if there is one: in the first step, and again if that is run again.
+    (Spark's own initial state would go through a frame, a row a blob.)
+    """
+
+    def __init__(
+        self,
+        pipeline: Runnable,
+        level: int,
+        partitions: tuple[int, ...],
+        start: str | None,
+        transport: TableTransport,
+    ) -> None:
+        self._sent = pickle_pipeline(pipeline)
+        self._slots = balanced_key_groups(pipeline.key_groups)
+        self._level = level
+        self._partitions = partitions
+        self._start = start
+        self._transport = transport
+
+    def __call__(self, slot: int, rows: Iterator[pd.DataFrame], state: State) -> Iterator[pd.DataFrame]:
+        """Run one step of one key group."""
+        group = self._slots.index(slot)
+        level = _levels(unpickle_pipeline(self._sent), self._partitions, self._transport)[self._level]
+        if self._start is not None and state.summary() is None:
+            level.begin(Savepoint.state(folder_of(self._start), group), state)
+        messages = (packet.message for packet in read_packets(rows))
+        # what is for a later level goes on as it came, which is in a file if it is large
+        given = (with_records(one) if level.takes(one) else one for one in messages)
+        output = _timed_step(level, self._level, group, given, state)
+        if level.is_last:
+            yield output_frame(group, output, self._transport)
+        else:
+            yield packet_frame(output.packets)
+
+
+def _timed_step(runner: LevelRunner, level: int, group: int, messages: Iterable[Message], state: State) -> GroupOutput:
+    """Run a step of a key group at a level; the output has the time that it took, for the report of the step."""
+    times: list[PartTime] = []
+    with timing(times, "operate", level):
+        output = runner.step(group, messages, state)
+    if runner.is_last:
+        return replace(output, stats=replace(output.stats, part_times=(*output.stats.part_times, *times)))
+    return replace(output, packets=(*output.packets, *(Packet(group, one) for one in times)))
+
+
+def touch_state(slot: int, rows: Iterator[pd.DataFrame], state: State) -> Iterator[pd.DataFrame]:  # noqa: ARG001 - a step's
+    """Read and write state as a step does, and return the rows."""
+    state.set_summary(state.summary() or b"")
+    state.set("none", 0, state.get("none", 0) or b"")
+    yield from rows
+
+
+Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""A function for `mapInArrow`."""
+
+_CONTROL = (Tick, PartitionIdle, EndOfInput)
+
+
+def batch_ingest(pipeline: Runnable, bounds: WatermarkBounds, cut: StepPlan) -> Stage:
+    """Return the function that makes numbered packets of one partition's raw records.
+
+    All steps are read before the first one is computed, and the times of that are in the partition's first one.
+    """
+    sent = pickle_pipeline(pipeline)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stage = Ingest(unpickle_pipeline(sent), bounds)
+        reading, decoding = _Timer(), _Timer()
+
+        def packets() -> Iterator[tuple[int, Packet]]:
+            for number, pieces in groupby(_pieces(reading.each(batches), cut), lambda piece: piece[0]):
+                for packet in stage.run(batch for _, batch in pieces):
+                    yield number, packet
+
+        first: int | None = None
+        for number, packet in decoding.each(packets()):
+            first = number if first is None else first
+            yield numbered(number, packet)
+        if first is not None:
+            yield numbered(first, Packet(0, reading.time("read", reading.seconds)))
+            yield numbered(first, Packet(0, decoding.time("decode", decoding.seconds - reading.seconds)))
+
+    return run
+
+
+def _pieces(batches: Iterable[pa.RecordBatch], cut: StepPlan) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Cut a partition's batches where its steps end; yield each piece with the number of its step."""
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        ends = np.array(cut.ends_of(batch.column("partition")[0].as_py()))
+        numbers = np.searchsorted(ends, to_micros(batch.column("offset")), side="right")
+        found, firsts = np.unique(numbers, return_index=True)
+        lengths = np.diff(firsts, append=batch.num_rows)
+        for number, first, length in zip(found.tolist(), firsts.tolist(), lengths.tolist(), strict=True):
+            yield number, batch.slice(first, length)
+
+
+def batch_level(
+    pipeline: Runnable,
+    level: int,
+    partitions: tuple[int, ...],
+    cut: StepPlan,
+    *,
+    since: int | None = None,
+    transport: TableTransport,
+    keeps_state: bool = False,
+) -> Stage:
+    """Return the function of a key group at a level: packets to packets, or at the last level to results.
+
+    A result is a row for each step, whose tables go to the transport. With `keeps_state` the state of the key group at
+    all levels follows, at the position after those of the steps by its number.
+    """
+    sent = pickle_pipeline(pipeline)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        runner, state, group = open_levels(unpickle_pipeline(sent), partitions)[level], MemoryState(), _key_group()
+        earlier: list[LevelState] = []
+        for number, messages in _steps(batches, cut):
+            if number == len(cut):
+                earlier = [message for message in messages if isinstance(message, LevelState)]
+                break
+            output = _timed_step(runner, level, group, messages, state)
+            if runner.is_last:
+                output = output if since is None else ending_after(since, output)
+                yield from output_rows(number, group, output, transport)
+                continue
+            for packet in output.packets:
+                if not isinstance(packet.message, _CONTROL):  # the plan gives these to each level
+                    yield numbered(number, packet)
+        if keeps_state and runner.is_last:
+            states = [*(state_of([one.blob]) for one in earlier), state]
+            yield from state_rows(len(cut) + group, group, join_levels(states))
+        elif keeps_state:
+            for message in (*earlier, *map(LevelState, packed_state(state))):
+                yield numbered(len(cut), Packet(group, message))
+
+    return run
+
+
+def _key_group() -> int:
+    """Return the number of the task, which is that of its key group."""
+    context = TaskContext.get()
+    if context is None:
+        msg = "this runs in Spark's workers only"
+        raise RuntimeError(msg)
+    return context.partitionId()
+
+
+def _steps(batches: Iterable[pa.RecordBatch], cut: StepPlan) -> Iterator[tuple[int, list[Message]]]:
+    """Yield the messages of each step that has some, with the control messages of the plan."""
+    coming = sorted(cut.control, reverse=True)
+    for number, messages in by_slice(batches):
+        while coming and coming[-1] < number:
+            earlier = coming.pop()
+            yield earlier, list(cut.control[earlier])
+        has_control = bool(coming) and coming[-1] == number
+        yield number, [*messages, *cut.control[coming.pop()]] if has_control else messages
+    for number in reversed(coming):
+        yield number, list(cut.control[number])
+
+
+_SEED = 42
+_TASKS = 5040
+"""The groups are spread evenly over so many tasks, and over any number that divides it: all up to 10, 12, 14 to 16."""
+
+
+@lru_cache(maxsize=8)
+def balanced_key_groups(groups: int) -> tuple[int, ...]:
+    """Return a distinct number for each key group, such that Spark's hash spreads the groups evenly over tasks.
+
+    With the groups' own numbers, five of eight may be in one task and three in the other, and a step takes as long as
+    the five. The numbers are the same everywhere, since the state of a group is stored under its number.
+    """
+    found: dict[int, int] = {}
+    seen = [0] * _TASKS
+    first = 0
+    while len(found) < groups:
+        numbers = np.arange(first, first + (1 << 16), dtype=np.uint32)
+        for number, place in zip(numbers.tolist(), _places(numbers).tolist(), strict=True):
+            group = place + _TASKS * seen[place]
+            if group < groups:
+                found[group] = number
+                seen[place] += 1
+        first += len(numbers)
+    return tuple(found[group] for group in range(groups))
+
+
+def _places(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    """Return the hash that Spark partitions by (Murmur3 of a 32-bit number) modulo `_TASKS`."""
+    with np.errstate(over="ignore"):
+        mixed = _rotated(numbers * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+        hashed = _rotated(np.uint32(_SEED) ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+        hashed ^= np.uint32(4)  # bytes
+        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+            hashed = (hashed ^ (hashed >> np.uint32(shift))) * np.uint32(factor)
+        hashed ^= hashed >> np.uint32(16)
+    return hashed.view(np.int32).astype(np.int64) % _TASKS
+
+
+def _rotated(numbers: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
+    return (numbers << np.uint32(bits)) | (numbers >> np.uint32(32 - bits))

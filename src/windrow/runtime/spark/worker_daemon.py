@@ -1,0 +1,16 @@
+"""The process that Spark's Python workers are forked from: Spark's own daemon, with windrow's libraries loaded."""
+
+from __future__ import annotations
+
+import gc
+
+if __name__ == "__main__":
+    from windrow.runtime.spark.fork_server import load
+
+    load()
+    # else Python looks for garbage in each 700 messages of a Kafka client, which are none: a fifth of the time to read
+    gc.set_threshold(200_000, 50, 100)
+
+    from pyspark.daemon import manager
+
+    manager()

@@ -1,0 +1,129 @@
+"""Integrity of the files that Spark keeps in a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+
+from windrow.errors import CheckpointError
+from windrow.runtime.stream.checkpoint import last_noted
+from windrow.telemetry.folders import Folder, is_remote, matching
+
+_MAGIC = b"crc\0"
+_HEAD = len(_MAGIC) + 4
+"""Bytes before the checksums: the magic number and the length of the blocks that they are of."""
+
+_BLOCK = 512
+
+RESTORE = "restore the checkpoint, and the tables of the same time; or start over with --fresh"
+
+
+def refuse_damaged(spark: Folder, levels: int = 1) -> list[Folder]:
+    """Raise CheckpointError if a file that a query of so many levels would resume from is damaged or missing.
+
+    Return the files that cannot be verified, since their checksums are missing.
+
+    Hadoop's local file system writes a CRC-32 of each 512 bytes beside each file, which Spark does not verify: a step
+    whose offsets have a flipped bit would read other records. Of the state, the files that the query will load are
+    verified, except RocksDB's own, which have checksums that RocksDB verifies (`refuse_damaged_tables`). An object
+    store verifies what it keeps.
+    """
+    planned, done = (last_noted(spark / log) for log in ("offsets", "commits"))
+    if planned is None and done is None:
+        return []
+    unverified = []
+    # in an object store, one list takes less time than to ask for each
+    there = {str(path) for path in spark.glob("**/*")} if is_remote(spark) else None
+    for path in dict.fromkeys(_begun_from(spark, planned, done, levels)):
+        if not (path.exists() if there is None else str(path) in there):
+            msg = f"{path} is gone; {RESTORE}"
+            raise CheckpointError(msg)
+        if there is None:
+            _refuse_unfit(path)
+            if path.is_file() and not checksum(path).is_file():
+                unverified.append(path)
+    return unverified
+
+
+def refuse_damaged_tables(spark: Folder) -> None:
+    """Raise CheckpointError for a damaged file of RocksDB, whose own error does not name the file."""
+    for path in matching(spark, "state/*/*/SSTs/*.sst"):
+        _refuse_unfit(path)
+
+
+def write_checksum(path: Folder) -> None:
+    """Write the checksums of a file as Hadoop does, if it is on a disk: an object store verifies what it keeps."""
+    if is_remote(path):
+        return
+    content = path.read_bytes()
+    found = (zlib.crc32(content[begin : begin + _BLOCK]).to_bytes(4, "big") for begin in range(0, len(content), _BLOCK))
+    checksum(path).write_bytes(_MAGIC + _BLOCK.to_bytes(4, "big") + b"".join(found))
+
+
+def _refuse_unfit(path: Folder) -> None:
+    sums = checksum(path)
+    if sums.is_file() and not _fits(path.read_bytes(), sums.read_bytes()):
+        msg = f"{path} is damaged: it is not what was written; {RESTORE}"
+        raise CheckpointError(msg)
+
+
+def is_whole(path: Folder) -> bool:
+    """Return whether a file exists, is not empty, and matches its checksum if it has one."""
+    if not path.is_file() or not (content := path.read_bytes()):
+        return False
+    sums = checksum(path)
+    return not sums.is_file() or _fits(content, sums.read_bytes())
+
+
+def checksum(path: Folder) -> Folder:
+    """Return the file in which Hadoop keeps the checksums of a file."""
+    return path.with_name(f".{path.name}.crc")
+
+
+def _begun_from(spark: Folder, planned: int | None, done: int | None, levels: int) -> Iterator[Folder]:
+    yield spark / "metadata"
+    # a step is planned and then done, so that of the last one that is done there are both
+    last = max(-1 if planned is None else planned, -1 if done is None else done)
+    yield spark / "offsets" / str(last)
+    if (before := spark / "offsets" / str(last - 1)).exists():  # Spark reads two
+        yield before
+    if done is not None:
+        yield from (spark / log / str(done) for log in ("offsets", "commits"))
+    for pattern in ("connectors/open_sources.py*/*", "state/*/_metadata/**/*", "state/*/_stateSchema/**/*"):
+        yield from (path for path in matching(spark, pattern) if not path.name.startswith("."))
+    if done is not None:
+        stores = _stores(spark, done)
+        for level in range(levels if stores else 0):
+            for part in (spark / "state" / str(level) / name for name in ("_metadata", "_stateSchema")):
+                if not any(path.is_file() for path in matching(part, "**/[!.]*")):
+                    yield part / "*"
+        known = {spark / "state" / str(level) / str(store) for level in range(levels) for store in range(stores)}
+        for folder in sorted(known.union(matching(spark, "state/*/[0-9]*")), key=str):
+            yield from _loaded(folder, done + 1)
+
+
+def _stores(spark: Folder, done: int) -> int:
+    """Return how many state stores each level has, as Spark noted with a step; 0 if that cannot be read."""
+    try:
+        settings = json.loads((spark / "offsets" / str(done)).read_text(encoding="utf-8").splitlines()[1])
+        return int(settings["conf"]["spark.sql.shuffle.partitions"])
+    except (OSError, ValueError, TypeError, LookupError):
+        return 0  # a note that cannot be read is refused by who reads it
+
+
+def _loaded(folder: Folder, version: int) -> Iterator[Folder]:
+    """Yield the files of a version of the state: the last snapshot up to it, and the changelogs since."""
+    snapshots = (int(path.stem) for path in folder.glob("*.zip") if path.stem.isdigit())
+    snapshot = max((number for number in snapshots if number <= version), default=0)
+    if snapshot:
+        yield folder / f"{snapshot}.zip"
+    yield from (folder / f"{number}.changelog" for number in range(snapshot + 1, version + 1))
+
+
+def _fits(content: bytes, sums: bytes) -> bool:
+    size = int.from_bytes(sums[len(_MAGIC) : _HEAD], "big")
+    if not sums.startswith(_MAGIC) or not size:
+        return False
+    found = (zlib.crc32(content[begin : begin + size]).to_bytes(4, "big") for begin in range(0, len(content), size))
+    return b"".join(found) == sums[_HEAD:]

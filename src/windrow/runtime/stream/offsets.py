@@ -1,0 +1,289 @@
+"""Offsets to resume from: where Spark noted that the source stands, how a run begins, and records that are lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from windrow.connectors.cuts import Offset
+from windrow.connectors.sink import Follows, SinkGroup
+from windrow.connectors.source import FoundLosses, Loss, OnDataLoss, Source, another_log, listed, restoring
+from windrow.errors import CheckpointError, RecordsLostError, SinkError, SourceError
+from windrow.model import Runnable
+from windrow.runtime.compatibility import upgraded
+from windrow.runtime.savepoint import Savepoint
+from windrow.runtime.stream.checkpoint import Checkpoint, last_noted, offsets_of
+from windrow.runtime.stream.integrity import RESTORE, checksum, is_whole, refuse_damaged, write_checksum
+from windrow.runtime.stream.step_offsets import StepOffsets
+from windrow.telemetry.folders import Folder, write_whole
+from windrow.telemetry.reports import Fault, OnTrouble
+
+
+@dataclass(frozen=True)
+class OffsetLog:
+    """The note of a checkpoint's last committed step, or of the beginning if there is none."""
+
+    checkpoint: Checkpoint
+
+    def read(self) -> StepOffsets | None:
+        """Return the note, None if there is none; raise CheckpointError if it cannot be read."""
+        return self._read(self.checkpoint.batch)
+
+    def read_planned(self) -> StepOffsets | None:
+        """Return the note of the step that is planned, and not committed; None if there is no such step.
+
+        Raise as `read` does.
+        """
+        done = self.checkpoint.batch
+        return self._read(0 if done is None else done + 1)
+
+    def _read(self, batch: int | None) -> StepOffsets | None:
+        path, _ = self.checkpoint.place(batch)
+        return self.checkpoint.note(batch) if path.is_file() else None
+
+    def take_back(self) -> None:
+        """Let the last finished step run once more, as it was planned; plans after it are dropped.
+
+        What it left is written anew, and so is what the next one left, which is to be planned as it was. The note that
+        the step is done goes last, so that this is begun again if it is ended half done.
+        """
+        done = self.checkpoint.batch
+        if done is not None:
+            if last_noted(self.checkpoint.spark / "offsets") == done + 1:
+                self.checkpoint.keep_plan(done + 1)
+            self._forget_after(done, done - 1)
+
+    def forget_larger_plan(self, written: int, most: int) -> None:
+        """Forget the plan of a step that reads more than `most` offsets, unless it is in the tables up to `written`.
+
+        A step that failed for its size could else never be taken again smaller. No answer depends on where steps end,
+        and what the tables do not have nobody has seen; look for losses before this, as a plan can show one.
+        """
+        for begin, end in self.checkpoint.kept_plan[:1]:
+            if _records(offsets_of(begin["at"]), offsets_of(end["at"])) > most:
+                self.checkpoint.forget_plan()
+        done, planned = self._done, last_noted(self.checkpoint.spark / "offsets")
+        if planned != done + 1 or written > done:
+            return
+        if _records(self.checkpoint.offsets(done), self.checkpoint.offsets(planned)) > most:
+            self._forget_after(done, done)
+
+    def forget_torn(self, written: int) -> None:
+        """Forget what a power cut can have left torn: what is later than the batch `written`, the last in the tables.
+
+        The plan and the states of that batch, and all before, were synced before it was committed. A later plan that is
+        torn is planned anew. A note that a step is done which is torn, or missing before another one, is forgotten: the
+        step is taken once more, as it was planned. So are the states after the last step that is done or in the tables:
+        they are written anew, but a torn snapshot among them may not be.
+        """
+        spark = self.checkpoint.spark
+        planned, done = (-1 if (last := last_noted(spark / log)) is None else last for log in ("offsets", "commits"))
+        for batch in range(written + 1, max(planned, done) + 1):
+            if not is_whole(spark / "offsets" / str(batch)):
+                self._forget_after(batch - 1, batch - 1)
+                break
+        for batch in range(max(written, 0), self._done + 1):
+            if not is_whole(spark / "commits" / str(batch)):
+                self._forget_after(batch, batch - 1)
+                break
+        self._forget_states(max(self._done, written))
+
+    @property
+    def _done(self) -> int:
+        """The last batch that is done, -1 for none."""
+        return -1 if self.checkpoint.batch is None else self.checkpoint.batch
+
+    def _forget_after(self, planned: int, done: int) -> None:
+        """Forget the plans and states after a batch, and then the notes that those after `done` are done."""
+        self._forget_states(planned)
+        _forget(self.checkpoint.spark.glob("offsets/*"), planned)
+        self.checkpoint.sync()
+        _forget(self.checkpoint.spark.glob("commits/*"), done)
+
+    def move(self, offset: Offset, lost: Iterable[Loss]) -> None:
+        """Let the next step begin at an offset, and report what is lost; a step that was only planned is forgotten.
+
+        So is the state that it left: the step is taken with other records, and Spark may not write every file anew.
+        Losses that the failed step was to report are reported as well, once.
+
+        The plan goes last: a loss that shows in it alone would not be found again if this ended half done.
+        """
+        note = self.read()
+        before = StepOffsets(offset) if note is None else note
+        losses = {str(loss): loss for loss in (*before.lost, *lost)}
+        self._forget_states(self._done)
+        self.checkpoint.forget_plan()
+        path, line = self.checkpoint.place(self.checkpoint.batch)
+        lines = path.read_text(encoding="utf-8").splitlines()
+        lines[line] = json.dumps(StepOffsets(offset, before.ends, tuple(losses.values())).written())
+        checksum(path).unlink(missing_ok=True)
+        write_whole(path, "\n".join(lines), drafts=self.checkpoint.folder)  # Spark reads every file of its folders
+        if self.checkpoint.batch is not None:  # of the beginning there are none
+            write_checksum(path)
+        self.checkpoint.sync()
+        _forget(self.checkpoint.spark.glob("offsets/*"), self._done)
+
+    def _forget_states(self, batch: int) -> None:
+        """Remove the states after the steps that follow a batch."""
+        for kind in ("zip", "changelog"):
+            # the state after a batch has the number that follows the batch's
+            _forget(self.checkpoint.spark.glob(f"state/*/*/*.{kind}"), batch + 1)
+
+
+def _records(before: Mapping[int, int], after: Mapping[int, int]) -> int:
+    """Return how many offsets are between two positions."""
+    return sum(max(0, offset - before.get(partition, 0)) for partition, offset in after.items())
+
+
+def _forget(paths: Iterable[Folder], last: int) -> None:
+    """Remove the files that are named after a number greater than `last`."""
+    for path in list(paths):
+        if path.stem.isdigit() and int(path.stem) > last:
+            checksum(path).unlink(missing_ok=True)
+            path.unlink()
+
+
+def agree(checkpoint: Checkpoint, written: int | None) -> int:
+    """Return the last epoch in the tables, `written`, -1 for none; the next step is the one after it.
+
+    Spark notes that a step is done while it is written, so what it noted last may be one ahead: that step is taken
+    once more. It may be one behind, too. Raise SinkError or CheckpointError if the two are not of one time.
+    """
+    folder, done = checkpoint.folder, checkpoint.committed
+    nothing = checkpoint.first_epoch - 1
+    if written is None and done is not None and done > checkpoint.first_epoch:
+        msg = (
+            f"the checkpoint {folder} is at epoch {done}, but the tables hold nothing of it: they were dropped or "
+            "emptied, or the sink is another one; restore them, or start over with --fresh"
+        )
+        raise SinkError(msg)
+    known, held = (nothing if epoch is None else epoch for epoch in (done, written))
+    if abs(known - held) > 1:
+        msg = (
+            f"the checkpoint {folder} is at epoch {done}, but the tables are at epoch {written}: one of them was "
+            "restored from another time; restore the other too, or start over with --fresh"
+        )
+        raise CheckpointError(msg)
+    log = OffsetLog(checkpoint)
+    if held > known and not (plan := checkpoint.place(held - checkpoint.first_epoch)[0]).is_file():
+        msg = f"{plan} is gone, and its step is in the tables; {RESTORE}"
+        raise CheckpointError(msg)
+    log.forget_torn(held - checkpoint.first_epoch)
+    if checkpoint.committed is not None and checkpoint.committed > held:
+        log.take_back()
+        refuse_damaged(checkpoint.spark)
+    return held
+
+
+def begin_from(folder: Folder, pipeline: Runnable, given: Folder, sinks: SinkGroup | None = None) -> None:
+    """Make the checkpoint of a run that resumes from a savepoint, if it is not there, in a folder that is locked.
+
+    Raise CheckpointError if it began otherwise, or if the pipeline cannot resume from there, and SinkError if `sinks`
+    cannot be handed over: no checkpoint is made then. What is ended half done is done again by the next call.
+    """
+    savepoint = Savepoint.read(given)
+    follows = Follows(savepoint.run, savepoint.epoch)
+    checkpoint = Checkpoint.read(folder)
+    if checkpoint is not None:
+        if checkpoint.follows != follows:
+            msg = (
+                f"the checkpoint {folder} did not begin from the savepoint {given}: name a new --checkpoint, or leave "
+                "out --from-savepoint to resume from this one"
+            )
+            raise CheckpointError(msg)
+        return
+    checkpoint = Checkpoint.new(folder, pipeline, savepoint.partitions, follows)
+    checkpoint.clear_start()
+    known, states = upgraded(given, pipeline)
+    if sinks is not None:
+        sinks.preflight(checkpoint.run, follows)
+    known.write(checkpoint.start, states)
+    checkpoint.write()
+
+
+def note_beginning(checkpoint: Checkpoint, source: Source) -> None:
+    """Note where a run begins: where the savepoint that it resumes from ended, else where the source says.
+
+    What the savepoint knows of its log goes with it, so that another one of the same name is found as it would be with
+    the checkpoint that was left. Raise CheckpointError if it cannot be written, and as `Source.partitions`.
+    """
+    savepoint = checkpoint.carried()
+    if savepoint is None or savepoint.at is None:
+        at = source.beginning(None if savepoint is None else savepoint.offsets)
+    else:
+        at = savepoint.at
+        checkpoint.note_identity(savepoint.identity)
+    checkpoint.note_beginning(StepOffsets(at))
+
+
+_PROMPT = 0.5
+"""Seconds that a step waits for what the log is, which takes some ms where all is well."""
+
+
+@dataclass(frozen=True)
+class LossGuard:
+    """Compares a checkpoint's offsets with what the log has; `policy` is what is done if records were lost."""
+
+    source: Source
+    checkpoint: Checkpoint
+    policy: OnDataLoss
+    on_loss: OnTrouble
+
+    def look(self, written: int) -> bool:
+        """Return whether records were lost, and the checkpoint was moved to what is there.
+
+        `written` is the last epoch in the tables, -1 for none. Raise SourceError where that is not wanted,
+        CheckpointError where it would leave the tables with records that the state does not have, and as
+        `Source.partitions` does.
+        """
+        stands, identity = OffsetLog(self.checkpoint), self.source.identity()
+        note = stands.read()
+        found = None if note is None else self._find(note.at, stands.read_planned())
+        if found is None or not found.losses:
+            self.checkpoint.note_identity(identity)
+            return False
+        lost = f"the log {self.source.name} lost records: {listed(found.losses)}"
+        if self.policy == "stop":
+            choices = (
+                *restoring(found.losses),
+                "resume from what is there, and have the loss in the clock journal, with --on-data-loss continue",
+                "or start over with what is there, with --fresh",
+            )
+            msg = f"{lost}. What was committed stays. Choose: {'; '.join(choices)}"
+            raise SourceError(msg)
+        done = self.checkpoint.committed
+        if written > (self.checkpoint.first_epoch - 1 if done is None else done):
+            msg = (
+                f"{lost}. Epoch {written} is in the tables, but the checkpoint {self.checkpoint.folder} does not have "
+                "it, and its records cannot be read again: start over with --fresh, or resume from a savepoint"
+            )
+            raise CheckpointError(msg)
+        stands.move(found.offset, found.losses)
+        self.checkpoint.note_identity(identity)
+        for loss in found.losses:
+            what = f"the log {self.source.name} lost records, and the run goes on without them: {loss}"
+            self.on_loss(Fault(what, "lost"))
+        return True
+
+    def _find(self, offset: Offset, planned: StepOffsets | None) -> FoundLosses:
+        """Return what was lost after an offset, and of a step that is planned from there: that is planned anew."""
+        found = self.source.find_losses(offset, self.checkpoint.identity)
+        if planned is None:
+            return found
+        stood, behind = self.checkpoint.offsets(), {loss.partition for loss in found.losses}
+        ahead = tuple(
+            replace(loss, goes_on=stood.get(loss.partition, 0))
+            for loss in self.source.find_losses(planned.at, self.checkpoint.identity).losses
+            if loss.partition not in behind
+        )
+        return FoundLosses((*found.losses, *ahead), found.offset)
+
+    def check_identity(self) -> None:
+        """Raise SourceError if what is read is not the log that it was; who cannot say it now is asked again later."""
+        try:
+            identity = self.source.identity(_PROMPT)
+        except SourceError:
+            return
+        if identity != self.checkpoint.identity:
+            raise RecordsLostError(another_log(self.source.name))

@@ -1,0 +1,209 @@
+"""Take a savepoint of a stopped run: read the states of its key groups from Spark's state store."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from windrow.connectors.sink import Sink, SinkGroup
+from windrow.connectors.source import listed
+from windrow.engine.level import join_levels, levels_with_state
+from windrow.engine.state.store import MemoryState
+from windrow.errors import CheckpointError, InputError
+from windrow.model import Runnable
+from windrow.runtime.savepoint import Savepoint, require_new_folder
+from windrow.runtime.settings import SparkOptions
+from windrow.runtime.spark.cluster import preflight
+from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
+from windrow.runtime.spark.session import spark_session
+from windrow.runtime.spark.stages import balanced_key_groups
+from windrow.runtime.stream.checkpoint import Checkpoint, locked
+from windrow.runtime.stream.offsets import OffsetLog, agree
+from windrow.telemetry.folders import Folder
+
+
+def take_savepoint(
+    pipeline: Runnable, sink: Sink | SinkGroup, checkpoint: Folder, to: Folder | None, spark: SparkOptions
+) -> Folder:
+    """Write what the run of a checkpoint knows after the last step that its tables have; return the folder.
+
+    That is `to`, or one beside the checkpoint named after it and the epoch. Raise CheckpointError if a run is using the
+    checkpoint, or there is none, or it is of another pipeline; InputError if the run knows nothing yet.
+    """
+    known = _open(pipeline, checkpoint)
+    if to is not None:
+        require_new_folder(to)
+    with locked(checkpoint):
+        sinks = SinkGroup.of(sink)
+        epoch = agree(known, sinks.open(known.run, known.follows))
+        if not sinks.is_even:
+            msg = (
+                f"the run of the checkpoint {checkpoint} ended between the commits of a step to two tables: run the "
+                "pipeline once more, then take the savepoint"
+            )
+            raise CheckpointError(msg)
+        _refuse_untold(known, epoch)
+        batch = _batch(known, epoch)
+        # a run that resumes from a savepoint may have been ended before it noted where it begins
+        begun = known.carried()
+        carried = begun if batch < 0 and not known.has_beginning else None
+        folder = checkpoint.with_name(f"{checkpoint.name}-{epoch}") if to is None else to
+        savepoint = Savepoint(
+            run=known.run,
+            epoch=epoch,
+            offsets=known.offsets(batch),
+            partitions=known.partitions,
+            key_groups=known.meaning["key_groups"],
+            meaning=known.meaning,
+            at=known.note(batch).at if carried is None else carried.at,
+            identity=known.identity if carried is None else carried.identity,
+            decoded_since={} if begun is None else begun.decoded_since,
+        )
+        savepoint.write(folder, _states(pipeline, known, epoch, spark))
+    return folder
+
+
+def look(pipeline: Runnable, checkpoint: Folder, spark: SparkOptions) -> tuple[int, Iterator[tuple[int, MemoryState]]]:
+    """Return the last epoch that Spark noted as done, and what the key groups knew after it; raise as above."""
+    known = _open(pipeline, checkpoint)
+    with locked(checkpoint):
+        epoch = _noted(known)
+        _batch(known, epoch)
+        return epoch, iter(list(_states(pipeline, known, epoch, spark)))
+
+
+def _open(pipeline: Runnable, checkpoint: Folder) -> Checkpoint:
+    known = Checkpoint.open(checkpoint, pipeline)
+    if known is None:
+        msg = f"there is no checkpoint in {checkpoint}: run the pipeline first, or name another --checkpoint"
+        raise CheckpointError(msg)
+    return known
+
+
+def _refuse_untold(known: Checkpoint, epoch: int) -> None:
+    """Raise CheckpointError if records were lost that no key group has been told about yet."""
+    note = OffsetLog(known).read()
+    if note is not None and note.lost and epoch == _noted(known):
+        msg = (
+            f"the run of the checkpoint {known.folder} has yet to note in its tables that records are gone "
+            f"({listed(note.lost)}): run the pipeline once more, then take the savepoint"
+        )
+        raise CheckpointError(msg)
+
+
+def _noted(known: Checkpoint) -> int:
+    """Return the last epoch that Spark noted as done; before the first, the one that the run resumes from."""
+    return known.first_epoch - 1 if known.committed is None else known.committed
+
+
+def _batch(known: Checkpoint, epoch: int) -> int:
+    """Return Spark's number of an epoch, -1 for the one that the run resumes from; raise InputError if it has none."""
+    if epoch < known.first_epoch and known.follows is None:
+        msg = f"the run of the checkpoint {known.folder} has committed no step yet: it holds nothing of its own"
+        raise InputError(msg)
+    return epoch - known.first_epoch
+
+
+def _states(
+    pipeline: Runnable, known: Checkpoint, epoch: int, spark: SparkOptions
+) -> Iterator[tuple[int, MemoryState]]:
+    """Go through what each key group knew after an epoch.
+
+    One that no step has reached yet, and Spark has nothing of, knows what the run began with.
+    """
+    groups, batch = known.meaning["key_groups"], _batch(known, epoch)
+    missing = set(range(groups))
+    if batch >= 0:
+        session = spark_session(spark, log=known.log)
+        preflight(session, pipeline, known.folder)
+        last, *others = levels_with_state(pipeline)
+        above = [dict(read_states(session, known.spark, batch, groups, level)) for level in others]
+        for group, state in read_states(session, known.spark, batch, groups, last):
+            missing.discard(group)
+            yield group, join_levels([*(states[group] for states in above), state])
+    for group in sorted(missing):
+        yield group, MemoryState() if known.follows is None else Savepoint.state(known.start, group)
+
+
+def read_states(
+    spark: SparkSession, checkpoint: Folder, batch: int, groups: int, level: int = 0
+) -> Iterator[tuple[int, MemoryState]]:
+    """Go through what each of so many key groups knew after a batch at a level, in no order.
+
+    Levels are counted from the last, which is 0, as Spark counts its stateful operators.
+
+    The state must be there, and nobody write it. Raise EngineError if Spark cannot read it.
+    """
+    numbers = balanced_key_groups(groups)
+    try:
+        with _committed(checkpoint, batch) as folder:
+            known: dict[int, MemoryState] = {}
+            for row in _read(spark, folder, (level, batch), "summary").toLocalIterator():
+                group = numbers.index(row.slot)
+                known[group] = MemoryState()
+                known[group].set_summary(bytes(row.blob))
+            partition = None
+            found: set[int] = set()
+            for row in _read(spark, folder, (level, batch), "blobs").toLocalIterator():
+                if row.partition_id != partition:
+                    # one partition of Spark's at a time is here, with all of some key groups
+                    yield from ((group, known.pop(group)) for group in sorted(found))
+                    partition, found = row.partition_id, set()
+                group = numbers.index(row.slot)
+                found.add(group)
+                known[group].set(row.kind, row.bucket, bytes(row.blob))
+            yield from sorted(known.items())
+    except SPARK_ERRORS as exc:
+        raise translate_spark_error(exc) from exc
+
+
+def _read(spark: SparkSession, folder: Folder, at: tuple[int, int], variable: str) -> DataFrame:
+    operator, batch = at
+    frame = (
+        spark.read.format("statestore")
+        .option("operatorId", operator)
+        .option("batchId", batch)
+        .option("stateVarName", variable)
+        .load(str(folder))
+    )
+    if variable == "summary":
+        return frame.select(f.col("key.slot").alias("slot"), f.col("value.blob").alias("blob"))
+    return frame.select(
+        f.col("key.slot").alias("slot"),
+        f.col("user_map_key.kind").alias("kind"),
+        f.col("user_map_key.bucket").alias("bucket"),
+        f.col("user_map_value.blob").alias("blob"),
+        "partition_id",
+    )
+
+
+@contextmanager
+def _committed(checkpoint: Folder, batch: int) -> Iterator[Folder]:
+    """Give a folder in which a batch is noted as done, as Spark wants it, also if the sink alone knows that it is.
+
+    The states of a batch are there before the sink is given it. Raise CheckpointError if the note is missing in an
+    object store, which has no links.
+    """
+    note = checkpoint / "commits" / str(batch)
+    if note.exists():
+        yield checkpoint.absolute()
+        return
+    if not isinstance(checkpoint, Path):
+        msg = f"{note} is not there yet: run the pipeline once more, then try again"
+        raise CheckpointError(msg)
+    # beside what it links to: executors of a cluster read it too
+    with tempfile.TemporaryDirectory(prefix="reading-", dir=checkpoint.parent) as made:
+        folder = Path(made)
+        for path in checkpoint.iterdir():
+            if path.name != "commits":
+                (folder / path.name).symlink_to(path.absolute())
+        commits = folder / "commits"
+        shutil.copytree(checkpoint / "commits", commits) if (checkpoint / "commits").exists() else commits.mkdir()
+        (commits / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}', encoding="utf-8")
+        yield folder

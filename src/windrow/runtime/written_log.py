@@ -1,0 +1,43 @@
+"""A log that is given in steps, written to a folder: what a host on Spark plays a story from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from windrow.connectors.open_sources import Cut
+from windrow.model import MAX_PARTITIONS, Graph, LogSource, Node, Runnable, Source, SourceNode, as_graph
+
+
+def write_log(
+    pipeline: Runnable, steps: Sequence[Sequence[tuple[int, bytes]]], folder: Path, upto: int | None = None
+) -> tuple[Runnable, list[Cut]]:
+    """Write the records of the first `upto` steps, or of all, to a folder that may have some of them.
+
+    Return the pipeline over what is written, and the cut after each step.
+    """
+    graph = as_graph(pipeline)
+    logs: dict[int, list[bytes]] = {partition: [] for step in steps for partition, _ in step}
+    cuts: list[Cut] = []
+    for step in steps[:upto]:
+        for partition, value in step:
+            logs[partition].append(value + b"\n")
+        cuts.append({partition: len(values) for partition, values in logs.items()})
+    for source in graph.sources:
+        (folder / source.source.label).mkdir(exist_ok=True)
+    for partition, values in logs.items():
+        number = partition % MAX_PARTITIONS if len(graph.sources) > 1 else partition
+        path = folder / graph.source_of(partition).source.label / f"partition-{number}.jsonl"
+        path.write_bytes(b"".join(values))
+    if isinstance(pipeline, Graph):
+        return replace(pipeline, nodes=tuple(_written(node, folder) for node in pipeline.nodes)), cuts
+    return replace(pipeline, source=_log(pipeline.source, folder)), cuts
+
+
+def _written(node: Node, folder: Path) -> Node:
+    return replace(node, source=_log(node.source, folder)) if isinstance(node, SourceNode) else node
+
+
+def _log(source: Source, folder: Path) -> LogSource:
+    return LogSource(str(folder / source.label), "debezium" if source.format == "debezium" else "json")

@@ -1,5 +1,0 @@
-"""Tables in a PostgreSQL database."""
-
-from windrow.sinks.postgres.sink import PostgresTables
-
-__all__ = ["PostgresTables"]

@@ -1,0 +1,1 @@
+"""Reports of runs: their history, metrics, traces and lineage."""

@@ -1,0 +1,462 @@
+"""The history of a run: how it stands, the reports of its steps and its alerts, in SQLite beside the checkpoint.
+
+A thread of its own writes it, so no step waits for it, and what fails there does not fail the run. Each process that
+runs with the checkpoint has a record (`RunRecord`), which it writes anew every two seconds at the latest. Reports that
+are read again are those that were written, or sums of consecutive ones (`StepReport.__add__`): the newest `FULL` steps
+are kept as they are, older ones in sums of `MERGED`, still older ones in sums of as many sums, and so on, with at most
+`SUMS` of each kind. So a file holds the whole run, and is bounded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import queue
+import socket
+import sqlite3
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from importlib.metadata import version
+from operator import add
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from windrow.errors import InputError
+from windrow.telemetry.folders import Folder, make_private, on_this_machine
+from windrow.telemetry.reports import Alert, Fault, Lag, Observer, StepReport, Totals, now_micros
+
+FILES: Final = ("progress.sqlite", "progress.sqlite-wal", "progress.sqlite-shm")
+"""The files of a history: the database, and what SQLite has beside it while it is open."""
+FULL: Final = 100_000
+"""Steps that are kept as they are."""
+SUMS: Final = 10_000
+"""Sums of each size that are kept."""
+MERGED: Final = 10
+"""How many reports a sum is made of."""
+
+RUNS: Final = 100
+"""Records of processes that are kept."""
+ALERTS: Final = 1_000
+"""Alerts that are kept."""
+
+_PACKAGES: Final = ("windrow", "pyspark", "pandas", "pyarrow", "duckdb")
+
+_WAITING: Final = 1_000
+"""Reports that may wait to be written; more are left out."""
+_TOGETHER: Final = 1.0
+"""Seconds for which reports are gathered to be written together."""
+_BEAT: Final = 2.0
+"""Seconds after which a record is written anew at the latest."""
+_LEAVE: Final = 5.0
+"""Seconds that the end of a run waits for what is being written."""
+_UNREADABLE: Final = (OSError, sqlite3.Error, KeyError, TypeError, ValueError, zlib.error)
+_COLUMNS: Final = "size, epoch, committed, report"
+_TABLE = """
+    CREATE TABLE IF NOT EXISTS steps (
+        id INTEGER PRIMARY KEY,
+        size INTEGER NOT NULL, -- 0 a step, 1 the sum of some steps, 2 the sum of some of these ...
+        epoch INTEGER NOT NULL, -- of the last step
+        committed INTEGER, -- the wall clock in microseconds
+        report BLOB NOT NULL -- JSON, compressed by zlib
+    )
+"""
+_INDEX = "CREATE INDEX IF NOT EXISTS steps_by_size ON steps (size, id)"
+_RUNS = """
+    CREATE TABLE IF NOT EXISTS runs (
+        id INTEGER PRIMARY KEY,
+        seen INTEGER NOT NULL, -- the wall clock in microseconds
+        record TEXT NOT NULL -- JSON
+    )
+"""
+_ALERTS = """
+    CREATE TABLE IF NOT EXISTS alerts (
+        raised INTEGER NOT NULL, -- the wall clock in microseconds
+        name TEXT NOT NULL,
+        alert TEXT NOT NULL, -- JSON
+        PRIMARY KEY (raised, name)
+    )
+"""
+_SAVEPOINTS = """
+    CREATE TABLE IF NOT EXISTS savepoints (
+        saved INTEGER PRIMARY KEY, -- the wall clock in microseconds
+        folder TEXT NOT NULL
+    )
+"""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """How a process that runs, or ran, with a checkpoint stood when it wrote that down last (`seen`).
+
+    `machine` and `pid` say which process it is. Times are microseconds: `began`, `seen` and `ended`, None as long as it
+    has not; `error` is why it failed, None if it did not. `fault` is the last fault after which it went on, at
+    `fault_at`, and it `is_retrying` until the query has started again. `lag` is the last that is known; records have
+    been `waiting` without a commit since then, None if none wait. `totals` are those of its steps (`Totals.plain`).
+    `versions` are those of windrow, Python and packages; older versions of windrow have written none.
+    """
+
+    pipeline: str
+    host: str
+    machine: str
+    pid: int
+    began: int
+    seen: int
+    ended: int | None = None
+    error: str | None = None
+    fault: str | None = None
+    fault_at: int | None = None
+    is_retrying: bool = False
+    lag: Lag | None = None
+    waiting: int | None = None
+    totals: Mapping[str, Any] | None = None
+    versions: Mapping[str, str] | None = None
+
+    @staticmethod
+    def here(pipeline: str, host: str) -> RunRecord:
+        """Return the record of this process, which begins."""
+        now = now_micros()
+        return RunRecord(pipeline, host, socket.gethostname(), os.getpid(), now, now, versions=installed_versions())
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return asdict(self) | {"lag": None if self.lag is None else self.lag.plain()}
+
+    @staticmethod
+    def of_plain(made: Mapping[str, Any]) -> RunRecord:
+        """Return what `plain` wrote; raise KeyError or TypeError if it is none."""
+        return RunRecord(**{**made, "lag": None if made["lag"] is None else Lag.of_plain(made["lag"])})
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions of windrow, Python, and the packages that state and results are made with."""
+    return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
+
+
+def history_of(checkpoint: Folder) -> Path:
+    """Return the file that has the history of a run, given its checkpoint."""
+    return on_this_machine(checkpoint) / FILES[0]
+
+
+class HistoryWriter:
+    """Writes how a run stands and the reports of its steps to a file, in a thread of its own, until the block ends.
+
+    It begins with `begin`, or when the run is ready or has committed a step: until then the checkpoint may be that of
+    another run. After a write that fails nothing more is written, and `on_warning` is called once with the reason.
+    """
+
+    def __init__(
+        self, path: Path, record: RunRecord, on_warning: Callable[[str], None], *, full: int = FULL, sums: int = SUMS
+    ) -> None:
+        self._path = path
+        self._on_warning = on_warning
+        self._limits = (full, sums)
+        self._coming: queue.Queue[StepReport | None] = queue.Queue(_WAITING)
+        self._has_failed = threading.Event()
+        self._has_begun = threading.Event()
+        self._lock = threading.Lock()
+        self._record = record
+        self._alerts: list[Alert] = []
+        self._thread = threading.Thread(target=self._write, name="windrow-history", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
+    ) -> None:
+        self._note(ended=now_micros(), error=None if value is None else str(value) or type(value).__name__)
+        try:
+            self._coming.put(None, timeout=_LEAVE)
+        except queue.Full:
+            return
+        self._thread.join(_LEAVE)
+
+    def begin(self) -> None:
+        """Begin to write: the checkpoint is the run's own, so why it does not start is to be seen there."""
+        self._has_begun.set()
+
+    @property
+    def observer(self) -> Observer:
+        """Callbacks that have written what they are called with."""
+        return Observer(self.on_step, self.on_trouble, self.on_ready, self.on_lag, self.begin)
+
+    def on_step(self, report: StepReport) -> None:
+        """Have a step written."""
+        lag = report.last_lag and report.last_lag.with_slots_of(self._record.lag)
+        known = {} if lag is None else {"lag": lag, "waiting": lag.asked if lag.behind else None}
+        self._note(is_retrying=False, **known)
+        try:
+            if not self._has_failed.is_set():
+                self._coming.put_nowait(report)
+        except queue.Full:
+            self._fail("the disk is too slow for it")
+
+    def on_lag(self, lag: Lag) -> None:
+        """Have a lag written."""
+        waiting = self._record.waiting or lag.asked
+        self._note(lag=lag, waiting=waiting if lag.behind else None)
+
+    def on_trouble(self, fault: Fault) -> None:
+        """Have a fault written after which the run goes on."""
+        self._note(fault=fault.what, fault_at=now_micros(), is_retrying=True)
+
+    def on_ready(self) -> None:
+        """Have written that the run takes steps, for the first time or after a fault."""
+        self._note(is_retrying=False)
+        self.begin()
+
+    def note_alert(self, alert: Alert) -> None:
+        """Have an alert written that was raised or resolved, with what is written next."""
+        with self._lock:
+            self._alerts.append(alert)
+
+    def _note(self, **changes: Any) -> None:  # noqa: ANN401 - fields of a record
+        with self._lock:
+            self._record = replace(self._record, **changes)
+
+    def _write(self) -> None:
+        reports, ended = self._gathered()
+        while not (reports or ended or self._has_begun.is_set()):
+            reports, ended = self._gathered()
+        if not reports and not self._has_begun.is_set():
+            return
+        try:
+            make_private(self._path.parent)
+            with closing(_opened(self._path)) as connection:
+                held, totals = _Held(connection, *self._limits), Totals()
+                while True:
+                    for report in reports:
+                        totals.add(report)
+                    with self._lock:
+                        record, alerts, self._alerts = self._record, self._alerts, []
+                    held.add(reports, replace(record, seen=now_micros(), totals=totals.plain()), alerts)
+                    if ended:
+                        return
+                    reports, ended = self._gathered()
+        except _UNREADABLE as exc:
+            self._fail(str(exc))
+
+    def _fail(self, why: str) -> None:
+        if not self._has_failed.is_set():
+            self._has_failed.set()
+            self._on_warning(f"the history of this run is not written any more: {self._path}: {why}")
+
+    def _gathered(self) -> tuple[list[StepReport], bool]:
+        """Wait for a report; return those that come within a second, and whether the run has ended."""
+        found: list[StepReport] = []
+        wait, until = _BEAT, 0.0
+        while len(found) < _WAITING:
+            try:
+                report = self._coming.get(timeout=wait)
+            except queue.Empty:
+                break
+            if report is None:
+                return found, True
+            until = until or time.monotonic() + _TOGETHER
+            found.append(report)
+            wait = max(0.0, until - time.monotonic())
+        return found, False
+
+
+_FORGET = "DELETE FROM alerts WHERE rowid NOT IN (SELECT rowid FROM alerts ORDER BY raised DESC LIMIT ?)"
+
+
+class _Held:
+    """The rows of a file, by size."""
+
+    def __init__(self, connection: sqlite3.Connection, full: int, sums: int) -> None:
+        self._connection = connection
+        self._limits = (full, sums)
+        self._number = Counter(dict(connection.execute("SELECT size, count(*) FROM steps GROUP BY size")))
+        with connection:
+            connection.execute("DELETE FROM runs WHERE id <= (SELECT max(id) FROM runs) - ?", (RUNS - 1,))
+            self._run = connection.execute("INSERT INTO runs (seen, record) VALUES (0, 'null')").lastrowid
+
+    def add(self, reports: Sequence[StepReport], record: RunRecord, alerts: Sequence[Alert] = ()) -> None:
+        """Write record, reports and alerts; add up the oldest reports where there are too many of a size."""
+        full, sums = self._limits
+        with self._connection:
+            given = [(one.raised, one.name, json.dumps(one.plain(), default=str)) for one in alerts]
+            self._connection.executemany("INSERT OR REPLACE INTO alerts (raised, name, alert) VALUES (?, ?, ?)", given)
+            if given:
+                self._connection.execute(_FORGET, (ALERTS,))
+            row = record.seen, json.dumps(record.plain()), self._run
+            self._connection.execute("UPDATE runs SET seen = ?, record = ? WHERE id = ?", row)
+            rows = [(0, report.epoch, report.committed, _packed(report)) for report in reports]
+            self._connection.executemany(f"INSERT INTO steps ({_COLUMNS}) VALUES (?, ?, ?, ?)", rows)
+            self._number[0] += len(rows)
+            size = 0
+            while self._number[size]:
+                while self._number[size] > (sums if size else full):
+                    self._merge(size)
+                size += 1
+
+    def _merge(self, size: int) -> None:
+        found = self._connection.execute(
+            "SELECT id, report FROM steps WHERE size = ? ORDER BY id LIMIT ?", (size, MERGED)
+        ).fetchall()
+        self._connection.executemany("DELETE FROM steps WHERE id = ?", [(id_,) for id_, _ in found])
+        total = reduce(add, (_unpacked(blob) for _, blob in found))
+        # in the place of the last of them, all are in the order of time
+        row = (found[-1][0], size + 1, total.epoch, total.committed, _packed(total))
+        self._connection.execute(f"INSERT INTO steps (id, {_COLUMNS}) VALUES (?, ?, ?, ?, ?)", row)
+        self._number[size] -= len(found)
+        self._number[size + 1] += 1
+
+
+def read_history(path: Path, since: int | None = None, last: int | None = None) -> list[StepReport]:
+    """Return the reports in a file, oldest first: those committed after `since` (microseconds), the `last` ones.
+
+    Older ones are sums of several steps (see the module). Raise InputError if there is no file, or it cannot be read.
+    """
+    with _reading(path) as connection:
+        rows = connection.execute(
+            "SELECT report FROM steps WHERE ?1 IS NULL OR committed > ?1 ORDER BY id DESC LIMIT ?2",
+            (since, -1 if last is None else last),
+        ).fetchall()
+        return [_unpacked(blob) for (blob,) in reversed(rows)]
+
+
+@dataclass(frozen=True)
+class NewSteps:
+    """Reports that a reader has not seen yet, oldest first; they follow those that it has seen unless `is_whole`.
+
+    `last` is the place of the newest of all, with which the next ones are asked for. `has_older` says that older ones
+    were left out.
+    """
+
+    reports: tuple[StepReport, ...]
+    last: tuple[int, int, int | None]
+    is_whole: bool
+    has_older: bool = False
+
+
+def read_new(path: Path, seen: tuple[int, int, int | None] | None, most: int) -> NewSteps:
+    """Return the reports behind the place `seen`, or the newest `most`.
+
+    These are returned where `seen` is None, not in the file any more, or farther back than that.
+
+    Raise InputError as `read_history` does.
+    """
+    with _reading(path) as connection:
+        is_known = seen is not None and bool(
+            # the oldest steps are added up first: those behind a step that was not are not in a sum with it
+            connection.execute(
+                "SELECT 1 FROM steps WHERE (id, epoch) = (?, ?) AND committed IS ? AND size = 0", seen
+            ).fetchone()
+        )
+        after = seen[0] if seen is not None and is_known else 0
+        newest = "SELECT id, epoch, committed, report FROM steps WHERE id > ? ORDER BY id DESC LIMIT ?"
+        rows = connection.execute(newest, (after, most + 1)).fetchall()
+        has_older = len(rows) > most
+        is_known, rows = is_known and not has_older, rows[:most]
+        last = rows[0][:3] if rows else seen if seen is not None and is_known else (0, 0, None)
+        return NewSteps(tuple(_unpacked(row[3]) for row in reversed(rows)), last, not is_known, has_older)
+
+
+def read_runs(path: Path, last: int = RUNS) -> list[RunRecord]:
+    """Return the records of the `last` processes that ran with a checkpoint, oldest first.
+
+    Files of older versions have none. Raise InputError as `read_history` does.
+    """
+    with _reading(path) as connection:
+        if not _has(connection, "runs"):
+            return []
+        rows = connection.execute("SELECT record FROM runs WHERE seen > 0 ORDER BY id DESC LIMIT ?", (last,)).fetchall()
+        return [RunRecord.of_plain(json.loads(text)) for (text,) in reversed(rows)]
+
+
+def read_alerts(path: Path, last: int = ALERTS) -> list[Alert]:
+    """Return the `last` alerts of a checkpoint's runs, active ones and others, in the order in which they were raised.
+
+    Files of older versions have none. Raise InputError as `read_history` does.
+    """
+    with _reading(path) as connection:
+        if not _has(connection, "alerts"):
+            return []
+        rows = connection.execute("SELECT alert FROM alerts ORDER BY raised DESC, name LIMIT ?", (last,)).fetchall()
+        return [Alert.of_plain(json.loads(text)) for (text,) in reversed(rows)]
+
+
+def read_saved(path: Path) -> int | None:
+    """Return when the newest savepoint of a checkpoint was taken (microseconds), None if none was, as far as is known.
+
+    Raise InputError as `read_history` does.
+    """
+    with _reading(path) as connection:
+        if not _has(connection, "savepoints"):
+            return None
+        (saved,) = connection.execute("SELECT max(saved) FROM savepoints").fetchone()
+        return int(saved) if saved is not None else None
+
+
+def note_savepoint(path: Path, folder: Folder) -> None:
+    """Note that a savepoint was taken now, in the history of its checkpoint, if there is one that can be written."""
+    if not path.is_file():
+        return
+    with suppress(*_UNREADABLE), closing(_opened(path)) as connection, connection:
+        connection.execute(
+            "INSERT OR REPLACE INTO savepoints (saved, folder) VALUES (?, ?)", (now_micros(), str(folder))
+        )
+
+
+def _has(connection: sqlite3.Connection, table: str) -> bool:
+    """Return whether a file has a table: those of older versions lack some."""
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
+    return found is not None
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a history for reading; raise InputError if there is none, or the block cannot read it."""
+    if not path.is_file():
+        msg = (
+            f"there is no {path}: no run with this checkpoint has written a history (runs with --host memory or batch "
+            "write none); run the pipeline on the stream host, or name another checkpoint"
+        )
+        raise InputError(msg)
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            yield connection
+    except _UNREADABLE as exc:
+        msg = f"{path} cannot be read ({exc}); remove it, and the next run begins a new one"
+        raise InputError(msg) from exc
+
+
+def forget_history(path: Path) -> None:
+    """Remove the files of a history, if they are there."""
+    for name in FILES:
+        path.with_name(name).unlink(missing_ok=True)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path)
+    # a power cut may cost the last steps, not the file
+    for statement in (
+        "PRAGMA journal_mode = WAL",
+        "PRAGMA synchronous = NORMAL",
+        _TABLE,
+        _INDEX,
+        _RUNS,
+        _ALERTS,
+        _SAVEPOINTS,
+    ):
+        connection.execute(statement)
+    return connection
+
+
+def _packed(report: StepReport) -> bytes:
+    return zlib.compress(json.dumps(report.plain()).encode(), 1)
+
+
+def _unpacked(blob: bytes) -> StepReport:
+    return StepReport.of_plain(json.loads(zlib.decompress(blob)))

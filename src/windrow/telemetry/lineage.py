@@ -1,0 +1,334 @@
+"""Lineage of a run as events of OpenLineage: from which logs it makes which tables, and how it goes.
+
+The client's own configuration switches them on and says where they go (docs/guides/lineage.md); without it, none of its
+packages is imported. A thread of its own sends the events.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
+
+from windrow.errors import SetupError, needs_extra
+from windrow.model import (
+    DeltaSink,
+    DuckDBSink,
+    FileSource,
+    FilesSource,
+    Graph,
+    KafkaSink,
+    KafkaSource,
+    LogSource,
+    ParquetSink,
+    PostgresCdcSource,
+    PostgresSink,
+    Sink,
+    SinkNode,
+    Source,
+    SourceNode,
+    SqliteSink,
+    companion,
+)
+from windrow.telemetry.exporting import ExportGuard
+from windrow.telemetry.reports import Observer, StepReport, Totals
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from openlineage.client import OpenLineageClient
+    from openlineage.client.event_v2 import InputDataset, OutputDataset, RunEvent
+
+    from windrow.connectors.postgres.client import Server
+
+EVERY: Final = 300.0
+"""Seconds between two events of a run that goes on."""
+_KAFKA_PORT: Final = "9092"
+_POSTGRES_PORT: Final = "5432"
+
+State = Literal["START", "RUNNING", "COMPLETE", "ABORT", "FAIL"]
+
+
+def is_lineage_asked(environment: Mapping[str, str]) -> bool:
+    """Return whether the client would find a configuration: in variables, or in a file."""
+    if environment.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
+        return False
+    names = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT")
+    if any(value and name.startswith(names) for name, value in environment.items()):
+        return True
+    # as the client looks; unlike pathlib, these raise nothing without a home or where a folder may not be read
+    files = "openlineage.yml", os.path.expanduser("~/.openlineage/openlineage.yml")  # noqa: PTH111
+    return any(map(os.path.isfile, files))
+
+
+@contextmanager
+def lineage(
+    graph: Graph, *, is_bounded: bool, on_warning: Callable[[str], None], every: float = EVERY
+) -> Iterator[Observer]:
+    """Yield what has events of a run sent, every so many seconds while it goes on, if they are asked for.
+
+    `on_warning` is called once if they cannot be: the run goes on without them, and ends at most seconds later.
+    """
+    if not is_lineage_asked(os.environ):
+        yield Observer()
+        return
+    try:
+        with needs_extra("lineage", "the export of lineage, for which OPENLINEAGE... asks,"):
+            import openlineage.client  # noqa: F401, PLC0415 - only where lineage is asked for
+    except SetupError as exc:
+        on_warning(f"{exc} (the run continues)")
+        yield Observer()
+        return
+    check = "the server and the configuration of OpenLineage"
+    with ExportGuard("lineage events", "openlineage", check, on_warning) as guard:
+        run: _RunLineage | None = None
+        with guard.harmless():
+            run = _RunLineage(graph, is_bounded, guard, every)
+        if run is None:
+            yield Observer()
+            return
+        state: State = "ABORT"
+        error: str | None = None
+
+        def end(is_asked: bool) -> None:  # noqa: FBT001 - a callback
+            nonlocal state
+            # a live run has no other end
+            state = "ABORT" if is_asked and is_bounded else "COMPLETE"
+
+        try:
+            yield Observer(on_step=run.on_step, on_end=end)
+        except Exception as exc:
+            state, error = "FAIL", str(exc)
+            raise
+        finally:
+            run.end(state, error)
+
+
+class _RunLineage:
+    """Sends the events of one run."""
+
+    def __init__(self, graph: Graph, is_bounded: bool, guard: ExportGuard, every: float) -> None:  # noqa: FBT001 - inner
+        from openlineage.client import set_producer  # noqa: PLC0415 - only where lineage is asked for
+        from openlineage.client.uuid import generate_new_uuid  # noqa: PLC0415 - the same
+
+        set_producer(f"urn:windrow:{version('windrow')}")
+        self._client = _client()
+        if self._client.transport.kind == "console":
+            msg = "the transport `console` writes to Python's log, which a run does not show: choose http, file ..."
+            raise ValueError(msg)
+        code = self._client.config.facets.source_code_location
+        # the repository of the working directory is not the pipeline's, and its URL may have a password
+        code.disabled = code.disabled or code.repo_url is None
+        self._graph = graph
+        self._is_bounded = is_bounded
+        self._guard = guard
+        self._every = every
+        self._run = str(generate_new_uuid())
+        self._lock = threading.Lock()
+        self._totals = Totals()
+        self._read: Counter[str] = Counter()
+        self._ended = threading.Event()
+        self._last: tuple[State, str | None] = "ABORT", None
+        self._thread = threading.Thread(target=self._send, name="windrow-lineage", daemon=True)
+        self._thread.start()
+
+    def on_step(self, report: StepReport) -> None:
+        """Count a step."""
+        with self._guard.harmless(), self._lock:
+            self._totals.add(report)
+            for partition, records in report.read.items():
+                self._read[str(partition).rpartition("/")[0]] += records
+
+    def end(self, state: State, error: str | None) -> None:
+        """Send the last event."""
+        self._last = state, error
+        self._ended.set()
+        self._guard.leave(self._thread.join)
+
+    def _send(self) -> None:
+        self._emit("START")
+        while not self._ended.wait(self._every):
+            self._emit("RUNNING")
+        self._emit(*self._last)
+        with self._guard.harmless():
+            self._client.close()
+
+    def _emit(self, state: State, error: str | None = None) -> None:
+        with self._guard.harmless():
+            self._client.emit(self._event(state, error))
+
+    def _event(self, state: State, error: str | None) -> RunEvent:
+        from openlineage.client.event_v2 import Job, Run, RunEvent, RunState  # noqa: PLC0415 - the same
+        from openlineage.client.facet_v2 import (  # noqa: PLC0415 - the same
+            error_message_run,
+            job_type_job,
+            processing_engine_run,
+        )
+
+        engine = processing_engine_run.ProcessingEngineRunFacet(version("windrow"), "windrow", version("windrow"))
+        of_run: dict[str, Any] = {"processing_engine": engine}
+        if error is not None:
+            of_run["errorMessage"] = error_message_run.ErrorMessageRunFacet(error, "python")
+        kind = job_type_job.JobTypeJobFacet("BATCH" if self._is_bounded else "STREAMING", "WINDROW", "PIPELINE")
+        namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or "default"
+        return RunEvent(
+            eventTime=datetime.now(UTC).isoformat(),
+            eventType=RunState[state],
+            run=Run(self._run, of_run),
+            job=Job(namespace, self._graph.name, {"jobType": kind}),
+            inputs=[self._input(node) for node in self._graph.sources],
+            outputs=[one for node in self._graph.sinks for one in self._outputs(node)],
+        )
+
+    def _input(self, node: SourceNode) -> InputDataset:
+        from openlineage.client.event_v2 import InputDataset  # noqa: PLC0415 - the same
+        from openlineage.client.facet_v2 import input_statistics_input_dataset  # noqa: PLC0415 - the same
+
+        from windrow.engine.schema import arrow_type  # noqa: PLC0415 - Arrow only where lineage is asked for
+
+        fields = [(field.name, str(arrow_type(field.type))) for field in node.decode.fields]
+        with self._lock:
+            read = self._read[node.name if len(self._graph.sources) > 1 else ""]
+        statistics = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(read)
+        return InputDataset(
+            *dataset_of_source(node.source), {"inputStatistics": statistics}, facets={"schema": _schema(fields)}
+        )
+
+    def _outputs(self, node: SinkNode) -> Iterator[OutputDataset]:
+        from openlineage.client.event_v2 import OutputDataset  # noqa: PLC0415 - the same
+        from openlineage.client.facet_v2 import output_statistics_output_dataset  # noqa: PLC0415 - the same
+
+        from windrow.connectors.tables import table_names  # noqa: PLC0415 - Arrow only where lineage is asked for
+
+        make = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
+        with self._lock:
+            totals = replace(self._totals)
+        # the counts of a step are of all sinks together, and a realtime run has none
+        is_known = len(self._graph.sinks) == 1 and totals.last is not None and not totals.last.only_offsets
+        for name, table, counts in output_tables(self._graph, node):
+            statistics: dict[str, Any] = {}
+            if is_known and counts:
+                statistics = {"outputStatistics": make(sum(getattr(totals, count) for count in counts))}
+            facets = {"schema": _schema([(field.name, str(field.type)) for field in table])}
+            if name in table_names(node.sink.table)[:2]:  # the results, and their changes
+                facets["columnLineage"] = self._columns(node, table.names)
+            yield OutputDataset(*dataset_of_table(node.sink, name), statistics, facets=facets)
+
+    def _columns(self, node: SinkNode, names: list[str]) -> Any:  # noqa: ANN401 - a facet
+        """Return from which fields the columns of a table with results are computed."""
+        from openlineage.client.facet_v2 import column_lineage_dataset as facets  # noqa: PLC0415 - the same
+
+        from windrow.expressions import origins_of  # noqa: PLC0415 - the same
+
+        sources = {one.name: dataset_of_source(one.source) for one in self._graph.sources}
+        return facets.ColumnLineageDatasetFacet(
+            {
+                column: facets.Fields(
+                    [
+                        facets.InputField(*sources[source], field, [facets.Transformation("DIRECT", way)])
+                        for (source, field), way in origins.items()
+                    ]
+                )
+                for column, origins in origins_of(self._graph, node.input).items()
+                if column in names and origins
+            }
+        )
+
+
+def _client() -> OpenLineageClient:
+    """Return the client as the environment configures it; it leaves variables of its own there, which are removed."""
+    from openlineage.client import OpenLineageClient  # noqa: PLC0415 - the same
+
+    given = set(os.environ)
+    try:
+        return OpenLineageClient()
+    finally:
+        for name in set(os.environ) - given:
+            del os.environ[name]
+
+
+def _schema(fields: list[tuple[str, str]]) -> Any:  # noqa: ANN401 - a facet
+    from openlineage.client.facet_v2 import schema_dataset  # noqa: PLC0415 - the same
+
+    return schema_dataset.SchemaDatasetFacet(
+        [schema_dataset.SchemaDatasetFacetFields(name, type_) for name, type_ in fields]
+    )
+
+
+def output_tables(graph: Graph, node: SinkNode) -> Iterator[tuple[str, pa.Schema, tuple[str, ...]]]:
+    """Yield the tables (or topics) of a sink with their columns, and the counts of a run that their new rows are."""
+    from windrow.connectors.tables import layout  # noqa: PLC0415 - the same
+    from windrow.engine import schema  # noqa: PLC0415 - Arrow only where lineage is asked for
+    from windrow.expressions import sink_view  # noqa: PLC0415 - the same
+
+    view, sink = sink_view(graph, node), node.sink
+    if isinstance(sink, ParquetSink):
+        yield sink.table, layout(view, sink).changes.schema, ("inserts", "revisions")
+        return
+    if isinstance(sink, KafkaSink):
+        yield sink.topic, schema.changes(view), ()
+        yield companion(sink, "late"), schema.LATE, ()
+        yield companion(sink, "dead"), schema.DEAD, ()
+        return
+    tables = layout(view, sink)
+    yield tables.result.name, tables.result.schema, ("inserts", "revisions")
+    if sink.changelog:
+        yield tables.changes.name, tables.changes.schema, ()
+    yield tables.late.name, tables.late.schema, ("expired",)
+    yield tables.dead.name, tables.dead.schema, ("dead", "rejected")
+    yield tables.clocks.name, tables.clocks.schema, ()
+
+
+def dataset_of_source(source: Source) -> tuple[str, str]:
+    """Return the namespace and the name of a log, as OpenLineage's naming has them; they hold no secret."""
+    match source:
+        case KafkaSource(servers=servers, topic=topic):
+            return _kafka(servers), topic
+        case LogSource(path=path) | FileSource(path=path) | FilesSource(root=path):
+            return "file", str(Path(path).absolute())
+        case PostgresCdcSource(url=url, table=table):
+            from windrow.connectors.postgres.client import Server  # noqa: PLC0415 - psycopg only for PostgreSQL
+
+            server = Server(url, "source")
+            return _postgres(server), f"{server.host_port_database[2]}.{table if '.' in table else f'public.{table}'}"
+        case _:
+            assert_never(source)
+
+
+def dataset_of_table(sink: Sink, table: str) -> tuple[str, str]:
+    """Return the namespace and the name of a sink's table, as `dataset_of_source` does.
+
+    OpenLineage has no name for SQLite and DuckDB: here the file is the namespace.
+    """
+    match sink:
+        case SqliteSink(path=path) | DuckDBSink(path=path):
+            return f"{sink.system}://{Path(path).absolute()}", table
+        case DeltaSink(path=path) | ParquetSink(path=path):
+            return "file", str(Path(path).absolute() / table)
+        case PostgresSink(url=url):
+            from windrow.connectors.postgres.connection import named_schema, server  # noqa: PLC0415 - psycopg only for PostgreSQL
+
+            return _postgres(server(url)), f"{server(url).host_port_database[2]}.{named_schema(url)}.{table}"
+        case KafkaSink(servers=servers):
+            return _kafka(servers), table
+        case _:
+            assert_never(sink)
+
+
+def _postgres(server: Server) -> str:
+    """Return the namespace of a server; of several hosts the first names it."""
+    host, port, _ = server.host_port_database
+    return f"postgres://{host.partition(',')[0]}:{port.partition(',')[0] or _POSTGRES_PORT}"
+
+
+def _kafka(servers: str) -> str:
+    """Return the namespace of the first of some brokers."""
+    first = servers.partition(",")[0].strip().rpartition("://")[2]
+    return f"kafka://{first}" if re.search(r":\d+$", first) else f"kafka://{first}:{_KAFKA_PORT}"

@@ -1,0 +1,290 @@
+"""Traces of a run for OpenTelemetry: one for each committed step, with a span for each part of it.
+
+OpenTelemetry's own environment variables switch them on and say where they go (docs/guides/traces.md); without these,
+none of its packages is imported. Spans are made when a step is reported, with the times that the report has, and sent
+by a thread of the SDK from a bounded queue.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import entry_points, version
+from typing import TYPE_CHECKING, Any, Final
+
+from windrow.engine.part_times import PartTime
+from windrow.errors import SetupError, needs_extra
+from windrow.model import Graph, KafkaSource, Sink
+from windrow.telemetry.exporting import ExportGuard
+from windrow.telemetry.reports import Observer, StepReport, now_micros
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Span, SpanKind
+
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_OTLP: Final = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_IN_TASKS: Final = frozenset({"read", "decode", "operate"})
+"""The parts of a step that tasks do while the driver waits, in the part `compute`."""
+
+
+def trace_exporters(environment: Mapping[str, str]) -> list[str]:
+    """Return the names of the exporters that an environment asks for."""
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return []
+    default = "otlp" if any(environment.get(name) for name in _ENDPOINTS) else "none"
+    names = (environment.get("OTEL_TRACES_EXPORTER") or default).split(",")
+    return [name for name in dict.fromkeys(one.strip().lower() for one in names) if name not in {"", "none"}]
+
+
+@contextmanager
+def tracing(graph: Graph, host: str, on_warning: Callable[[str], None]) -> Iterator[Observer]:
+    """Yield what has the traces of a run exported, if the environment asks for it.
+
+    `on_warning` is called once if they cannot be: the run goes on without them, and ends at most seconds later.
+    """
+    names = trace_exporters(os.environ)
+    if not names:
+        yield Observer()
+        return
+    try:
+        with needs_extra("traces", "the export of traces, for which OTEL_... asks,"):
+            import opentelemetry.sdk.trace  # noqa: F401, PLC0415 - only where traces are asked for
+    except SetupError as exc:
+        on_warning(f"{exc} (the run continues)")
+        yield Observer()
+        return
+    with ExportGuard("traces", "opentelemetry", "the collector and the variables OTEL_...", on_warning) as guard:
+        run: _RunTraces | None = None
+        with guard.harmless():
+            run = _RunTraces(graph, host, names, guard)
+        if run is None:
+            yield Observer()
+            return
+        try:
+            yield Observer(run.on_step, run.on_trouble, run.on_ready)
+        except BaseException as exc:
+            run.on_failure(exc)
+            raise
+        finally:
+            guard.leave(run.close, run.abandon)
+
+
+class _RunTraces:
+    """The traces of one run; from any thread."""
+
+    def __init__(self, graph: Graph, host: str, names: list[str], guard: ExportGuard) -> None:
+        self._graph = graph
+        self._guard = guard
+        self._exporters = [_exporter(name) for name in names]
+        self._provider = _provider(graph, host, self._exporters)
+        self._tracer = self._provider.get_tracer("windrow", version("windrow"))
+        self._lock = threading.Lock()
+        self._fault: tuple[int, str] | None = None
+
+    def on_step(self, report: StepReport) -> None:
+        """Export the trace of a step; a report of a realtime run is of none."""
+        with self._guard.harmless():
+            self._recovered()
+            if not report.only_offsets:
+                self._step(report)
+
+    def on_trouble(self, message: str) -> None:
+        """Note a fault after which the run goes on: its trace lasts until the run is ready, or takes a step."""
+        with self._guard.harmless():
+            self._recovered()
+            with self._lock:
+                self._fault = now_micros(), message
+
+    def on_ready(self) -> None:
+        """Note that the run takes steps, for the first time or after a fault."""
+        with self._guard.harmless():
+            self._recovered()
+
+    def on_failure(self, exc: BaseException) -> None:
+        """Export the trace of why a run ended; a signal is no failure."""
+        with self._guard.harmless():
+            self._recovered()
+            if isinstance(exc, Exception):
+                now = now_micros()
+                self._failed("windrow.failure", now, now, str(exc), type(exc).__qualname__)
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._recovered()
+        self._provider.force_flush()
+        self._provider.shutdown()
+
+    def abandon(self) -> None:
+        """Send nothing more, and end the threads that would."""
+        for exporter in self._exporters:
+            exporter.shutdown()
+
+    def _step(self, report: StepReport) -> None:
+        times = report.part_times
+        committed = report.committed or now_micros()
+        began = min((one.began for one in times), default=committed - round(report.took * 1_000_000))
+        ended = max((one.ended for one in times), default=committed)
+        root = self._span("windrow.step", None, began, _of_step(report, self._graph))
+        parents = {"": root}
+        # the driver's parts first: the tasks' are within one of them
+        for one in sorted(times, key=lambda time: (time.part in _IN_TASKS, time.began)):
+            parent = parents.get("compute" if one.part in _IN_TASKS else "", root)
+            span = self._span(f"windrow.{one.part}", parent, one.began, self._of_part(one, report), _kind(one.part))
+            parents[one.part] = span
+            span.end(one.ended * 1_000)
+        root.end(max(ended, committed) * 1_000)
+
+    def _of_part(self, time: PartTime, report: StepReport) -> dict[str, Any]:
+        """Return the attributes of a part of a step."""
+        found: dict[str, Any] = {}
+        if time.part in _IN_TASKS:
+            found["windrow.task_seconds"] = time.seconds
+        match time.part:
+            case "read":
+                found |= _of_sources(self._graph, report)
+            case "operate":
+                nodes = list(report.state_by_node)
+                names = [one.node.name or self._graph.name for one in self._graph.levels[time.level]]
+                found |= {"windrow.level": time.level, "windrow.nodes": names}
+                if time.level < len(nodes):
+                    rows, size = report.state_by_node[nodes[time.level]]
+                    found |= {"windrow.state.rows": rows, "windrow.state.bytes": size}
+            case "commit":
+                found |= _of_sinks([node.sink for node in self._graph.sinks], report)
+        return found
+
+    def _recovered(self) -> None:
+        """Export the trace of the last fault, if there was one."""
+        with self._lock:
+            fault, self._fault = self._fault, None
+        if fault is not None:
+            began, message = fault
+            self._failed("windrow.retry", began, now_micros(), message, "_OTHER")
+
+    def _failed(self, name: str, began: int, ended: int, message: str, kind: str) -> None:
+        from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415 - only where traces are asked for
+
+        span = self._span(name, None, began, {"windrow.pipeline": self._graph.name, "error.type": kind})
+        span.add_event("exception", {"exception.message": message, "exception.type": kind}, began * 1_000)
+        span.set_status(Status(StatusCode.ERROR, message))
+        span.end(ended * 1_000)
+
+    def _span(
+        self, name: str, parent: Span | None, began: int, attributes: Mapping[str, Any], kind: SpanKind | None = None
+    ) -> Span:
+        from opentelemetry.context import Context  # noqa: PLC0415 - the same
+        from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415 - the same
+
+        # whatever trace this process may be in, a step is one of its own
+        within: Context = Context() if parent is None else set_span_in_context(parent, Context())
+        known = {key: value for key, value in attributes.items() if value is not None}
+        return self._tracer.start_span(
+            name, within, kind or SpanKind.INTERNAL, attributes=known, start_time=began * 1_000
+        )
+
+
+def _provider(graph: Graph, host: str, exporters: Sequence[SpanExporter]) -> TracerProvider:
+    """Return what makes and sends spans, as the environment has it."""
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415 - the same
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - the same
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - the same
+
+    resource = Resource.create({"windrow.pipeline": graph.name, "windrow.host": host})
+    if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
+        resource = resource.merge(Resource({SERVICE_NAME: "windrow"}))
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    for exporter in exporters:
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider
+
+
+def _exporter(name: str) -> SpanExporter:
+    """Return an exporter by the name that OTEL_TRACES_EXPORTER has for it; raise ValueError if there is none."""
+    if name == "console":
+        from opentelemetry.sdk.trace.export import ConsoleSpanExporter  # noqa: PLC0415 - the same
+
+        # a line each, and on stderr: results are on stdout
+        return ConsoleSpanExporter(out=sys.stderr, formatter=lambda span: f"{span.to_json(indent=None)}\n")
+    if name == "otlp":
+        protocol = next((os.environ[one].strip() for one in _PROTOCOLS if os.environ.get(one)), "http/protobuf")
+        if protocol not in _OTLP:
+            msg = f"{protocol!r} is not a protocol for traces: set {_PROTOCOLS[1]} to {' or '.join(_OTLP)}"
+            raise ValueError(msg)
+        name = _OTLP[protocol]
+    found = list(entry_points(group="opentelemetry_traces_exporter", name=name))
+    if not found:
+        msg = f"there is no exporter {name!r} here: set OTEL_TRACES_EXPORTER to otlp or console, or install its package"
+        raise ValueError(msg)
+    exporter: SpanExporter = found[0].load()()
+    return exporter
+
+
+def _kind(part: str) -> SpanKind:
+    from opentelemetry.trace import SpanKind  # noqa: PLC0415 - the same
+
+    return {"read": SpanKind.CONSUMER, "commit": SpanKind.CLIENT}.get(part, SpanKind.INTERNAL)
+
+
+def _of_step(report: StepReport, graph: Graph) -> dict[str, Any]:
+    """Return the attributes of a step; what is not known is None."""
+    counts = {
+        f"windrow.{name}": getattr(report, name)
+        for name in ("epoch", "records", "late", "expired", "dead", "rejected", "duplicates", "inserts", "revisions")
+    }
+    lag = report.last_lag
+    return {
+        "windrow.pipeline": graph.name,
+        **counts,
+        "windrow.changes": report.inserts + report.revisions,
+        "windrow.open_windows": report.open_windows,
+        "windrow.partitions": len(report.read),
+        "windrow.low_watermark": None if report.low_watermark is None else _time(report.low_watermark),
+        "windrow.watermark_lag_seconds": report.watermark_lag,
+        "windrow.held_back_by": [str(name) for name in report.held_back_by],
+        "windrow.lag": None if lag is None else lag.behind,
+        "windrow.lag_seconds": None if lag is None else lag.longest,
+        "windrow.state.rows": report.state_rows,
+        "windrow.state.bytes": report.state_bytes,
+        "windrow.key_group_load": report.key_group_load,
+    }
+
+
+def _of_sources(graph: Graph, report: StepReport) -> dict[str, Any]:
+    """Return the attributes of reading; the conventions for messaging have one topic, so several have none."""
+    sources = [node.source.records for node in graph.sources]
+    found: dict[str, Any] = {"messaging.batch.message_count": report.events}
+    match sources:
+        case [KafkaSource(topic=topic)]:
+            found |= {"messaging.system": "kafka", "messaging.destination.name": topic}
+            found |= {"messaging.operation.type": "receive", "messaging.operation.name": "poll"}
+        case _:
+            found["windrow.sources"] = [source.label for source in sources]
+    return found
+
+
+def _of_sinks(sinks: list[Sink], report: StepReport) -> dict[str, Any]:
+    """Return the attributes of a commit by the conventions for databases."""
+    systems = {sink.system for sink in sinks}
+    found: dict[str, Any] = {"db.operation.name": "COMMIT", "windrow.changes": report.inserts + report.revisions}
+    if len(systems) == 1:
+        found["db.system.name"] = systems.pop()
+    if len(sinks) == 1:
+        return found | {"db.collection.name": sinks[0].table}
+    return found | {"windrow.tables": [sink.table for sink in sinks]}
+
+
+def _time(micros: int) -> str | None:
+    """Write a time by ISO 8601; None for a year that Python's dates cannot hold."""
+    try:
+        return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return None

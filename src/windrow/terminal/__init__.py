@@ -1,0 +1,1 @@
+"""What commands share: options, errors, interrupts, progress and tables."""

@@ -1,0 +1,236 @@
+"""Shared parts of the commands: exit codes, arguments, JSON output and error reports."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from types import FrameType
+from typing import Any, NoReturn, TextIO, TypeVar, cast
+
+import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
+
+from windrow.errors import HIDDEN_VALUES, InputError, PipelineError, Place, WindrowError, described, each_error
+from windrow.terminal.interrupts import raise_interrupt
+
+OK = 0
+DIFFERENT = 1
+"""It ran, and found a difference or a failure."""
+WRONG = 2
+"""The input is wrong, and nothing ran."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+INTERRUPTED = 130
+_DEBUG = "WINDROW_DEBUG"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+"""Errors of disks and devices, which are not defects of windrow."""
+NEEDS_NO_SPARK = "; --host memory needs none"
+
+
+def complete_files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Have the shell complete the name of a file."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def is_given(name: str) -> bool:
+    """Return whether a parameter was given on the command line."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def refuse_options(names: Iterable[str], host: str) -> None:
+    """Raise InputError if one of these parameters was given on the command line, as the host does not use them."""
+    given = [f"--{name.replace('_', '-')}" for name in names if is_given(name)]
+    if given:
+        msg = f"--host {host} does not use {' and '.join(given)}: leave {'it' if len(given) == 1 else 'them'} out"
+        raise InputError(msg)
+
+
+def json_option(function: F) -> F:
+    """Add ``--json``, which the function takes as `as_json`; errors are then JSON too, on stderr."""
+    help_ = "Print one JSON object on stdout; an error is one on stderr."
+    return click.option("--json", "as_json", is_flag=True, help=help_)(function)
+
+
+def print_json(value: object) -> None:
+    """Print a value as indented JSON on stdout."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def wants_stack(arguments: list[str]) -> bool:
+    """Return whether to print stack traces: with ``--debug`` or WINDROW_DEBUG=1."""
+    return "--debug" in arguments or os.environ.get(_DEBUG, "") not in {"", "0"}
+
+
+def wants_json(arguments: list[str]) -> bool:
+    """Return whether an error is written as JSON: with ``--json`` or ``--log json``."""
+    return "--json" in arguments or "--log=json" in arguments or ("--log", "json") in pairwise(arguments)
+
+
+def report_error(exc: Exception, *, as_json: bool, debug: bool) -> int:
+    """Write an error to stderr, as text or as ``{"error": {...}}``, and return its exit code."""
+    if debug and not isinstance(exc, click.ClickException):
+        click.echo("".join(traceback.format_exception(exc)), err=True, nl=False)
+    code = _exit_code(exc)
+    if as_json:
+        click.echo(json.dumps({"error": _error_fields(exc, code)}, ensure_ascii=False), err=True)
+    elif isinstance(exc, click.ClickException):
+        exc.show()
+    else:
+        click.echo(f"windrow: {_message(exc)}", err=True)
+    return code
+
+
+class _HidingStream:
+    """A stream of text that writes ``${NAME}`` for the values of variables (`windrow.errors.HIDDEN_VALUES`)."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text, and return how many of its characters were taken: all of them."""
+        self._stream.write(HIDDEN_VALUES.hide(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - what the stream has
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def hiding_values_in_stderr() -> Iterator[None]:
+    """Hide the values of variables in what the body logs: messages, warnings and stack traces."""
+    stream = sys.stderr
+    sys.stderr = cast("TextIO", _HidingStream(stream))
+    try:
+        yield
+    finally:
+        sys.stderr = stream
+
+
+def flush_output() -> None:
+    """Flush standard output; if that fails, replace it, so that the interpreter does not try again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - it lives as long as the process
+        raise
+
+
+def _exit_code(exc: Exception) -> int:
+    match exc:
+        case WindrowError() | click.ClickException():
+            return exc.exit_code
+        case ModuleNotFoundError() if _is_incomplete(exc):
+            return WRONG
+        case _:
+            return 1
+
+
+def _is_incomplete(exc: ModuleNotFoundError) -> bool:
+    """Return whether windrow was installed without a package that it requires (pip install --no-deps)."""
+    return (exc.name or "windrow").partition(".")[0] != "windrow"
+
+
+def _message(exc: Exception) -> str:
+    match exc:
+        case click.ClickException():
+            return exc.format_message()
+        case WindrowError():
+            return str(exc)
+        case ModuleNotFoundError() if _is_incomplete(exc):
+            return f"the package {exc.name} is missing from this installation: pip install windrow"
+        case OSError() if exc.errno in _NO_ROOM:
+            return f"{exc.filename or 'the output'} cannot be written: {exc.strerror}"
+        case _:
+            return (
+                f"unexpected {described(exc)}\n"
+                "This is a defect of windrow. `windrow --debug COMMAND ...` (or WINDROW_DEBUG=1) shows the stack trace;"
+                " please report it."
+            )
+
+
+def _error_fields(exc: Exception, code: int) -> dict[str, Any]:
+    plain: dict[str, Any] = {"kind": type(exc).__name__, "message": _message(exc), "exit_code": code}
+    if isinstance(exc, PipelineError):
+        plain["problems"] = [{"message": one.message, **place_fields(one.place)} for one in each_error(exc)]
+    else:
+        plain.update(place_fields(getattr(exc, "place", None)))
+    return plain
+
+
+def place_fields(place: Place | None) -> dict[str, Any]:
+    """Return a place as the JSON fields `file`, `line` and, in SQL, `column`, or nothing."""
+    if place is None:
+        return {}
+    return {"file": place.file, "line": place.line} | ({} if place.column is None else {"column": place.column})
+
+
+def echo_error(text: str) -> None:
+    """Print a line on stderr."""
+    click.echo(text, err=True)
+
+
+@contextmanager
+def saying_spark_starts(*, quiet: bool, advice: str = "", tell: Callable[[str], None] = echo_error) -> Iterator[None]:
+    """Call `tell` with the message that Spark is starting, which takes a while, and advice; not if `quiet`."""
+    if quiet:
+        yield
+        return
+    import logging  # noqa: PLC0415 - as above
+
+    class Teller(logging.Handler):
+        """Has messages told."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            """Tell one."""
+            tell(self.format(record))
+
+    logger, handler = logging.getLogger("windrow.runtime.spark.session"), Teller()
+    handler.setFormatter(logging.Formatter(f"%(message)s{advice}"))
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the body without a message."""
+    kept = signal.signal(signal.SIGINT, raise_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, kept)
+
+
+def end_process(number: int, frame: FrameType | None) -> NoReturn:
+    """End the process at once on Ctrl-C, without an exception that a library could print the stack of."""
+    del number, frame
+    os._exit(INTERRUPTED)
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Let Ctrl-C end the process while the body imports, unless the program has a handler of its own."""
+    is_free = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not is_free or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, end_process)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,0 +1,126 @@
+"""The argument PIPELINE of commands, and the options that say how its file is read."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from importlib.abc import MetaPathFinder
+from typing import Any, TypeVar
+
+import click
+
+from windrow.authoring import load
+from windrow.authoring.load import OpenedPipeline
+from windrow.authoring.variables import PROFILE_VARIABLE, PROFILES, Given
+from windrow.errors import InputError
+from windrow.model.references import MASK
+from windrow.runtime.command_lines import CommandLines
+from windrow.telemetry.folders import Folder, default_checkpoint
+from windrow.terminal.common import complete_files
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_KEPT = "windrow.pipelines."
+"""Before the name of an option in the context's `meta`."""
+_HELP = {
+    "only": "Name of the pipeline, if the file has several.",
+    "var": "Value of ${NAME} in the file; may be repeated.",
+    "profile": f"Profile in {PROFILES} beside the file, which has values of ${{NAME}}.  [env var: {PROFILE_VARIABLE}]",
+}
+
+
+def pipeline_argument(function: F) -> F:
+    """Add the argument PIPELINE, which the function takes as `pipeline`; read it with `open_pipeline(pipeline)`.
+
+    Also add ``--only`` and the options of `variable_options`, which that uses.
+    """
+    argument = click.argument("pipeline", metavar="PIPELINE", shell_complete=complete_files)
+    return argument(only_option(variable_options(function)))
+
+
+def only_option(function: F) -> F:
+    """Add ``--only``, which `open_pipeline` uses."""
+    return click.option("--only", metavar="NAME", help=_HELP["only"], expose_value=False, callback=_keep)(function)
+
+
+def variable_options(function: F) -> F:
+    """Add ``--var`` and ``--profile``, which `open_pipeline` uses."""
+    option = partial(click.option, expose_value=False, callback=_keep)
+    profile = option("--profile", metavar="NAME", help=_HELP["profile"])
+    return option("--var", metavar="NAME=VALUE", multiple=True, help=_HELP["var"])(profile(function))
+
+
+def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:  # noqa: ANN401 - of any option
+    context.meta[f"{_KEPT}{parameter.name}"] = value
+
+
+def given() -> Given:
+    """Return what the options of the command say of its pipeline files; raise InputError if they cannot be read."""
+    context = click.get_current_context(silent=True)
+    meta = {} if context is None else context.meta
+    only, var, profile = (meta.get(f"{_KEPT}{name}") for name in ("only", "var", "profile"))
+    variables: dict[str, str] = {}
+    for text in var or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            msg = f"--var {name!r} is not a variable: write --var NAME=VALUE"
+            raise InputError(msg)
+        variables[name] = value
+    return Given(variables, profile, only)
+
+
+def open_pipeline(spec: str) -> OpenedPipeline:
+    """Read the pipeline of a file as the options of the command say; raise PipelineError if it cannot be read."""
+    return load.open_pipeline(spec, given())
+
+
+def open_pipelines(spec: str) -> list[OpenedPipeline]:
+    """Read all pipelines of a file, or the one of ``--only``; raise PipelineError if they cannot be read."""
+    return load.open_pipelines(spec, given())
+
+
+def defer_pandas(opened: Iterable[OpenedPipeline]) -> None:
+    """Have Arrow import pandas (0.2 s) where a DataFrame is asked for, and not at its first array, to look for Series.
+
+    Arrow reads a Series as it reads any sequence then, with NaN in place of null, so this does nothing if a pipeline is
+    written in Python: only that can have code that makes one.
+    """
+    if "pandas" in sys.modules or any(one.document is None for one in opened):
+        return
+    import pyarrow as pa  # noqa: PLC0415 - not all commands use it
+
+    hiding = _Hiding()
+    sys.meta_path.insert(0, hiding)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(hiding)
+
+
+class _Hiding(MetaPathFinder):
+    """Finds no pandas, whether it is installed or not."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Raise ModuleNotFoundError for pandas; leave other modules to other finders."""
+        del path, target
+        if fullname == "pandas":
+            raise ModuleNotFoundError(name=fullname)
+
+
+def checkpoint_of(name: str, checkpoint: Folder | None, *, is_alone: bool) -> Folder:
+    """Return the checkpoint of a pipeline, by that of the command line: of several, each has its folder in it."""
+    if checkpoint is None:
+        return default_checkpoint(name)
+    return checkpoint if is_alone else checkpoint / name
+
+
+def command_lines(spec: str, checkpoint: object = "", only: str = "") -> CommandLines:
+    """Return command lines for a pipeline file with the options that this command was given; secrets are ***."""
+    said = given()
+    options = [("--only", only or said.only), ("--profile", said.profile)]
+    secret = load.variables_of_secrets(spec) if said.variables else set()
+    options += [("--var", f"{name}={MASK if name in secret else value}") for name, value in said.variables.items()]
+    words = " ".join(f"{name} {shlex.quote(text)}" for name, text in options if text)
+    return CommandLines(spec, str(checkpoint), words)

@@ -1,0 +1,1 @@
+"""Tools around pipelines and runs: each a library and its command."""

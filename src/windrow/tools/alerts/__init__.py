@@ -1,0 +1,1 @@
+"""Alerts: conditions of a run, and their delivery."""

@@ -1,0 +1,606 @@
+"""Alerts of a run: what the reports of its steps, its lag and its faults show to be wrong.
+
+Nothing here reads a clock: the time is an argument, so alerts are a function of what was reported, and when. Each alert
+has a condition, with the time since which it holds. It is raised once when that is as long ago as its limits say, and
+resolved once when the condition has not held for as long, for a minute at the most. While it is active its limit is a
+fifth lower, so a figure near the limit does not raise it again and again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
+from shlex import quote
+from typing import Any, Final, assert_never
+
+from windrow.errors import CheckpointError, InputError, RunError
+from windrow.model import (
+    ALERT_NAMES,
+    COUNTING_ALERTS,
+    AlertLimit,
+    AlertName,
+    CheckpointLimit,
+    LagLimit,
+    LatencyLimit,
+    Runnable,
+    ShareLimit,
+    SinkNode,
+    SpikeLimit,
+    TimeLimit,
+    as_graph,
+    companion,
+    format_duration,
+)
+from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
+from windrow.telemetry.numbers import duration, format_time
+from windrow.telemetry.reports import Alert, Fault, FaultReason, Lag, PartitionName, StepReport, counted
+from windrow.telemetry.status import STALLED_AFTER, RunStatus
+
+_SECOND: Final = 1_000_000
+_MINUTE: Final = 60 * _SECOND
+_HOUR: Final = 60 * _MINUTE
+_WEEK: Final = 7 * 24
+"""Hours over which a share is the usual one."""
+_QUIET: Final = _MINUTE
+"""An alert is resolved if its condition has not held for so long; faults that are farther apart do not add up."""
+_SLACK: Final = 0.8
+"""Factor of a limit while its alert is active."""
+_PARTS: Final = 20
+"""A span is looked at in so many parts."""
+_LEAST: Final = 100
+"""Of fewer records no share is taken."""
+_NAMED: Final = 5
+"""Partitions and reasons that are named."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """The past of a checkpoint when a process begins.
+
+    `events` and `late` are counts of the week before, `reasons` the kinds of dead letters that there were, `saved` the
+    time of the newest savepoint and `began` that of the first run (microseconds, None if not known), and `active` the
+    alerts that were active when the process before ended.
+    """
+
+    events: int = 0
+    late: int = 0
+    reasons: frozenset[str] = frozenset()
+    saved: int | None = None
+    began: int | None = None
+    active: tuple[Alert, ...] = ()
+
+
+NO_PAST: Final = Past()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A condition that holds since a time; with `at_once` its alert does not wait, with `is_end` the run has ended."""
+
+    since: int
+    message: str
+    figures: dict[str, Any] = field(default_factory=dict)
+    at_once: bool = False
+    is_end: bool = False
+
+
+@dataclass(frozen=True)
+class _Faults:
+    """Faults that are no more than a minute apart: the times of the first and the last, and what and where that was."""
+
+    since: int
+    last: int = 0
+    count: int = 0
+    message: str = ""
+    reason: FaultReason = "engine"
+
+
+class _Recent:
+    """The steps of the last `span` microseconds, added up in parts of it."""
+
+    def __init__(self, span: int) -> None:
+        self.span = span
+        self._width = max(1, span // _PARTS)
+        self._sums: deque[tuple[int, StepReport]] = deque()
+        self._since: int | None = None
+        self._all: tuple[int, StepReport | None] | None = None
+        """All of them as one, and when that was asked for: several alerts look at the same."""
+
+    def add(self, report: StepReport, at: int) -> None:
+        """Take a step that was committed then."""
+        self._all = None
+        self._since = at if self._since is None else self._since
+        part = at // self._width
+        if self._sums and self._sums[-1][0] == part:
+            report = self._sums.pop()[1] + report
+        self._sums.append((part, report))
+
+    def steps(self, now: int) -> list[StepReport]:
+        """Return the sums, oldest first."""
+        while self._sums and (self._sums[0][0] + 1) * self._width <= now - self.span:
+            self._sums.popleft()
+        return [report for _, report in self._sums]
+
+    def total(self, now: int) -> StepReport | None:
+        """Return all of them as one; None before the whole span has been watched, and where there are none."""
+        return None if self._since is None or now - self._since < self.span else self.known(now)
+
+    def known(self, now: int) -> StepReport | None:
+        """Return all of them as one, though the span has not been watched whole; None where there are none."""
+        if self._all is None or self._all[0] != now:
+            steps = self.steps(now)
+            self._all = now, reduce(add, steps) if steps else None
+        return self._all[1]
+
+
+class AlertEvaluator:
+    """Decides which alerts of a run are raised and resolved; its steps begin at `now`, `every` microseconds apart.
+
+    `commands` are the command lines that messages advise.
+    """
+
+    def __init__(
+        self, pipeline: Runnable, *, every: int, now: int, past: Past = NO_PAST, commands: CommandLines = PLACEHOLDER
+    ) -> None:
+        self._pipeline = pipeline
+        self._graph = graph = as_graph(pipeline)
+        self._commands = commands
+        self._every = every
+        self._began = now
+        self._past = past
+        self._limits = graph.alerts.limits
+        spans = {_span(limit, every) for limit in self._limits.values()}
+        self._recent = {span: _Recent(span) for span in spans if span}
+        self.active: dict[AlertName, Alert] = {one.name: one for one in past.active}
+        self._clear: dict[AlertName, int] = {}
+        self._last: StepReport | None = None
+        self._last_at = now
+        self._lag: Lag | None = None
+        self._lags: deque[Lag] = deque()
+        self._far_since: int | None = None
+        self._waiting: int | None = None
+        self._low: tuple[int | None, int, int] = (None, now, 0)
+        """The low watermark, since when, and how many records have come since then."""
+        self._slow_since: int | None = None
+        self._read_at: dict[PartitionName, int] = {}
+        self._reasons: dict[str, int] = {}
+        """When dead letters of a kind first came that was not there before."""
+        self._known = set(past.reasons)
+        self._hours: deque[tuple[int, int, int]] = deque(maxlen=_WEEK)
+        """By hour: events, and how many of them were late."""
+        self._faults: _Faults | None = None
+        self._is_retrying = False
+        self._error: BaseException | None = None
+
+    def add_step(self, report: StepReport, now: int) -> None:
+        """Take the report of a step that was committed."""
+        at = now if report.committed is None else report.committed
+        for recent in self._recent.values():
+            recent.add(report, at)
+        if report.last_lag is not None:
+            self._waiting = at if report.last_lag.behind else None
+            self._note_lag(report.last_lag)
+        else:
+            self._waiting = None
+        low, stands, records = self._low
+        if report.low_watermark != low or self._last is None:
+            self._low = (report.low_watermark, at, 0)
+        else:
+            self._low = (low, stands, records + report.records)
+        self._is_retrying = False
+        # a step that did not begin when the one before ended shows that there was time left
+        has_waited = (report.seconds - report.took) * _SECOND > self._every + _SECOND
+        since = at if has_waited or self._slow_since is None else self._slow_since
+        self._slow_since = since if report.took * _SECOND > self._every else None
+        self._read_at |= {partition: at for partition, records in report.read.items() if records}
+        for kind in report.dead_reasons:
+            if kind not in self._known:
+                self._known.add(kind)
+                self._reasons[kind] = at
+        hour = at // _HOUR
+        events, late = report.records, report.late
+        if self._hours and self._hours[-1][0] == hour:
+            _, more, later = self._hours.pop()
+            events, late = events + more, late + later
+        self._hours.append((hour, events, late))
+        self._last, self._last_at = report, at
+
+    def add_lag(self, lag: Lag) -> None:
+        """Take how far the run is behind."""
+        self._waiting = (self._waiting or lag.asked) if lag.behind else None
+        self._note_lag(lag)
+
+    def add_fault(self, fault: Fault, now: int) -> None:
+        """Take a fault after which the run goes on."""
+        known = self._faults
+        if known is None or now - known.last >= _QUIET:
+            known = _Faults(since=now)
+        self._faults = _Faults(known.since, now, known.count + 1, fault.what, fault.reason)
+        self._is_retrying = True
+
+    def add_ready(self) -> None:
+        """Take that the run takes steps again."""
+        self._is_retrying = False
+
+    def add_end(self, error: BaseException) -> None:
+        """Take the error that has ended the run."""
+        self._error = error
+
+    def evaluate(self, now: int) -> list[Alert]:
+        """Return the alerts that are raised or resolved at a time, which is not before that of the call before."""
+        found: list[Alert] = []
+        for name in ALERT_NAMES:
+            limit, active = self._limits.get(name), self.active.get(name)
+            span = 0 if limit is None else _span(limit, self._every)
+            condition = None if limit is None else self._look(name, limit, now)
+            if condition is not None and (condition.at_once or now - condition.since >= span):
+                self._clear.pop(name, None)
+                if active is not None and condition.is_end and active.message != condition.message:
+                    # whoever was told that the run tries again has to hear that it does not any more
+                    found.append(replace(active, resolved=now))
+                    active = None
+                if active is None:
+                    message, figures = condition.message, condition.figures
+                    found.append(Alert(self._graph.name, name, message, condition.since, now, None, figures))
+                    self.active[name] = found[-1]
+            elif active is not None:
+                # of what was raised before this process began, nothing is known until it has looked for as long
+                wait = self._began + span if active.raised < self._began and limit is not None else now
+                since = self._clear.setdefault(name, max(now, wait))
+                if now - since >= min(span, _QUIET):
+                    del self.active[name], self._clear[name]
+                    found.append(replace(active, resolved=now))
+        return found
+
+    def _note_lag(self, lag: Lag) -> None:
+        self._lag = lag
+        limit = self._limits.get("lag")
+        if not isinstance(limit, LagLimit):
+            return
+        slack = self._slack("lag")
+        far = (lag.longest or 0.0) * _SECOND > limit.time * slack
+        far |= limit.records is not None and lag.behind > limit.records * slack
+        self._far_since = (self._far_since or lag.asked) if far else None
+        if not self._lags or lag.asked - self._lags[-1].asked >= limit.span // _PARTS:
+            self._lags.append(lag)
+        while len(self._lags) > 1 and self._lags[1].asked <= lag.asked - limit.span:
+            self._lags.popleft()
+
+    def _slack(self, name: AlertName) -> float:
+        return _SLACK if name in self.active else 1.0
+
+    def _look(self, name: AlertName, limit: AlertLimit, now: int) -> _Found | None:
+        """Return whether the condition of an alert holds."""
+        if name in COUNTING_ALERTS and (self._last is None or self._last.only_offsets):
+            return None
+        return self._conditions[name](self, limit, now)
+
+    def _behind(self, limit: LagLimit, now: int) -> _Found | None:
+        del now
+        lag = self._lag
+        if lag is None or self._far_since is None:
+            return None
+        first = self._lags[0]
+        grown, seconds = lag.behind - first.behind, (lag.asked - first.asked) / _SECOND
+        if grown < 0 and "lag" not in self.active:
+            return None
+        time = "" if lag.longest is None else f", {duration(lag.longest * _SECOND)}"
+        trend = f"growing by {grown / seconds:,.0f} a second" if grown and seconds else "not catching up"
+        farthest = max(lag.records, key=lag.records.__getitem__)
+        limits = [format_duration(limit.time)] if lag.longest is not None else []
+        limits += [counted(limit.records, "record")] if limit.records is not None else []
+        return _Found(
+            self._far_since,
+            f"the run is {counted(lag.behind, 'record')}{time} behind the end of the log, and {trend}; the limit is "
+            f"{' or '.join(limits)}, exceeded since {_time(self._far_since)}. Farthest behind is "
+            f"partition {farthest} with {counted(lag.records[farthest], 'record')}. First see {self._see_parts}",
+            {"records": lag.behind, "seconds": lag.longest, "grown": grown, "partition": farthest},
+        )
+
+    def _no_step(self, limit: TimeLimit, now: int) -> _Found | None:
+        del limit
+        if self._waiting is None:
+            return None
+        waits = 0 if self._lag is None else self._lag.behind
+        faults = self._faults
+        fault = f" The last fault: {faults.message}." if faults is not None and faults.last >= self._waiting else ""
+        return _Found(
+            self._waiting,
+            f"{counted(waits, 'record')} {'waits' if waits == 1 else 'wait'}, and no step was committed for "
+            f"{duration(now - self._waiting)}, since {_time(self._waiting)}.{fault} First see whether {self._servers} "
+            f"and Spark answer (`{self._status}`, and `spark.log` in the checkpoint's folder)",
+            {"records": waits, "seconds": (now - self._waiting) / _SECOND},
+        )
+
+    def _watermark_stuck(self, limit: TimeLimit, now: int) -> _Found | None:
+        span = _span(limit, self._every)
+        low, since, records = self._low
+        steps, last = self._recent[span].steps(now), self._last
+        active = self.active.get("watermark-stuck")
+        if active is not None and last is not None and last.held_back_by:
+            return _Found(since, active.message)  # that no records come any more does not move it
+        if last is None or not records or not any(step.records for step in steps) or not last.held_back_by:
+            return None
+        held = [one for one in RunStatus.of(None, steps, now, self._graph).partitions if one.held is not None]
+        if not held:
+            return None
+        at = "there is no low watermark yet" if low is None else f"the low watermark stands at {_time(low)}"
+        why = "; ".join(f"partition {one.partition} holds it back: {one.held}" for one in held[:_NAMED])
+        more = f"; so do {len(held) - _NAMED} more" if len(held) > _NAMED else ""
+        return _Found(
+            since,
+            f"{at} since {_time(since)}, while {counted(records, 'record')} came, so no window fires. {why}{more}. "
+            "First see whether the producer of that partition is alive and its clock right",
+            {"low_watermark": low, "records": records, "partitions": [one.partition for one in held]},
+        )
+
+    def _latency(self, limit: LatencyLimit, now: int) -> _Found | None:
+        total = self._recent[limit.span].total(now)
+        p99 = None if total is None else total.latency.quantile(0.99)
+        if total is None or p99 is None or p99 <= limit.p99 * self._slack("latency"):
+            return None
+        return _Found(
+            now - limit.span,
+            f"of the {counted(total.latency.total, 'record')} since {_time(now - limit.span)}, 99 % took up to "
+            f"{duration(p99)} from the log to the commit; the limit is {format_duration(limit.p99)}. First see whether "
+            f"the run is behind, and {self._see_parts}",
+            {"p99_seconds": p99 / _SECOND, "records": total.latency.total},
+        )
+
+    def _late_spike(self, limit: SpikeLimit, now: int) -> _Found | None:
+        total = self._recent[limit.span].total(now)
+        if total is None or total.records < _LEAST:
+            return None
+        past = self._past.events + sum(events for _, events, _ in self._hours) - total.records
+        usual = (self._past.late + sum(late for _, _, late in self._hours) - total.late) / past if past else 0.0
+        share = total.late / total.records
+        most = max(limit.times * usual, limit.share)
+        if past < _LEAST or share <= most * self._slack("late-spike"):
+            return None
+        return _Found(
+            now - limit.span,
+            f"{total.late:,} of {counted(total.records, 'record')} since {_time(now - limit.span)} were late "
+            f"({share:.2%}), against {usual:.2%} before; the limit is {most:.2%}: {limit.times:g} times as many, and "
+            f"{limit.share:.2%} at the least. First compare delays by `{self._commands.of('tune {c}')}`, and ask "
+            "whether a producer sends old records",
+            {"share": share, "usual": usual, "late": total.late, "records": total.records},
+        )
+
+    def _expired_share(self, limit: ShareLimit, now: int) -> _Found | None:
+        total = self._recent[limit.span].total(now)
+        if total is None or total.records < _LEAST:
+            return None
+        share = total.expired / total.records
+        if share <= limit.share * self._slack("expired-share"):
+            return None
+        return _Found(
+            now - limit.span,
+            f"{total.expired:,} of {counted(total.records, 'record')} since {_time(now - limit.span)} have expired "
+            f"({share:.2%}): no result has them; the limit is {limit.share:.2%}. First see by "
+            f"`{self._commands.of('tune {c}')}` which lateness they would have needed",
+            {"share": share, "expired": total.expired, "records": total.records},
+        )
+
+    def _dead_letters(self, limit: ShareLimit, now: int) -> _Found | None:
+        new = {kind: since for kind, since in self._reasons.items() if now - since < limit.span}
+        total = self._recent[limit.span].known(now)
+        whole = self._recent[limit.span].total(now)
+        dead = 0 if total is None else total.dead + total.rejected
+        share = dead / total.events if total is not None and total.events else 0.0
+        is_large = whole is not None and whole.events >= _LEAST
+        is_large = is_large and share > limit.share * self._slack("dead-letters")
+        if total is None or not (new or is_large):
+            return None
+        begin = _time(max(self._began, now - limit.span))
+        of = f"of {counted(total.events, 'record')} since {begin}"
+        met = {kind: total.dead_reasons.get(kind, 1) for kind in new}
+        if is_large:
+            shown = total.dead_reasons
+            what = f"{dead:,} {of} are dead letters ({share:.2%}; the limit is {limit.share:.2%}): {_most(shown)}"
+            what += f". Not met before: {', '.join(list(new)[:_NAMED])}" if new else ""
+        else:
+            shown = met
+            what = (
+                f"{counted(sum(met.values()), 'dead letter')} for a reason that this pipeline has not met before: "
+                f"{_most(shown)}. All dead letters are {dead:,} {of} ({share:.2%}; the limit is {limit.share:.2%} in "
+                f"{format_duration(limit.span)})"
+            )
+        return _Found(
+            min(new.values()) if new else now - limit.span,
+            f"{what}. First see {self._see_dead(shown, total)}",
+            {"share": share, "dead": dead, "reasons": _first(shown), "new": sorted(new)},
+            at_once=bool(new),
+        )
+
+    def _sink_errors(self, limit: TimeLimit, now: int) -> _Found | None:
+        span = _span(limit, self._every)
+        if isinstance(self._error, RunError):
+            message = str(self._error).partition("\n")[0]
+            return _Found(
+                now, f"the run has ended: {message}. First mend that, then start it again", at_once=True, is_end=True
+            )
+        faults = self._faults
+        if faults is None:
+            return None
+        last = now if self._is_retrying else faults.last
+        if last - faults.since < span or now - last >= _QUIET:
+            return None
+        return _Found(
+            faults.since,
+            f"the run has had {counted(faults.count, 'fault')} since {_time(faults.since)}, and tries again; the last: "
+            f"{faults.message}. First see {self._see_fault(faults.reason)}",
+            {"faults": faults.count, "last": faults.message},
+        )
+
+    def _checkpoint(self, limit: CheckpointLimit, now: int) -> _Found | None:
+        if isinstance(self._error, CheckpointError):
+            message = str(self._error).partition("\n")[0]
+            return _Found(
+                now, f"the run has ended, as its checkpoint cannot be used: {message}", at_once=True, is_end=True
+            )
+        saved = self._past.saved
+        since = self._past.began if saved is None else saved
+        if limit.savepoint is None or since is None or now - since <= limit.savepoint:
+            return None
+        which = "no savepoint was taken since the first run, of" if saved is None else "the newest savepoint is of"
+        takes = self._commands.of(f"savepoint --to {quote(f'{self._graph.name}-{_time(now)[:10]}')} {{c}}")
+        return _Found(
+            since + limit.savepoint,
+            f"{which} {_time(since)}, {duration(now - since)} ago; the limit is {format_duration(limit.savepoint)}. "
+            f"First stop the run, take one by `{takes}`, and start the run again",
+            {"saved": saved, "seconds": (now - since) / _SECOND},
+        )
+
+    def _backpressure(self, limit: TimeLimit, now: int) -> _Found | None:
+        span = _span(limit, self._every)
+        if self._slow_since is None or self._last_at - self._slow_since < span:
+            return None
+        total, last = self._recent[span].known(now), self._last
+        if total is None or last is None:
+            return None
+        part = max(total.parts, key=total.parts.__getitem__, default=None)
+        where = f", most of it in `{part}`" if part is not None else ""
+        return _Found(
+            self._slow_since,
+            f"each step since {_time(self._slow_since)} took longer than the {format_duration(self._every)} between "
+            f"two of them, the last {last.took:,.1f} s{where}. First see by `{self._status}` "
+            "whether the lag grows; if so, mend that part, or give the run more cores",
+            {"seconds": last.took, "parts": total.parts, "every_seconds": self._every / _SECOND},
+        )
+
+    def _partition_idle(self, limit: TimeLimit, now: int) -> _Found | None:
+        span = _span(limit, self._every)
+        if not self._read_at or now - max(self._read_at.values()) >= span:
+            return None
+        since = min(self._read_at.values())
+        silent = [name for name, at in self._read_at.items() if now - at >= span]
+        named = silent or [min(self._read_at, key=self._read_at.__getitem__)]
+        noun, producers = ("partition", "its producer is") if len(named) == 1 else ("partitions", "their producers are")
+        which = ", ".join(map(str, named[:_NAMED])) + (
+            f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        )
+        return _Found(
+            since,
+            f"no records have come from {noun} {which} for {duration(now - since)}, since {_time(since)}, while others "
+            f"go on. First see whether {producers} alive, and how keys are divided among partitions",
+            {"partitions": named, "seconds": (now - since) / _SECOND},
+        )
+
+    def _hot_key(self, limit: ShareLimit, now: int) -> _Found | None:
+        total = self._recent[limit.span].total(now)
+        if total is None:
+            return None
+        shares = [
+            (share, key, node)
+            for node, keys in total.hot_keys.items()
+            if keys.records >= _LEAST
+            for key, share in keys.hot.items()
+        ]
+        share, key, node = max(shares, default=(0.0, "", ""))
+        if share <= limit.share * self._slack("hot-key"):
+            return None
+        return _Found(
+            now - limit.span,
+            f"the key {key!r} has about {share:.0%} of the records{f' of {node}' if node else ''} since "
+            f"{_time(now - limit.span)}; the limit is {limit.share:.0%}. One key group has them all: first see whether "
+            "that is a producer's fault, else set `salt`",
+            {"key": key, "share": share, "node": node},
+        )
+
+    @property
+    def _is_realtime(self) -> bool:
+        return self._pipeline.mode == "realtime"
+
+    @property
+    def _status(self) -> str:
+        """The command that shows the status; of a realtime run it asks the brokers, and takes no checkpoint."""
+        return self._commands.of("status" if self._is_realtime else "status {c}")
+
+    @property
+    def _servers(self) -> str:
+        return "the brokers" if self._is_realtime else "the database"
+
+    def _see_fault(self, reason: FaultReason) -> str:
+        match reason:
+            case "source" | "lost":
+                return f"whether {'the brokers answer' if self._is_realtime else 'the log can be read'}"
+            case "sink":
+                return f"whether {self._servers} answer{'' if self._is_realtime else 's'}"
+            case "engine":
+                return "`spark.log` in the checkpoint's folder"
+            case _:
+                assert_never(reason)
+
+    @property
+    def _see_parts(self) -> str:
+        """The command that shows where a run spends its time; a realtime run reports only its partitions."""
+        if self._is_realtime:
+            return f"by `{self._status}` whether one partition is behind, or all of them"
+        return f"by `{self._commands.of('doctor --no-restore {c}')}` in which part its steps spend their time"
+
+    def _see_dead(self, kinds: Mapping[str, int], total: StepReport) -> str:
+        """The commands that list dead letters, and where to read how they are put back, if they can be."""
+        from windrow.tools.redrive.copies import redrivable  # noqa: PLC0415 - needs Arrow, which evaluating does not
+
+        try:
+            redrivable(self._pipeline)
+        except InputError:
+            tables = [companion(node.sink, "dead") for node in self._sinks_given(kinds, total.dead_by_sink)]
+            shown = " and ".join(f"`{self._commands.of(f'show {table} --limit 20')}`" for table in tables[:_NAMED])
+            return f"them by {shown}" + (f" (and {len(tables) - _NAMED} more tables)" if len(tables) > _NAMED else "")
+        lists = self._commands.of("redrive --list")
+        return f"them by `{lists}`; its guide says how they go back into the pipeline once that is mended"
+
+    def _sinks_given(self, kinds: Mapping[str, int], by_sink: Mapping[str, Mapping[str, int]]) -> list[SinkNode]:
+        """Return sinks that together have all dead letters of some kinds; a record may be one in several."""
+        missing, found = dict(kinds), []
+        for node in sorted(
+            self._graph.sinks, key=lambda node: -sum(by_sink.get(node.name, {}).get(kind, 0) for kind in kinds)
+        ):
+            given = by_sink.get(node.name, {})
+            if any(left > 0 and given.get(kind) for kind, left in missing.items()):
+                found.append(node)
+                missing = {kind: left - given.get(kind, 0) for kind, left in missing.items()}
+        return found or [self._graph.sinks[0]]  # older versions have not counted by sink
+
+    _conditions: Final[dict[AlertName, Callable[[AlertEvaluator, Any, int], _Found | None]]] = {
+        "lag": _behind,
+        "no-step": _no_step,
+        "watermark-stuck": _watermark_stuck,
+        "latency": _latency,
+        "late-spike": _late_spike,
+        "expired-share": _expired_share,
+        "dead-letters": _dead_letters,
+        "sink-errors": _sink_errors,
+        "checkpoint": _checkpoint,
+        "backpressure": _backpressure,
+        "partition-idle": _partition_idle,
+        "hot-key": _hot_key,
+    }
+    """The condition of each alert, which is given its limits and the time."""
+
+
+def _span(limit: AlertLimit, every: int) -> int:
+    """Return for how long the condition of an alert has to hold, or over how long its figure is."""
+    if isinstance(limit, CheckpointLimit):
+        return 0
+    if limit.span is None:
+        return max(STALLED_AFTER, 10 * every)
+    return limit.span
+
+
+def _first(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the greatest counts, in their order."""
+    return dict(sorted(counts.items(), key=lambda pair: -pair[1])[:_NAMED])
+
+
+def _most(counts: Mapping[str, int]) -> str:
+    """Return the greatest counts as text."""
+    return ", ".join(f"{kind} ({count:,})" for kind, count in _first(counts).items())
+
+
+def _time(micros: int) -> str:
+    return f"{format_time(micros)}Z"  # it is read apart from the run, where nothing else says that times are UTC

@@ -1,0 +1,1 @@
+"""Backtests of rules."""

@@ -1,0 +1,285 @@
+"""Back-tests: the alerts of two sets of rules over the same records, compared with each other and with labels.
+
+An alert is known by its `alert_id`, a function of the pipeline, the rule, the key and the record that the rule holds
+for (its subject), so that the alerts that two sets of rules have in common are those with the same ids. A label says
+that a rule should hold for a record: `id` is the record's id, `kind` the rule's name. Precision is the share of a
+rule's alerts that have a label, recall the share of its labels that have an alert.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from windrow.connectors.database import only_columns
+from windrow.connectors.open_sinks import open_database
+from windrow.connectors.tables import layout
+from windrow.engine.duckdb_sql import Connection, identifier, query
+from windrow.errors import InputError, Place
+from windrow.model import ListChange, RuleList, RuleSet, RulesJournal, RulesPipeline, SqliteSink
+from windrow.runtime.replay import ReplayOptions, plan_replay, run_replay
+from windrow.telemetry.reports import OnStep
+
+LABELS = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("kind", pa.string(), nullable=False)])
+
+
+@dataclass(frozen=True)
+class Side:
+    """The alerts of one of the sets of rules: how many, of how many keys, and of how many labels there is one."""
+
+    alerts: int
+    keys: int
+    labelled: int | None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The alerts of a rule (None: of all), and those in both sets or in one alone; `labels` is None without labels."""
+
+    rule: str | None
+    old: Side
+    new: Side
+    both: int
+    only_old: int
+    only_new: int
+    labels: int | None
+
+    def precision(self, side: Side) -> float | None:
+        """Return the share of the alerts that have a label, None if there are none."""
+        return side.labelled / side.alerts if side.labelled is not None and side.alerts else None
+
+    def recall(self, side: Side) -> float | None:
+        """Return the share of the labels that have an alert, None if there are none."""
+        return side.labelled / self.labels if side.labelled is not None and self.labels else None
+
+
+@dataclass(frozen=True)
+class Day:
+    """The alerts of a rule on a day of event time (UTC), as an ISO date."""
+
+    day: str
+    rule: str
+    old: int
+    new: int
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """The comparison by rule, in the order of their names, of all rules, and by day; and the first differences.
+
+    `only_old` and `only_new` are alerts in the order of event time, at most as many as were asked for.
+    """
+
+    rules: tuple[Counts, ...]
+    all: Counts
+    days: tuple[Day, ...]
+    only_old: pa.Table
+    only_new: pa.Table
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the alerts are the same ones."""
+        return not self.all.only_old and not self.all.only_new
+
+
+def back_test(
+    pipeline: RulesPipeline,
+    rules: RuleSet,
+    options: ReplayOptions,
+    on_step: OnStep,
+    on_start: Callable[[Callable[[], None]], None],
+    *,
+    labels: pa.Table | None = None,
+) -> Backtest | Literal["asked"]:
+    """Run the rules of a pipeline over its log, then others in their place, and compare the alerts that stand.
+
+    Lists are as they were when the records were read, as far as a run in real time has noted that (`journal`).
+    Nothing that the pipeline writes to is touched. `on_start` is given the function that asks a run to stop, after
+    which "asked" is returned. Raise a WindrowError if a run fails.
+    """
+    alerts: list[pa.Table] = []
+    changes = _list_changes(pipeline)
+    with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
+        for name, given in (("old", pipeline.rules), ("new", rules)):
+            own = tuple(change for change in changes if _list(given, change.list) == _list(pipeline.rules, change.list))
+            one = replace(given, journal=RulesJournal(changes=own))
+            sink = SqliteSink(str(Path(folder) / "alerts.db"), name)
+            replay = plan_replay(replace(pipeline, rules=one, sink=sink, mode="micro-batch"), options)
+            if run_replay(replay, options, on_step, on_start) == "asked":
+                return "asked"
+            alerts.append(_alerts(pipeline, replace(sink, table=dict(replay.tables)[name])))
+    return compare_alerts(alerts[0], alerts[1], labels, key=pipeline.key)
+
+
+def _list_changes(pipeline: RulesPipeline) -> tuple[ListChange, ...]:
+    if pipeline.mode != "realtime" or not pipeline.rules.lists:
+        return ()
+    from windrow.runtime.realtime.journal import read_journal  # noqa: PLC0415 - librdkafka only where it ran
+
+    journal = read_journal(pipeline)
+    known = {(change.list, change.partition) for change in journal.changes}
+    # a list that had no entries has no changes: without one, it would be taken as it is now
+    empty = [
+        ListChange(version.partition, version.offset, name)
+        for version in journal.versions
+        for name in version.lists
+        if (name, version.partition) not in known
+    ]
+    return (*journal.changes, *empty)
+
+
+def _list(rules: RuleSet, name: str) -> RuleList | None:
+    return next((one for one in rules.lists if one.name == name), None)
+
+
+def _alerts(pipeline: RulesPipeline, sink: SqliteSink) -> pa.Table:
+    """Read the alerts of a table."""
+    (table, *_) = layout(replace(pipeline, sink=sink), sink).own
+    columns = only_columns(table, ["alert_id", "rule", *pipeline.key, "subject", "event_time"])
+    with open_database(sink).snapshot() as snapshot:
+        found = [rows.cast(columns.schema) for rows in snapshot.rows(columns, ["alert_id"])]
+    return pa.concat_tables([columns.schema.empty_table(), *found])
+
+
+def compare_alerts(
+    old: pa.Table, new: pa.Table, labels: pa.Table | None, *, key: Sequence[str], limit: int = 10
+) -> Backtest:
+    """Compare two tables of alerts, each with the columns alert_id, rule, subject, event_time, and those of the key.
+
+    `labels` has the columns of `LABELS`; a label that is given twice counts once.
+    """
+    tables = {"old": old, "new": new, "labels": LABELS.empty_table() if labels is None else labels}
+    connection = Connection()
+
+    def rows(sql: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = query(connection, f"WITH {_views(key)} {sql}", **tables).to_pylist()
+        return found
+
+    counts = [_counts(row, judged=labels is not None) for row in rows(_BY_RULE)]
+    days = tuple(Day(**row) for row in rows(_BY_DAY))
+    only = [
+        query(connection, f"WITH {_views(key)} {_only(one, other)}", **tables).slice(0, limit)
+        for one, other in (("old", "new"), ("new", "old"))
+    ]
+    return Backtest(tuple(counts[1:]), counts[0], days, *only)
+
+
+def read_labels(path: Path) -> pa.Table:
+    """Read labels from a CSV file with the columns id and kind, or from JSON lines (``.jsonl``) with these fields.
+
+    Raise InputError with file and line if the file cannot be read, or a label has no text for one of the two.
+    """
+    pairs: list[tuple[str, str]] = []
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            for line, label in _json_lines(path, file) if path.suffix == ".jsonl" else _csv_rows(file):
+                found = tuple(label.get(name) for name in LABELS.names)
+                if not all(isinstance(one, str) and one for one in found):
+                    msg = "a label needs a text for each of id and kind"
+                    raise InputError(msg, Place(str(path), line))
+                pairs.append(found)  # type: ignore[arg-type]
+    except (OSError, UnicodeDecodeError, csv.Error) as exc:
+        msg = f"the labels {path} cannot be read: {getattr(exc, 'strerror', None) or exc}"
+        raise InputError(msg) from exc
+    return pa.table([[one[at] for one in pairs] for at in range(2)], schema=LABELS)
+
+
+def _json_lines(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            label = json.loads(line)
+        except ValueError as exc:
+            msg = f"a label is not JSON: {exc}"
+            raise InputError(msg, Place(str(path), number)) from exc
+        yield number, label if isinstance(label, dict) else {}
+
+
+def _csv_rows(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    reader = csv.DictReader(lines)
+    for row in reader:
+        yield reader.line_num, row
+
+
+def _views(key: Sequence[str]) -> str:
+    """Return the common table expressions `marked` and `wanted`.
+
+    marked: alert_id, rule, key (a struct), day, in_old, in_new, labelled; a row an alert, from either table.
+    wanted: rule, labels; a row a rule that has labels.
+    """
+    columns = ", ".join(identifier(name) for name in key)
+    return f"""
+        sides AS (
+            SELECT alert_id, rule, ROW({columns}) AS key, subject, event_time, TRUE AS in_old, FALSE AS in_new FROM old
+            UNION ALL
+            SELECT alert_id, rule, ROW({columns}), subject, event_time, FALSE, TRUE FROM new
+        ),
+        alerts AS (
+            SELECT alert_id, any_value(rule) AS rule, any_value(key) AS key, any_value(subject) AS subject,
+                strftime(make_timestamp(epoch_us(any_value(event_time))), '%Y-%m-%d') AS day,
+                bool_or(in_old) AS in_old, bool_or(in_new) AS in_new
+            FROM sides GROUP BY alert_id
+        ),
+        truth AS (SELECT DISTINCT id, kind FROM labels),
+        marked AS (
+            SELECT alerts.*, truth.id IS NOT NULL AS labelled
+            FROM alerts LEFT JOIN truth ON truth.id = alerts.subject AND truth.kind = alerts.rule
+        ),
+        wanted AS (SELECT kind AS rule, count(*) AS labels FROM truth GROUP BY kind)
+    """
+
+
+def _aggregates(of: str) -> str:
+    return f"""
+        count(*) FILTER (in_{of}) AS {of}_alerts,
+        count(DISTINCT key) FILTER (in_{of}) AS {of}_keys,
+        count(*) FILTER (in_{of} AND labelled) AS {of}_labelled
+    """
+
+
+_BY_RULE = f"""
+    , counted AS (
+        SELECT rule, grouping(rule) AS every, {_aggregates("old")}, {_aggregates("new")},
+            count(*) FILTER (in_old AND in_new) AS both_sets,
+            count(*) FILTER (NOT in_new) AS only_old,
+            count(*) FILTER (NOT in_old) AS only_new
+        FROM marked GROUP BY GROUPING SETS ((), (rule))
+    )
+    SELECT rule, old_alerts, old_keys, old_labelled, new_alerts, new_keys, new_labelled, both_sets, only_old, only_new,
+        CASE WHEN every = 1 THEN (SELECT count(*) FROM truth) ELSE labels END AS labels
+    FROM counted FULL JOIN wanted USING (rule)
+    ORDER BY rule NULLS FIRST
+"""
+
+_BY_DAY = """
+    SELECT day, rule, count(*) FILTER (in_old) AS old, count(*) FILTER (in_new) AS new
+    FROM marked GROUP BY day, rule ORDER BY day, rule
+"""
+
+
+def _only(one: str, other: str) -> str:
+    return f"SELECT * FROM {one} ANTI JOIN {other} USING (alert_id) ORDER BY event_time, alert_id"
+
+
+def _counts(row: dict[str, Any], *, judged: bool) -> Counts:
+    """Return the counts of a row; a rule that has labels alone has no numbers."""
+
+    def side(of: str) -> Side:
+        alerts, keys, labelled = (row[f"{of}_{name}"] or 0 for name in ("alerts", "keys", "labelled"))
+        return Side(alerts, keys, labelled if judged else None)
+
+    return Counts(
+        rule=row["rule"],
+        old=side("old"),
+        new=side("new"),
+        both=row["both_sets"] or 0,
+        only_old=row["only_old"] or 0,
+        only_new=row["only_new"] or 0,
+        labels=(row["labels"] or 0) if judged else None,
+    )

@@ -1,0 +1,459 @@
+"""`windrow capacity`: what a pipeline needs under a load, and what that costs, each figure with its law."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windrow.errors import InputError, PipelineError
+from windrow.model import Graph, Runnable, as_graph, format_duration, parse_duration
+from windrow.telemetry.folders import Folder, default_checkpoint
+from windrow.telemetry.numbers import short_bytes, short_duration
+from windrow.terminal.common import OK, json_option, print_json
+from windrow.terminal.options import DURATION, STATE_FOLDER
+from windrow.terminal.pipelines import open_pipeline, pipeline_argument
+
+if TYPE_CHECKING:
+    from windrow.tools.capacity.expected import NodeExpected
+    from windrow.tools.capacity.load import Behind, Keys, Load
+    from windrow.tools.capacity.plan import Figure, Prices, Wishes
+
+_SECOND = 1_000_000
+_DAY = 86_400 * _SECOND
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kmg]?)", re.IGNORECASE)
+_FACTORS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+_PER = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_RECORD_BYTES = 100
+_ENOUGH = 10
+"""Records that a share must be of all there are to be measured."""
+_COVERED = 0.9
+_THOUSAND = 1000
+
+
+def _number(text: str, option: str) -> float:
+    """Read 20000, 20k, 1.5m or 1g."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        msg = f"{option}: {text!r} is not a number; write one such as 20000, 20k, 1.5m or 1g"
+        raise InputError(msg)
+    return float(match[1]) * _FACTORS[match[2].lower()]
+
+
+def _rate(text: str, option: str) -> float:
+    number, slash, unit = text.partition("/")
+    if slash and unit not in _PER:
+        msg = f"{option}: {text!r} is not a rate; write records by a unit of time, such as 20000/s, 1.5m/h or 3m/d"
+        raise InputError(msg)
+    return _number(number, option) / _PER[unit or "s"]
+
+
+def _share(text: str, option: str) -> float:
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        msg = f"{option}: {text!r} is not a share; write a percentage such as 30%"
+        raise InputError(msg)
+    return share
+
+
+def _seconds(text: str, option: str) -> float:
+    try:
+        return parse_duration(text) / _SECOND
+    except PipelineError as exc:
+        msg = f"{option}: {exc.message}"
+        raise InputError(msg) from exc
+
+
+def _named(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of ``NAME=VALUE``; the name is empty where there is none."""
+    for text in texts:
+        name, sign, value = text.rpartition("=")
+        yield (name, value) if sign else ("", text)
+
+
+def _quantiles(text: str) -> dict[float, float]:
+    """Read ``p50=1s,p99=30s,max=1h`` as seconds by share."""
+    found: dict[float, float] = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition("=")
+        try:
+            share = 1.0 if name == "max" else float(name.removeprefix("p")) / 100
+        except ValueError:
+            share = 0.0
+        if not 0 < share <= 1 or (name != "max" and not name.startswith("p")):
+            msg = f"--disorder: {part!r} is not a quantile; write such as p99=30s, and max=1h for the farthest of all"
+            raise InputError(msg)
+        found[share] = _seconds(value, "--disorder")
+    return found
+
+
+_HELP = {
+    "rate": "Records a second, such as 20000/s or 5m/h; with several sources NAME=RATE for each. May be repeated.",
+    "keys": "Number of keys, such as 1m; of one stream NAME=NUMBER. May be repeated.",
+    "hot": "Share of all records that the most frequent key has.  [default: as all others]",
+    "record_bytes": "Bytes of a record; of one source NAME=BYTES. May be repeated.  [default: 100]",
+    "disorder": "How far records are behind the newest of their partition.  [default: in order]",
+    "share": "NAME=SHARE of its input that a stream takes, after conditions. May be repeated.  [default: all]",
+    "partners": "NAME=NUMBER of partners of a left record in a join. May be repeated.  [default: by chance]",
+    "duplicates": "Share of records that are duplicates.  [default: none]",
+    "skew": "How far the slowest partition is behind the others.  [default: 0s]",
+    "text_bytes": "Mean length of texts, such as those of keys.  [default: 10, or as measured]",
+    "log": "Measure the load on the first records of the source's log; what is stated besides wins.",
+    "sample": "Number of records to read with --log.",
+    "checkpoint": "Checkpoint of the run in whose history the load is measured.  [default: .windrow/NAME]",
+    "every": "Time between the starts of two steps; shorter when 8,000 records wait.",
+    "headroom": "Factor by which cores and memory are more than the load takes.",
+    "partitions": (
+        "Number of partitions of the log; of the log of one source NAME=NUMBER. May be repeated.  [default: with --log "
+        "as it has, else as are needed]"
+    ),
+    "keep_log": "Retention of the log.",
+    "keep_table": "Retention of rows of the tables.",
+    "keep_changelog": "Retention of the changelog and the late output.",
+    "copies": "Number of copies of the log.",
+    "prices": "YAML file with prices; adds the cost a month.",
+}
+
+
+@click.command("capacity")
+@pipeline_argument
+@click.option("--rate", multiple=True, metavar="[NAME=]RATE", help=_HELP["rate"])
+@click.option("--keys", multiple=True, metavar="[NAME=]NUMBER", help=_HELP["keys"])
+@click.option("--hot-key", metavar="PERCENT", help=_HELP["hot"])
+@click.option("--record-bytes", multiple=True, metavar="[NAME=]BYTES", help=_HELP["record_bytes"])
+@click.option("--disorder", metavar="pN=DURATION,...", help=_HELP["disorder"])
+@click.option("--share", multiple=True, metavar="NAME=PERCENT", help=_HELP["share"])
+@click.option("--partners", multiple=True, metavar="NAME=NUMBER", help=_HELP["partners"])
+@click.option("--duplicates", metavar="PERCENT", help=_HELP["duplicates"])
+@click.option("--skew", type=DURATION, help=_HELP["skew"])
+@click.option("--text-bytes", type=click.FloatRange(min=0), help=_HELP["text_bytes"])
+@click.option("--log", is_flag=True, help=_HELP["log"])
+@click.option("--sample", type=click.IntRange(min=1), default=500_000, show_default=True, help=_HELP["sample"])
+@click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--every", type=DURATION, default="1s", show_default=True, help=_HELP["every"])
+@click.option("--headroom", type=click.FloatRange(min=1), default=1.5, show_default=True, help=_HELP["headroom"])
+@click.option("--partitions", multiple=True, metavar="[NAME=]NUMBER", help=_HELP["partitions"])
+@click.option("--keep-log", type=DURATION, default="7d", show_default=True, help=_HELP["keep_log"])
+@click.option("--keep-table", type=DURATION, default="365d", show_default=True, help=_HELP["keep_table"])
+@click.option("--keep-changelog", type=DURATION, default="30d", show_default=True, help=_HELP["keep_changelog"])
+@click.option("--copies", type=click.IntRange(min=1), default=3, show_default=True, help=_HELP["copies"])
+@click.option("--prices", type=click.Path(path_type=Path), metavar="FILE", help=_HELP["prices"])
+@json_option
+def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) -> int:  # noqa: ANN401 - options
+    """Plan the cores, memory, state, partitions, latency, network and storage that a pipeline needs.
+
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The load is stated (--rate,
+    --keys, --record-bytes, --disorder), measured on the log (--log), or taken from the history of a run, where keys and
+    sizes have to be stated. Each figure comes with the law that it follows, its inputs, and how far it can be off:
+    within 25 %, or within a factor of 2. The laws and their measurements are in docs/guides/capacity.md.
+
+    Cores and memory have the headroom that is said. With --prices the cost a month is added: a YAML file with
+    currency, core_hour, memory_gb_hour, storage_gb_month and network_gb.
+    """
+    from windrow.tools.capacity.demand import MACHINE  # noqa: PLC0415 - help needs no Arrow
+    from windrow.tools.capacity.plan import Wishes, as_plain, cost, plan  # noqa: PLC0415 - the same
+
+    if given["every"] <= 0:
+        msg = "--every: there is no plan for steps of no length; say a duration such as 1s"
+        raise InputError(msg)
+    valid = open_pipeline(pipeline).runnable()
+    graph = as_graph(valid)
+    priced = None if prices is None else _read_prices(prices)
+    load, notes = _load(valid, graph, given)
+    wishes = Wishes(
+        every=given["every"] / _SECOND,
+        headroom=given["headroom"],
+        keep_log=given["keep_log"] / _SECOND,
+        keep_table=given["keep_table"] / _SECOND,
+        keep_changelog=given["keep_changelog"] / _SECOND,
+        copies=given["copies"],
+        partitions=_partitions(graph, given["partitions"]),
+    )
+    found = plan(graph, load, wishes)
+    costs = [] if priced is None else list(cost(found, priced))
+    notes += [f"cannot be planned: {one}" for one in found.unknown]
+    notes += [f"taken: {one}" for one in found.doubts]
+    if as_json:
+        figures = [as_plain(one) for one in (*found.figures, *costs)]
+        plain = {"load": load.plain(), "headroom": wishes.headroom, "figures": figures, "notes": notes}
+        print_json({"pipeline": graph.name, **plain, "constants": vars(MACHINE)})
+        return OK
+    click.echo(f"{graph.name}: capacity")
+    for line in _lines(load, wishes, [*found.figures, *costs], notes, found.nodes):
+        click.echo(line)
+    return OK
+
+
+def _load(pipeline: Runnable, graph: Graph, given: Mapping[str, Any]) -> tuple[Load, list[str]]:
+    """Return the load by the options, and what is to be said of it."""
+    from windrow.tools.capacity.load import read_sample  # noqa: PLC0415 - help needs no Arrow
+
+    notes: list[str] = []
+    if given["log"] and given["checkpoint"] is not None:
+        msg = "--log measures on the log, --checkpoint in a history: leave one of them out"
+        raise InputError(msg)
+    if given["log"]:
+        measured = read_sample(pipeline, given["sample"])
+        notes += _said_of_sample(measured, graph)
+    elif given["rate"] and given["checkpoint"] is None:
+        measured = _nothing(graph, given, notes)
+    else:
+        measured = _recorded(pipeline, given)
+    load = _stated(measured, graph, given)
+    empty = [name for name, rate in load.rates.items() if not rate]
+    notes += [f"taken: no records of {name}, as there were none; say --rate {name}=RATE" for name in empty]
+    return load, notes
+
+
+def _partitions(graph: Graph, texts: Sequence[str]) -> dict[str, int]:
+    """Return the stated partitions of logs, by source."""
+    found, sources = dict[str, int](), [source.name for source in graph.sources]
+    for name, text in _named(texts):
+        number = int(text) if text.isdecimal() else 0
+        if number < 1:
+            msg = f"--partitions: {text!r} is not a number of partitions; write one such as 12"
+            raise InputError(msg)
+        for source in sources if not name else [_one_of(name, sources, "--partitions", "source")]:
+            found[source] = number
+    return found
+
+
+def _nothing(graph: Graph, given: Mapping[str, Any], notes: list[str]) -> Load:
+    """Return a load of which all is still to be stated."""
+    from windrow.tools.capacity.load import Behind, Keys, Load  # noqa: PLC0415 - help needs no Arrow
+
+    if not any(not name for name, _ in _named(given["keys"])):
+        msg = "the number of keys is not stated: say --keys, such as --keys 1m, or measure it on the log with --log"
+        raise InputError(msg)
+    if not given["record_bytes"]:
+        notes.append(f"taken: records of {_RECORD_BYTES} bytes; say --record-bytes")
+    if given["disorder"] is None:
+        notes.append("taken: records in the order of event time, so none are late; say --disorder")
+    names = [source.name for source in graph.sources]
+    stated = {name for name, _ in _named(given["rate"])}
+    missing = [name for name in names if name not in stated]
+    if missing and len(names) > 1:
+        msg = f"the rate of {', '.join(missing)} is not stated: say --rate {missing[0]}=RATE, such as 20000/s"
+        raise InputError(msg)
+    return Load(
+        rates=dict.fromkeys(names, 0.0),
+        record_bytes=dict.fromkeys(names, float(_RECORD_BYTES)),
+        keys={"": Keys.even(1)},
+        behind=Behind.stated({}),
+    )
+
+
+def _recorded(pipeline: Runnable, given: Mapping[str, Any]) -> Load:
+    from windrow.telemetry.history import history_of, read_history  # noqa: PLC0415 - the same
+    from windrow.tools.capacity.load import Keys, recorded_load  # noqa: PLC0415 - help needs no Arrow
+
+    checkpoint: Folder = given["checkpoint"] or default_checkpoint(pipeline.name)
+    try:
+        reports = read_history(history_of(checkpoint))
+    except InputError as exc:
+        msg = f"no load is known: {exc.message}; state it with --rate and --keys, or give --log, which reads the log"
+        raise InputError(msg) from exc
+    missing = [
+        option
+        for option, is_there in (
+            ("--keys", any(not name for name, _ in _named(given["keys"]))),
+            ("--record-bytes", bool(given["record_bytes"])),
+        )
+        if not is_there
+    ]
+    if missing:
+        msg = f"the history of a run does not have this: say {' and '.join(missing)}, or give --log"
+        raise InputError(msg)
+    return recorded_load(pipeline, reports, Keys.even(1), float(_RECORD_BYTES))
+
+
+def _stated(load: Load, graph: Graph, given: Mapping[str, Any]) -> Load:
+    """Put what is stated in the place of what was measured."""
+    from windrow.tools.capacity.load import Behind  # noqa: PLC0415 - help needs no Arrow
+
+    sources = [source.name for source in graph.sources]
+    nodes = [node.name for node in graph.computed if node.name]
+    rates, sizes = dict(load.rates), dict(load.record_bytes)
+    for name, text in _named(given["rate"]):
+        rates[_one_of(name, sources, "--rate", "source")] = _rate(text, "--rate")
+    for name, text in _named(given["record_bytes"]):
+        for source in sources if not name else [_one_of(name, sources, "--record-bytes", "source")]:
+            sizes[source] = _number(text, "--record-bytes")
+    if not sum(rates.values()):
+        msg = "--rate: 0 records a second are no load to plan for; state a rate such as 20000/s"
+        raise InputError(msg)
+    shares = dict(load.shares)
+    for name, text in _named(given["share"]):
+        shares["", _one_of(name, nodes, "--share", "stream")] = _share(text, "--share")
+    partners = {
+        _one_of(name, nodes, "--partners", "stream"): _number(text, "--partners")
+        for name, text in _named(given["partners"])
+    }
+    behind: Behind = load.behind if given["disorder"] is None else Behind.stated(_quantiles(given["disorder"]))
+    return replace(
+        load,
+        rates=rates,
+        record_bytes=sizes,
+        keys=_stated_keys(load.keys, nodes, given),
+        behind=behind,
+        shares=shares,
+        partners=partners,
+        accepted={} if given["keys"] or given["hot_key"] or given["duplicates"] else load.accepted,
+        duplicates=0.0 if given["duplicates"] is None else _share(given["duplicates"], "--duplicates"),
+        skew=load.skew if given["skew"] is None else given["skew"] / _SECOND,
+        text_bytes=load.text_bytes if given["text_bytes"] is None else given["text_bytes"],
+    )
+
+
+def _stated_keys(measured: Mapping[str, Keys], nodes: Sequence[str], given: Mapping[str, Any]) -> dict[str, Keys]:
+    from windrow.tools.capacity.load import Keys  # noqa: PLC0415 - help needs no Arrow
+
+    hot = 0.0 if given["hot_key"] is None else _share(given["hot_key"], "--hot-key")
+    keys = dict(measured)
+    stated = dict(_named(given["keys"]))
+    if "" in stated:
+        keys = {}
+    for name, text in stated.items():
+        number = _number(text, "--keys")
+        if number < 1:
+            msg = f"--keys: {text} is less than one key"
+            raise InputError(msg)
+        keys[name if not name else _one_of(name, nodes, "--keys", "stream")] = Keys.even(number, hot)
+    if hot and not stated:
+        keys = {name: Keys.even(max(1.0, one.number), hot) for name, one in keys.items()}
+    return keys
+
+
+def _one_of(name: str, known: Sequence[str], option: str, kind: str) -> str:
+    if not name and len(known) == 1:
+        return known[0]
+    if name not in known:
+        names = ", ".join(known) or "none has a name"
+        msg = f"{option}: {f'{name!r} is no {kind}' if name else f'name the {kind}'} (NAME=VALUE); there are: {names}"
+        raise InputError(msg)
+    return name
+
+
+def _said_of_sample(load: Load, graph: Graph) -> Iterator[str]:
+    """Say how much was read, and what it is too little for."""
+    from windrow.model import Global, Session, WindowNode  # noqa: PLC0415 - the same
+    from windrow.tools.capacity.windows import spans  # noqa: PLC0415 - help needs no Arrow
+
+    sample = load.sample
+    if sample is None:
+        return
+    span = short_duration(sample.seconds)
+    yield f"measured: {sample.records:,} of {sample.origin}, over {span} of event time"
+    least = _ENOUGH / sample.records
+    if least > 0.001:  # noqa: PLR2004 - a share of late records that counts
+        yield (
+            f"too small: shares of late records below {100 * min(1.0, least):.2g} % cannot be told from "
+            f"{sample.records:,} records; read more (--sample) or state --disorder"
+        )
+    if sample.coverage is not None and sample.coverage < _COVERED:
+        yield (
+            f"too small: {100 * (1 - sample.coverage):.0f} % of the records of the log have keys that are not in the "
+            "sample, and their number is an estimate from below: read more (--sample) or state --keys"
+        )
+    widest = max(
+        (width for node in graph.keyed if isinstance(node, WindowNode) and not isinstance(node.window, Session | Global)
+         for width, _ in spans(node.window)), default=0.0,
+    )  # fmt: skip
+    if sample.seconds < widest:
+        yield (
+            f"too small: the sample spans {span}, less than a window ({short_duration(widest)}): the keys of a whole "
+            "window are an estimate; read more (--sample)"
+        )
+
+
+_PRICES = {
+    "core_hour": "core_hour",
+    "memory_gb_hour": "memory_hour",
+    "storage_gb_month": "storage_month",
+    "network_gb": "network",
+}
+
+
+def _read_prices(path: Path) -> Prices:
+    """Read a price list; raise InputError for what is missing, PipelineError with the line for what is wrong."""
+    from windrow.authoring.pipeline_file import read_file  # noqa: PLC0415 - only with prices
+    from windrow.declare.yaml_node import compose  # noqa: PLC0415 - the same
+    from windrow.tools.capacity.plan import Prices  # noqa: PLC0415 - help needs no Arrow
+
+    node = compose(read_file(str(path)), str(path))
+    if not node.is_mapping:
+        raise node.wrong_kind(expected="a mapping with currency, " + ", ".join(_PRICES))
+    items = {key.value: node.under(value, key.value) for key, value in node.node.value}
+    unknown = [name for name in items if name not in {"currency", *_PRICES}]
+    if unknown:
+        msg = f"{unknown[0]!r} is no price; there are currency, {', '.join(_PRICES)}"
+        raise items[unknown[0]].error(msg)
+    missing = [name for name in _PRICES if name not in items]
+    if missing:
+        msg = f"{', '.join(missing)}: missing; write a price, or 0 if it costs nothing"
+        raise node.error(msg)
+    values = {field: items[name].fraction() for name, field in _PRICES.items()}
+    for name, field in _PRICES.items():
+        if values[field] < 0:
+            msg = f"{name} is below 0: write a price, or 0 if it costs nothing"
+            raise items[name].error(msg)
+    return Prices(items["currency"].text() if "currency" in items else "units", **values)
+
+
+def _lines(
+    load: Load, wishes: Wishes, figures: Sequence[Figure], notes: Sequence[str], nodes: Sequence[NodeExpected]
+) -> Iterator[str]:
+    keys = " and ".join(f"{one.number:,.0f}" for one in dict.fromkeys(load.keys.values()))
+    every = format_duration(round(wishes.every * _SECOND))
+    yield (
+        f"load: {load.rate:,.6g} records/s of {load.mean_bytes:,.0f} bytes, {keys} keys, 99 % at most "
+        f"{load.behind.quantile(0.99):.3g} s behind; a step every {every}, headroom {wishes.headroom:g}"
+    )
+    yield from (f"  {note}" for note in notes)
+    yield ""
+    width, values = max(len(one.name) for one in figures), [_value(one) for one in figures]
+    value_width = max(map(len, values))
+    for one, value in zip(figures, values, strict=True):
+        yield f"  {one.name:{width}}  {value:>{value_width}}  {_within(one):6} {one.law}"
+        if one.inputs:
+            inputs = ", ".join(f"{name} {_plain_number(number)}" for name, number in one.inputs.items())
+            yield f"  {'':{width + value_width}}           {inputs}"
+    if len(nodes) > 1:
+        yield ""
+        for node in nodes:
+            yield (
+                f"  {node.node.name}: takes {node.taken:,.4g} records/s, holds {node.rows:,.0f} rows, "
+                f"writes {node.changelog:,.4g} changes/s"
+            )
+
+
+def _within(figure: Figure) -> str:
+    if figure.within is None:
+        return ""
+    return f"±{figure.within:.0%}" if figure.within < 1 else f"x/÷ {figure.within:g}"
+
+
+_WHOLE = {"cores", "partitions", "tasks", "rows", "key_groups"}
+
+
+def _value(figure: Figure) -> str:
+    value, unit = figure.value, figure.unit
+    if unit.startswith("bytes"):
+        return f"{short_bytes(value)}{unit.removeprefix('bytes')}"
+    if unit == "s":
+        return short_duration(value)
+    number = f"{value:,.0f}" if unit in _WHOLE and value == round(value) else _plain_number(value)
+    if unit == "key_groups":
+        return number
+    return f"{number} {unit.removesuffix('s') if number == '1' else unit}"
+
+
+def _plain_number(number: float) -> str:
+    return f"{number:,.0f}" if number >= _THOUSAND else f"{number:.4g}"

@@ -1,0 +1,431 @@
+"""Load of a pipeline: how many records a second, of which keys, how large, and how far out of order.
+
+A load is stated, or measured: from a log, or from the history of a run. All times are seconds of event time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from windrow.engine.histogram import BOUNDS
+from windrow.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from windrow.model import Runnable
+    from windrow.telemetry.reports import StepReport
+
+Floats = npt.NDArray[np.float64]
+SECOND: Final = 1_000_000
+_TAIL_POINTS: Final = 400
+"""Points of the curve of a stated disorder."""
+_CURVE_POINTS: Final = 1_000
+"""Half of the points that a measured curve has at most."""
+_LEAST_TAIL: Final = 1e-6
+"""The share of records at which a stated disorder ends, if nothing says where."""
+
+
+@dataclass(frozen=True)
+class Behind:
+    """The distribution of how far records are behind the clock of their partition.
+
+    It is a curve through points: at most `at[i]` seconds (from 0, ascending) is the share `share[i]`, and at the last
+    one all are.
+    """
+
+    at: tuple[float, ...]
+    share: tuple[float, ...]
+
+    @staticmethod
+    def stated(quantiles: Mapping[float, float]) -> Behind:
+        """Return the curve through quantiles (share to seconds), exponential between them and behind the last.
+
+        One quantile gives an exponential distribution, none the order of event time. The share 1 is the greatest of
+        all. Raise InputError if a greater share is not farther behind.
+        """
+        known = sorted(quantiles.items())
+        for (share, seconds), (other, farther) in zip([(0.0, 0.0), *known], known, strict=False):
+            if other <= share or farther <= seconds:
+                msg = (
+                    f"--disorder: p{other * 100:g}={farther:g}s is not farther behind than p{share * 100:g}="
+                    f"{seconds:g}s: a greater share of the records must be farther behind"
+                )
+                raise InputError(msg)
+        if not known:
+            return Behind((0.0,), (1.0,))
+        ends = known[-1][1] if known[-1][0] == 1 else None
+        knots = [(0.0, 0.0)] + [(seconds, math.log1p(-share)) for share, seconds in known if share < 1]
+        if len(knots) == 1:  # nothing but the greatest is known
+            return Behind((0.0, known[0][1]), (0.0, 1.0))
+        (x0, y0), (x1, y1) = knots[-2:]
+        slope = (y1 - y0) / (x1 - x0)
+        last = max(x1, x1 + (math.log(_LEAST_TAIL) - y1) / slope) if ends is None else ends
+        knots.append((last, y1 + slope * (last - x1)))
+        at = np.unique(np.concatenate([np.linspace(0, last, _TAIL_POINTS), [x for x, _ in knots]]))
+        left = np.exp(np.interp(at, [x for x, _ in knots], [y for _, y in knots]))
+        share = 1 - left
+        share[-1] = 1.0
+        return Behind(tuple(at.tolist()), tuple(share.tolist()))
+
+    @staticmethod
+    def counted(at: Sequence[float], counts: Sequence[float]) -> Behind:
+        """Return the curve of counts: so many records are at most `at` seconds behind and more than the one before."""
+        upto = np.cumsum(np.asarray(counts, dtype=float))
+        if not len(upto) or not upto[-1]:
+            return Behind((0.0,), (1.0,))
+        points, share = np.asarray(at, dtype=float), upto / upto[-1]
+        if len(points) > 2 * _CURVE_POINTS:  # even by share, and all of the tail
+            even = np.searchsorted(share, np.linspace(0, 1, _CURVE_POINTS))
+            kept = np.unique(np.concatenate([[0], even, np.arange(len(points) - _CURVE_POINTS, len(points))]))
+            points, share = points[kept], share[kept]
+        return Behind(tuple(points.tolist()), tuple(share.tolist()))
+
+    def within(self, seconds: Floats | float) -> Floats:
+        """Return the share of records that is at most so far behind; 0 for times below 0."""
+        x = np.asarray(seconds, dtype=float)
+        found: Floats = np.where(x < 0, 0.0, np.interp(x, self.at, self.share))
+        return found
+
+    def integral(self, seconds: Floats | float) -> Floats:
+        """Return the integral of `within` from 0."""
+        at, share = np.array(self.at), np.array(self.share)
+        x = np.maximum(np.asarray(seconds, dtype=float), 0.0)
+        upto = np.concatenate([[0.0], np.cumsum(np.diff(at) * (share[1:] + share[:-1]) / 2)])
+        row = np.clip(np.searchsorted(at, x, side="right") - 1, 0, len(at) - 1)
+        found: Floats = upto[row] + (x - at[row]) * (share[row] + self.within(x)) / 2
+        return found
+
+    def past(self, limit: float, span: float) -> float:
+        """Return the share that is `limit + v` or more behind, for v spread evenly over (0, `span`]."""
+        if not span:
+            return float(1 - self.within(limit))
+        # not less than none, by the error of rounding
+        return max(0.0, float(1 - (self.integral(limit + span) - self.integral(limit)) / span))
+
+    def quantile(self, share: float) -> float:
+        """Return how far behind a share of the records is at most."""
+        return float(np.interp(share, self.share, self.at))
+
+    def cut(self, limit: float) -> Behind:
+        """Return the distribution of the records that are less than `limit` behind."""
+        kept = float(self.within(limit))
+        if kept >= 1 or not kept:
+            return self
+        at = [x for x in self.at if x < limit]
+        return Behind((*at, limit), (*(float(self.within(x)) / kept for x in at), 1.0))
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys by class: so many keys, and the share of all records that each of them has."""
+
+    numbers: tuple[float, ...]
+    shares: tuple[float, ...]
+
+    @staticmethod
+    def even(number: float, hot: float = 0.0) -> Keys:
+        """Return so many keys with equal shares, but that one of them has the share `hot` if that is not 0."""
+        if hot and number > 1:
+            return Keys((number - 1, 1.0), ((1 - hot) / (number - 1), hot))
+        return Keys((number,), (1 / number,))
+
+    @staticmethod
+    def sampled(counts: npt.NDArray[np.int64]) -> Keys:
+        """Return the keys of a log by the number of records of each key in a sample of it.
+
+        The share of the keys that are not in the sample is that of those that are in it once (Good 1953), their number
+        the least by those that are in it once and twice (Chao 1984).
+        """
+        total = int(counts.sum())
+        sizes, numbers = np.unique(counts, return_counts=True)
+        once, twice = (int(numbers[sizes == size].sum()) for size in (1, 2))
+        unseen = once * (once - 1) / (2 * (twice + 1))
+        missing = min(once / total, 1 - 1 / total) if unseen else 0.0
+        classes = [(float(n), size * (1 - missing) / total) for size, n in zip(sizes, numbers, strict=True)]
+        if unseen:
+            classes.append((unseen, missing / unseen))
+        return Keys(tuple(n for n, _ in classes), tuple(share for _, share in classes))
+
+    @property
+    def number(self) -> float:
+        """The number of keys."""
+        return sum(self.numbers)
+
+    @property
+    def greatest(self) -> float:
+        """The greatest share of a key."""
+        return max(self.shares)
+
+    def active(self, records: Floats | float) -> Floats:
+        """Return how many keys have one or more of so many records, which are expected (Poisson)."""
+        many = np.asarray(records, dtype=float)
+        found = sum(
+            (n * -np.expm1(-share * many) for n, share in zip(self.numbers, self.shares, strict=True)),
+            start=np.zeros_like(many),
+        )
+        return np.asarray(found)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The sample that a load was measured on: so many records, over so many seconds of event time."""
+
+    records: int
+    seconds: float
+    origin: str
+    coverage: float | None = None
+    """The share of the log's records whose keys were in the sample; None if keys were not counted."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """The input of a pipeline: records a second and bytes a record by source, keys by node, and disorder.
+
+    `keys` of the node "" are those of nodes without their own. `shares` say which part of a source's records comes to a
+    node, by (source, node) where it was measured, by ("", node) where it is stated, else 1. `partners` is how many
+    records of the right side one of the left has in a join, `accepted` the share of its records that a deduplication
+    accepts, where it was measured; else its keys come evenly, and are `duplicates` besides. `skew` is how far the low
+    watermark is behind the clocks, beside the delay; `text_bytes` the length of a text.
+    """
+
+    rates: Mapping[str, float]
+    record_bytes: Mapping[str, float]
+    keys: Mapping[str, Keys]
+    behind: Behind
+    shares: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    partners: Mapping[str, float] = field(default_factory=dict)
+    accepted: Mapping[str, float] = field(default_factory=dict)
+    duplicates: float = 0.0
+    skew: float = 0.0
+    text_bytes: float = 10.0
+    sample: Sample | None = None
+    partitions: Mapping[str, int] | None = None
+    """Of the log of each source; None if they were not read."""
+
+    @property
+    def rate(self) -> float:
+        """The records a second of all sources."""
+        return sum(self.rates.values())
+
+    @cached_property
+    def mean_bytes(self) -> float:
+        """The mean bytes of a record over all sources."""
+        total = sum(rate * self.record_bytes[name] for name, rate in self.rates.items())
+        return total / self.rate if self.rate else 0.0
+
+    def keys_of(self, node: str) -> Keys:
+        """Return the keys of a node."""
+        return self.keys.get(node, self.keys[""])
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return {
+            "records_per_second": dict(self.rates),
+            "record_bytes": dict(self.record_bytes),
+            "keys": {name or "all": one.number for name, one in self.keys.items()},
+            "hottest_key": {name or "all": one.greatest for name, one in self.keys.items()},
+            "behind_seconds": {f"p{share * 100:g}": self.behind.quantile(share) for share in (0.5, 0.99, 0.999, 1.0)},
+            "shares": {f"{source}>{node}" if source else node: share for (source, node), share in self.shares.items()},
+            "partners": dict(self.partners),
+            "accepted": dict(self.accepted),
+            "duplicates": self.duplicates,
+            "skew_seconds": self.skew,
+            "text_bytes": self.text_bytes,
+            "sample": None if self.sample is None else vars(self.sample),
+            "partitions": None if self.partitions is None else dict(self.partitions),
+        }
+
+
+def read_sample(pipeline: Runnable, records: int) -> Load:
+    """Measure a load on the first records of each partition of a log, so many in all; raise the errors of the sources.
+
+    Raise InputError if the log has no good records, or all of them have one event time.
+    """
+    from windrow.connectors.open_sources import open_sources  # noqa: PLC0415 - a stated load reads no log
+    from windrow.model import as_graph  # noqa: PLC0415 - a stated load needs no graph
+
+    sources = open_sources(pipeline)
+    ends = sources.ends()
+    held = {partition: end - first for partition, (first, end) in ends.items() if end > first}
+    share = min(1.0, records / max(1, sum(held.values())))
+    batches = [
+        batch
+        for partition, size in held.items()
+        for batch in _first(sources.read_from(partition, ends[partition][0]), math.ceil(share * size))
+    ]
+    load = measure_load(pipeline, batches, f"{sum(held.values()):,} records of the log")
+    graph = as_graph(pipeline)
+    return replace(load, partitions=Counter(graph.source_of(partition).name for partition in ends))
+
+
+def _first(batches: Iterator[pa.RecordBatch], records: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.slice(0, records)
+        records -= batch.num_rows
+        if records <= 0:
+            return
+
+
+def measure_load(pipeline: Runnable, batches: Sequence[pa.RecordBatch], origin: str) -> Load:
+    """Measure a load on raw records (`windrow.engine.schema.RAW`), each partition's in the order of its offsets.
+
+    Raise InputError as `read_sample` does.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - a stated load needs no records
+
+    from windrow.engine.columns import to_micros, unpack  # noqa: PLC0415 - the same
+    from windrow.engine.messages import Records  # noqa: PLC0415 - the same
+    from windrow.engine.operators.ingest import Ingest  # noqa: PLC0415 - the same
+    from windrow.engine.schema import PARTITION, TIME  # noqa: PLC0415 - the same
+    from windrow.model import DeduplicateNode, as_graph  # noqa: PLC0415 - the same
+    from windrow.tools.tune.disorder import measure  # noqa: PLC0415 - the same
+
+    graph = as_graph(replace(pipeline, key_groups=1))
+    nodes = {node.name: node for node in graph.computed}
+    read, size = Counter[str](), Counter[str]()
+    for batch in batches:
+        if batch.num_rows:
+            name = graph.source_of(batch.column("partition")[0].as_py()).name
+            read[name] += batch.num_rows
+            size[name] += sum(batch.column(column).nbytes for column in ("key", "value"))
+    came = Counter[tuple[str, str]]()
+    times: dict[str, list[Any]] = {name: [] for name in read}
+    tables: dict[str, list[pa.Table]] = {}
+    for packet in Ingest(replace(pipeline, key_groups=1)).run(batches):
+        message = packet.message
+        if isinstance(message, Records):
+            found = unpack(message.blob)
+            source = graph.source_of(found.column(PARTITION)[0].as_py()).name
+            came[source, message.to] += found.num_rows
+            times[source].append(to_micros(found.column(TIME)))
+            key = getattr(nodes[message.to], "key", ())
+            if key and set(key) <= set(found.column_names):
+                tables.setdefault(message.to, []).append(found.select([*key, TIME]))
+    if not came:
+        msg = (
+            f"no record of the sample ({sum(read.values()):,} were read) is good: nothing can be measured; state a load"
+        )
+        raise InputError(msg)
+    spans = {name: _span(np.concatenate(found)) for name, found in times.items() if found}
+    keys, texts, coverage = _keys_of({name: [one.drop(TIME) for one in found] for name, found in tables.items()})
+    behind = measure(pipeline, batches).high
+    is_record = behind.records > 0
+    lags, rows = np.unique(np.maximum(behind.behind[is_record], 0), return_inverse=True)
+    counts = np.bincount(rows, behind.records[is_record])
+    names = [source.name for source in graph.sources]
+    return Load(
+        rates={name: read[name] / spans[name] if name in spans else 0.0 for name in names},
+        record_bytes={name: size[name] / read[name] if read[name] else size.total() / read.total() for name in names},
+        keys={"": max(keys.values(), key=lambda one: one.number, default=Keys.even(1)), **keys},
+        behind=Behind.counted((lags / SECOND).tolist(), counts.tolist()),
+        shares={(source, node): number / read[source] for (source, node), number in came.items()},
+        accepted={
+            name: _accepted(pa.concat_tables(found), node.within)
+            for name, found in tables.items()
+            if isinstance(node := nodes[name], DeduplicateNode)
+        },
+        text_bytes=texts,
+        sample=Sample(sum(read.values()), max(spans.values()), origin, coverage),
+    )
+
+
+def _span(times: npt.NDArray[np.int64]) -> float:
+    """Return over how many seconds of event time records are spread, by those between the quantiles 5 % and 95 %.
+
+    The others may be late by more than the sample is long.
+    """
+    first, last = np.quantile(times, (0.05, 0.95))
+    if first == last:
+        msg = "all records of the sample have one event time, so they have no rate: state it with --rate"
+        raise InputError(msg)
+    return float(last - first) / 0.9 / SECOND
+
+
+def _keys_of(tables: Mapping[str, list[pa.Table]]) -> tuple[dict[str, Keys], float, float | None]:
+    """Return the keys by node, the mean length of their texts, and the least coverage (Good 1953)."""
+    import pyarrow as pa  # noqa: PLC0415 - a stated load needs no records
+    import pyarrow.compute as pc  # noqa: PLC0415 - the same
+
+    keys: dict[str, Keys] = {}
+    lengths: list[float] = []
+    coverages: list[float] = []
+    for node, found in tables.items():
+        rows = pa.concat_tables(found)
+        counts = rows.group_by(rows.column_names).aggregate([([], "count_all")]).column("count_all").to_numpy()
+        keys[node] = Keys.sampled(counts)
+        coverages.append(1 - int(np.count_nonzero(counts == 1)) / rows.num_rows)
+        lengths += [
+            pc.mean(pc.binary_length(column)).as_py() for column in rows.columns if pa.types.is_string(column.type)
+        ]
+    return keys, sum(lengths) / len(lengths) if lengths else 10.0, min(coverages, default=None)
+
+
+def _accepted(rows: pa.Table, within: int) -> float:
+    """Return the share of records (keys and a time each) that no accepted one of their key before is near in time.
+
+    Unlike the operator it takes them in the order of event time, which changes few of them.
+    """
+    from windrow.engine.columns import to_micros  # noqa: PLC0415 - a stated load needs no records
+
+    key, number = np.zeros(rows.num_rows, np.int64), 0
+    for column in rows.columns[:-1]:
+        codes = column.combine_chunks().dictionary_encode()
+        key = np.unique(key * len(codes.dictionary) + codes.indices.to_numpy(), return_inverse=True)[1]
+    times = to_micros(rows.column(rows.num_columns - 1))
+    # in units so large that all keys have a place on one axis, each farther than `within` from the one before
+    unit = max(1, within // 1_000)
+    at = (times - times.min()) // unit
+    place = np.sort(key * (int(at.max()) + within // unit + 1) + at)
+    key.sort()
+    accepted = np.flatnonzero(np.diff(key, prepend=-1))  # the first of each key
+    while len(accepted):
+        number += len(accepted)
+        following = np.searchsorted(place, place[accepted] + within // unit)
+        is_of_key = following < len(place)
+        is_of_key &= key[np.minimum(following, len(place) - 1)] == key[accepted]
+        accepted = following[is_of_key]
+    return number / len(key)
+
+
+def recorded_load(pipeline: Runnable, reports: Sequence[StepReport], keys: Keys, record_bytes: float) -> Load:
+    """Measure rates and disorder in the history of a run; it does not know keys and sizes.
+
+    The rate is that by event time, or by the wall clock if the watermark did not move. Raise InputError if it has no
+    lateness of records.
+    """
+    from windrow.engine.histogram import Histogram  # noqa: PLC0415 - as above
+    from windrow.model import as_graph  # noqa: PLC0415 - as above
+
+    graph = as_graph(pipeline)
+    lateness = Histogram.sum(one for report in reports for one in report.lateness.values())
+    if not lateness.total:
+        msg = "the history of the run has no lateness of records: give --log, which reads the log itself"
+        raise InputError(msg)
+    read = Counter[str]()
+    for report in reports[1:]:
+        for partition, number in report.read.items():
+            read[graph.source_of(graph.partition_number(partition)).name] += number
+    lows = [report.low_watermark for report in reports if report.low_watermark is not None]
+    seconds = (lows[-1] - lows[0]) / SECOND if len(lows) > 1 else 0.0
+    seconds = seconds or sum(report.seconds for report in reports[1:])
+    if not read or not seconds:
+        msg = "the history has one step only, which has no rate: run it for longer, or give --log, which reads the log"
+        raise InputError(msg)
+    bounds = [bound / SECOND for bound in BOUNDS]
+    names = [source.name for source in graph.sources]
+    return Load(
+        rates={name: read[name] / seconds for name in names},
+        record_bytes=dict.fromkeys(names, record_bytes),
+        keys={"": keys},
+        behind=Behind.counted((*bounds, 2 * bounds[-1])[: len(lateness.counts)], lateness.counts),
+        sample=Sample(sum(read.values()), seconds, f"the history of {len(reports):,} reports"),
+    )

@@ -1,0 +1,412 @@
+"""Capacity of a pipeline under a load: cores, memory, state, checkpoint, partitions, latency, network, storage, cost.
+
+Each figure has the law that it comes from, as a formula with its inputs. The laws are over the work of
+`windrow.tools.capacity.demand`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from windrow.model import Graph
+from windrow.runtime.stream.trigger import Trigger
+from windrow.telemetry.reports import counted
+from windrow.tools.capacity.demand import MACHINE, Demand, reading
+from windrow.tools.capacity.expected import NodeExpected
+from windrow.tools.capacity.load import SECOND, Load
+from windrow.tools.capacity.nodes import delay_of
+from windrow.tools.capacity.sizes import BLOB_BYTES, grows
+
+GIB: Final = 1 << 30
+MONTH: Final = 730.0
+"""Hours of a month."""
+_DAY: Final = 86_400.0
+_MILLION: Final = 1e6
+_MOST_CORES: Final = 10_000
+_LONGEST: Final = 10.0
+"""Seconds of the longest step that a live run makes (`--step-time`)."""
+_GROUPS: Final = (8, 16, 32, 64, 128, 256, 512, 1024)
+CLOSE, ABOUT = 0.25, 2.0
+"""How far figures can be off: a share, and a factor."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure in its unit, the law that it comes from, and the inputs of the law by name.
+
+    `within` is how far it can be off: a share (0.25), or 2 for a factor of 2; None if it is a choice or exact.
+    """
+
+    name: str
+    value: float
+    unit: str
+    law: str
+    inputs: Mapping[str, float]
+    within: float | None = 0.25
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """Requirements: seconds between steps, headroom (a factor), the seconds that each kind of data is kept.
+
+    `partitions` are those of the logs that are there, by source. `copies` is how often the log is stored.
+    """
+
+    every: float = 1.0
+    headroom: float = 1.5
+    keep_log: float = 7 * 86_400.0
+    keep_table: float = 365 * 86_400.0
+    keep_changelog: float = 30 * 86_400.0
+    copies: int = 3
+    partitions: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """A plan: figures by name, what each node takes and holds, and what is to be known of them.
+
+    `doubts` say what was assumed, `unknown` what cannot be planned.
+    """
+
+    figures: tuple[Figure, ...]
+    nodes: tuple[NodeExpected, ...]
+    doubts: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    by_name: dict[str, Figure] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {one.name: one for one in self.figures})
+
+    def value(self, name: str) -> float:
+        """Return a figure's value."""
+        return self.by_name[name].value
+
+
+def plan(graph: Graph, load: Load, wishes: Wishes) -> Capacity:
+    """Plan a pipeline under a load."""
+    reads = reading(load)
+    needed = {name: max(1, math.ceil(wishes.headroom * work)) for name, work in reads.items()}
+    cores, there = 1, {**(load.partitions or {}), **wishes.partitions}
+    while True:
+        enough = {name: max(number, _part(cores, reads, name)) for name, number in needed.items()}
+        demand = _demand(graph, load, wishes.every, enough | there, cores)
+        wanted = math.ceil(wishes.headroom * demand.processors / MACHINE.busy - 1e-9)
+        if wanted <= cores or cores == _MOST_CORES:
+            break
+        cores = min(wanted, _MOST_CORES)
+    figures = (
+        *_processors(demand, wishes),
+        *_parallelism(demand, wishes, enough),
+        *_state(demand),
+        *_memory(demand, wishes),
+        *_latency(demand),
+        *_network(demand),
+        *_storage(demand, wishes),
+    )
+    doubts = [*(one for node in demand.nodes for one in node.doubts), *_growing(demand), *_behind(demand, needed)]
+    unknown = tuple(f"{one.node.name or graph.name}: {one.unknown}" for one in demand.nodes if one.unknown is not None)
+    return Capacity(figures, demand.nodes, tuple(dict.fromkeys(doubts)), unknown)
+
+
+def _part(cores: int, reads: Mapping[str, float], name: str) -> int:
+    """Return of how many cores a source has the work, as its part of that of all sources."""
+    return math.ceil(cores * reads[name] / sum(reads.values()) - 1e-9)
+
+
+def _growing(demand: Demand) -> Iterator[str]:
+    for one in demand.nodes:
+        found = grows(one.node)
+        if found:
+            yield f"{', '.join(found)}: its state grows with the records of a window; what that adds is left out"
+
+
+def _behind(demand: Demand, needed: Mapping[str, int]) -> Iterator[str]:
+    """Say which part of a step cannot keep up, or has no use for all of the cores."""
+    tasks, sink, groups = demand.tasks.state, demand.parts["sink"], demand.graph.key_groups
+    logs = demand.tasks.logs
+    for name, number in needed.items():
+        if logs[name] < number:
+            yield (
+                f"the log{f' of {name}' if len(logs) > 1 else ''} has {logs[name]} of the {number} partitions that its "
+                "tasks need to keep up: one task reads each; add partitions, or the run falls behind"
+            )
+    if demand.tasks.log < demand.cores and all(logs[name] >= number for name, number in needed.items()):
+        yield (
+            f"{'all logs have' if len(logs) > 1 else 'the log has'} {counted(demand.tasks.log, 'partition')}: of "
+            f"{demand.cores} cores, so many read at a time; add some"
+        )
+    if groups < demand.cores:
+        yield f"key_groups: {groups} is the limit: of {demand.cores} cores, {tasks} keep state at a time; take more"
+    if demand.in_groups > tasks * demand.machine.busy:
+        yield (
+            f"{demand.cores} cores, of which key groups use {tasks}: their {demand.in_groups:.3g} s/s are more than "
+            "these do, so the run falls behind; take more key_groups (up to 16 state partitions), or a longer --every"
+        )
+    if sink > 1:
+        yield f"one sink for all: its {sink:.3g} s/s are more than the driver does, so the run falls behind; divide it"
+
+
+def _processors(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
+    parts, machine, rate = {name: one for name, one in demand.parts.items() if one}, demand.machine, demand.load.rate
+    within = ABOUT if demand.is_doubtful else CLOSE
+    yield Figure(
+        "processor time", demand.processors, "s/s", " + ".join([*parts, "step / every"]),
+        {**parts, "step": demand.of_step, "every": demand.step}, within,
+    )  # fmt: skip
+    tasks = demand.tasks
+    yield Figure(
+        "step", demand.of_step, "s",
+        "step + log_task x tasks that read + partition x log partitions + levels x (task x state partitions + group x "
+        "key groups)",
+        {"step": machine.step / SECOND, "log_task": machine.log_task / SECOND,
+         "tasks that read": min(tasks.log, demand.cores), "partition": machine.partition / SECOND,
+         "log partitions": tasks.log, "levels": tasks.levels, "task": machine.task / SECOND,
+         "state partitions": tasks.state, "group": machine.group / SECOND, "key groups": tasks.groups},
+    )  # fmt: skip
+    if rate * _DAY >= _MILLION:  # of fewer records it would be the time of the steps of days
+        yield Figure(
+            "processor time a million records", _MILLION * demand.processors / rate, "s",
+            "1,000,000 x processor time / rate", {"processor time": demand.processors, "rate": rate}, within,
+        )  # fmt: skip
+    yield Figure(
+        "cores", demand.cores, "cores", "headroom x processor time / busy, rounded up",
+        {"headroom": wishes.headroom, "processor time": demand.processors, "busy": machine.busy}, within,
+    )  # fmt: skip
+    yield Figure(
+        "records a second at saturation", _saturation(demand), "records/s",
+        "the rate at which processor time is cores x busy, of the same keys, in steps of the greatest length",
+        {"cores": demand.cores, "busy": machine.busy, "greatest length": max(_LONGEST, demand.step)}, ABOUT,
+    )  # fmt: skip
+
+
+def _saturation(demand: Demand) -> float:
+    """Return the records a second that take all of the cores, by bisection; 0 if the steps alone do."""
+    load, able = demand.load, demand.cores * demand.machine.busy
+    least, most = 0.0, able * SECOND / demand.machine.record
+    while load.rate and most - least > most / 100:
+        rate = (least + most) / 2
+        more = replace(load, rates={name: one * rate / load.rate for name, one in load.rates.items()})
+        step = max(_LONGEST, demand.step)
+        if Demand.of(demand.graph, more, step, demand.tasks.logs, demand.cores).processors > able:
+            most = rate
+        else:
+            least = rate
+    return least
+
+
+def _parallelism(demand: Demand, wishes: Wishes, enough: Mapping[str, int]) -> Iterator[Figure]:
+    machine, load, graph, cores = demand.machine, demand.load, demand.graph, demand.cores
+    for name, number in enough.items():
+        yield Figure(
+            f"log partitions, {name}" if len(enough) > 1 else "log partitions", number, "partitions",
+            "the greater of headroom x rate / (records a second that one task reads), and the source's part of the "
+            "cores, rounded up",
+            {"headroom": wishes.headroom, "rate": load.rates[name], "cores": cores,
+             "records a second that one task reads": SECOND / (machine.record + machine.byte * load.record_bytes[name]),
+             **({} if load.partitions is None else {"partitions now": load.partitions[name]})},
+        )  # fmt: skip
+    groups = next((one for one in _GROUPS if one >= 2 * cores), _GROUPS[-1])
+    yield Figure(
+        "key groups", groups, "key_groups", f"the least of {', '.join(map(str, _GROUPS))} that is 2 x cores or more",
+        {"cores": cores, "key_groups now": graph.key_groups}, None,
+    )  # fmt: skip
+    yield Figure(
+        "maximum parallelism", graph.key_groups, "tasks", "key_groups of the pipeline",
+        {"key_groups": graph.key_groups}, None,
+    )  # fmt: skip
+    yield Figure(
+        "state partitions", demand.tasks.state, "tasks",
+        "at each level the cores, up to key_groups; on more than 16 the greatest divisor of 5040 up to 16",
+        {"cores": cores, "key_groups": graph.key_groups, "levels": demand.tasks.levels}, None,
+    )  # fmt: skip
+    hottest = max((one.taken * load.keys_of(one.node.name).greatest for one in demand.operators), default=0.0)
+    yield Figure(
+        "hottest key", hottest * machine.take / SECOND, "cores",
+        "records a second of the key with most x take; one task has them all, so above 1 / headroom it needs salt",
+        {"records a second": hottest, "take": machine.take / SECOND},
+    )  # fmt: skip
+
+
+def _state(demand: Demand) -> Iterator[Figure]:
+    within, machine = ABOUT if demand.is_doubtful else CLOSE, demand.machine
+    kinds = {
+        f"{one.node.name} {kind.kind}".strip(): kind.rows for one in demand.nodes for kind in one.held if kind.rows
+    }
+    yield Figure("state rows", demand.rows, "rows", " + ".join(kinds) or "none", kinds, within)
+    row = (demand.held - demand.blobs * BLOB_BYTES) / demand.rows if demand.rows else 0.0
+    yield Figure(
+        "state", demand.held, "bytes", "rows x bytes of a row + blobs x bytes of a blob",
+        {"rows": demand.rows, "bytes of a row": row, "blobs": demand.blobs, "bytes of a blob": BLOB_BYTES}, within,
+    )  # fmt: skip
+    on_disk = demand.held * machine.compressed
+    yield Figure(
+        "state on disk", on_disk, "bytes", "state x compressed",
+        {"state": demand.held, "compressed": machine.compressed}, ABOUT,
+    )  # fmt: skip
+    rows_written, records_written, blobs_written = demand.written
+    yield Figure(
+        "checkpoint a step", demand.step_bytes, "bytes",
+        "logged x bytes of the rows that a step writes + logged_records x bytes of the records that it writes"
+        " + logged_blob x blobs that it writes + notes",
+        {"logged": machine.logged, "bytes of the rows that a step writes": rows_written,
+         "logged_records": machine.logged_records, "bytes of the records that it writes": records_written,
+         "logged_blob": machine.logged_blob, "blobs that it writes": blobs_written, "notes": demand.notes}, ABOUT,
+    )  # fmt: skip
+    yield Figure(
+        "checkpoint", demand.checkpoint(), "bytes",
+        "versions x checkpoint a step + versions / snapshots x state on disk",
+        {"versions": machine.versions, "checkpoint a step": demand.step_bytes, "snapshots": machine.snapshots,
+         "state on disk": on_disk}, ABOUT,
+    )  # fmt: skip
+    rows = {name: sum(getattr(one, name) for one in demand.operators) for name in ("inserts", "updates", "deletes")}
+    yield Figure(
+        "changes", sum(one.changelog for _, one in demand.sunk), "rows/s",
+        "rows of the changelogs: inserts + updates (each 2 rows where the mode is retract) + deletes", rows, within,
+    )  # fmt: skip
+    for name, meaning in (("late", "revise a window that has fired"), ("expired", "are in no result")):
+        value = sum(getattr(one, name) for one in demand.nodes)
+        yield Figure(name, value, "records/s", f"pairs of a record and a window that {meaning}", {}, within)
+
+
+def _demand(graph: Graph, load: Load, every: float, logs: Mapping[str, int], cores: int) -> Demand:
+    """Return the demand in the shortest steps that begin at this rate and end before the next one begins."""
+    *shorter, longest = Trigger(round(every * SECOND)).intervals(load.rate)
+    for step in shorter:
+        demand = Demand.of(graph, load, step, logs, cores)
+        if demand.step_time <= step:
+            return demand
+    return Demand.of(graph, load, longest, logs, cores)
+
+
+def _memory(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
+    machine = demand.machine
+    both = {"headroom": wishes.headroom, "jvm": machine.jvm, "row": machine.row, "rows of a step": demand.step_rows}
+    yield Figure(
+        "driver memory", wishes.headroom * demand.driver, "bytes",
+        "headroom x (driver + jvm + 2 x row x rows of a step)", {**both, "driver": machine.driver}, ABOUT,
+    )  # fmt: skip
+    yield Figure(
+        "executor memory", wishes.headroom * demand.executors, "bytes",
+        "headroom x (jvm + workers + worker x cores + row x rows of a step + 2 x state), of all executors together",
+        {**both, "workers": machine.workers, "worker": machine.worker, "cores": demand.cores, "state": demand.held},
+        ABOUT,
+    )  # fmt: skip
+
+
+def _latency(demand: Demand) -> Iterator[Figure]:
+    machine, step = demand.machine, demand.step
+    took, (read, tasks) = demand.step_time, demand.slowest_reading
+    delay = max(delay_of(source, demand.load)[0] for source in demand.graph.sources) + demand.load.skew
+    yield Figure(
+        "step time", took, "s",
+        "every x the greatest of processor time / (cores x busy), read and decode / (tasks that read x busy) of all "
+        "sources or one, key groups / (state partitions x busy) and sink; least_step at least",
+        {"processor time": demand.processors, "every": step, "cores": demand.cores, "busy": machine.busy,
+         "read and decode": read, "tasks that read": tasks,
+         "key groups": demand.in_groups, "state partitions": demand.tasks.state, "sink": demand.parts["sink"],
+         "least_step": machine.least_step}, ABOUT,
+    )  # fmt: skip
+    (half, most), inputs = demand.latency, {"delay": delay, "every": step, "step time": took}
+    yield Figure(
+        "latency, half", delay + half, "s",
+        "delay + skew + every / 2 + step time: from the end of a window to its row, of half of them", inputs, ABOUT,
+    )  # fmt: skip
+    yield Figure("latency, most", delay + most, "s", "delay + skew + every + step time, of nearly all", inputs, ABOUT)
+
+
+def _network(demand: Demand) -> Iterator[Figure]:
+    load, tasks = demand.load, demand.tasks
+    yield Figure(
+        "network, log", load.rate * load.mean_bytes, "bytes/s", "rate x bytes of a record",
+        {"rate": load.rate, "bytes of a record": load.mean_bytes},
+    )  # fmt: skip
+    taken = sum(one.taken for one in demand.operators)
+    width = _PACKED + load.text_bytes
+    yield Figure(
+        "network, shuffle", taken * width + tasks.log * tasks.groups * _PROGRESS / demand.step, "bytes/s",
+        f"records taken x bytes of a packed record + log partitions x key groups x {_PROGRESS} / every",
+        {"records taken": taken, "bytes of a packed record": width, "log partitions": tasks.log,
+         "key groups": tasks.groups, "every": demand.step}, ABOUT,
+    )  # fmt: skip
+    yield Figure(
+        "network, sink", sum(demand.sink_bytes.values()), "bytes/s", " + ".join(demand.sink_bytes), demand.sink_bytes,
+        ABOUT,
+    )  # fmt: skip
+    yield Figure(
+        "network, checkpoint", demand.step_bytes / demand.step, "bytes/s", "checkpoint a step / every",
+        {"checkpoint a step": demand.step_bytes, "every": demand.step}, ABOUT,
+    )  # fmt: skip
+
+
+_PACKED: Final = 60
+"""Bytes of a record on its way to its key group beside a text: its place, two times, and two values."""
+_PROGRESS: Final = 20
+"""Bytes of what a key group is told of a partition in a step (docs/scale.md)."""
+
+
+def _storage(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
+    within, sunk = ABOUT if demand.is_doubtful else CLOSE, demand.sink_bytes
+    log = demand.load.rate * demand.load.mean_bytes
+    yield Figure(
+        "log storage", log * wishes.keep_log * wishes.copies, "bytes", "bytes a second x retention x copies",
+        {"bytes a second": log, "retention": wishes.keep_log, "copies": wishes.copies},
+    )  # fmt: skip
+    yield Figure(
+        "table storage", sunk["tables"] * wishes.keep_table, "bytes", "bytes a second x retention",
+        {"bytes a second": sunk["tables"], "retention": wishes.keep_table}, within,
+    )  # fmt: skip
+    more = {name: sunk[name] for name in ("changelogs", "late output")}
+    yield Figure(
+        "changelog storage", sum(more.values()) * wishes.keep_changelog, "bytes",
+        "(changelogs + late output) x retention", {**more, "retention": wishes.keep_changelog}, within,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices of a core and a GiB of memory an hour, of a GiB of storage a month, and of a GiB of network."""
+
+    currency: str
+    core_hour: float
+    memory_hour: float
+    storage_month: float
+    network: float
+
+
+def cost(found: Capacity, prices: Prices) -> Iterator[Figure]:
+    """Yield what the figures cost a month, of 730 hours; the last is the total."""
+    memory = (found.value("driver memory") + found.value("executor memory")) / GIB
+    stored = sum(found.value(f"{name} storage") for name in ("log", "table", "changelog"))
+    stored = (stored + found.value("checkpoint")) / GIB
+    sent = sum(one.value for one in found.figures if one.name.startswith("network, ")) * MONTH * 3600 / GIB
+    parts = [
+        ("cores", found.value("cores") * prices.core_hour * MONTH, "cores x core_hour x 730",
+         {"cores": found.value("cores"), "core_hour": prices.core_hour}),
+        ("memory", memory * prices.memory_hour * MONTH, "GiB x memory_hour x 730",
+         {"GiB": memory, "memory_hour": prices.memory_hour}),
+        ("storage", stored * prices.storage_month, "GiB x storage_month",
+         {"GiB": stored, "storage_month": prices.storage_month}),
+        ("network", sent * prices.network, "GiB a month x network", {"GiB a month": sent, "network": prices.network}),
+    ]  # fmt: skip
+    unit = f"{prices.currency} a month"
+    for name, value, law, inputs in parts:
+        yield Figure(f"cost of {name}", value, unit, law, inputs, 2.0)
+    yield Figure(
+        "cost", sum(value for _, value, _, _ in parts), unit, " + ".join(f"cost of {name}" for name, *_ in parts),
+        {name: value for name, value, _, _ in parts}, 2.0,
+    )  # fmt: skip
+
+
+def as_plain(figure: Figure) -> dict[str, Any]:
+    """Return a figure as plain JSON."""
+    return {
+        "name": figure.name,
+        "value": figure.value,
+        "unit": figure.unit,
+        "law": figure.law,
+        "inputs": dict(figure.inputs),
+        "within": figure.within,
+    }

@@ -1,0 +1,384 @@
+"""Expected state and changes of windows under a load: by model, for records that come at random (Poisson).
+
+With the clock T, a window that began `age` = T - start seconds ago has had, of the records of its span w, those that
+are not too far behind to have come: M(age) = rate * integral of F(age - u) over u from 0 to w, where F is the share of
+records at most so far behind (`Behind.within`). It has a row for each key with one or more records: A(M), the sum of
+1 - exp(-share * M) over the keys (`Keys.active`). Windows begin every p seconds and are held until the low watermark
+T - delay - skew has passed the end and the lateness, so the rows are the integral of A(M(age)) / p over the ages that
+are held. What a step writes is the same integral over the windows that it touches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+import numpy as np
+
+from windrow.expressions import stream_of
+from windrow.model import (
+    AllOf,
+    AnyOf,
+    Calendar,
+    Cumulate,
+    Emit,
+    Every,
+    EveryEventTime,
+    Global,
+    Graph,
+    Hopping,
+    Records,
+    Repeat,
+    Session,
+    Sliced,
+    Trigger,
+    Tumbling,
+    When,
+    WindowNode,
+)
+from windrow.tools.capacity.expected import Held, Inflow, NodeExpected, Setting
+from windrow.tools.capacity.load import SECOND, Floats, Keys, Load
+
+_POINTS: Final = 3000
+"""Ages at which an integral is computed."""
+_DAYS: Final = {"hour": 1 / 24, "day": 1.0, "week": 7.0, "month": 30.44}
+_FANOUT: Final = 4
+"""Of the tree of slices (`windrow.engine.operators.window.slices`)."""
+_BUCKETS: Final = 64
+"""Of the sessions of a key group (`windrow.engine.operators.session.operator`)."""
+_DAY: Final = 86_400.0
+_ENDLESS: Final = 50.0
+"""Of so many records expected in each gap, a session does not end."""
+_SOME: Final = 32
+"""Of windows, slices and nodes that differ, so many are looked at, for all of them."""
+
+
+@dataclass(frozen=True)
+class _Ages:
+    """Windows of a width, one begun `every` so often, that are held from an age until another; seconds.
+
+    At the age `made` a step fires them, or makes them of others; None if neither.
+    """
+
+    width: float
+    every: float
+    first: float
+    until: float
+    made: float | None = None
+
+
+class WindowModel:
+    """Expects the windows of nodes that aggregate."""
+
+    def __init__(self, graph: Graph, load: Load, setting: Setting) -> None:
+        self._graph = graph
+        self._load = load
+        self._setting = setting
+
+    def of(self, node: WindowNode, flow: Inflow, keys: Keys) -> NodeExpected:
+        """Return what is expected of a node, given its input and its keys."""
+        if stream_of(self._graph, node.input).is_changelog:
+            return self._rows_of_rows(node, flow, keys)
+        match node.window:
+            case Session():
+                return self._session(node, node.window, flow, keys)
+            case Global():
+                return self._global(node, flow, keys)
+            case window:
+                return self._spans(node, window, flow, keys)
+
+    def _spans(
+        self, node: WindowNode, window: Tumbling | Hopping | Cumulate | Calendar, flow: Inflow, keys: Keys
+    ) -> NodeExpected:
+        emit, total = node.emit, _Sum()
+        lateness, low = emit.lateness / SECOND, flow.delay + self._load.skew
+        held: list[Held] = []
+        doubts = list(flow.doubts)
+        for width, every in spans(window):
+            late, expired = flow.behind.past(flow.delay, width), flow.behind.past(flow.delay + lateness, width)
+            pairs = flow.rate * width / every
+            ontime = float(keys.active(flow.rate * width * (1 - late))) / every
+            inserts = float(keys.active(flow.rate * width * (1 - expired))) / every
+            late_pairs = pairs * (late - expired)
+            begun = self._late_revisions(emit, flow, keys, (width, every), late_pairs)
+            early = _early(emit.early, flow.rate, keys, width, ontime * every)
+            total.pairs += pairs
+            total.late += late_pairs
+            total.expired += pairs * expired
+            total.inserts += inserts
+            total.updates += max(0.0, begun - (inserts - ontime)) + early / every
+            fired = width + low
+            if isinstance(window, Sliced):
+                held.append(self._parts(window, flow, keys, (width, every), fired))
+            first = fired if isinstance(window, Sliced) else 0.0
+            held.append(self._held("panes", flow, keys, _Ages(width, every, first, fired + lateness, fired)))
+        if isinstance(window, Sliced):
+            held += self._slices(window, flow, keys, low)
+        if emit.early is not None:
+            doubts.append(f"{node.name or 'early'}: early panes depend on when records come within a window")
+        return total.of(node, flow, _merged(held), doubts, emit)
+
+    def _slices(self, window: Hopping | Cumulate, flow: Inflow, keys: Keys, low: float) -> Iterator[Held]:
+        """Yield the slices of windows that overlap, and the nodes above them: each until its last window has fired."""
+        width, size = window.slice / SECOND, window.size / SECOND
+        every = (window.slide if isinstance(window, Hopping) else window.size) / SECOND
+        slices, step = window.size // window.slice, round(every / width)
+        for number, weight in _some(range(step)):
+            yield self._held("slices", flow, keys, _Ages(width, every / weight, 0.0, size - number * width + low))
+        node = _FANOUT
+        while node <= slices:
+            starts = range(0, math.lcm(node, step), node)
+            for start, weight in _some(starts):
+                # in slices: the ends of the first window that has all of the node, and of the last that has its start
+                last = start // step * step + slices
+                first = start + node if isinstance(window, Cumulate) else last - (last - start - node) // step * step
+                if first < last:
+                    made, gone = ((end - start) * width + low for end in (first, last))
+                    ages = _Ages(node * width, len(starts) * node * width / weight, made, gone, made)
+                    yield self._held("nodes of slices", flow, keys, ages)
+            node *= _FANOUT
+
+    def _parts(
+        self, window: Hopping | Cumulate, flow: Inflow, keys: Keys, span: tuple[float, float], fired: float
+    ) -> Held:
+        """Return the panes of windows that have not fired, of records that are on time for some of their windows only.
+
+        Those are too far behind for the first of their windows: their share 1 - G is in no slice.
+        """
+        width, every = span
+        whole = 1 - flow.behind.past(
+            flow.delay, (window.slide if isinstance(window, Hopping) else window.step) / SECOND
+        )
+        least = flow.behind.quantile(whole)
+        edges = np.linspace(min(least, fired), fired, _POINTS)
+        age = (edges[1:] + edges[:-1]) / 2
+        since = np.maximum(age - width, least)
+        records = flow.rate * (flow.behind.integral(age) - flow.behind.integral(since) - whole * (age - since))
+        before = age - self._setting.step
+        coming = flow.rate * (flow.behind.integral(age) - flow.behind.integral(np.maximum(before, least)))
+        coming = np.minimum(np.maximum(records, 0.0), coming)
+        return self._integrated("panes", keys, np.maximum(records, 0.0), coming, np.diff(edges) / every)
+
+    def _held(self, kind: str, flow: Inflow, keys: Keys, ages: _Ages) -> Held:
+        """Return the rows of windows by their ages.
+
+        A step writes those to which it brings records, and those that it fires, or makes of others.
+        """
+        width, first, until, made, step = ages.width, ages.first, ages.until, ages.made, self._setting.step
+        ends = [np.linspace(first, until, _POINTS), np.linspace(first, min(until, first + width), _POINTS)]
+        if made is not None:
+            ends.append(np.array([one for one in (made, made + step) if first < one < until]))
+        edges = np.unique(np.concatenate(ends))
+        age = (edges[1:] + edges[:-1]) / 2
+
+        def come(at: Floats) -> Floats:
+            found: Floats = flow.rate * (flow.behind.integral(at) - flow.behind.integral(at - width))
+            return found
+
+        coming = come(age) - come(age - step)
+        if made is not None:
+            coming = np.where((age >= made) & (age < made + step), np.inf, coming)
+        return self._integrated(kind, keys, come(age), coming, np.diff(edges) / ages.every)
+
+    def _integrated(self, kind: str, keys: Keys, records: Floats, coming: Floats, weights: Floats) -> Held:
+        """Add up windows by age, that have had so many records, so many of them in the last step."""
+        groups, step = self._setting.groups, self._setting.step
+        rows, blobs = keys.active(records), groups * -np.expm1(-records / groups)
+        touched = -np.expm1(-coming / groups) / step
+        return Held(
+            kind,
+            float((rows * weights).sum()),
+            float((blobs * weights).sum()),
+            float((rows * touched * weights).sum()),
+            float((blobs * touched * weights).sum()),
+        )
+
+    def _late_revisions(
+        self, emit: Emit, flow: Inflow, keys: Keys, span: tuple[float, float], late_pairs: float
+    ) -> float:
+        """Return the revisions a second that late records make."""
+        width, every = span
+        match emit.late:
+            case "each":
+                return late_pairs
+            case Records(number):
+                return late_pairs / number
+            case "batch":
+                first = width + flow.delay
+                edges = np.linspace(first, first + emit.lateness / SECOND, _POINTS)
+                age = (edges[1:] + edges[:-1]) / 2
+                coming = flow.rate * (flow.behind.within(age) - flow.behind.within(age - width))
+                touched = keys.active(coming * self._setting.step) * np.diff(edges) / every
+                return float(touched.sum()) / self._setting.step
+            case _:
+                assert_never(emit.late)
+
+    def _session(self, node: WindowNode, window: Session, flow: Inflow, keys: Keys) -> NodeExpected:
+        """Sessions of records that come at random: a renewal process, whose gaps are longer than the gap by chance."""
+        gap, lateness, low = window.gap / SECOND, node.emit.lateness / SECOND, flow.delay + self._load.skew
+        late = float(1 - flow.behind.within(flow.delay + gap))
+        expired = float(1 - flow.behind.within(flow.delay + gap + lateness))
+        # an on-time record that is so far behind that a session before it, which it touches, has fired by then: none
+        # of that session's key is in the gap around it, and the last one of the session is `ago` or less before it
+        span = np.linspace(0, gap, _POINTS // 10)
+        coming = np.diff(flow.behind.within(flow.delay + span))
+        begun = held = changes = inserts = deletes = waiting = 0.0
+        for number, share in zip(keys.numbers, keys.shares, strict=True):
+            rate = flow.rate * share
+            kept, alone = rate * (1 - expired), float(np.exp(-rate * (1 - late) * gap))
+            apart = float(np.exp(-kept * gap))
+            begun += number * kept * apart
+            held += number * ((1 - apart) + kept * apart * (low + gap + lateness))
+            ago = (span[1:] + span[:-1]) / 2
+            again = number * rate * float((coming * rate * (1 - late) * ago * alone).sum())
+            first = number * rate * (1 - late) * alone
+            touched = 2 * (1 - apart) - (1 - apart * (1 + kept * gap))
+            revised = number * rate * (late - expired)
+            # a late record waits for its session to fire: by renewal theory, for as long as one lasts
+            waiting += revised * (1 - apart) * math.expm1(min(kept * gap, _ENDLESS)) / kept if kept else 0.0
+            inserts += first + again + revised
+            deletes += again + revised * touched
+            changes += first + 2 * again + revised * (1 + touched)
+        buckets = self._setting.groups * _BUCKETS
+        filled = buckets * -float(np.expm1(-held / buckets))
+        step = self._setting.step
+        touched_share = -float(np.expm1(-flow.rate * step / buckets))
+        due = -float(np.expm1(-2 * begun * step / buckets))
+        touched_share = touched_share + (1 - touched_share) * due
+        rows = Held("sessions", held, filled, held * touched_share / step, filled * touched_share / step)
+        doubts = list(flow.doubts)
+        if waiting > held / 10:
+            doubts.append(f"{node.name or 'window'}: late records wait in long sessions for these to fire; not counted")
+        if window.by is not None:
+            doubts.append(f"{node.name or 'window'}: each record has a gap of its own; the longest is taken for all")
+        if node.emit.early is not None:
+            doubts.append(f"{node.name or 'window'}: early panes of sessions are not counted")
+        return NodeExpected(
+            node, flow.rate, flow.rate, (rows,), inserts, 0.0, deletes, flow.rate * (late - expired),
+            flow.rate * expired + flow.expired, changes, tuple(doubts), None, changes,
+        )  # fmt: skip
+
+    def _global(self, node: WindowNode, flow: Inflow, keys: Keys) -> NodeExpected:
+        step = self._setting.step
+        # without a trigger it is read by other streams, which see each record change its row
+        updates = flow.rate
+        if node.emit.early is not None:
+            updates = _early(node.emit.early, flow.rate, keys, _DAY, keys.number) / _DAY
+        touched = -float(np.expm1(-flow.rate * step / self._setting.groups))
+        groups = float(min(self._setting.groups, keys.number))
+        held = Held("panes", keys.number, groups, keys.number * touched / step, groups * touched / step)
+        doubts = (*flow.doubts, f"{node.name or 'window'}: the global window keeps every key that was ever seen")
+        rows = 2 if node.emit.mode == "retract" else 1
+        return NodeExpected(
+            node, flow.rate, flow.rate, (held,), updates=updates, given=updates * rows, doubts=doubts,
+            changelog=updates * rows,
+        )  # fmt: skip
+
+    def _rows_of_rows(self, node: WindowNode, flow: Inflow, keys: Keys) -> NodeExpected:
+        """Windows over rows that change keep these rows; they come when the window before them has fired."""
+        stream = stream_of(self._graph, node.input)
+        name = node.name
+        if isinstance(node.window, Session | Global):
+            doubts = (*flow.doubts, f"{name}: a window over rows that change is taken to hold a row a key")
+            return self._global(node, Inflow(flow.rate, flow.behind, flow.delay, 0.0, doubts), keys)
+        kept = (stream.hold + (stream.bound or 0)) / SECOND + flow.delay + self._load.skew
+        total, held = _Sum(), []
+        for width, every in spans(node.window):
+            rows = float(flow.rate * (width / 2 + kept) * width / every)
+            fired = float(keys.active(flow.rate * width)) / every
+            groups, step = min(self._setting.groups, keys.number), self._setting.step
+            # a step writes the windows that have begun and not ended
+            touched = -math.expm1(-flow.rate * step / groups) / step * width / every
+            held.append(
+                Held("rows", rows, groups * (width + kept) / every, flow.rate * width / 2 * touched, groups * touched)
+            )
+            total.pairs += flow.rate * width / every
+            total.inserts += fired
+            total.updates += flow.rate * width / every * flow.behind.past(flow.delay, width)
+        more = [*flow.doubts, f"{name}: its input are rows of other windows, which change"]
+        return total.of(node, flow, _merged(held), more, node.emit)
+
+
+class _Sum:
+    """Adds up the windows of a node."""
+
+    def __init__(self) -> None:
+        self.pairs = self.late = self.expired = self.inserts = self.updates = 0.0
+
+    def of(self, node: WindowNode, flow: Inflow, held: tuple[Held, ...], doubts: list[str], emit: Emit) -> NodeExpected:
+        """Return them as those of the node."""
+        changelog = self.inserts + self.updates * (2 if emit.mode == "retract" else 1)
+        return NodeExpected(
+            node, flow.rate, self.pairs, held, self.inserts, self.updates, 0.0, self.late,
+            self.expired + flow.expired, changelog, tuple(doubts), None, changelog,
+        )  # fmt: skip
+
+
+def _merged(held: list[Held]) -> tuple[Held, ...]:
+    """Add up state of one kind."""
+    kinds = dict.fromkeys(one.kind for one in held)
+    return tuple(
+        Held(kind, *(sum(getattr(one, name) for one in held if one.kind == kind) for name in _NUMBERS))
+        for kind in kinds
+    )
+
+
+_NUMBERS: Final = ("rows", "blobs", "written_rows", "written_blobs")
+
+
+def _some(numbers: range) -> list[tuple[int, float]]:
+    """Return some of many numbers, evenly spread, each with how many of them it stands for."""
+    number = min(_SOME, len(numbers))
+    weight = len(numbers) / number
+    return [(numbers[int((place + 0.5) * weight)], weight) for place in range(number)]
+
+
+def spans(window: Tumbling | Hopping | Cumulate | Calendar) -> list[tuple[float, float]]:
+    """Return the windows as pairs of a width and how often one begins, in seconds; of many, some for all of them."""
+    match window:
+        case Tumbling(size):
+            return [(size / SECOND, size / SECOND)]
+        case Hopping(size, slide):
+            return [(size / SECOND, slide / SECOND)]
+        case Cumulate(size, step):
+            numbers = _some(range(1, size // step + 1))
+            return [(number * step / SECOND, size / SECOND / weight) for number, weight in numbers]
+        case Calendar(number, unit):
+            days = number * _DAYS[unit]
+            return [(days * _DAY, days * _DAY)]
+        case _:
+            assert_never(window)
+
+
+def _early(trigger: Trigger | None, rate: float, keys: Keys, width: float, windows: float) -> float:
+    """Return how many early panes the windows of all keys that begin at once have, beside the first row of each."""
+    records = rate * width
+
+    def panes(one: Trigger | None) -> float:  # noqa: PLR0911 - a case for each trigger
+        match one:
+            case None:
+                return 0.0
+            case Records(number):
+                return sum(
+                    n * (share * records / number) for n, share in zip(keys.numbers, keys.shares, strict=True)
+                ) * (1 if number == 1 else float(min(1.0, records / max(windows, 1e-9) / number)))
+            case Every(micros) | EveryEventTime(micros):
+                often = micros / SECOND
+                return sum(
+                    n * width / (often + 1 / max(share * rate, 1e-12))
+                    for n, share in zip(keys.numbers, keys.shares, strict=True)
+                )
+            case AnyOf(triggers):
+                return sum(map(panes, triggers))
+            case AllOf(triggers):
+                return min(map(panes, triggers))
+            case Repeat(inner, times):
+                return min(panes(inner), times * windows)
+            case When():
+                return 0.0
+            case _:
+                assert_never(one)
+
+    return panes(trigger)

@@ -1,0 +1,344 @@
+"""The dashboard over HTTP: a page, a JSON twin of each of its views, and server-sent events that say what is new.
+
+Without a token the page is for this machine alone, and only reads: a request must name a loopback host, so that no
+site which resolves its own name to 127.0.0.1 can read it (DNS rebinding). With a token each request needs it, in the
+header ``Authorization: Bearer`` or as the session that the form at ``/login`` begins. Only with a token is there
+something that writes, the redrive of dead letters, and not for a request that another site has made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qs, urlencode
+
+import uvicorn
+from anyio.to_thread import run_sync
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from windrow.errors import InputError, WindrowError
+from windrow.tools.dashboard.tables import TABLE_VIEWS, redrive_letters
+from windrow.tools.dashboard.views import HISTORY_VIEWS
+from windrow.tools.dashboard.watch import Watch, WatchedRun
+
+STATIC: Final = Path(__file__).parent / "static"
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_LOOK: Final = 1.0
+"""Seconds between two looks for news."""
+_STOPPING: Final = 3
+"""Seconds that a server that stops gives the answers that are being made."""
+_LARGEST: Final = 64 << 10
+"""Bytes of a request that are read at most."""
+_LAST_PORT: Final = 65_535
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+_VIEWS: Final = {**HISTORY_VIEWS, **TABLE_VIEWS}
+_OPEN: Final = ("/login", "/static/")
+"""Paths that need no token."""
+
+
+def create_app(runs: Sequence[WatchedRun], token: str | None = None) -> Starlette:
+    """Return the application that shows runs, of which no two have the same name."""
+    pages = _Pages({run.name: Watch(run, _VIEWS) for run in runs}, token)
+    app = Starlette(
+        routes=[
+            Route("/", pages.page),
+            Route("/login", pages.login, methods=["GET", "POST"]),
+            Route("/events", pages.events),
+            Route("/api/runs", pages.runs),
+            Route("/api/redrive", pages.redrive, methods=["POST"]),
+            Route("/api/{view}", pages.view),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        middleware=[Middleware(_Guard, pages=pages)],
+        exception_handlers={WindrowError: _error, Exception: _defect},
+    )
+    app.state.stopping = pages.stopping
+    return app
+
+
+class _Pages:
+    """Answers requests that the guard has let through."""
+
+    def __init__(self, watches: Mapping[str, Watch], token: str | None) -> None:
+        self._watches = watches
+        self.token = token
+        # set when the server stops, which waits for all answers to end
+        self.stopping = asyncio.Event()
+        # the cookie is no token: it ends with this process
+        self.session = secrets.token_urlsafe(32)
+        self._process = secrets.token_hex(4)
+
+    def knows(self, request: Request) -> bool:
+        """Return whether a request has the token, or a session that began with it."""
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        return (kind.lower() == "bearer" and self.is_token(given.strip())) or _same(
+            request.cookies.get(_cookie(request), ""), self.session
+        )
+
+    def is_token(self, given: str) -> bool:
+        """Return whether a text is the token."""
+        return self.token is not None and _same(given, self.token)
+
+    async def page(self, request: Request) -> Response:
+        """Return the page."""
+        del request
+        return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+    async def login(self, request: Request) -> Response:
+        """Show the form that asks for the token, or begin a session."""
+        if request.method == "GET":
+            return FileResponse(STATIC / "login.html", headers={"Cache-Control": "no-cache"})
+        given = parse_qs((await _body(request)).decode(errors="replace")).get("token", [""])[0]
+        if not self.is_token(given.strip()):
+            return RedirectResponse("/login?wrong=1", 303)
+        return self.begin(RedirectResponse("/", 303), request)
+
+    def begin(self, response: Response, request: Request) -> Response:
+        """Have the browser keep the session."""
+        is_secure = request.url.scheme == "https"
+        response.set_cookie(_cookie(request), self.session, httponly=True, samesite="strict", secure=is_secure)
+        return response
+
+    async def runs(self, request: Request) -> Response:
+        """Return the runs, and whether dead letters can be redriven from here."""
+        del request
+        seen = [await run_sync(watch.look) for watch in self._watches.values()]
+        return JSONResponse(
+            {
+                "runs": [
+                    {
+                        "name": one.run.name,
+                        "checkpoint": str(one.run.checkpoint),
+                        "pipeline_file": one.run.file,
+                        "state": None if one.absent else one.status.state,
+                    }
+                    for one in seen
+                ],
+                "views": list(_VIEWS),
+                "can_write": self.token is not None,
+            },
+            headers={"Cache-Control": "no-store"},
+        )
+
+    async def view(self, request: Request) -> Response:
+        """Return the JSON twin of a view; the same bytes for all until the history has changed."""
+        watch = self._watch(request)
+        name = request.path_params["view"]
+        if name not in _VIEWS:
+            return _refusal(404, f"there is no view {name!r}")
+        query = {key: value for key, value in request.query_params.items() if key != "run"}
+        leaving = asyncio.create_task(_left(request))
+        try:
+            is_left: Callable[[], bool] = lambda: leaving.done() or self.stopping.is_set()  # noqa: E731
+            version, body = await run_sync(partial(watch.answer, name, query, is_left))
+        finally:
+            leaving.cancel()
+        asked = hashlib.sha256(json.dumps([watch.run.name, name, query]).encode()).hexdigest()[:12]
+        headers = {"ETag": f'"{self._process}-{version}-{asked}"', "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        return Response(body, media_type="application/json", headers=headers)
+
+    async def events(self, request: Request) -> Response:
+        """Send the version of a run's views whenever it has changed."""
+        # a stream that is cancelled, as it is without time to end, is no whole answer
+        return EventSourceResponse(self._versions(self._watch(request)), ping=15, shutdown_grace_period=_LOOK)
+
+    async def _versions(self, watch: Watch) -> AsyncIterator[ServerSentEvent]:
+        sent = None
+        while not self.stopping.is_set():
+            version = (await run_sync(watch.look)).version
+            if version != sent:
+                yield ServerSentEvent(json.dumps({"version": version}), event="version", id=str(version))
+                sent = version
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), _LOOK)
+
+    async def redrive(self, request: Request) -> Response:
+        """Redrive dead letters, or say what would become of them."""
+        if self.token is None:
+            return _refusal(403, "this page only reads: start it with --token to redrive from it")
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            return _refusal(415, "send JSON")
+        watch = self._watch(request)
+        try:
+            asked = json.loads(await _body(request))
+        except ValueError:
+            return _refusal(400, "the body is not JSON")
+        if not isinstance(asked, dict):
+            return _refusal(400, "the body is not a JSON object")
+        return JSONResponse(await run_sync(partial(redrive_letters, watch.run, asked)))
+
+    def _watch(self, request: Request) -> Watch:
+        name = request.query_params.get("run") or next(iter(self._watches))
+        watch = self._watches.get(name)
+        if watch is None:
+            msg = f"there is no run {name!r} here: name one of {', '.join(self._watches)}"
+            raise InputError(msg)
+        return watch
+
+
+class _Guard:
+    """Lets through what may be asked, and adds headers that keep a browser from doing more than the page needs."""
+
+    def __init__(self, app: ASGIApp, pages: _Pages) -> None:
+        self._app = app
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        response = self._refused(Request(scope))
+        await (self._app if response is None else response)(scope, receive, answer)
+
+    def _refused(self, request: Request) -> Response | None:
+        """Return the answer to a request that is not let through, None for others."""
+        pages = self._pages
+        if request.method not in {"GET", "HEAD", "POST"}:
+            return _refusal(405, "only GET, HEAD and POST are answered")
+        if pages.token is None:
+            if _name(request.headers.get("host", "")) not in LOOPBACK:
+                return _refusal(421, "this page is for this machine alone: ask for 127.0.0.1 or localhost")
+        elif not request.url.path.startswith(_OPEN):
+            if request.url.path == "/" and pages.is_token(request.query_params.get("token", "")):
+                # it does not stay in the address
+                others = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
+                return pages.begin(RedirectResponse(f"/{'?' if others else ''}{urlencode(others)}", 303), request)
+            if not pages.knows(request):
+                if request.url.path == "/":
+                    return RedirectResponse("/login", 303)
+                return _refusal(401, "send the token as `Authorization: Bearer TOKEN`, or log in at /login")
+        # an explanation reads the whole log: no other site may begin one
+        is_own = request.method == "POST" or request.url.path == "/api/why"
+        return _foreign(request) if is_own else None
+
+
+def _foreign(request: Request) -> Response | None:
+    """Return the refusal of a request that a page of another site has made, None if it is our own, or no browser's."""
+    origin, host = request.headers.get("origin"), request.headers.get("host", "")
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    if (origin is not None and origin.partition("://")[2] != host) or site not in {"same-origin", "none"}:
+        return _refusal(403, "this request was made by a page of another site")
+    return None
+
+
+async def _left(request: Request) -> None:
+    """Return once the client has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _name(host: str) -> str:
+    """Return the name in a Host header, without the port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower()
+
+
+def _cookie(request: Request) -> str:
+    """Return the name of the session's cookie: browsers send a host's cookies to all of its ports."""
+    return f"windrow_session_{request.url.port or 'default'}"
+
+
+def _same(one: str, other: str) -> bool:
+    return secrets.compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))
+
+
+async def _body(request: Request) -> bytes:
+    """Return the body of a request; raise InputError if it is longer than any that is meant."""
+    parts = bytearray()
+    async for part in request.stream():
+        parts += part
+        if len(parts) > _LARGEST:
+            msg = "the request is too long"
+            raise InputError(msg)
+    return bytes(parts)
+
+
+def _refusal(code: int, message: str) -> Response:
+    return JSONResponse({"error": {"message": message}}, code, headers={"Cache-Control": "no-store"})
+
+
+async def _error(request: Request, exc: Exception) -> Response:
+    """Answer an error of ours: the input's is the asker's, others are of a file or a server."""
+    del request
+    return _refusal(400 if isinstance(exc, InputError) else 503, str(exc))
+
+
+async def _defect(request: Request, exc: Exception) -> Response:
+    """Answer another error, so that the page can say that there was one; the server prints it with its trace."""
+    del request
+    return _refusal(500, f"this is a defect of windrow: {type(exc).__name__}: {exc}")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; raise InputError if it cannot."""
+    if port > _LAST_PORT:
+        msg = f"--listen {host}:{port} cannot be listened on: ports end at {_LAST_PORT}"
+        raise InputError(msg)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as exc:
+        msg = f"--listen {host}:{port} cannot be listened on: {exc.strerror or exc}"
+        raise InputError(msg) from exc
+
+
+class _Server(uvicorn.Server):
+    """Has the answers end that are open when it stops."""
+
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the sockets, and wait for the answers."""
+        self._stopping.set()
+        await super().shutdown(sockets)
+
+
+def server(app: Starlette) -> uvicorn.Server:
+    """Return a server, whose `run(sockets=...)` answers requests until Ctrl-C or SIGTERM."""
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off", ws="none", server_header=False,
+        timeout_graceful_shutdown=_STOPPING,
+    )  # fmt: skip
+    return _Server(config, app.state.stopping)
+
+
+def address_of(listening: socket.socket) -> str:
+    """Return the URL that a socket is reached by on this machine."""
+    host, port = listening.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not listened on
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"

@@ -1,0 +1,154 @@
+"""`windrow dashboard`: a page that shows runs."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import threading
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import click
+
+from windrow.errors import InputError, needs_extra
+from windrow.model import Runnable
+from windrow.telemetry.folders import Folder, default_checkpoint
+from windrow.telemetry.history import FILES
+from windrow.terminal.common import OK, complete_files, json_option
+from windrow.terminal.options import ADDRESS, STATE_FOLDER
+from windrow.terminal.pipelines import only_option, open_pipelines, variable_options
+
+if TYPE_CHECKING:
+    from windrow.tools.dashboard.watch import WatchedRun
+
+_SHORTEST = 16
+_HELP = {
+    "listen": "Address to listen on; for another one than loopback --token is needed.",
+    "checkpoint": "Checkpoint directory of the run, or its URL, for a single PIPELINE.  [default: .windrow/NAME]",
+    "token": "Secret of at least 16 characters that each request needs; with it dead letters can be redriven.",
+    "open": "Open the page in the browser.",
+}
+
+
+@click.command("dashboard")
+@click.argument("pipelines", metavar="[PIPELINE]...", nargs=-1, shell_complete=complete_files)
+@only_option
+@variable_options
+@click.option("--listen", type=ADDRESS, default="127.0.0.1:8990", show_default=True, help=_HELP["listen"])
+@click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--token", envvar="WINDROW_DASHBOARD_TOKEN", show_envvar=True, metavar="TEXT", help=_HELP["token"])
+@click.option("--open", "open_", is_flag=True, help=_HELP["open"])
+@json_option
+def command(
+    *,
+    pipelines: tuple[str, ...],
+    listen: tuple[str, int],
+    checkpoint: Folder | None,
+    token: str | None,
+    open_: bool,
+    as_json: bool,
+) -> int:
+    """Show runs on a page: whether they run, what holds them back, and what other settings would do.
+
+    Each PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python; without one the runs with a
+    checkpoint in .windrow are shown, without what needs their pipelines: settings, graph and tables. The page reads
+    the history beside the checkpoint, on the machine where the run is, and the tables of the sink; the process that
+    runs is asked nothing, and may have ended. Each view is also there as JSON, at /api/VIEW.
+
+    Without --token it is for this machine alone, and only reads. With it each request needs the token, which the page
+    asks for. It is sent as it is: put a proxy with TLS before the page, or reach it by ssh -L.
+
+    Needs the packages of windrow[dashboard].
+    """
+    host, port = listen
+    _check_token(token, host)
+    dashboard = _dashboard()
+    runs = _runs(pipelines, checkpoint)
+    with dashboard.listen(host, port) as socket:
+        app, address = dashboard.create_app(runs, token), dashboard.address_of(socket)
+        names = [run.name for run in runs]
+        if as_json:
+            click.echo(json.dumps({"address": address, "runs": names}, ensure_ascii=False))
+        else:
+            click.echo(f"{', '.join(names)}: {address} (Ctrl-C ends it)")
+        if open_:
+            webbrowser.open(address)
+        dashboard.server(app).run(sockets=[socket])
+    return OK
+
+
+def _dashboard() -> ModuleType:
+    """Return `windrow.tools.dashboard.app`; raise SetupError if the packages that it needs are missing."""
+    with needs_extra("dashboard", "the dashboard"):
+        from windrow.tools.dashboard import app  # noqa: PLC0415 - an extra, and help needs none of it
+    return app
+
+
+@contextmanager
+def dashboard_beside(pipeline: Runnable, file: Path, checkpoint: Path) -> Iterator[str]:
+    """Serve the page of a run on a free port of this machine, in a thread, until the block ends; yield its address."""
+    from windrow.tools.dashboard.watch import WatchedRun  # noqa: PLC0415 - as above
+
+    dashboard = _dashboard()
+    with dashboard.listen("127.0.0.1", 0) as socket:
+        run = WatchedRun(pipeline.name, checkpoint, pipeline, str(file))
+        server = dashboard.server(dashboard.create_app([run]))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, name="windrow-dashboard")
+        thread.start()
+        try:
+            yield dashboard.address_of(socket)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def _check_token(token: str | None, host: str) -> None:
+    """Raise InputError if the token is too short, or there is none although others can reach the page."""
+    if token is not None and len(token) < _SHORTEST:
+        msg = f"--token has {len(token)} characters: take at least {_SHORTEST}, such as `openssl rand -hex 16` prints"
+        raise InputError(msg)
+    if token is None and not _is_loopback(host):
+        msg = f"--listen {host} is reached by others, who would read records: give a --token, or listen on 127.0.0.1"
+        raise InputError(msg)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _runs(pipelines: tuple[str, ...], checkpoint: Folder | None) -> list[WatchedRun]:
+    """Return the runs that are asked for, by names that differ; raise InputError if there are none."""
+    from windrow.tools.dashboard.watch import WatchedRun  # noqa: PLC0415 - help needs none of it
+
+    if checkpoint is not None and len(pipelines) > 1:
+        msg = f"--checkpoint is that of one run, and {len(pipelines)} pipelines are named: leave it out, or name one"
+        raise InputError(msg)
+    if checkpoint is not None and not pipelines:
+        return [WatchedRun(Path(str(checkpoint)).name, checkpoint)]
+    if not pipelines:
+        paths = sorted(Path(".windrow").glob(f"*/{FILES[0]}"))
+        if not paths:
+            msg = "no run has left a checkpoint in .windrow here: name the pipeline or its --checkpoint"
+            raise InputError(msg)
+        return [WatchedRun(path.parent.name, path.parent) for path in paths]
+    runs = []
+    for file in pipelines:
+        opened = [one.runnable() for one in open_pipelines(file)]
+        if checkpoint is not None and len(opened) > 1:
+            msg = (
+                f"--checkpoint is that of one run, and {file} has {len(opened)} pipelines: name one of them with --only"
+            )
+            raise InputError(msg)
+        runs += [WatchedRun(one.name, checkpoint or default_checkpoint(one.name), one, file) for one in opened]
+    twice = next((run for number, run in enumerate(runs) if run.name in {one.name for one in runs[:number]}), None)
+    if twice is not None:
+        msg = f"two of the pipelines are called {twice.name!r}, so they have one checkpoint: name one of them"
+        raise InputError(msg)
+    return runs

@@ -1,0 +1,364 @@
+"""Views of the tables that a run writes: revisions, dead letters and late output; and the redrive of dead letters.
+
+They are read in snapshots of the sink's database, which lock nothing, and for `why` the log is read, too. Only
+`redrive_letters` writes.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import threading
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from windrow.errors import InputError
+from windrow.model import MAX_PARTITIONS, parse_time
+from windrow.tools.dashboard.watch import LongView, Query, Seen, View, WatchedRun
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from windrow.connectors.database import Condition, Database, Value
+    from windrow.connectors.tables import Layout, Table
+
+_ROWS: Final = 200
+"""Rows that are shown, the newest first."""
+_CHANGES: Final = 1_000
+"""Changes of a key that are shown."""
+_LATE: Final = 10_000
+"""Rows of the late output that are searched for a key: it has no column for one."""
+_ATTEMPTS: Final = 3
+_EXPLAINING: Final = threading.Lock()
+"""Held while the log is read to explain a row: one at a time."""
+_STOPPING: Final = 2.0
+"""Seconds that an explanation waits for another one, which may be stopping."""
+_NEWEST: Final = ("log_time", "offset", "partition")
+"""The order of dead letters, backwards: where the log has no timestamps, by offset."""
+
+
+def revisions(seen: Seen, query: Query) -> dict[str, Any]:
+    """Return rows that were replaced or taken back, the newest first, with their values before and after."""
+    from windrow.connectors.database import Condition  # noqa: PLC0415 - a page without tables needs no Arrow
+
+    sinks, name, database, tables = _sink(seen.run, query)
+    # delete < insert < update_after < update_before
+    rows = _newest(database, tables.changes, ("epoch", "seq"), [Condition("op", ">", "insert")], limit=2 * _ROWS)
+    deleted = _newest(database, tables.changes, ("epoch", "seq"), [Condition("op", "=", "delete")], limit=_ROWS)
+    found = sorted([*rows, *deleted], key=lambda row: (row["epoch"], row["seq"]), reverse=True)
+    own = {"epoch", "seq", "op", "pane", "revision"}
+    key = [column for column in tables.result.key if column not in own]
+    values = [column for column in tables.result.columns if column not in {*own, *key}]
+    return {
+        "sinks": sinks,
+        "sink": name,
+        "table": tables.changes.name,
+        "key": key,
+        "values": values,
+        "revisions": list(_pairs(found, key, values))[:_ROWS],
+    }
+
+
+def _pairs(rows: list[dict[str, Any]], key: list[str], values: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield what became of a row, with the row that it replaced, if that was retracted; `rows` are newest first."""
+    waiting: dict[tuple[Any, ...], dict[str, Any]] = {}
+    made: list[dict[str, Any]] = []
+    for row in rows:
+        place = tuple(row[column] for column in key)
+        if row["op"] == "update_before":
+            after = waiting.pop(place, None)
+            if after is not None:
+                after["before"] = {column: row[column] for column in values}
+                after["changed"] = [one for one in values if after["after"] and row[one] != after["after"][one]]
+            continue
+        is_deleted = row["op"] == "delete"
+        one = {
+            "epoch": row["epoch"],
+            "op": row["op"],
+            "pane": row["pane"],
+            "revision": row["revision"],
+            "key": {column: row[column] for column in key},
+            "before": {column: row[column] for column in values} if is_deleted else None,
+            "after": None if is_deleted else {column: row[column] for column in values},
+            "changed": [],
+        }
+        made.append(one)
+        if not is_deleted:
+            waiting[place] = one
+    yield from made
+
+
+def dead(seen: Seen, query: Query) -> dict[str, Any]:
+    """Return dead letters by reason, and the newest of them, of `reason` (its beginning) and `partition` if given."""
+    sinks, name, database, tables = _sink(seen.run, query)
+    where = _of_partition(query)
+    reasons = _reasons(database, tables.dead, where)
+    start = query.get("reason", "")
+    with closing(_newest(database, tables.dead, _NEWEST, where, limit=None if start else _ROWS, reason=start)) as rows:
+        chosen = list(islice(rows, _ROWS))
+    return {
+        "sinks": sinks,
+        "sink": name,
+        "table": tables.dead.name,
+        "total": reasons.total(),
+        "reasons": [{"reason": reason, "letters": number} for reason, number in reasons.most_common()],
+        "rows": chosen,
+        "redrive": _redrive_command(seen.run, query),
+    }
+
+
+def _reasons(database: Database, table: Table, where: list[Condition]) -> Counter[str]:
+    """Count dead letters by the first word of their reason; there can be many, so no list of them is made."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - as above
+
+    found: Counter[str] = Counter()
+    for batch in _batches(database, table, ("offset",), where, columns=("partition", "offset", "reason")):
+        words = pc.list_element(pc.split_pattern(batch.column("reason"), ":", max_splits=1), 0)
+        for one in pc.value_counts(words).to_pylist():
+            found[one["values"]] += one["counts"]
+    return found
+
+
+def _redrive_command(run: WatchedRun, query: Query) -> dict[str, str | None]:
+    """Return the command lines that redrive what the query chooses, or why such dead letters are not redriven."""
+    from windrow.tools.redrive.copies import redrivable  # noqa: PLC0415 - as above
+
+    try:
+        redrivable(_pipeline(run))
+    except InputError as exc:
+        return {"command": None, "why_not": exc.message}
+    words = ["windrow", "redrive", run.file or run.name, "--checkpoint", str(run.checkpoint)]
+    for option in ("reason", "partition"):
+        if query.get(option):
+            words += [f"--{option}", query[option]]
+    if not query.get("reason") and not query.get("partition"):
+        words.append("--all")
+    return {"command": shlex.join(words), "why_not": None}
+
+
+def late(seen: Seen, query: Query) -> dict[str, Any]:
+    """Return the newest expired records: rows of the late output, of `partition` if given."""
+    from windrow.connectors.database import present  # noqa: PLC0415 - as above
+
+    sinks, name, database, tables = _sink(seen.run, query)
+    where = _of_partition(query)
+    with database.snapshot() as snapshot:
+        total = snapshot.count(present(snapshot, database, tables.late), where)
+    rows = _newest(database, tables.late, ("offset", "partition"), where, limit=_ROWS)
+    return {"sinks": sinks, "sink": name, "table": tables.late.name, "total": total, "rows": list(rows)}
+
+
+def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
+    """Return all that became of a key: its rows, the changes of each in order, and its expired records.
+
+    The query has a value for each of the `fields`, and may have the `window_start` of one window in ISO 8601.
+    """
+    from windrow.connectors.database import Condition, read_value  # noqa: PLC0415 - as above
+
+    sinks, name, database, tables = _sink(seen.run, query)
+    fields = _key_fields(seen.run, name)
+    has_window = "window_start" in tables.result.columns
+    made: dict[str, Any] = {"sinks": sinks, "sink": name, "table": tables.result.name}
+    made |= {"fields": [one.name for one in fields], "has_window": has_window}
+    made |= {"rows": [], "changes": [], "late": [], "late_why_not": None}
+    if not fields or any(f"key.{one.name}" not in query for one in fields):
+        return made
+    values = {one.name: read_value(one, query[f"key.{one.name}"]) for one in fields}
+    where = [Condition(field, "=", value) for field, value in values.items()]
+    start = query.get("window_start", "")
+    if start and has_window:
+        where.append(Condition("window_start", "=", read_value(tables.result.schema.field("window_start"), start)))
+    rows = list(_newest(database, tables.result, tables.result.key, where, limit=_ROWS))
+    changes = list(_newest(database, tables.changes, ("epoch", "seq"), where, limit=_CHANGES))
+    made |= {"rows": rows, "changes": changes[::-1]}
+    late_rows = list(_newest(database, tables.late, ("offset", "partition"), [], limit=_LATE))
+    records = [json.loads(row["record"]) for row in late_rows]
+    if missing := [field for field in values if any(field not in record for record in records)]:
+        why_not = f"expired records are kept without {', '.join(missing)}, so those of a key are not known here"
+        return made | {"late_why_not": f"{why_not}; Late records has all, and Why? those of a row"}
+    expired = [
+        row
+        for row, record in zip(late_rows, records, strict=True)
+        if all(_is_value(field, record[field.name], values[field.name]) for field in fields)
+        and (not start or parse_time(row["window_start"]) == parse_time(start))
+    ]
+    return made | {"late": expired[:_ROWS]}
+
+
+def _is_value(field: pa.Field, found: Any, value: Value) -> bool:  # noqa: ANN401 - JSON
+    """Return whether a value in the JSON of a record is one of a column."""
+    from windrow.connectors.database import read_value  # noqa: PLC0415 - as above
+
+    if found is None:
+        return False
+    try:
+        return read_value(field, str(found).lower() if isinstance(found, bool) else str(found)) == value
+    except InputError:
+        return False
+
+
+def why(seen: Seen, query: Query, is_stopped: Callable[[], bool]) -> dict[str, Any]:
+    """Return what is behind one row, found by a replay of the log: it can take as long as that is to read.
+
+    The query names the row as that of `history_of_key` does, and by its `window_end` and `revision` where rows differ
+    in these alone; without a value for each of the `fields` nothing is explained. Raise InputError while another is.
+    """
+    from windrow.connectors.database import Condition, read_value  # noqa: PLC0415
+    from windrow.tools.why.explain import explain_row  # noqa: PLC0415 - as above
+
+    sinks, name, _, tables = _sink(seen.run, query)
+    fields = _key_fields(seen.run, name)
+    made = {"sinks": sinks, "sink": name, "table": tables.result.name, "fields": [one.name for one in fields]}
+    if not fields or any(f"key.{one.name}" not in query for one in fields):
+        return made | {"explanation": None}
+    where = [Condition(one.name, "=", read_value(one, query[f"key.{one.name}"])) for one in fields]
+    where += [
+        Condition(column, "=", read_value(tables.result.schema.field(column), query[column]))
+        for column in ("window_start", "window_end", "revision")
+        if query.get(column) and column in tables.result.columns
+    ]
+    if not _EXPLAINING.acquire(timeout=_STOPPING):
+        msg = "another row is being explained: try again when that is done"
+        raise InputError(msg)
+    try:
+        # a run whose checkpoint cannot be read is explained up to the end of its log, and a note says so
+        found = explain_row(
+            _pipeline(seen.run),
+            name,
+            where,
+            checkpoint=seen.run.checkpoint,
+            most=_ROWS,
+            is_stopped=is_stopped,
+            option="",
+        )
+    finally:
+        _EXPLAINING.release()
+    return made | {"explanation": found.plain()}
+
+
+def _key_fields(run: WatchedRun, sink: str) -> list[pa.Field]:
+    """Return the fields of the key of a sink's rows, or of their places; none if they have no key."""
+    from windrow.engine.schema import key_fields, row_key  # noqa: PLC0415 - as above
+    from windrow.expressions import RecordStream, sink_views  # noqa: PLC0415
+    from windrow.model import as_graph  # noqa: PLC0415
+
+    view = sink_views(as_graph(_pipeline(run)))[sink]
+    return row_key(view) if isinstance(view, RecordStream) else list(key_fields(view))
+
+
+def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Redrive the dead letters of a `reason` and `partition`, or `all`; with `dry_run` say what would become of them.
+
+    Raise InputError if nothing is chosen, and the errors of `windrow.tools.redrive.copies.redrive`.
+    """
+    from windrow.tools.redrive.copies import Choice, redrivable, redrive  # noqa: PLC0415 - as above
+
+    reason, partition = asked.get("reason") or "", asked.get("partition")
+    is_partition = partition is None or (type(partition) is int and 0 <= partition < MAX_PARTITIONS)
+    if not isinstance(reason, str) or not is_partition:
+        msg = "reason is a text, and partition the number of one"
+        raise InputError(msg)
+    if not reason and partition is None and asked.get("all") is not True:
+        msg = "choose a reason or a partition, or all"
+        raise InputError(msg)
+    choice = Choice((reason,) if reason else (), partition)
+    is_dry = asked.get("dry_run") is not False
+    letters = redrive(redrivable(_pipeline(run)), choice, run.checkpoint, attempts=_ATTEMPTS, dry_run=is_dry)
+    return {
+        "dry_run": is_dry,
+        "outcomes": Counter(one.outcome for one in letters),
+        "letters": [vars(one) for one in letters[:_ROWS]],
+        "total": len(letters),
+    }
+
+
+def _pipeline(run: WatchedRun) -> Any:  # noqa: ANN401 - a Runnable, which is a union
+    if run.pipeline is None:
+        msg = f"the pipeline of {run.name} is not known, so its tables are not: name its file on the command line"
+        raise InputError(msg)
+    return run.pipeline
+
+
+def _sink(run: WatchedRun, query: Query) -> tuple[list[str], str, Database, Layout]:
+    """Return the names of all sinks, and one of them by `sink` of the query: its name, its database and its tables."""
+    from windrow.connectors.open_sinks import open_database  # noqa: PLC0415
+    from windrow.connectors.tables import layout  # noqa: PLC0415
+    from windrow.expressions import sink_views  # noqa: PLC0415 - as above
+    from windrow.model import TableSink, as_graph  # noqa: PLC0415
+
+    views = sink_views(as_graph(_pipeline(run)))
+    name = query.get("sink") or next(iter(views))
+    if name not in views:
+        named = f"name one of {', '.join(views)}" if any(views) else "it has one sink, so leave this out"
+        msg = f"the pipeline has no sink {name!r}: {named}"
+        raise InputError(msg)
+    view = views[name]
+    if not isinstance(view.sink, TableSink):
+        msg = f"the sink {view.sink.section} {view.sink.table} has no tables to show"
+        raise InputError(msg)
+    return list(views), name, open_database(view.sink), layout(view, view.sink)
+
+
+def _newest(
+    database: Database,
+    table: Table,
+    order: tuple[str, ...],
+    where: list[Condition],
+    *,
+    limit: int | None,
+    reason: str = "",
+) -> Generator[dict[str, Any]]:
+    """Yield rows as values of JSON, from the last of an order on; with `reason` those whose reason begins so."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - as above
+
+    from windrow.connectors.tables import plain_rows  # noqa: PLC0415 - as above
+
+    for batch in _batches(database, table, order, where, limit=limit):
+        kept = batch.filter(pc.starts_with(batch.column("reason"), reason)) if reason else batch
+        for row in plain_rows(kept):
+            yield dict(zip(kept.column_names, row, strict=True))
+
+
+def _batches(
+    database: Database,
+    table: Table,
+    order: tuple[str, ...],
+    where: list[Condition],
+    *,
+    limit: int | None = None,
+    columns: tuple[str, ...] = (),
+) -> Generator[pa.Table]:
+    """Yield rows of a snapshot, from the last of an order on, as they are read; of some `columns`, or of all."""
+    from windrow.connectors.database import only_columns, present  # noqa: PLC0415 - as above
+
+    with database.snapshot() as snapshot:
+        shown = present(snapshot, database, table)
+        by = [name for name in order if name in shown.columns]
+        if columns:
+            shown = only_columns(shown, columns)
+        yield from snapshot.rows(shown, by, where, descending=by, limit=limit)
+
+
+def _of_partition(query: Query) -> list[Condition]:
+    from windrow.connectors.database import Condition  # noqa: PLC0415 - as above
+
+    text = query.get("partition", "")
+    if not text:
+        return []
+    if not text.isdecimal() or int(text) >= MAX_PARTITIONS:
+        msg = f"partition={text!r} is not the number of a partition"
+        raise InputError(msg)
+    return [Condition("partition", "=", int(text))]
+
+
+TABLE_VIEWS: Final[Mapping[str, View]] = {
+    "revisions": revisions,
+    "dead": dead,
+    "late": late,
+    "key": history_of_key,
+    "why": LongView(why),
+}
+"""The views by the names that the page and ``/api/`` have for them."""

@@ -1,0 +1,149 @@
+"""`windrow doctor`: a review of a pipeline, its run, checkpoint, tables and log by rules."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from windrow.authoring.load import OpenedPipeline
+from windrow.errors import Place
+from windrow.telemetry.folders import Folder, default_checkpoint
+from windrow.telemetry.numbers import printable
+from windrow.terminal.common import (
+    DIFFERENT,
+    OK,
+    echo_error,
+    json_option,
+    place_fields,
+    print_json,
+)
+from windrow.terminal.options import STATE_FOLDER
+from windrow.terminal.pipelines import command_lines, open_pipeline, pipeline_argument
+
+if TYPE_CHECKING:
+    from windrow.tools.doctor import Examined, Finding
+
+_HELP = {
+    "checkpoint": "Checkpoint directory of the run, or its URL.  [default: .windrow/NAME]",
+    "no_restore": "Leave out the trial restore of a copy of the checkpoint, for which Spark is started.",
+}
+_WIDEST, _NARROWEST = 120, 40
+_HEADS: Final = {"serious": "serious", "advice": "advice", "fine": "fine", "unknown": "not looked at"}
+
+
+@click.command("doctor")
+@pipeline_argument
+@click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--no-restore", is_flag=True, help=_HELP["no_restore"])
+@json_option
+def command(*, pipeline: str, checkpoint: Folder | None, no_restore: bool, as_json: bool) -> int:
+    """Review a pipeline, its run, checkpoint, tables and log: what is serious, what is advice, and what is fine.
+
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Each finding says what was found,
+    why it matters and what to do. What could not be looked at (no run yet, a broker that cannot be reached) has neither
+    passed nor failed, and is listed at the end. Nothing is changed, and a run can go on meanwhile.
+
+    The exit code is 1 if a finding is serious.
+    """
+    from windrow.tools.doctor import review  # noqa: PLC0415 - help needs none of it
+    from windrow.tools.doctor.examine import examine  # noqa: PLC0415 - the same
+
+    opened = open_pipeline(pipeline)
+    valid = opened.runnable()
+    folder = checkpoint or default_checkpoint(valid.name)
+
+    def before_restore(_: object) -> None:
+        if not as_json:
+            echo_error("restoring a copy of the checkpoint, for which Spark is started (--no-restore leaves it out)")
+
+    commands = command_lines(pipeline, checkpoint or "")
+    examined = examine(commands, valid, folder, restore=None if no_restore else before_restore)
+    findings = review(examined)
+    if as_json:
+        print_json(_plain(opened, examined, folder, findings))
+    else:
+        width = min(_WIDEST, max(_NARROWEST, shutil.get_terminal_size((_WIDEST, 1)).columns))
+        click.echo("\n".join(_lines(opened, examined, findings, width)))
+    return DIFFERENT if any(one.severity == "serious" for one in findings) else OK
+
+
+def _plain(opened: OpenedPipeline, examined: Examined, folder: Folder, findings: Sequence[Finding]) -> dict[str, Any]:
+    return {
+        "pipeline": examined.pipeline.name,
+        "checkpoint": str(folder),
+        "counts": {severity: sum(one.severity == severity for one in findings) for severity in _HEADS},
+        "findings": [
+            {
+                "rule": one.rule,
+                "title": one.title,
+                "severity": one.severity,
+                "found": one.found,
+                "why": one.why,
+                "to_do": list(one.to_do),
+                "where": one.where,
+                **place_fields(_place(opened, one)),
+            }
+            for one in findings
+        ],
+    }
+
+
+def _place(opened: OpenedPipeline, finding: Finding) -> Place | None:
+    return opened.document.place(finding.where) if finding.where and opened.document else None
+
+
+def _lines(opened: OpenedPipeline, examined: Examined, findings: Sequence[Finding], width: int) -> Iterator[str]:
+    counts = [
+        f"{number} {head}"
+        for severity, head in _HEADS.items()
+        if (number := sum(one.severity == severity for one in findings))
+    ]
+    yield f"{examined.pipeline.name}: {', '.join(counts)}"
+    for severity, head in _HEADS.items():
+        own = [one for one in findings if one.severity == severity]
+        if own:
+            yield from ("", _styled(head, severity))
+        if severity in {"serious", "advice"}:
+            for one in own:
+                yield from _whole(one, _place(opened, one), width)
+        else:
+            for (found, to_do), titles in _together(own).items():
+                yield from _wrapped(f"{', '.join(titles)}: {found}", "  ", "    ", width)
+                yield from (f"    {text}" for text in to_do)
+
+
+def _whole(finding: Finding, place: Place | None, width: int) -> Iterator[str]:
+    """Write what was found, why it matters, and what to do; a command stays on one line, so that it can be copied."""
+    yield from _wrapped(f"{finding.title}{f' ({place})' if place else ''}: {finding.found}", "  ", "    ", width)
+    yield from _wrapped(f"why: {finding.why}", "    ", "         ", width)
+    for number, text in enumerate(finding.to_do):
+        yield f"    {'     ' if number else 'do:  '}{text}"
+
+
+def _together(findings: Sequence[Finding]) -> dict[tuple[str, tuple[str, ...]], list[str]]:
+    """Return the titles of findings by what they say: many rules say that there is no run."""
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for one in findings:
+        found.setdefault((one.found, one.to_do), []).append(one.title)
+    return found
+
+
+def _wrapped(text: str, first: str, others: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        printable(text),
+        width,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _styled(head: str, severity: str) -> str:
+    colors = {"serious": "red", "advice": "yellow", "fine": "green"}
+    return click.style(head, fg=colors.get(severity), bold=True) if sys.stdout.isatty() else head

@@ -1,0 +1,244 @@
+"""Connection checks: the logs, registries, tables, checkpoint, Java and Spark that a run of a pipeline needs.
+
+Nothing is created, written or locked, and Spark is not started. A finding is `serious` if a run would fail by it, and
+`advice` if a run would start, and its results are hardly what is meant.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from windrow.errors import CheckpointError, WindrowError
+from windrow.model import (
+    AvroFormat,
+    FileSource,
+    Graph,
+    ProtobufFormat,
+    Registry,
+    Runnable,
+    SourceNode,
+    as_graph,
+)
+from windrow.model.references import mask_url
+from windrow.runtime.settings import SparkOptions, is_local
+from windrow.runtime.spark.jars import java
+from windrow.telemetry.folders import Folder
+from windrow.telemetry.numbers import format_time, short_bytes
+from windrow.telemetry.reports import counted
+from windrow.tools.doctor.examine import disk, log_facts, machine_facts
+from windrow.tools.doctor.facts import LEAST_FREE, Finding, Machine, Unknown, advice, fine, serious, unknown
+
+if TYPE_CHECKING:
+    from windrow.connectors.sink import Follows, Run, Sink
+    from windrow.runtime.launch import HostName
+
+_REACH: Final = 3.0
+"""Seconds to connect to a cluster."""
+_LOOKED_AT: Final = 16
+"""Partitions of which the newest record is read, at most."""
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+def connect(pipeline: Runnable, checkpoint: Folder, host: HostName, spark: SparkOptions) -> Iterator[Finding]:
+    """Yield what is found of each, in the order in which a run needs it; the `title` says what a finding is about.
+
+    A run on the host memory or batch has no checkpoint, and on the memory host it needs neither Java nor Spark.
+    """
+    graph = as_graph(pipeline)
+    for node in graph.sources:
+        title = "source" if graph.is_short else f"source {node.name}"
+        yield from _about(title, partial(_source, pipeline, node))
+        registry = _registry(node)
+        if registry is not None:
+            yield from _about("registry", partial(_reach, registry))
+    run: Run | None = None
+    follows: Follows | None = None
+    if host in {"stream", "realtime"}:
+        found, run, follows = _checkpoint(checkpoint, pipeline)
+        yield replace(found, title="checkpoint")
+    yield from _about("sink", partial(_sinks, pipeline, graph, run, follows))
+    if host != "memory":
+        machine = machine_facts()
+        yield from _about("Java", partial(_java, machine))
+        yield from _about("Spark", partial(_spark, machine))
+        yield from _about("master", partial(_master, spark))
+
+
+def _about(title: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Yield findings with their title, if they have none; an error of windrow is one too."""
+    try:
+        for one in look():
+            yield replace(one, title=one.title or title)
+    except (WindrowError, OSError) as exc:
+        yield replace(serious(str(exc), ""), title=title)
+
+
+def _source(pipeline: Runnable, node: SourceNode) -> Iterator[Finding]:
+    from windrow.connectors.open_sources import followers  # noqa: PLC0415 - Arrow only where there is a pipeline
+
+    place = mask_url(node.source.place)
+    follower = followers(pipeline).get(node.name)
+    if follower is not None:
+        follower.preflight()
+        what = "file" if isinstance(node.source, FileSource) else "table"
+        yield fine(f"{place}: the {what} can be followed")
+        return
+    facts = log_facts(node)
+    if isinstance(facts, Unknown):
+        yield serious(f"{place}: {facts.why}" if place not in facts.why else facts.why, "")
+        return
+    size = f"{counted(facts.partitions, 'partition')}"
+    if facts.records is None:
+        yield fine(f"{place}: {size}; its records were not counted, as there are many")
+    elif not facts.records:
+        yield advice(f"{place}: {size} without records", "a run has nothing to read yet")
+    else:
+        yield from _newest(node, f"{place}: {size}, {counted(facts.records, 'record')}")
+
+
+def _newest(node: SourceNode, what: str) -> Iterator[Finding]:
+    """Read the newest record of each partition, which shows that records may be read, and decode it."""
+    from windrow.connectors.open_sources import open_source  # noqa: PLC0415 - the same
+    from windrow.engine.columns import to_micros  # noqa: PLC0415 - Arrow only where there is a log
+    from windrow.engine.decode import Decoder  # noqa: PLC0415 - the same
+
+    source, decoder = open_source(node.source), Decoder(node)
+    times: list[int] = []
+    logged: list[int] = []
+    dead: list[str] = []
+    filled = [(partition, end) for partition, (first, end) in source.ends().items() if first < end]
+    for partition, end in filled[:_LOOKED_AT]:
+        for batch in source.read_from(partition, end - 1):
+            decoded = decoder.decode(batch)
+            times += decoded.good.column(2).to_pylist()
+            logged += to_micros(batch.column("log_time").drop_null()).tolist()
+            reasons = decoded.dead.column("reason").to_pylist()
+            dead += [f"partition {partition}, offset {end - 1}: {reason}" for reason in reasons]
+    newest = [f"has the event time {format_time(max(times))}"] if times else []
+    newest += [f"was logged at {format_time(max(logged))}"] if logged else []
+    yield fine(f"{what}; the newest {' and '.join(newest)}" if newest else what)
+    if dead:
+        yield advice(
+            f"the newest record is a dead letter: {dead[0]}" + (f" (and {len(dead) - 1} more)" if dead[1:] else ""),
+            "the fields of the pipeline may not be those of the records",
+            "compare `decode` with a record of the log",
+        )
+
+
+def _registry(node: SourceNode) -> Registry | None:
+    match node.source.format:
+        case AvroFormat(Registry() as registry) | ProtobufFormat(Registry() as registry):
+            return registry
+        case _:
+            return None
+
+
+def _reach(registry: Registry) -> Iterator[Finding]:
+    from windrow.engine.decode.registry import Schemas  # noqa: PLC0415 - Arrow only where there is a registry
+
+    Schemas(registry, "", str).reach()
+    yield fine(f"{mask_url(registry.url)} answers")
+
+
+def _checkpoint(folder: Folder, pipeline: Runnable) -> tuple[Finding, Run | None, Follows | None]:
+    """Return what is found of the checkpoint, and the run that it is of, with the one that this follows."""
+    from windrow.runtime.stream.checkpoint import Checkpoint  # noqa: PLC0415 - Arrow only where there may be one
+
+    try:
+        # a realtime run has its checkpoints in a topic, and its history alone in the folder
+        known = None if as_graph(pipeline).mode == "realtime" else Checkpoint.open(folder, pipeline)
+    except (CheckpointError, OSError) as exc:
+        return serious(str(exc), ""), None, None
+    has_room = True
+    if not isinstance(folder, Path):
+        where = f"{folder} answers"
+    else:
+        there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            what = f"{folder} cannot be written: {there} is not a folder that this user can write to"
+            return serious(what, "", "name another folder with --checkpoint, or change its permissions"), None, None
+        free = disk(folder).free
+        where = f"{folder} can be written, {short_bytes(free)} are free"
+        has_room = free >= LEAST_FREE
+    if known is None:
+        stands = "no run has left one there"
+    elif known.committed is None:
+        stands = "its run has committed no step"
+    else:
+        stands = f"its run has committed the epochs 0 to {known.committed}"
+    found = f"{where}; {stands}"
+    finding = fine(found) if has_room else advice(found, "a run ends when its disk is full", "make room")
+    return (finding, None, None) if known is None else (finding, known.run, known.follows)
+
+
+def _sinks(pipeline: Runnable, graph: Graph, run: Run | None, follows: Follows | None) -> Iterator[Finding]:
+    from windrow.connectors.open_sinks import open_sinks  # noqa: PLC0415 - Arrow only where there is a pipeline
+    from windrow.connectors.sink import Run as Owner  # noqa: PLC0415 - the same
+
+    if graph.mode == "realtime":
+        yield from _realtime(pipeline)
+        return
+    models = {node.name: node.sink for node in graph.sinks}
+    for names, sink in open_sinks(pipeline):
+        title = " ".join(["sink", *filter(None, [", ".join(names)])])
+        tables = ", ".join(models[name].table for name in names)
+        place = mask_url(models[names[0]].place)
+        own = run or Owner.new(graph.name)
+        yield from _about(title, partial(_tables, sink, f"{place}: {tables}", own, follows))
+
+
+def _tables(sink: Sink, what: str, run: Run, follows: Follows | None) -> Iterator[Finding]:
+    sink.preflight(run, follows)
+    yield fine(f"{what} can be written, and no other run has them")
+
+
+def _realtime(pipeline: Runnable) -> Iterator[Finding]:
+    from windrow.runtime.realtime.topics import missing_topics  # noqa: PLC0415 - librdkafka only where there is a topic
+
+    missing = missing_topics(pipeline)
+    yield fine(f"the run will create {', '.join(missing)}" if missing else "all topics are there")
+
+
+def _java(machine: Machine) -> Iterator[Finding]:
+    path = java()
+    yield fine(f"{machine.versions['java'] or 'of an unknown version'} ({path})")
+
+
+def _spark(machine: Machine) -> Iterator[Finding]:
+    unmet = [one for one in machine.unmet if one.startswith("pyspark ")]
+    if unmet:
+        yield serious(f"installed, but not as required: {unmet[0]}", "", "pip install windrow")
+    else:
+        yield fine(f"pyspark {machine.versions['pyspark']} (not started)")
+
+
+def _master(spark: SparkOptions) -> Iterator[Finding]:
+    master = spark.settings()["spark.master"]
+    if is_local(master):
+        yield fine(f"{master}: Spark runs on this machine")
+        return
+    scheme, _, rest = master.partition("://")
+    if scheme == "yarn":
+        yield unknown("yarn: its address is in the configuration of Hadoop")
+        return
+    if scheme == "k8s":
+        url = urlsplit(rest if "://" in rest else f"https://{rest}")
+        places = [(url.hostname or "", url.port or _PORTS.get(url.scheme, 443))]
+    else:
+        found = [re.fullmatch(r"\[?([^\]]+?)\]?:(\d+)", one) for one in rest.split(",")]
+        places = [(match[1], int(match[2])) for match in found if match is not None]
+    for host, port in places:
+        with suppress(OSError), socket.create_connection((host, port), timeout=_REACH):
+            yield fine(f"{master} takes connections")
+            return
+    what = f"nothing takes connections at {master}"
+    yield serious(what, "", "start the cluster, or correct --master; --master 'local[*]' needs none")

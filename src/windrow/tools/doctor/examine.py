@@ -1,0 +1,522 @@
+"""Examination of a pipeline: gathers the facts that the rules judge, each once, and changes nothing.
+
+It works beside a running process: the history and the tables are read, the log is asked for its ends, and a trial
+restore reads a copy of the checkpoint in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from windrow.authoring.checks import validate
+from windrow.errors import CheckpointError, EngineError, InputError, WindrowError
+from windrow.model import (
+    FilesSource,
+    Graph,
+    KafkaSource,
+    LogSource,
+    PostgresSink,
+    Runnable,
+    SinkNode,
+    TableSink,
+    as_graph,
+)
+from windrow.model.references import resolve_references
+from windrow.runtime.command_lines import CommandLines
+from windrow.runtime.spark.jars import java_version
+from windrow.telemetry.folders import Folder, is_remote
+from windrow.telemetry.history import FILES, RunRecord, history_of, installed_versions, read_history, read_runs
+from windrow.telemetry.reports import now_micros
+from windrow.telemetry.status import STEPS, RunStatus, standing_since
+from windrow.tools.doctor.facts import (
+    GOING,
+    CheckpointFacts,
+    Damaged,
+    Disk,
+    Examined,
+    LogFacts,
+    Machine,
+    Restored,
+    Retention,
+    RunFacts,
+    TableFacts,
+    Unknown,
+    secret_settings,
+)
+
+if TYPE_CHECKING:
+    from windrow.connectors.source import Loss
+    from windrow.model import SourceNode
+    from windrow.runtime.stream.checkpoint import Checkpoint
+    from windrow.tools.tune.disorder import Disorder
+
+_STEPS: Final = 20_000
+"""Steps, or sums of steps, that are looked back at."""
+_SIZES: Final = 100
+_COUNTED: Final = 256 << 20
+"""Bytes of an embedded log up to which its records are counted."""
+_REACH: Final = 1.0
+_ANSWER: Final = 5.0
+"""Seconds to connect to a broker, and for its answer."""
+_TRIES: Final = 3
+"""How often the files of a checkpoint that is written meanwhile are looked at before they count as damaged."""
+_SAVEPOINTS: Final = 3
+_SHORTEST: Final = 6
+"""Characters of a secret that is searched for."""
+_NO_RESTORE = "--no-restore was given"
+
+
+def examine(
+    commands: CommandLines, pipeline: Runnable, checkpoint: Folder, *, restore: Callable[[Checkpoint], None] | None
+) -> Examined:
+    """Gather the facts about a pipeline as it stands in a file, and the run of a checkpoint.
+
+    `commands` are those for the pipeline. `restore` is called before a copy of the checkpoint is restored, which is
+    left out without it.
+    """
+    graph, now = as_graph(pipeline), now_micros()
+    run = _run(history_of(checkpoint), now, graph)
+    with ThreadPoolExecutor() as pool:
+        logs = {node.name: pool.submit(log_facts, node) for node in graph.sources}
+        tables = {
+            node.name: pool.submit(_tables, graph, node) for node in graph.sinks if isinstance(node.sink, TableSink)
+        }
+        known, at = _checkpoint(checkpoint, pipeline, run)
+        found_logs = {name: one.result() for name, one in logs.items()}
+        found_tables = {name: one.result() for name, one in tables.items()}
+    return Examined(
+        pipeline=pipeline,
+        graph=graph,
+        now=now,
+        commands=commands,
+        machine=machine_facts(),
+        place=disk(checkpoint) if isinstance(checkpoint, Path) else None,
+        run=run,
+        checkpoint=known,
+        restored=_restored(pipeline, at, known, restore),
+        disorder=_disorder(graph, history_of(checkpoint), run),
+        savepoints=_savepoints(checkpoint),
+        logs=found_logs,
+        tables=found_tables,
+        lost=_lost(pipeline, at, known, found_logs),
+        warnings=tuple((one.where, one.message) for one in validate(pipeline) if one.level == "warning"),
+        leaks=tuple(_leaks(graph, checkpoint, run)),
+        readable=tuple(_readable(graph, checkpoint)),
+    )
+
+
+def _run(path: Path, now: int, graph: Graph) -> RunFacts | Unknown:
+    try:
+        processes = read_runs(path)
+        steps = read_history(path, last=_STEPS)
+    except InputError as exc:
+        return Unknown(
+            "no run has written a history here (with --host memory or batch none does)"
+            if not path.is_file()
+            else str(exc)
+        )
+    record = processes[-1] if processes else None
+    status = RunStatus.of(record, steps[-STEPS:], now, graph)
+    since = standing_since(steps)
+    sizes = [step.state_bytes for step in steps if step.state_bytes is not None]
+    return RunFacts(
+        status=status,
+        processes=tuple(processes),
+        total=reduce(add, steps) if steps else None,
+        options=_command_line(record) if status.state in GOING else None,
+        state_bytes=(*sizes[:: max(1, len(sizes) // _SIZES)], *sizes[-1:]),
+        stands=None if since is None else status.now - since,
+    )
+
+
+def _command_line(record: RunRecord | None) -> tuple[str, ...] | None:
+    """Return the words of a process's command line, None if it is not on this machine, or it is not known."""
+    if record is None or record.machine != socket.gethostname():
+        return None
+    try:
+        return tuple(Path(f"/proc/{record.pid}/cmdline").read_bytes().decode(errors="replace").split("\0"))
+    except OSError:
+        return None
+
+
+def _disorder(graph: Graph, path: Path, run: RunFacts | Unknown) -> Disorder | Unknown:
+    if isinstance(run, Unknown):
+        return run
+    if run.total is None or run.total.only_offsets:
+        return Unknown("no step was committed" if run.total is None else "a realtime run reports offsets only")
+    from windrow.tools.tune.disorder import read_recorded  # noqa: PLC0415 - a pipeline that never ran needs no Arrow
+
+    try:
+        return read_recorded(graph, [run.total])
+    except InputError:
+        return Unknown(f"{path} has no lateness of records of these partitions")
+
+
+def _checkpoint(
+    folder: Folder, pipeline: Runnable, run: RunFacts | Unknown
+) -> tuple[CheckpointFacts | Unknown, Checkpoint | None]:
+    try:
+        is_there = folder.exists()
+    except CheckpointError as exc:  # an object store does not answer
+        return Unknown(str(exc)), None
+    if not is_there:
+        return Unknown(f"no run has left a checkpoint in {folder}"), None
+    from windrow.runtime.stream.checkpoint import Checkpoint  # noqa: PLC0415 - a pipeline that never ran needs no Arrow
+
+    try:
+        known = Checkpoint.read(folder)
+    except CheckpointError as exc:
+        return CheckpointFacts(None, damage=str(exc)), None
+    if known is None:
+        return Unknown(f"no run has left a checkpoint in {folder}"), None
+    differs = None
+    try:
+        Checkpoint.open(folder, pipeline)
+    except CheckpointError as exc:
+        # between the first line and the advice there is a line for each difference
+        differs = "; ".join(line.strip() for line in str(exc).splitlines()[1:-1])
+    is_going = not isinstance(run, Unknown) and run.is_going
+    damage = _damage(known, _TRIES if is_going else 1)
+    size = 0 if is_remote(folder) else _size(Path(str(folder)))
+    return CheckpointFacts(known.run, known.follows, known.committed, size, damage, differs), known
+
+
+def _damage(known: Checkpoint, tries: int) -> str | None:
+    """Return what is wrong with the files of a checkpoint; a run that goes on may remove some while they are read."""
+    from windrow.runtime.stream.integrity import refuse_damaged, refuse_damaged_tables  # noqa: PLC0415 - as above
+
+    try:
+        refuse_damaged(known.spark)
+        if not is_remote(known.folder):
+            refuse_damaged_tables(known.spark)
+    except (CheckpointError, OSError) as exc:
+        return _damage(known, tries - 1) if tries > 1 else str(exc)
+    return None
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for root, _, files in os.walk(folder):
+        for name in files:
+            with suppress(OSError):  # a run may remove it meanwhile
+                total += (Path(root) / name).stat().st_size
+    return total
+
+
+def _restored(
+    pipeline: Runnable,
+    known: Checkpoint | None,
+    facts: CheckpointFacts | Unknown,
+    restore: Callable[[Checkpoint], None] | None,
+) -> Restored | Damaged | Unknown:
+    if known is None or isinstance(facts, Unknown) or facts.damage is not None:
+        return Unknown("there is none that can be read")
+    if facts.differs is not None or facts.epoch is None or restore is None:
+        why = _NO_RESTORE if facts.differs is None else "the pipeline is another one"
+        return Unknown("no step was committed" if facts.epoch is None else why)
+    room = shutil.disk_usage(tempfile.gettempdir()).free
+    if 2 * facts.size > room:
+        return Unknown(f"a copy needs {2 * facts.size:,} bytes, and {tempfile.gettempdir()} has {room:,}; set TMPDIR")
+    restore(known)
+    with tempfile.TemporaryDirectory(prefix="windrow-doctor-") as made:
+        try:
+            return restore_copy(pipeline, known, Path(made))
+        except CheckpointError as exc:
+            return Damaged(str(exc).replace(made, str(known.folder.parent)))
+
+
+def restore_copy(pipeline: Runnable, known: Checkpoint, to: Path) -> Restored | Damaged | Unknown:
+    """Read the states of a copy of a checkpoint, which is made in a folder; raise CheckpointError if it is damaged."""
+    from windrow.engine.state.inspect import inspect_state  # noqa: PLC0415 - Spark only where it is needed
+    from windrow.runtime.settings import SparkOptions  # noqa: PLC0415 - the same
+    from windrow.runtime.spark.session import spark_session  # noqa: PLC0415 - the same
+    from windrow.runtime.stream.take_savepoint import look  # noqa: PLC0415 - the same
+
+    began = time.monotonic()
+    copy = to / known.folder.name
+    # the notes of steps first: the states of what they say is done are kept for a hundred steps
+    for part in ("windrow.json", "beginning.json", "lists.json", "spark/commits", "spark/offsets", "spark", "start"):
+        _copy(known.folder / part, copy / part)
+    spark = SparkOptions("local[1]")
+    try:
+        spark_session(spark, log=to / "spark.log")
+    except WindrowError as exc:
+        return Unknown(str(exc))
+    try:
+        epoch, states = look(pipeline, copy, spark)
+        report = inspect_state(pipeline, states)
+    except EngineError:
+        return Damaged("Spark cannot read the states of its key groups")
+    held, keys = sum(one.bytes for one in report.groups), sum(one.keys for one in report.groups)
+    return Restored(epoch, held, keys, report.windows, time.monotonic() - began)
+
+
+def _copy(source: Folder, target: Path) -> None:
+    """Copy a file or a folder, but for what is there already, and what is removed meanwhile."""
+    if source.is_dir():
+        for one in source.iterdir():
+            if not one.name.startswith(".") or one.name.endswith(".crc"):
+                _copy(one, target / one.name)
+        return
+    if target.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        target.write_bytes(source.read_bytes())
+
+
+def _savepoints(checkpoint: Folder) -> dict[str, Restored | Damaged]:
+    """Read the newest savepoints beside a checkpoint, which are called after it and their epochs."""
+    if is_remote(checkpoint):
+        return {}
+    parent = Path(str(checkpoint.parent))
+    name = re.compile(rf"{re.escape(checkpoint.name)}-\d+")
+    there = parent.iterdir() if parent.is_dir() else ()
+    folders = [path for path in there if name.fullmatch(path.name) and (path / "savepoint.json").is_file()]
+    newest = sorted(folders, key=lambda path: path.stat().st_mtime)[-_SAVEPOINTS:]
+    return {str(path): _read_savepoint(path) for path in newest}
+
+
+def _read_savepoint(folder: Path) -> Restored | Damaged:
+    from windrow.runtime.savepoint import Savepoint  # noqa: PLC0415 - where there is none, it needs no Arrow
+
+    began = time.monotonic()
+    try:
+        epoch = Savepoint.read(folder).epoch
+        held = sum(state.size for _, state in Savepoint.states(folder))
+    except CheckpointError as exc:
+        return Damaged(str(exc))
+    return Restored(epoch, held, 0, 0, time.monotonic() - began)
+
+
+def _tables(graph: Graph, node: SinkNode) -> TableFacts | Unknown:
+    """Read whose the tables of a sink are, and count what they have."""
+    from windrow.connectors.open_sinks import open_database  # noqa: PLC0415 - the same
+    from windrow.expressions import sink_views  # noqa: PLC0415 - as a thread of its own loads them
+
+    if not isinstance(node.sink, PostgresSink) and not Path(getattr(node.sink, "path", "")).exists():
+        return Unknown(f"there is no database {getattr(node.sink, 'path', '')} yet: no run has written it")
+    from windrow.connectors.database import Condition  # noqa: PLC0415 - Arrow only where there is a database
+    from windrow.connectors.tables import REDRIVES, layout  # noqa: PLC0415 - the same
+
+    try:
+        database = open_database(node.sink)
+        made = layout(sink_views(graph)[node.name], node.sink)
+        owner, epoch = database.stands(made.result.name) or (None, None)
+        misfits = tuple(database.mismatches(made))
+        with database.snapshot() as there:
+            of_here = [Condition("pipeline", "=", graph.name)]
+            losses = [Condition("reason", ">", "lost"), Condition("reason", "<", "losu")]
+            lost = there.count(made.clocks, losses) if there.columns(made.clocks.name) else 0
+            dead = there.count(made.dead) if there.columns(made.dead.name) else 0
+            redriven = there.count(REDRIVES, of_here) if there.columns(REDRIVES.name) else 0
+    except WindrowError as exc:
+        return Unknown(str(exc))
+    return TableFacts(owner, epoch, made.result.key, misfits, lost, dead, redriven)
+
+
+def log_facts(node: SourceNode) -> LogFacts | Unknown:
+    """Ask a source for its partitions, records and retention."""
+    from windrow.connectors.open_sources import open_source  # noqa: PLC0415 - as a thread of its own loads it
+
+    source = node.source
+    try:
+        match source.records:
+            case KafkaSource(servers=servers) as topic:
+                if (why := _unreached(servers)) is not None:
+                    return Unknown(why)
+                from windrow.connectors.kafka.source import preflight, topic_settings  # noqa: PLC0415 - librdkafka only here
+
+                ends = preflight(topic, _ANSWER)
+                held = sum(end - first for first, end in ends.values())
+                return LogFacts(len(ends), held, _retention(topic_settings(topic, _ANSWER)))
+            case LogSource(path=path):
+                log = open_source(source)
+                partitions = log.partitions()
+                files = sum(file.stat().st_size for file in Path(path).glob("partition-*.jsonl"))
+                records = sum(end - first for first, end in log.ends().values()) if files <= _COUNTED else None
+                return LogFacts(len(partitions), records, is_cut=any(Path(path).glob("partition-*.kept.json")))
+            case FilesSource():
+                return LogFacts(len(source.path), sum(end for _, end in open_source(source).ends().values()))
+    except (WindrowError, OSError) as exc:
+        return Unknown(str(exc))
+
+
+def _unreached(servers: str) -> str | None:
+    """Return that none of some brokers takes a connection, None if one does: a client would try for seconds."""
+    for one in servers.split(","):
+        host, _, port = one.strip().rpartition(":")
+        with suppress(OSError, ValueError), socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH):
+            return None
+    return f"no Kafka broker can be reached at {servers}"
+
+
+def _retention(settings: Mapping[str, str]) -> Retention:
+    time_, bytes_ = (int(settings.get(name, -1)) for name in ("retention.ms", "retention.bytes"))
+    policy = settings.get("cleanup.policy", "delete")
+    is_deleted = "delete" in policy
+    return Retention(
+        time=time_ * 1_000 if time_ >= 0 and is_deleted else None,
+        bytes=bytes_ if bytes_ >= 0 and is_deleted else None,
+        is_compacted="compact" in policy,
+        is_appended=settings.get("message.timestamp.type") == "LogAppendTime",
+    )
+
+
+def _lost(
+    pipeline: Runnable,
+    known: Checkpoint | None,
+    facts: CheckpointFacts | Unknown,
+    logs: Mapping[str, LogFacts | Unknown],
+) -> tuple[Loss, ...] | Unknown:
+    """Return which records the run would read next the log does not have."""
+    why = next((one.why for one in (*logs.values(), facts) if isinstance(one, Unknown)), None)
+    if as_graph(pipeline).mode == "realtime":
+        why = "a realtime run looks for losses by itself, as it opens a partition and each second"
+    elif known is not None and not isinstance(facts, Unknown) and (facts.damage or facts.differs):
+        why = "the checkpoint, which says where the run stands, cannot be used"
+    if known is None or why is not None:
+        return Unknown(why or "there is no checkpoint, which says where the run stands")
+    from windrow.connectors.open_sources import open_sources  # noqa: PLC0415 - the same
+    from windrow.runtime.stream.offsets import OffsetLog  # noqa: PLC0415 - as above
+
+    try:
+        note = OffsetLog(known).read()
+        if note is None:
+            return ()
+        return open_sources(pipeline).find_losses(note.at, known.identity).losses
+    except WindrowError as exc:
+        return Unknown(str(exc))
+
+
+def _leaks(graph: Graph, checkpoint: Folder, run: RunFacts | Unknown) -> Iterator[str]:
+    """Yield files of the run that have the value of a reference in them."""
+    secrets: set[bytes] = set()
+    for reference in secret_references(graph):
+        with suppress(InputError):  # it is not there on this machine
+            secrets.add(resolve_references(reference, "", str).encode())
+    secrets = {one for one in secrets if len(one) >= _SHORTEST}
+    if not secrets or is_remote(checkpoint):
+        return
+    for name in ("windrow.json", "spark.log"):
+        path = Path(str(checkpoint)) / name
+        if path.is_file() and any(one in path.read_bytes() for one in secrets):
+            yield str(path)
+    records = () if isinstance(run, Unknown) else run.processes
+    if any(one in json.dumps(record.plain(), ensure_ascii=False).encode() for record in records for one in secrets):
+        yield str(Path(str(checkpoint)) / FILES[0])
+
+
+def secret_references(graph: Graph) -> list[str]:
+    """Return the references in a pipeline that stand where a secret does, and not a user's name or a host."""
+    return [one for setting in secret_settings(graph) for one in setting.references]
+
+
+def _readable(graph: Graph, checkpoint: Folder) -> Iterator[str]:
+    """Yield files of secrets that all can read, and a checkpoint that all can write."""
+    for reference in secret_references(graph):
+        path = Path(reference.removeprefix("${file:").removesuffix("}"))
+        if reference.startswith("${file:") and path.is_file() and path.stat().st_mode & 0o004:
+            yield f"the secret {path} can be read by all (mode {path.stat().st_mode & 0o777:o})"
+    if isinstance(checkpoint, Path) and checkpoint.is_dir() and checkpoint.stat().st_mode & 0o002:
+        yield f"the checkpoint {checkpoint} can be written by all (mode {checkpoint.stat().st_mode & 0o777:o})"
+
+
+def machine_facts() -> Machine:
+    """Return the facts about this machine."""
+    return Machine(
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        memory=_memory(),
+        versions={**installed_versions(), **{name: _installed(name) for name in _BESIDE}, "java": java_version()},
+        unmet=tuple(unmet_requirements(importlib.metadata.requires("windrow") or (), _installed)),
+        temporary=disk(Path(tempfile.gettempdir())),
+    )
+
+
+_BESIDE: Final = ("confluent-kafka", "psycopg")
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def unmet_requirements(texts: Iterable[str], installed: Callable[[str], str | None]) -> list[str]:
+    """Return the requirements that the installed versions do not meet, but for those of extras."""
+    found = []
+    for text in texts:
+        requirement, _, marker = text.partition(";")
+        match = re.match(r"([\w.-]+)(?:\[[^]]*\])?\s*(.*)", requirement.strip())
+        if match is None or marker:
+            continue
+        version = installed(match[1])
+        if version is None or not all(_meets(version, one.strip()) for one in match[2].split(",") if one.strip()):
+            found.append(f"{match[1]} {version or 'is missing'} (needs {match[2]})")
+    return found
+
+
+def _meets(version: str, bound: str) -> bool:
+    match = re.match(r"(>=|<=|==|<|>)\s*([\d.]+)", bound)
+    if match is None:
+        return True
+    have, want = _numbers(version), _numbers(match[2])
+    length = max(len(have), len(want))
+    have, want = (one + (0,) * (length - len(one)) for one in (have, want))
+    return {">=": have >= want, "<=": have <= want, "==": have == want, "<": have < want, ">": have > want}[match[1]]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.match(r"[\d.]*", version)[0].strip(".").split(".") if part)  # type: ignore[index]
+
+
+def _memory() -> int | None:
+    """Return the bytes of memory that this machine, or its container, has."""
+    with suppress(OSError, ValueError):
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        if limit != "max":
+            return int(limit)
+    with suppress(OSError, ValueError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return None
+
+
+_IN_MEMORY: Final = {"tmpfs", "ramfs", "devtmpfs"}
+TEMPORARY: Final = (Path(tempfile.gettempdir()).resolve(), Path("/tmp"))  # noqa: S108 - it is looked for
+"""Folders that a restart can empty."""
+
+
+def disk(folder: Path) -> Disk:
+    """Return the disk of a folder, which need not exist yet."""
+    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+    usage, kind, real = shutil.disk_usage(there), _file_system(there), there.resolve()
+    is_temporary = kind in _IN_MEMORY or any(real.is_relative_to(one) for one in TEMPORARY)
+    return Disk(str(folder), kind, usage.free, usage.total, is_temporary, there.stat().st_dev)
+
+
+def _file_system(folder: Path) -> str:
+    """Return the kind of the file system that a folder is on, such as ``ext4``."""
+    best, kind = -1, platform.system()
+    with suppress(OSError):
+        for line in Path("/proc/self/mounts").read_text().splitlines():
+            _, at, name, *_ = line.split()
+            at = at.replace("\\040", " ")
+            if folder.resolve().is_relative_to(at) and len(at) > best:
+                best, kind = len(at), name
+    return kind

@@ -1,0 +1,351 @@
+"""Facts about a pipeline, its run, checkpoint, tables, logs and machine, from which the rules judge."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from windrow.errors import HIDDEN_VALUES
+from windrow.model import (
+    AvroFormat,
+    Graph,
+    KafkaSink,
+    KafkaSource,
+    PostgresCdcSource,
+    PostgresSink,
+    ProtobufFormat,
+    Registry,
+    Runnable,
+)
+from windrow.model.references import MASK, mask_arguments, mask_option, mask_url, mask_webhook, references_in
+from windrow.runtime.command_lines import CommandLines
+from windrow.telemetry.history import RunRecord
+from windrow.telemetry.reports import StepReport
+from windrow.telemetry.status import RunStatus, State
+
+if TYPE_CHECKING:
+    from windrow.connectors.sink import Follows, Run
+    from windrow.connectors.source import Loss
+    from windrow.tools.tune.disorder import Disorder
+
+Severity = Literal["serious", "advice", "fine", "unknown"]
+"""`unknown`: it could not be looked at, so it has neither passed nor failed."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A finding of a rule: what is `found`, `why` it matters, and what `to_do` about it, commands or settings.
+
+    `where` is a path in the pipeline, such as ``time.delay``, empty if it is about no part of it.
+    """
+
+    severity: Severity
+    found: str
+    why: str = ""
+    to_do: tuple[str, ...] = ()
+    where: str = ""
+    rule: str = ""
+    title: str = ""
+
+
+def serious(found: str, why: str, *to_do: str, where: str = "") -> Finding:
+    """Return a finding that should be mended before anything relies on the results."""
+    return Finding("serious", HIDDEN_VALUES.hide(found), why, to_do, where)
+
+
+def advice(found: str, why: str, *to_do: str, where: str = "") -> Finding:
+    """Return a finding that should be thought about."""
+    return Finding("advice", HIDDEN_VALUES.hide(found), why, to_do, where)
+
+
+def fine(found: str) -> Finding:
+    """Return a finding that all is well."""
+    return Finding("fine", HIDDEN_VALUES.hide(found))
+
+
+def unknown(found: str, *to_do: str) -> Finding:
+    """Return a finding that something could not be looked at, and how it can be."""
+    return Finding("unknown", HIDDEN_VALUES.hide(found), to_do=to_do)
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Something that could not be looked at, and why."""
+
+    why: str
+
+
+LEAST_FREE: Final = 1_000_000_000
+"""Bytes on a disk below which there is little room for a run."""
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A place on a disk: the kind of its file system, and its bytes; `is_temporary` if a restart can empty it.
+
+    `device` is the same for places on one disk.
+    """
+
+    path: str
+    kind: str
+    free: int
+    total: int
+    is_temporary: bool
+    device: int = 0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """This machine: cores, memory (bytes, None if it is not known), and versions by name; None is not installed.
+
+    `unmet` are windrow's requirements that the installed packages do not meet. `temporary` is the folder for temporary
+    files.
+    """
+
+    cores: int
+    memory: int | None
+    versions: Mapping[str, str | None]
+    unmet: tuple[str, ...]
+    temporary: Disk
+
+
+GOING: Final[frozenset[State]] = frozenset({"running", "retrying", "stalled"})
+"""The states of a run that goes on."""
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """The history of a run: its status, the last processes, and the sum of all its steps (None: no step).
+
+    `options` are the words of the command line, if the process runs on this machine. `state_bytes` are the sizes of the
+    state after its steps, oldest first, where they are known. The low watermark `stands` for so long (microseconds,
+    None if it is not known).
+    """
+
+    status: RunStatus
+    processes: tuple[RunRecord, ...]
+    total: StepReport | None
+    options: tuple[str, ...] | None = None
+    state_bytes: tuple[int, ...] = ()
+    stands: int | None = None
+
+    @property
+    def is_going(self) -> bool:
+        """Whether a process runs, as far as is known."""
+        return self.status.state in GOING
+
+
+@dataclass(frozen=True)
+class CheckpointFacts:
+    """A checkpoint: its run and last epoch (None: none), its bytes, and what is wrong with it, if anything is.
+
+    `differs` is how the pipeline is another than the one that wrote it. The run is None if it cannot be read.
+    """
+
+    run: Run | None
+    follows: Follows | None = None
+    epoch: int | None = None
+    size: int = 0
+    damage: str | None = None
+    differs: str | None = None
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The states of a checkpoint or savepoint as they were read: its epoch, bytes, keys, open windows, and seconds."""
+
+    epoch: int
+    bytes: int
+    keys: int
+    windows: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A checkpoint or savepoint that could not be restored, and why."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """Tables of a sink: whose they are and its last epoch, and what does not fit the pipeline.
+
+    `lost` is the number of losses in the clock journal, `dead` of dead letters, `redriven` of those that were put back.
+    """
+
+    owner: Run | None
+    epoch: int | None
+    key: tuple[str, ...]
+    misfits: tuple[str, ...] = ()
+    lost: int = 0
+    dead: int = 0
+    redriven: int = 0
+
+
+@dataclass(frozen=True)
+class Retention:
+    """The retention of a topic: microseconds and bytes a partition, None if there is no limit; whether it is compacted.
+
+    `is_appended` if log timestamps are the broker's, not the producers'.
+    """
+
+    time: int | None
+    bytes: int | None
+    is_compacted: bool
+    is_appended: bool
+
+
+@dataclass(frozen=True)
+class LogFacts:
+    """A source's log: its number of partitions and of records (None: they were not counted), and its retention.
+
+    Without a retention nothing is deleted, but by `windrow log`, which has if it `is_cut`.
+    """
+
+    partitions: int
+    records: int | None = None
+    retention: Retention | None = None
+    is_cut: bool = False
+
+
+@dataclass(frozen=True)
+class Examined:
+    """All facts of an examination at `now` (microseconds).
+
+    `warnings` are those of `windrow check` with their paths, `savepoints` those beside the checkpoint by name, `logs`
+    by the name of the source, `tables` by that of the sink. `lost` are the records that the next run would miss.
+    `leaks` are files that hold a secret, and `readable` secrets and folders that others can read or write, with why.
+    """
+
+    pipeline: Runnable
+    graph: Graph
+    now: int
+    commands: CommandLines
+    machine: Machine
+    place: Disk | None
+    run: RunFacts | Unknown
+    checkpoint: CheckpointFacts | Unknown
+    restored: Restored | Damaged | Unknown
+    disorder: Disorder | Unknown
+    savepoints: Mapping[str, Restored | Damaged] = field(default_factory=dict)
+    logs: Mapping[str, LogFacts | Unknown] = field(default_factory=dict)
+    tables: Mapping[str, TableFacts | Unknown] = field(default_factory=dict)
+    lost: tuple[Loss, ...] | Unknown = ()
+    warnings: tuple[tuple[str, str], ...] = ()
+    leaks: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+
+    def command(self, words: str) -> str:
+        """Return a command line for this pipeline: ``windrow COMMAND FILE OPTIONS``; ``{c}`` is the checkpoint."""
+        return self.commands.of(words)
+
+    def setting(self, path: str, value: str) -> str:
+        """Return a setting as a line of YAML; a run that is there takes most of them from a savepoint."""
+        *sections, name = path.split(".")
+        text = f"{name}: {value}"
+        for section in reversed(sections):
+            text = f"{section}: {{{text}}}"
+        is_there = isinstance(self.checkpoint, CheckpointFacts) and not self.is_realtime
+        return f"{text}    # then resume from a savepoint" if is_there else text
+
+    @property
+    def is_realtime(self) -> bool:
+        """Whether the pipeline runs in real time."""
+        return self.graph.mode == "realtime"
+
+    @property
+    def total(self) -> StepReport | Unknown:
+        """The sum of all steps of the run, if its host counts records."""
+        if isinstance(self.run, Unknown):
+            return self.run
+        if self.run.total is None:
+            return Unknown("no step was committed")
+        return Unknown("a realtime run reports offsets only") if self.run.total.only_offsets else self.run.total
+
+    def path(self, source: str, setting: str) -> str:
+        """Return where a setting of a source stands in a pipeline file."""
+        return setting if self.graph.is_short else f"sources.{source}.{setting}"
+
+
+@dataclass(frozen=True)
+class SecretSetting:
+    """A setting that may have a secret in it: an option by its `name`, or a `url`, `webhook` or `command`."""
+
+    path: str
+    name: str
+    text: str
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether a secret stands in it in plain text."""
+        match self.name:
+            case "url":
+                return mask_url(self.text) != self.text
+            case "webhook":
+                return mask_webhook(self.text) != self.text and not references_in(self.text)
+            case "command":
+                return MASK in mask_arguments((self.text,))[0] and MASK not in self.text
+            case name:
+                return mask_option(name, self.text) != self.text and not references_in(self.text)
+
+    @property
+    def references(self) -> list[str]:
+        """The references that stand where a secret does, and not a user's name or a host."""
+        match self.name:
+            case "url":
+                known = references_in(self.text)
+                marked = self.text
+                for number, reference in enumerate(known):
+                    marked = marked.replace(reference, f"_{number}_", 1)
+                masked = mask_url(marked)
+                return [one for number, one in enumerate(known) if f"_{number}_" not in masked or one == self.text]
+            case "webhook" | "command":
+                return references_in(self.text)
+            case "sasl.jaas.config":
+                return references_in(" ".join(_JAAS_PASSWORD.findall(self.text)))
+            case name:
+                return references_in(self.text) if mask_option(name, "x") == MASK else []
+
+
+_JAAS_PASSWORD: Final = re.compile(r'password\s*=\s*"([^"]*)"')
+
+
+def secret_settings(graph: Graph) -> Iterator[SecretSetting]:
+    """Yield the settings of a pipeline that may have a secret in them, by their places in its file."""
+    for node in graph.sources:
+        log, source = node.source.records, node.source
+        where = f"{'' if graph.is_short else f'sources.{node.name}.'}source.{source.section}"
+        if isinstance(source, PostgresCdcSource):
+            yield SecretSetting(f"{where}.url", "url", source.url)
+        if isinstance(log, KafkaSource):
+            yield from (SecretSetting(f"{where}.options.{name}", name, text) for name, text in log.options)
+            if isinstance(log.format, AvroFormat | ProtobufFormat) and isinstance(log.format.schema, Registry):
+                registry, kind = log.format.schema, "avro" if isinstance(log.format, AvroFormat) else "protobuf"
+                at = f"{where}.format.{kind}.registry"
+                yield SecretSetting(f"{at}.url", "url", registry.url)
+                yield from (SecretSetting(f"{at}.options.{name}", name, text) for name, text in registry.options)
+    for sink in graph.sinks:
+        where = f"{'' if graph.is_short else f'sinks.{sink.name}.'}sink.{sink.sink.section}"
+        if isinstance(sink.sink, PostgresSink):
+            yield SecretSetting(f"{where}.url", "url", sink.sink.url)
+        if isinstance(sink.sink, KafkaSink):
+            yield from (SecretSetting(f"{where}.options.{name}", name, text) for name, text in sink.sink.options)
+    if graph.alerts.webhook is not None:
+        yield SecretSetting("alerts.webhook", "webhook", graph.alerts.webhook)
+    for number, argument in enumerate(graph.alerts.command):
+        yield SecretSetting(f"alerts.command.{number}", "command", argument)
+
+
+MICROS: Final = 1_000_000
+SECOND, MINUTE, HOUR, DAY = MICROS, 60 * MICROS, 3_600 * MICROS, 86_400 * MICROS
+
+
+def percent(share: float) -> str:
+    """Write a share with two significant digits: 12 %, 0.34 %, 0.0012 %."""
+    from windrow.tools.tune.choose import percent as written  # noqa: PLC0415 - it loads Arrow
+
+    return written(share)

@@ -1,0 +1,328 @@
+"""Rules about results: what is exactly once, whose the tables are, and which records are late, rejected or lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from windrow.connectors.source import listed, restoring
+from windrow.expressions import result_pipelines
+from windrow.model import (
+    Delay,
+    DelayByPartition,
+    DeltaSink,
+    FollowedSource,
+    Global,
+    Graph,
+    Pipeline,
+    ProcessPipeline,
+    RulesNode,
+    WindowNode,
+    companion,
+    database_of,
+    format_duration,
+    needs_ticks,
+)
+from windrow.telemetry.numbers import duration
+from windrow.telemetry.reports import counted
+from windrow.tools.doctor.facts import (
+    MINUTE,
+    Examined,
+    Finding,
+    TableFacts,
+    Unknown,
+    advice,
+    fine,
+    percent,
+    serious,
+    unknown,
+)
+
+_ENOUGH: Final = 1_000
+"""Records from which on shares of them are judged."""
+_LATE_EXPIRED, _SERIOUS_EXPIRED = 0.001, 0.01
+_SERIOUS_DEAD: Final = 0.01
+_QUANTILE: Final = 0.99
+_GENEROUS: Final = 6
+"""A delay of so many times what 99.9 % of the records need makes rows late for nothing."""
+
+
+def warnings(x: Examined) -> Iterator[Finding]:
+    """Warnings: what `windrow check` warns of.
+
+    Advice: each of them.
+    """
+    others = [one for one in x.warnings if one[0] != "key_groups"]  # the rule of parallelism knows more
+    for where, message in others:
+        yield advice(f"{where} {message}", "it is a likely mistake in the pipeline", x.command("check"), where=where)
+    if not others:
+        yield fine("`windrow check` has no warnings")
+
+
+def guarantee(x: Examined) -> Iterator[Finding]:
+    """Delivery guarantee: what is exactly once, and what is not.
+
+    Advice: tables of one pipeline in several databases, which are not committed at once.
+    """
+    sinks = [node.sink for node in x.graph.sinks]
+    names = ", ".join(sink.table for sink in sinks)
+    if x.is_realtime:
+        yield fine(
+            f"changes are exactly once in {names} for consumers with isolation.level=read_committed; others can see a "
+            "change twice after a crash"
+        )
+    else:
+        yield fine(
+            f"exactly once: {names}, and beside it {'the changelog, ' if any(one.changelog for one in sinks) else ''}"
+            "the late output, the dead letters and the clock journal; a step and its epoch are one transaction"
+            f"{', of each table in Delta' if any(isinstance(sink, DeltaSink) for sink in sinks) else ''}"
+        )
+        if (databases := len({database_of(sink) for sink in sinks})) > 1:
+            yield advice(
+                f"the tables are in {databases} databases, each with a transaction of its own",
+                "a reader of several can see a step in one and not yet in another; each for itself is exactly once",
+                "write tables that are read together into one database",
+                where="sinks",
+            )
+    repeats = [
+        *(["panes and timers by processing time, whose rows are marked `early`"] if _reads_ticks(x.graph) else []),
+        *(["which partitions were idle"] if any(source.time.idle for source in x.graph.sources) else []),
+    ]
+    if repeats and not x.is_realtime:
+        yield fine(
+            f"depends on the wall clock: {' and '.join(repeats)}; a replay takes idleness from the clock journal"
+        )
+
+
+def _reads_ticks(graph: Graph) -> bool:
+    """Return whether panes or timers depend on processing time."""
+    return any(needs_ticks(replace(one, time=replace(one.time, idle=None))) for one in result_pipelines(graph).values())
+
+
+def tables(x: Examined) -> Iterator[Finding]:
+    """Tables: that they are this run's, at its epoch, with the columns and the primary key that make writes idempotent.
+
+    Serious: tables of another run, at another epoch than the checkpoint, or that do not fit the pipeline.
+    """
+    for node in x.graph.sinks:
+        name = node.sink.table
+        match x.tables.get(node.name):
+            case None:
+                continue
+            case Unknown(why):
+                yield unknown(f"{name}: {why}")
+            case TableFacts() as table:
+                yield from _table(x, name, table)
+
+
+def _table(x: Examined, name: str, table: TableFacts) -> Iterator[Finding]:
+    if table.misfits:
+        yield serious(
+            f"{name}: {table.misfits[0]}" + (f" (and {len(table.misfits) - 1} more)" if len(table.misfits) > 1 else ""),
+            "the next run is refused; a step that is repeated must find the rows that it replaces by their key",
+            "alter the table as the message of the run says",
+            x.command("run --fresh {c}") + "    # drops the tables, and reads the log anew",
+        )
+        return
+    known = x.checkpoint
+    if not isinstance(known, Unknown) and known.run is None:
+        yield unknown(f"{name}: the checkpoint, by which its run is known, cannot be read")
+        return
+    if isinstance(known, Unknown):
+        if table.owner is None:
+            yield unknown(f"{name}: no run has written it")
+        else:
+            yield unknown(
+                f"{name} is at epoch {table.epoch} of a run whose checkpoint is not here",
+                "name the --checkpoint if it ran as a stream; a run with --host memory or batch has none",
+            )
+        return
+    stands = "has no step" if table.epoch is None else f"is at epoch {table.epoch}"
+    owners = {known.run} if known.follows is None or known.epoch is not None else {known.run, known.follows.run}
+    if table.owner is None and known.epoch is None:
+        yield unknown(f"{name}: no step was committed yet")
+    elif table.owner not in owners:
+        whose = "nobody" if table.owner is None else "another run"
+        yield serious(
+            f"{name} belongs to {whose}, not to the run of the checkpoint, which is at epoch {known.epoch}",
+            "the next run with this checkpoint is refused, as rows would be missing or doubled",
+            "name the --checkpoint of the run that owns the table, or restore the table of the same time",
+            x.command("run --fresh {c}") + "    # drops the tables, and reads the log anew",
+        )
+    elif known.epoch is not None and abs((-1 if table.epoch is None else table.epoch) - known.epoch) > _APART:
+        yield serious(
+            f"{name} {stands}, and the checkpoint is at epoch {known.epoch}",
+            "one of them was restored from another time: the next run is refused, as rows would be missing or doubled",
+            "restore the other one of the same time",
+            x.command("run --fresh {c}") + "    # drops the tables, and reads the log anew",
+        )
+    else:
+        key = ", ".join(table.key) or "none"
+        yield fine(f"{name} is this run's, at epoch {table.epoch}; its primary key is {key}")
+
+
+_APART: Final = 2
+"""Epochs that tables and checkpoint of a run that goes on may differ by: a step is computed while one is committed."""
+
+
+def late_policy(x: Examined) -> Iterator[Finding]:
+    """Late records: what becomes of them, and that none is lost without a row that says so.
+
+    Advice: no lateness at all, where the history has expired records.
+    """
+    expired = 0 if isinstance(x.total, Unknown) else x.total.expired
+    for node in x.graph.keyed:
+        if not isinstance(node, WindowNode | RulesNode) or (
+            isinstance(node, WindowNode) and isinstance(node.window, Global)
+        ):
+            continue
+        lateness = node.emit.lateness if isinstance(node, WindowNode) else node.rules.lateness
+        sinks = x.graph.sinks_below(node)
+        output = companion(sinks[0].sink, "late") if sinks else "the late output"
+        path = f"streams.{node.name}.emit.lateness" if node.name else "emit.lateness"
+        what = f"{node.name}: " if node.name else ""
+        if lateness == 0 and expired:
+            yield advice(
+                f"{what}the lateness is 0s, and {counted(expired, 'verdict')} in the history are expired",
+                f"a record behind the watermark changes no row; it is in {output} alone",
+                x.setting(path, "1h"), x.command(f"show {output}") + "    # if you mean to add them yourself",
+                where=path,
+            )  # fmt: skip
+        elif lateness == 0:
+            yield fine(f"{what}late records are in no row, and each is in {output} (lateness 0s)")
+        else:
+            yield fine(
+                f"{what}records up to {format_duration(lateness)} late change their row; later ones are in {output}"
+            )
+
+
+def delay(x: Examined) -> Iterator[Finding]:
+    """Delay: whether it covers how far records are out of order, by what the run has recorded.
+
+    Serious: 1 % of the records and more are farther behind than delay and lateness together. Advice: farther behind
+    than the delay, or a delay of many times what 99.9 % of them need.
+    """
+    fitting = [one for one in x.graph.sources if isinstance(one.time.watermark, Delay | DelayByPartition)]
+    if not fitting:
+        yield fine("no fixed delay: the watermark is adaptive, or in the log")
+        return
+    if isinstance(x.disorder, Unknown):
+        yield unknown(f"{x.disorder.why}", x.command("tune --log") + "    # reads the log itself")
+        return
+    from windrow.tools.tune.choose import Goals, tune  # noqa: PLC0415 - it loads Arrow
+
+    tunes = x.command("tune {c}")
+    for choice in tune(x.pipeline, x.disorder, Goals(quantile=0.999)).delays:
+        setting, own = choice.setting, x.disorder.of(choice.setting.partitions)
+        if own.records < _ENOUGH:
+            yield unknown(f"{setting.path}: {own.records:,} records are too few to judge a delay by")
+            continue
+        high, most = own.high.quantile(_QUANTILE), own.high.quantile(0.999)
+        beyond = own.high.out(setting.delay + 1) / own.records
+        lateness = setting.source_lateness or max((one.lateness for one in own.operators if one.path), default=0)
+        found = (
+            f"{setting.path} is {format_duration(setting.delay)}: {percent(beyond)} of {own.records:,} records are "
+            f"farther behind the clock; 99 % are at most {duration(high)} behind, 99.9 % at most {duration(most)}"
+        )
+        if high > setting.delay + lateness:
+            why = f"with a lateness of {format_duration(lateness)}, 1 % of the records and more can be in no row"
+            yield serious(found, why, tunes, where=setting.path)
+        elif high > setting.delay:
+            why = "rows that someone has read change: more than 1 % of the records can be late"
+            yield advice(found, why, tunes, where=setting.path)
+        elif setting.delay >= MINUTE and most * _GENEROUS <= setting.delay:
+            why = f"each row is written at least {format_duration(setting.delay)} after its window, mostly for nothing"
+            yield advice(found, why, x.command("tune --quantile 99.9 {c}"), where=setting.path)
+        else:
+            yield fine(found)
+
+
+def verdicts(x: Examined) -> Iterator[Finding]:
+    """Share out of order: how many records were out of order, late and expired.
+
+    Serious: 1 % expired and more. Advice: 0.1 % and more.
+    """
+    total = x.total
+    if isinstance(total, Unknown):
+        yield unknown(total.why)
+        return
+    if total.records < _ENOUGH:
+        yield unknown(f"{counted(total.records, 'record')} are too few to judge shares by")
+        return
+    behind = sum(sum(one.counts[1:]) for one in total.lateness.values())
+    measured = sum(one.total for one in total.lateness.values())
+    share = total.expired / total.records
+    order = f"{percent(behind / measured)} of the records are behind the clock; " if measured else ""
+    found = (
+        f"{order}verdicts: {total.late:,} late ({percent(total.late / total.records)} of {total.records:,} records), "
+        f"{total.expired:,} expired ({percent(share)})"
+    )
+    why = "expired records are in no row, and in the late output"
+    outputs = [companion(node.sink, "late") for node in x.graph.sinks]
+    to_do = (x.command("tune --expired 0.01% {c}"), *(x.command(f"show {name}") for name in outputs[:1]))
+    if share >= _SERIOUS_EXPIRED:
+        yield serious(found, why, *to_do)
+    elif share >= _LATE_EXPIRED:
+        yield advice(found, why, *to_do)
+    else:
+        yield fine(found)
+
+
+def dead_letters(x: Examined) -> Iterator[Finding]:
+    """Dead letters: the share of records that could not be read, and whether they were put back.
+
+    Serious: 1 % of the records and more. Advice: any that were not redriven.
+    """
+    there = [one for one in x.tables.values() if isinstance(one, TableFacts)]
+    redriven, table = sum(one.redriven for one in there), companion(x.graph.sinks[0].sink, "dead")
+    can_redrive = isinstance(x.pipeline, Pipeline | ProcessPipeline) and not isinstance(
+        x.pipeline.source, FollowedSource
+    )
+    lists = x.command("redrive --list") if can_redrive else x.command(f"show {table} --limit 20")
+    why = f"they are in no row; each is in {table} with its reason, which helps only if somebody reads it"
+    total = x.total
+    if isinstance(total, Unknown):
+        if written := max((one.dead for one in there), default=0):
+            yield advice(f"{counted(written, 'dead letter')} in {table}, {redriven:,} redriven", why, lists)
+        else:
+            yield unknown(total.why)
+        return
+    dead = total.dead + total.rejected
+    if not dead:
+        yield fine(f"no dead letters among {counted(total.records, 'record')}")
+        return
+    share = dead / (total.records + total.dead or 1)
+    found = f"{counted(dead, 'dead letter')} ({percent(share)} of the records), {redriven:,} redriven"
+    if dead <= redriven:
+        yield fine(found)
+    elif share >= _SERIOUS_DEAD and total.records + total.dead >= _ENOUGH:
+        yield serious(found, why, lists)
+    else:
+        yield advice(found, why, lists)
+
+
+def lost_records(x: Examined) -> Iterator[Finding]:
+    """Lost records: whether the log still has what the run reads next, and what was lost before.
+
+    Serious: the log does not have what would be read next. Advice: losses in the clock journal.
+    """
+    if isinstance(x.lost, Unknown):
+        yield unknown(x.lost.why)
+    elif x.lost:
+        yield serious(
+            f"the log does not have what the run reads next: {listed(x.lost)}",
+            "the next run stops with an error, rather than leave records out in silence",
+            *restoring(x.lost),
+            x.command("run --on-data-loss continue {c}") + "    # the journal then says what is missing",
+        )
+    past = sum(one.lost for one in x.tables.values() if isinstance(one, TableFacts))
+    if past:
+        journal = f"{x.graph.sinks[0].sink.table}_clocks"
+        yield advice(
+            f"records were lost {counted(past, 'time')} before, by the clock journal",
+            "windows of those times lack them, and a replay cannot read them",
+            x.command(f"show {journal} --order epoch:desc"),
+        )
+    if not x.lost and not past:
+        yield fine("none: the log has every record that the run reads next, and the journal has no loss")

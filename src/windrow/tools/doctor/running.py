@@ -1,0 +1,458 @@
+"""Rules about running: faults, backpressure, the watermark, who watches, the log's retention, clocks and secrets."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+from windrow.model import KafkaSource, PostgresSink
+from windrow.model.references import MASK, is_reference, mask_url, with_placeholders
+from windrow.telemetry.numbers import duration, short_bytes
+from windrow.telemetry.reports import counted
+from windrow.telemetry.status import RECENT
+from windrow.tools.doctor.facts import (
+    DAY,
+    MICROS,
+    Examined,
+    Finding,
+    LogFacts,
+    Retention,
+    Unknown,
+    advice,
+    fine,
+    percent,
+    secret_settings,
+    serious,
+    unknown,
+)
+
+_LAST: Final = 10
+"""Processes that are looked back at."""
+_OFTEN: Final = 3
+_BUSY: Final = 0.8
+_LONG_LAG: Final = 300.0
+"""Seconds."""
+_SKEW: Final = 1.0
+"""Seconds that a log timestamp may be ahead of this machine's clock."""
+
+
+def run_state(x: Examined) -> Iterator[Finding]:
+    """Run and faults: whether it runs as it should, and what went wrong before.
+
+    Serious: the run failed, was killed, stands still, or is not heard of. Advice: it is retrying, had a fault in the
+    last day, or three of the last ten processes did not end in order.
+    """
+    if isinstance(x.run, Unknown):
+        yield unknown(x.run.why)
+        return
+    status, record = x.run.status, x.run.status.record
+    if record is None:
+        yield unknown("an older version of windrow ran it, and left only its steps")
+        return
+    again = x.command("run {c}")
+    shows = x.command("status {c}")
+    match status.state:
+        case "failed":
+            yield serious(f"the run failed: {_line(record.error)}", "nothing is computed until it runs again", again)
+        case "killed":
+            text = f"the process {record.pid} is gone without a word; it was seen {duration(x.now - record.seen)} ago"
+            yield serious(text, "nothing is computed until it runs again; no step is half written", again)
+        case "lost":
+            text = (
+                f"nothing was heard of the process {record.pid} on {record.machine} for {duration(x.now - record.seen)}"
+            )
+            yield serious(text, "it may be gone, and nothing computed", shows)
+        case "stalled":
+            since = duration(x.now - (record.waiting or x.now))
+            yield serious(f"records have waited for {since}, and no step was committed", "results stand still", shows)
+        case "retrying":
+            yield advice(f"the run retries after a fault: {_line(record.fault)}", "it gives up after a while", shows)
+        case state:
+            yield fine(f"{'it ended' if state == 'ended' else 'it runs'}, without a fault that it did not get over")
+    if record.fault is not None and status.state != "retrying" and x.now - (record.fault_at or 0) < DAY:
+        ago = duration(x.now - (record.fault_at or x.now))
+        text = f"the last fault was {ago} ago: {_line(record.fault)}"
+        yield advice(text, "what a run gets over once a day can take longer the next time", shows)
+    past = x.run.processes[:-1][-_LAST:]
+    wrong = [one for one in past if one.error is not None or one.ended is None]
+    if len(wrong) >= _OFTEN:
+        failed = sum(one.error is not None for one in wrong)
+        text = f"of the last {len(past)} processes {failed} failed and {len(wrong) - failed} were killed"
+        last = next((one.error for one in reversed(wrong) if one.error), None)
+        text += "" if last is None else f"; the last error: {_line(last)}"
+        yield advice(text, "each start takes its time, in which records wait", shows)
+
+
+def _line(text: str | None) -> str:
+    return (text or "").partition("\n")[0]
+
+
+def backpressure(x: Examined) -> Iterator[Finding]:
+    """Backpressure: whether the lag grows, and how much of the time steps take.
+
+    Serious: the lag grows, and is more than 5 minutes. Advice: it grows, or steps take more than 80 % of the time.
+    """
+    if isinstance(x.run, Unknown):
+        yield unknown(x.run.why)
+        return
+    status, lag = x.run.status, x.run.status.lag
+    if not x.run.is_going:
+        if lag is not None and lag.behind:
+            text = f"no run is active, and {counted(lag.behind, 'record')} were left when the last one ended"
+            yield unknown(text, x.command("run {c}"))
+        else:
+            yield unknown(
+                "no run is active; the last one had read all of the log" if lag is not None else "no run is active"
+            )
+        return
+    recent, trend = status.recent, status.lag_trend or 0.0
+    if recent is None or not recent.seconds:
+        yield unknown("no step was committed in the last minute")
+        return
+    busy = min(1.0, recent.took / recent.seconds)
+    slow = max(recent.parts.items(), key=lambda part: part[1], default=None)
+    most = "" if slow is None or not recent.took else f", most of it in {slow[0]} ({percent(slow[1] / recent.took)})"
+    behind = 0 if lag is None else lag.behind
+    if recent.only_offsets:
+        busy, takes = 0.0, ""  # its tasks do not end
+    else:
+        takes = f"; steps take {percent(busy)} of the time{most}"
+    found = f"{counted(behind, 'record')} behind{takes}"
+    to_do = _faster(x, None if slow is None else slow[0])
+    if trend > 0 and behind > max(1.0, status.per_second) * 10:
+        growing = f"the lag grows by {trend:,.0f} records a second: {found}"
+        why = "results come later and later, until the log no longer has what is to be read"
+        is_long = lag is not None and (lag.longest or 0.0) > _LONG_LAG
+        yield (serious if is_long else advice)(growing, why, *to_do)
+    elif busy > _BUSY and behind:
+        yield advice(found, "there is little room for more records, or to catch up after an outage", *to_do)
+    else:
+        yield fine(found)
+
+
+def _faster(x: Examined, part: str | None) -> tuple[str, ...]:
+    match part:
+        case "commit" | "wait":
+            return ("the database is what the steps wait for: put it nearer, or write fewer rows (`late: batch`)",)
+        case "plan" | "sync":
+            return ("longer steps have less of that: " + x.command("run --every 5s {c}"),)
+        case _:
+            return (f"more cores (at most {x.graph.key_groups} can work on state), or fewer aggregates",)
+
+
+def watermark(x: Examined) -> Iterator[Finding]:
+    """Watermark: whether it moves, and what protects it from a partition without records.
+
+    Serious: it stands still while records are read. Advice: several partitions, and no `time.idle`.
+    """
+    if x.is_realtime:
+        yield fine("each partition has its own watermark, and waits for no other")
+        return
+    for node in x.graph.sources:
+        log = x.logs.get(node.name)
+        partitions = log.partitions if isinstance(log, LogFacts) else _known_partitions(x, node.name)
+        several = partitions > 1 or len(x.graph.sources) > 1
+        where = x.path(node.name, "time")
+        if several and node.time.idle is None:
+            has = f"{partitions} partitions" if partitions > 1 else "several sources"
+            yield advice(
+                f"{where} has no `idle`, and there are {has}",
+                "in a live run a partition without records holds the low watermark back, so no window fires "
+                "(a run with --until-end does not wait)",
+                x.setting(f"{where}.idle", "1m"),
+                where=where,
+            )
+        elif not partitions and node.time.idle is None:
+            yield unknown(
+                f"{where} has no `idle`, and the number of partitions is not known: in a live run one without records "
+                "holds the low watermark back",
+                x.setting(f"{where}.idle", "1m"),
+            )
+        elif node.time.idle is not None:
+            yield fine(f"{where}.idle protects the low watermark from a partition without records")
+        else:
+            yield fine(f"{where}: there is one partition, so it waits for no other")
+    yield from _standing(x)
+
+
+def _known_partitions(x: Examined, source: str) -> int:
+    if isinstance(x.run, Unknown) or x.run.status.last is None:
+        return 0
+    names = x.run.status.last.watermarks
+    return len(names) if len(x.graph.sources) == 1 else sum(str(one).rpartition("/")[0] == source for one in names)
+
+
+def _standing(x: Examined) -> Iterator[Finding]:
+    if isinstance(x.run, Unknown) or isinstance(x.total, Unknown) or not x.run.is_going:
+        return
+    status, low = x.run.status, x.total.low_watermark
+    held = "; ".join(f"partition {one.partition}: {one.held}" for one in status.partitions if one.held is not None)
+    behind = status.watermark_lag
+    began = x.now if status.record is None else status.record.began
+    stands = x.now - began if low is None else x.run.stands or 0
+    if stands >= RECENT and status.per_second > 0:
+        what = "there has been no low watermark" if low is None else "the low watermark has not moved"
+        yield serious(
+            f"{what} for {duration(stands)}, while records are read; {held}",
+            "no window fires, and state grows",
+            x.command("status --watch {c}"),
+        )
+    elif low is None:
+        yield unknown(f"no low watermark yet; {held}")
+    elif behind is not None:
+        yield fine(f"the low watermark moves, {duration(max(0.0, behind) * MICROS)} behind the clock; {held}")
+
+
+def watched(x: Examined) -> Iterator[Finding]:
+    """Watching: whether anything would tell you that the run stands still.
+
+    Advice: a live run whose alerts go nowhere, and whose metrics nobody can scrape.
+    """
+    goes = [name for name in ("webhook", "command") if getattr(x.graph.alerts, name)]
+    options = () if isinstance(x.run, Unknown) else x.run.options
+    if goes:
+        yield fine(f"alerts go to a {' and a '.join(goes)}")
+    elif options is None:
+        yield unknown("no run is active here, so it cannot be seen whether its metrics are scraped")
+    elif "--until-end" in options:
+        yield fine("the run ends by itself, with an exit code")
+    elif any(word.startswith("--listen") for word in options):
+        yield fine("the run answers /metrics and /healthz (--listen); whether they are scraped cannot be seen here")
+    elif isinstance(x.run, Unknown):
+        yield unknown("no run is active, so it cannot be seen whether its metrics are scraped")
+    else:
+        yield advice(
+            "the run answers no /metrics, and its alerts go nowhere",
+            "a run that stands still says nothing: its tables only stop changing",
+            x.command("run --listen :9464 {c}") + "    # and scrape it",
+        )
+
+
+def retention(x: Examined) -> Iterator[Finding]:
+    """Retention: how long the log keeps records, against downtime, lag, and replays.
+
+    Serious: the run is behind by half of it. Advice: an outage of a day would lose records, the number of bytes is
+    limited, or the topic is compacted.
+    """
+    for node in x.graph.sources:
+        name = node.source.label
+        match x.logs.get(node.name):
+            case None:
+                continue
+            case Unknown(why):
+                yield unknown(why)
+            case LogFacts(partitions, records, None, is_cut):
+                held = counted(partitions, "partition") if records is None else counted(records, "record")
+                if is_cut:
+                    yield fine(f"{name}: {held} in files; what `windrow log` has removed cannot be replayed")
+                else:
+                    yield fine(f"{name}: {held} in files, from which nothing is deleted: all of it can be replayed")
+            case LogFacts(_, _, Retention() as kept):
+                yield from _kept(x, name, kept)
+
+
+def _kept(x: Examined, name: str, kept: Retention) -> Iterator[Finding]:
+    if kept.is_compacted:
+        yield advice(
+            f"{name} is compacted",
+            "a replay reads only the last record of each key, so sums over all of them come out smaller",
+            f"kafka-configs --alter --entity-type topics --entity-name {name} --add-config cleanup.policy=delete",
+        )
+    longer = f"kafka-configs --alter --entity-type topics --entity-name {name} --add-config retention.ms=604800000"
+    if kept.bytes is not None:
+        yield advice(
+            f"{name} keeps {short_bytes(kept.bytes)} of each partition, however old that is",
+            "a peak of records shortens the time that the run may be away",
+            f"kafka-configs --alter --entity-type topics --entity-name {name} --delete-config retention.bytes",
+        )
+    if kept.time is None:
+        if not kept.is_compacted and kept.bytes is None:
+            yield fine(f"{name} keeps all records, so all of it can be replayed")
+        return
+    away = _away(x)
+    text = f"{name} keeps records for {duration(kept.time)}"
+    if away is not None and away > kept.time / 2:
+        text = f"{text}, and the run has read nothing of the last {duration(away)}"
+        yield serious(text, "then records that it has not read are deleted", x.command("run {c}"), longer)
+    elif kept.time < DAY:
+        why = "an outage of that length loses records, and a replay reaches back no farther"
+        yield advice(text, why, longer)
+    else:
+        yield fine(f"{text}: so long may a run be away, and so far back does a replay reach")
+
+
+def _away(x: Examined) -> float | None:
+    """Return how long the log has had the oldest record that was not read, in microseconds; None if not known."""
+    if isinstance(x.run, Unknown) or x.run.status.lag is None:
+        return None
+    lag = x.run.status.lag
+    stopped = 0 if x.run.is_going else x.now - lag.asked
+    return stopped + (lag.longest or 0.0) * MICROS
+
+
+def clocks(x: Examined) -> Iterator[Finding]:
+    """Clocks: this machine's against the timestamps of the log.
+
+    Advice: records were logged in what is the future here.
+    """
+    last = x.total
+    if isinstance(last, Unknown):
+        yield unknown(last.why)
+        return
+    if last.committed is None or not last.log_times:
+        yield unknown("no log timestamps are known: of other logs than Kafka a run keeps none")
+        return
+    partition, newest = max(last.log_times.items(), key=lambda pair: pair[1])
+    ahead = (newest - last.committed) / MICROS
+    if ahead > _SKEW:
+        yield advice(
+            f"a record of partition {partition} was logged {duration(ahead * MICROS)} after it was committed here",
+            f"if this machine's clock is wrong, lag and latency are measured too short; if it is {_stamps(x)}, "
+            "`time.future` lets through event times that are ahead",
+            "timedatectl status    # on both machines; chrony or NTP keeps them together",
+        )
+    else:
+        yield fine("no record was logged later than it was committed here, by this machine's clock")
+
+
+def _stamps(x: Examined) -> str:
+    """Return whose clock gives records their log timestamps."""
+    kept = [one.retention for one in x.logs.values() if isinstance(one, LogFacts) and one.retention is not None]
+    if not kept:
+        return "that of the log"
+    return "the broker's" if all(one.is_appended for one in kept) else "a producer's"
+
+
+def secrets(x: Examined) -> Iterator[Finding]:
+    """Secrets: passwords in the file, in logs and in the history, and who can read or write files.
+
+    Serious: a password in the file, or in what the run wrote. Advice: a secret's file that all can read, or a
+    checkpoint that all can write.
+    """
+    found = [*_written(x)]
+    for where, what in found:
+        yield serious(
+            f"{where} has {what} in plain text",
+            "whoever can read the file, or its history in git, has it",
+            f"{where}: ${{NAME}} or ${{file:PATH}} in its place    # and change it, as it is known",
+            where=where,
+        )
+    for file in x.leaks:
+        yield serious(
+            f"{file} has a secret of the pipeline in it",
+            "whoever can read it has it",
+            f"rm {file}",
+            "change the secret",
+        )
+    for what in x.readable:
+        yield advice(what, "other users of this machine can", "chmod go-w, or o-r for a secret")
+    if not found and not x.leaks and not x.readable:
+        yield fine("no password is in the file, nor in what the run has written here")
+
+
+def _written(x: Examined) -> Iterator[tuple[str, str]]:
+    for setting in secret_settings(x.graph):
+        if setting.has_secret:
+            yield setting.path, "a password" if setting.name == "url" else "a secret"
+
+
+def connections(x: Examined) -> Iterator[Finding]:
+    """Connections: whether what leaves this machine is encrypted.
+
+    Serious: a password goes over an unencrypted connection. Advice: records or rows do.
+    """
+    has_any = False
+    for node in x.graph.sources:
+        if isinstance(log := node.source.records, KafkaSource):
+            has_any = True
+            yield from _broker(log, x.path(node.name, f"source.{node.source.section}.options"))
+    for sink in x.graph.sinks:
+        if isinstance(sink.sink, PostgresSink):
+            has_any = True
+            path = "sink.postgres.url" if x.graph.is_short else f"sinks.{sink.name}.sink.postgres.url"
+            yield from _server(path, sink.sink.url)
+    if not has_any:
+        yield fine("none: sources and sinks are files of this machine")
+
+
+def _broker(source: KafkaSource, where: str) -> Iterator[Finding]:
+    options = dict(source.options)
+    protocol = options.get("security.protocol", "PLAINTEXT").upper()
+    text = f"{source.servers}: {protocol}"
+    if "SSL" in protocol.replace("SASL", "") or all(
+        _is_here(one.rpartition(":")[0]) for one in source.servers.split(",")
+    ):
+        yield fine(text)
+    elif protocol == "SASL_PLAINTEXT" and options.get("sasl.mechanism", "").upper() == "PLAIN":
+        why = "the password goes over the network as it is"
+        yield serious(text, why, f"{where}: {{security.protocol: SASL_SSL, ...}}", where=where)
+    else:
+        why = "whoever is on the network between can read and change records"
+        yield advice(text, why, f"{where}: {{security.protocol: SSL, ...}}", where=where)
+
+
+def _server(where: str, url: str) -> Iterator[Finding]:
+    if is_reference(url):
+        yield unknown(f"{where} is a reference, which is not looked into")
+        return
+    try:
+        # of a password with an @ or a slash, a part would be taken for the host
+        parts = urlsplit(mask_url(with_placeholders(url)))
+        host, mode = parts.hostname or "", parse_qs(parts.query).get("sslmode", ["prefer"])[-1]
+    except ValueError:
+        host, mode = MASK, ""
+    if host == MASK:
+        yield unknown(f"{where} cannot be read as a url")
+        return
+    if mode in {"verify-full", "verify-ca"} or _is_here(host):
+        yield fine(f"PostgreSQL at {host or 'a socket of this machine'}: {'sslmode ' + mode if host else 'no network'}")
+    else:
+        why = "the server is not verified: whoever is on the network between can be it, and is given the password"
+        yield advice(
+            f"PostgreSQL at {host}: sslmode {mode}", why, "sslmode=verify-full and sslrootcert in the url", where=where
+        )
+
+
+def _is_here(host: str) -> bool:
+    host = host.strip("[]")
+    if host in {"", "localhost"} or host.startswith("/"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def versions(x: Examined) -> Iterator[Finding]:
+    """Versions: of windrow and what it runs on, and of those that ran with the checkpoint before.
+
+    Serious: another Spark than the one that wrote the checkpoint. Advice: packages out of windrow's range, no Java, or
+    another windrow than before.
+    """
+    known = x.machine.versions
+    text = ", ".join(f"{name} {version}" for name, version in known.items() if version is not None)
+    if x.machine.unmet:
+        why = "windrow is tested with the versions that it requires"
+        yield advice(f"installed, but not as required: {', '.join(x.machine.unmet)}", why, "pip install windrow")
+    if known.get("java") is None:
+        why = "a stream, a batch or a realtime run needs it (--host memory does not)"
+        yield advice("there is no Java on this machine", why, "install Java 17 or newer, or set JAVA_HOME")
+    before = None if isinstance(x.run, Unknown) or not x.run.processes else x.run.processes[-1].versions
+    if before is None:
+        yield fine(text)
+        return
+    other = {name: version for name, version in before.items() if known.get(name) not in (None, version)}
+    if not other:
+        yield fine(f"{text}; the last run had the same")
+        return
+    changed = ", ".join(f"{name} {version} then and {known[name]} now" for name, version in other.items())
+    savepoint = x.command("savepoint --to SAVEPOINT {c}") + "    # with the versions of then"
+    resumes = x.command("run --from-savepoint SAVEPOINT --checkpoint NEW") + "    # with those of now"
+    if "pyspark" in other:
+        yield serious(changed, "Spark may not read the state store of another version", savepoint, resumes)
+    elif "windrow" in other:
+        yield advice(changed, "a savepoint is the way that is tested from one version to the next", savepoint, resumes)
+    else:
+        yield fine(f"{text}; the last run had {', '.join(f'{name} {version}' for name, version in other.items())}")

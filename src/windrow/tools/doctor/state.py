@@ -1,0 +1,282 @@
+"""Rules about state: how much windows and keys keep, whether it can be restored, where it is, and how it is spread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from windrow.model import (
+    Adaptive,
+    Delay,
+    DelayByPartition,
+    Global,
+    Graph,
+    ProcessNode,
+    Session,
+    WindowNode,
+    format_duration,
+)
+from windrow.telemetry.numbers import duration, short_bytes
+from windrow.telemetry.reports import counted
+from windrow.tools.doctor.facts import (
+    LEAST_FREE,
+    Damaged,
+    Examined,
+    Finding,
+    LogFacts,
+    Restored,
+    Unknown,
+    advice,
+    fine,
+    percent,
+    serious,
+    unknown,
+)
+
+_MANY: Final = 1_000
+"""Windows that a key holds at once."""
+_SHARE: Final = 0.25
+"""Share of the memory that the state should not exceed."""
+_GROWN, _SMALL = 2.0, 64_000_000
+_HOT: Final = 0.25
+_BUSY: Final = 0.8
+_CLOCKS: Final = 1_000_000
+"""Partitions times key groups, from which on the clocks take most of a step (docs/scale.md)."""
+
+
+def window_state(x: Examined) -> Iterator[Finding]:
+    """State: how much windows, lateness and keys keep, against the memory and the disk.
+
+    Serious: the state is larger than the room that is left on its disk. Advice: it is larger than a quarter of the
+    memory, it has doubled in the second half of the run, or a key holds 1,000 windows and more at once.
+    """
+    longest = max((_delay(x.graph, one.name) for one in x.graph.sources), default=0)
+    found = [*_windows(x, longest)]
+    yield from (one for one in found if one.severity == "advice")
+    designed = "; ".join(one.found for one in found if one.severity == "fine")
+    if isinstance(x.run, Unknown) or x.run.status.last is None or x.run.status.last.state_bytes is None:
+        if designed:
+            yield fine(designed)
+        return
+    last, held, memory = x.run.status.last, x.run.status.last.state_bytes, x.machine.memory
+    said = f"{short_bytes(held)} in {counted(last.state_rows or 0, 'row')}, {counted(last.open_windows, 'open window')}"
+    if x.place is not None and held > x.place.free:
+        why = "a snapshot of the state does not fit, and the run ends when the disk is full"
+        yield serious(f"{said}; {short_bytes(x.place.free)} are free on the disk of the checkpoint", why, "make room")
+    elif memory is not None and held > memory * _SHARE:
+        why = "what each step changes is read and written whole; that takes longer than the step should"
+        yield advice(f"{said}, of {short_bytes(memory)} of memory", why, *_less(x))
+    elif _has_grown(x.run.state_bytes):
+        first = x.run.state_bytes[len(x.run.state_bytes) // 2]
+        why = "state that grows with time, and not with the load, does not end growing"
+        yield advice(
+            f"{said}; it was {short_bytes(first)} halfway through the run", why, x.command("state {c}"), *_less(x)
+        )
+    else:
+        yield fine("; ".join([said, *([designed] if designed else [])]))
+
+
+def _delay(graph: Graph, name: str) -> int:
+    source = next(one for one in graph.sources if one.name == name)
+    match source.time.watermark:
+        case Delay(micros):
+            return micros
+        case DelayByPartition() as delays:
+            return delays.longest
+        case Adaptive(most=most):
+            return most
+        case _:
+            return 0
+
+
+def _windows(x: Examined, longest: int) -> Iterator[Finding]:
+    from windrow.tools.tune.disorder import fed_operators  # noqa: PLC0415 - it loads Arrow
+
+    for node in x.graph.keyed:
+        what = f"{node.name}: " if node.name else ""
+        if isinstance(node, ProcessNode) and node.process.ttl is None:
+            yield fine(f"{what}the state of a key is kept for ever, as the process has no ttl")
+        if isinstance(node, WindowNode) and isinstance(node.window, Global):
+            yield fine(f"{what}a key is kept for ever, as its window is global")
+    for one in fed_operators(x.graph):
+        if not isinstance(one.node, WindowNode) or one.farthest is None or isinstance(one.node.window, Session):
+            continue
+        held = math.ceil(one.held(longest, one.lateness))
+        what = f"{one.node.name}: " if one.node.name else ""
+        text = f"{what}a key holds up to {counted(held, 'window')} at once"
+        spans = {"size": one.farthest, "delay": longest, "lateness": one.lateness}
+        by = ", ".join(f"{name} {format_duration(span)}" for name, span in spans.items())
+        if held >= _MANY:
+            where = f"streams.{one.node.name}.window" if one.node.name else "window"
+            why = "each window that has fired and can still be revised is a row of state for each of its keys"
+            yield advice(f"{text} ({by})", why, "a longer slide or step, or a shorter lateness", where=where)
+        else:
+            yield fine(f"{text} ({by})")
+
+
+def _less(x: Examined) -> tuple[str, ...]:
+    return (x.command("tune {c}") + "    # what a shorter delay or lateness would save",)
+
+
+def _has_grown(sizes: tuple[int, ...]) -> bool:
+    if len(sizes) < 4 or sizes[-1] < _SMALL:  # noqa: PLR2004 - halves of halves
+        return False
+    return sizes[-1] > _GROWN * max(sizes[: len(sizes) // 2 + 1])
+
+
+def checkpoint(x: Examined) -> Iterator[Finding]:
+    """Checkpoint: its age, and a trial restore of a copy of it, and of the savepoints beside it.
+
+    Serious: it is damaged, of another pipeline, or cannot be restored. Advice: a savepoint that is damaged.
+    """
+    if x.is_realtime:
+        yield unknown("a realtime run keeps its state in Kafka, by transaction; there is no checkpoint to restore")
+        return
+    yield from _resumable(x)
+    for name, one in x.savepoints.items():
+        if isinstance(one, Damaged):
+            yield advice(
+                f"the savepoint {name} cannot be restored: {one.why}", "no run can resume from it", f"rm -r {name}"
+            )
+        else:
+            yield fine(f"the savepoint {name} was read whole: epoch {one.epoch}, {short_bytes(one.bytes)}")
+
+
+def _resumable(x: Examined) -> Iterator[Finding]:
+    known, fresh = x.checkpoint, x.command("run --fresh {c}") + "    # reads the log anew"
+    restore = "restore the checkpoint, and the tables of the same time"
+    if isinstance(known, Unknown):
+        yield unknown(known.why)
+        return
+    if known.damage is not None:
+        yield serious(known.damage, "the next run cannot resume from it", restore, fresh)
+        return
+    if known.differs is not None:
+        yield serious(
+            f"the pipeline is not the one that wrote the checkpoint: {known.differs}",
+            "the next run with this checkpoint is refused",
+            x.command("savepoint --to SAVEPOINT {c}") + "    # with the pipeline as it was",
+            x.command("run --from-savepoint SAVEPOINT --checkpoint NEW"),
+        )
+        return
+    text = f"epoch {known.epoch}{_age(x)}, {short_bytes(known.size)}"
+    match x.restored:
+        case Restored(epoch, held, keys, windows, seconds):
+            yield fine(
+                f"{text}; a copy was restored in {seconds:.1f} s: epoch {epoch}, {short_bytes(held)}, "
+                f"{counted(keys, 'key')}, {counted(windows, 'open window')}"
+            )
+        case Damaged(why):
+            text = f"a copy of the checkpoint ({text}) cannot be restored: {why}"
+            yield serious(text, "the next run cannot resume from it", restore, fresh)
+        case Unknown(why):
+            yield unknown(f"{text}; its files have the right checksums, and it was not restored: {why}")
+
+
+def _age(x: Examined) -> str:
+    if isinstance(x.run, Unknown) or x.run.status.last is None or x.run.status.last.committed is None:
+        return ""
+    return f", committed {duration(max(0, x.now - x.run.status.last.committed))} ago"
+
+
+def place(x: Examined) -> Iterator[Finding]:
+    """Place of the state: whether the checkpoint survives a restart of the machine, and the room on its disk.
+
+    Serious: a run's checkpoint is in a temporary folder, or the disk is nearly full. Advice: it would be, or there is
+    little room, also in the folder for temporary files.
+    """
+    if x.is_realtime:
+        return
+    disk, known = x.place, x.checkpoint
+    if disk is None:
+        yield fine("the checkpoint is in an object store; it has no lock, so the tables decide which process may write")
+    elif disk.is_temporary or disk.kind == "overlay":
+        kept = f"on {disk.kind}" if disk.kind in {"tmpfs", "ramfs", "overlay"} else "below a folder for temporary files"
+        find = advice if isinstance(known, Unknown) or not disk.is_temporary else serious
+        yield find(
+            f"the checkpoint {disk.path} is {kept}, which a restart of the machine or container can empty",
+            "without it no run can resume: the tables are then made anew from the log",
+            x.command("run --checkpoint DIR") + "    # a disk that stays, or s3a://BUCKET/PATH",
+        )
+    needed = 0 if isinstance(known, Unknown) else known.size
+    others = [x.machine.temporary] if disk is None or x.machine.temporary.device != disk.device else []
+    for one in [*([] if disk is None else [disk]), *others]:
+        what = "checkpoint" if one is disk else "temporary files"
+        found = f"{short_bytes(one.free)} of {short_bytes(one.total)} are free on the disk of the {what} ({one.path})"
+        to_do = "make room" if one is disk else "make room, or set TMPDIR to a folder on another disk"
+        if one.free < max(needed, LEAST_FREE // 10):
+            yield serious(found, "a run ends when its disk is full", to_do)
+        elif one.free < max(3 * needed, LEAST_FREE):
+            yield advice(found, "a run ends when its disk is full; snapshots come beside the older ones", to_do)
+        else:
+            yield fine(found)
+
+
+def hot_keys(x: Examined) -> Iterator[Finding]:
+    """Hot keys: the share of the key with most records.
+
+    Advice: a key with a quarter of the records and more, and far more than others, where a step is busy.
+    """
+    total = x.total
+    if isinstance(total, Unknown) or not any(keys.shares for keys in total.hot_keys.values()):
+        if any(node.key for node in x.graph.keyed):
+            yield unknown(total.why if isinstance(total, Unknown) else "the run has sampled no keys yet")
+        return
+    for node in x.graph.keyed:
+        name = node.name or x.graph.name
+        keys = total.hot_keys.get(node.name) or total.hot_keys.get(name)
+        if keys is None or not keys.shares:
+            continue
+        key, share = max(keys.shares.items(), key=lambda pair: pair[1])
+        found = f"{', '.join(node.key)} {key} has {percent(share)} of the records of {name}, by samples"
+        if share < _HOT or key not in keys.hot:
+            yield fine(found)
+            continue
+        busy = _busy(x)
+        can_salt = (
+            isinstance(node, WindowNode)
+            and not isinstance(node.window, Session | Global)
+            and node.emit.early is None
+            and node.salt == 1
+        )
+        path = f"streams.{node.name}.salt" if node.name else "salt"
+        if busy is None or busy < _BUSY:
+            yield fine(f"{found}; steps have time left, so nothing waits for it")
+        else:
+            salt = x.setting(path, str(min(4, x.graph.key_groups)))
+            to_do = salt if can_salt else "a key with more fields, or a window before that adds the records up"
+            why = f"one core computes all records of a key, and steps are busy {percent(busy)} of the time"
+            yield advice(found, why, to_do, where=path if can_salt else "")
+
+
+def _busy(x: Examined) -> float | None:
+    """Return the share of the time that the last steps took, None if it is not known."""
+    recent = None if isinstance(x.run, Unknown) else x.run.status.recent
+    return None if recent is None or not recent.seconds else min(1.0, recent.took / recent.seconds)
+
+
+def parallelism(x: Examined) -> Iterator[Finding]:
+    """Parallelism: partitions and key groups against the cores of this machine.
+
+    Advice: fewer key groups than cores, or so many partitions and key groups that their clocks take a step's time.
+    """
+    counts = [one.partitions for one in x.logs.values() if isinstance(one, LogFacts)]
+    if not counts and not isinstance(x.run, Unknown) and x.run.status.last is not None:
+        counts = [len(x.run.status.last.offsets)]
+    partitions, groups, cores = sum(counts), x.graph.key_groups, x.machine.cores
+    text = (
+        f"{counted(partitions, 'partition') if counts else 'partitions not known'}, {groups} key groups, {cores} cores"
+    )
+    if x.is_realtime:
+        yield fine(f"{text}; a partition is a task that does not end")
+    elif partitions * groups >= _CLOCKS:
+        why = f"each step writes {short_bytes(40 * partitions * groups)} of clocks, whatever it reads"
+        yield advice(text, why, "fewer key_groups (with a savepoint), or longer steps: --every", where="key_groups")
+    elif groups < cores:
+        why = f"{counted(cores - groups, 'core')} have nothing to do but read and decode"
+        yield advice(text, why, x.setting("key_groups", str(cores)), where="key_groups")
+    elif counts and partitions < cores:
+        yield fine(f"{text}; a partition is read and decoded by one core, so {counted(partitions, 'core')} can do that")
+    else:
+        yield fine(text)

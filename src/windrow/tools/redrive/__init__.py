@@ -1,0 +1,1 @@
+"""Dead letters, put back into the log."""

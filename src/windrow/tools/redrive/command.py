@@ -1,0 +1,197 @@
+"""`windrow redrive`: puts dead letters back into the log, after the pipeline was mended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windrow.errors import InputError
+from windrow.model import MAX_PARTITIONS
+from windrow.telemetry.folders import Folder, default_checkpoint
+from windrow.telemetry.numbers import printable
+from windrow.telemetry.reports import counted
+from windrow.terminal.common import DIFFERENT, OK, json_option, print_json
+from windrow.terminal.options import STATE_FOLDER, TIME
+from windrow.terminal.pipelines import command_lines, open_pipeline, pipeline_argument
+
+if TYPE_CHECKING:
+    from windrow.connectors.database import Value
+    from windrow.tools.redrive.copies import Letter, Redrivable
+
+_HELP = {
+    "list": "Print how many dead letters there are, by reason, and redrive none.",
+    "all": "All dead letters.",
+    "reason": "Those whose reason begins so, such as 'missing: amount'; may be repeated.",
+    "partition": "Those of this partition.",
+    "offset": "The one at this offset, with --partition; may be repeated.",
+    "since": "Those whose log timestamp is this time or later (UTC unless it names a zone).",
+    "key": "Those that are good now and have this value in the key, such as user_id=u00017; may be repeated.",
+    "dry_run": "Print what would become of each, and redrive none.",
+    "attempts": "How often a record is redriven at most.",
+    "checkpoint": "Checkpoint of the run that resumed with the mended pipeline.  [default: .windrow/NAME]",
+}
+_MOST = 20
+"""Dead letters that are printed one by one."""
+_NOT: dict[str, str] = {
+    "already": "redriven before",
+    "dead": "still dead",
+    "expired": "not redriven, it would be expired",
+    "counted": "not redriven, the run decodes it as it is",
+    "attempts": "not redriven, it has been too often",
+    "lost": "not redriven, it is not in the log any more",
+}
+
+
+@click.command("redrive")
+@pipeline_argument
+@click.option("--list", "as_list", is_flag=True, help=_HELP["list"])
+@click.option("--all", "all_", is_flag=True, help=_HELP["all"])
+@click.option("--reason", metavar="TEXT", multiple=True, help=_HELP["reason"])
+@click.option("--partition", type=click.IntRange(0, MAX_PARTITIONS - 1), help=_HELP["partition"])
+@click.option("--offset", type=click.IntRange(min=0), multiple=True, help=_HELP["offset"])
+@click.option("--since", type=TIME, metavar="TIME", help=_HELP["since"])
+@click.option("--key", metavar="FIELD=VALUE", multiple=True, help=_HELP["key"])
+@click.option("--dry-run", is_flag=True, help=_HELP["dry_run"])
+@click.option("--max-attempts", type=click.IntRange(min=1), default=3, show_default=True, help=_HELP["attempts"])
+@click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
+@json_option
+def command(
+    *,
+    pipeline: str,
+    as_list: bool,
+    all_: bool,
+    reason: tuple[str, ...],
+    partition: int | None,
+    offset: tuple[int, ...],
+    since: int | None,
+    key: tuple[str, ...],
+    dry_run: bool,
+    max_attempts: int,
+    checkpoint: Folder | None,
+    as_json: bool,
+) -> int:
+    """Put dead letters back into the log, after the pipeline was mended.
+
+    A copy of each chosen record is appended to its partition, and the run that resumed from a savepoint with the mended
+    pipeline counts it at its new place. A record that would be a dead letter again, or expired, is not redriven, and
+    none twice: the command can be run again after any failure. The table windrow_redrives lists all copies, with who
+    made them and when. The exit code is 1 if some of the chosen were not redriven, now or before, or a place has no
+    dead letter.
+
+    Late records are not redriven, as they would be later still: increase `emit.lateness` and replay the log.
+    """
+    from windrow.tools.redrive.copies import Choice, redrivable, redrive  # noqa: PLC0415 - help needs no Arrow
+
+    choices = {"all": all_, "reason": reason, "partition": partition, "offset": offset, "since": since, "key": key}
+    # partition 0 is one
+    given = [name for name, value in choices.items() if value is not None and value is not False and value != ()]
+    if as_list and (given or dry_run):
+        msg = f"--list shows all: leave out --{'dry-run' if not given else ' and --'.join(given)}"
+        raise InputError(msg)
+    if "all" in given and len(given) > 1:
+        msg = f"--all chooses all: leave out --{' and --'.join(given[1:])}, or --all"
+        raise InputError(msg)
+    if offset and partition is None:
+        msg = "--offset is one of a partition: give --partition too"
+        raise InputError(msg)
+    valid = redrivable(open_pipeline(pipeline).runnable())
+    if as_list:
+        return _list(valid, pipeline, as_json=as_json)
+    if not given:
+        msg = "choose what to redrive: --reason, --partition (and --offset), --since, --key, or --all; --list shows all"
+        raise InputError(msg)
+    choice = Choice(reason, partition, offset, since, tuple(_pair(valid, text) for text in key))
+    folder = checkpoint or default_checkpoint(valid.name)
+    letters = redrive(
+        valid, choice, folder, attempts=max_attempts, dry_run=dry_run, file=command_lines(pipeline).pipeline
+    )
+    # with further conditions a dead letter may be left out
+    is_by_place = set(given) == {"partition", "offset"}
+    missing = sorted(set(offset) - {one.offset for one in letters}) if is_by_place else []
+    if as_json:
+        plain = [_plain(one, dry_run=dry_run) for one in letters]
+        print_json({"pipeline": valid.name, "dry_run": dry_run, "letters": plain, "missing": missing})
+    else:
+        _show(valid, letters, dry_run=dry_run)
+        for at in missing:
+            click.echo(f"  partition {partition}, offset {at}: no dead letter")
+    is_done = not missing and all(one.outcome in {"redriven", "already"} for one in letters)
+    return OK if is_done else DIFFERENT
+
+
+def _pair(pipeline: Redrivable, text: str) -> tuple[str, Value]:
+    """Read ``FIELD=VALUE``; raise InputError if it is no field of the key, or no value of its type."""
+    from windrow.connectors.database import read_value  # noqa: PLC0415 - as above
+    from windrow.engine.schema import key_fields  # noqa: PLC0415 - as above
+
+    fields = {field.name: field for field in key_fields(pipeline)}
+    name = max((name for name in fields if text.startswith(f"{name}=")), key=len, default=None)
+    if name is None:
+        msg = f"--key {text!r} names no field of the key, which has {', '.join(fields) or 'no fields'}: "
+        raise InputError(msg + "write --key FIELD=VALUE")
+    return name, read_value(fields[name], text[len(name) + 1 :], "--key")
+
+
+def _list(pipeline: Redrivable, file: str, *, as_json: bool) -> int:
+    from windrow.tools.redrive.copies import list_letters  # noqa: PLC0415 - as above
+
+    found, late = list_letters(pipeline)
+    if as_json:
+        print_json({"pipeline": pipeline.name, "reasons": [vars(one) for one in found], "late": late})
+        return OK
+    total = sum(one.letters for one in found)
+    click.echo(f"{pipeline.name}: {counted(total, 'dead letter')}")
+    for one in found:
+        click.echo(printable(f"  {one.reason}: {one.letters:,}, {one.redriven:,} redriven; the first: {one.example}"))
+    if late:
+        click.echo(
+            f"  {counted(late, 'row')} of late output: to count such records, increase emit.lateness and replay the log"
+            f" (windrow replay {file})"
+        )
+    return OK
+
+
+def _show(pipeline: Redrivable, letters: list[Letter], *, dry_run: bool) -> None:
+    if not letters:
+        click.echo(f"{pipeline.name}: no such dead letters")
+        return
+    for one in letters[:_MOST]:
+        text = f"  partition {one.partition}, offset {one.offset} ({one.reason}): {_text(one, dry_run=dry_run)}"
+        click.echo(printable(text))
+    if len(letters) > _MOST:
+        click.echo(f"  ... and {len(letters) - _MOST:,} more: --json shows all")
+    counts = Counter(one.outcome for one in letters)
+    done = f"{counts.pop('redriven', 0):,} of {counted(len(letters), 'dead letter')}"
+    others = "".join(f"; {number:,} {_NOT[outcome]}" for outcome, number in counts.most_common())
+    click.echo(
+        f"{pipeline.name}: {'would redrive' if dry_run else 'redrove'} {done} into {pipeline.source.label}{others}"
+    )
+
+
+def _text(letter: Letter, *, dry_run: bool) -> str:
+    match letter.outcome:
+        case "redriven":
+            again = "" if letter.attempt == 1 else f", attempt {letter.attempt}"
+            place = "to be redriven" if dry_run else f"redriven to offset {letter.copy}"
+            return f"{place}{again}; {_FORECASTS[letter.verdict]}"
+        case "already":
+            return f"redriven before, to offset {letter.copy}"
+        case "dead":
+            return f"still dead: {letter.now}"
+        case outcome:
+            return _NOT[outcome]
+
+
+_FORECASTS = {
+    "on time": "on time, by the watermark of now",
+    "late": "late, so it revises a result",
+    "expired": "expired",
+    "unknown": "no watermark is known to say whether it is on time",
+}
+
+
+def _plain(letter: Letter, *, dry_run: bool) -> dict[str, Any]:
+    outcome = "would redrive" if dry_run and letter.outcome == "redriven" else letter.outcome
+    return {**vars(letter), "outcome": outcome}

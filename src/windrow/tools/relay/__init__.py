@@ -1,0 +1,1 @@
+"""The rows of an outbox, sent to a topic or a log."""

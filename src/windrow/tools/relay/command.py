@@ -1,0 +1,99 @@
+"""`windrow relay`: sends the rows of an outbox to a topic or a log."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windrow.errors import InputError
+from windrow.model import KafkaSource, LogSource
+from windrow.telemetry.reports import counted
+from windrow.terminal.common import OK, echo_error, json_option, print_json
+from windrow.terminal.interrupts import stopping
+from windrow.terminal.options import DURATION, TABLE, LogTarget
+from windrow.terminal.pipelines import open_pipeline, pipeline_argument
+
+if TYPE_CHECKING:
+    from windrow.connectors.postgres.outbox import OutboxLag
+
+_HELP = {
+    "table": "The result table whose outbox it is, if several have one.",
+    "until_empty": "End when the outbox is empty.",
+    "every": "How often to look into an empty outbox.",
+    "option": "Option of the connection to Kafka, such as security.protocol=SSL; may be repeated.",
+}
+_MICROS = 1_000_000
+_REPORT_SECONDS = 10.0
+
+
+@click.command("relay")
+@pipeline_argument
+@click.argument("target")
+@click.option("--table", type=TABLE, help=_HELP["table"])
+@click.option("--until-empty", is_flag=True, help=_HELP["until_empty"])
+@click.option("--every", type=DURATION, default="500ms", show_default=True, help=_HELP["every"])
+@click.option("--option", "options", metavar="NAME=VALUE", multiple=True, help=_HELP["option"])
+@json_option
+def command(
+    *,
+    pipeline: str,
+    target: str,
+    table: str | None,
+    until_empty: bool,
+    every: int,
+    options: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Send the rows of an outbox to a topic or a log, each once, and delete them.
+
+    TARGET is a topic that exists, as kafka://HOST:PORT/TOPIC, or the folder of an embedded log. Rows are sent in the
+    order of commits, those of a key to one partition, until Ctrl-C. A relay can be killed at any moment and started
+    again: readers of committed records find each row once. One relay at a time empties an outbox.
+    """
+    from windrow.tools.relay.outbox import outbox_sink, run  # noqa: PLC0415 - help needs no Arrow
+
+    to = LogTarget.read(target)
+    log = LogSource(to.name) if to.servers is None else KafkaSource(to.servers, to.name, options=_pairs(options))
+    if options and to.servers is None:
+        msg = f"--option is for Kafka, and {to} is a folder: leave it out"
+        raise InputError(msg)
+    valid = open_pipeline(pipeline).runnable()
+    sink = outbox_sink(valid, table)
+    outbox = f"{sink.table}_outbox"
+
+    stop, last = threading.Event(), dict[str, Any]()
+
+    def on_report(rows: int, lag: OutboxLag) -> None:
+        last.update(sent=rows, waiting=lag.rows, oldest_seconds=round(lag.seconds, 3))
+        waiting = (
+            f"{counted(lag.rows, 'row')} left, the oldest of {lag.seconds:.1f} s ago" if lag.rows else "it is empty"
+        )
+        if not as_json:
+            click.echo(f"{outbox}: sent {counted(rows, 'row')} to {to}; {waiting}")
+
+    with stopping(lambda _: echo_error("stopping (again to stop at once)")) as on_start:
+        on_start(stop.set)
+        run(
+            sink,
+            log,
+            until_empty=until_empty,
+            every=every / _MICROS,
+            stop=stop,
+            report=_REPORT_SECONDS,
+            on_report=on_report,
+            on_trouble=lambda said: echo_error(f"warning: {said}"),
+        )
+    if as_json:
+        print_json({"pipeline": valid.name, "outbox": outbox, "target": str(to), **last})
+    return OK
+
+
+def _pairs(options: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    pairs = [text.partition("=") for text in options]
+    wrong = next((name for name, equals, _ in pairs if not name or not equals), None)
+    if wrong is not None:
+        msg = f"--option {wrong!r} is not NAME=VALUE, such as security.protocol=SSL"
+        raise InputError(msg)
+    return tuple((name, value) for name, _, value in pairs)

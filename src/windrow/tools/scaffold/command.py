@@ -1,0 +1,152 @@
+"""`windrow init`: a project to begin with, or a pipeline for the records of a log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from windrow.errors import InputError
+from windrow.telemetry.reports import counted
+from windrow.terminal.common import OK, json_option, print_json
+from windrow.terminal.options import FOLDER
+
+if TYPE_CHECKING:
+    from windrow.tools.scaffold.sample import Sample
+
+_RECORDS: Final = 100_000
+_FILES: Final = ("README.md", "pipeline.yaml", "pytest.ini", "stories/late_record.yaml")
+"""The files of the starter."""
+_EVENTS, _USERS, _SPAN = 20_000, 200, 6 * 3_600_000_000
+"""The generated log of the starter project: purchases of six hours."""
+_HELP = {
+    "from": "Draft the pipeline from a sample: a file of JSON lines, a folder with an embedded log or with files "
+    "(JSON lines, Parquet), or a topic as kafka://HOST:PORT/TOPIC.",
+    "records": "Maximum number of records of the sample.",
+}
+_README: Final = """\
+# {name}
+
+`pipeline.yaml` was drafted from {size} of `{place}`. Read it first: what was guessed, and why, is said beside it.
+Run these in this folder.
+
+```sh
+windrow check pipeline.yaml --connect --host memory     # is the file right, and is there what a run needs?
+windrow explain pipeline.yaml                           # the pipeline in words
+windrow run pipeline.yaml --until-end --host memory     # run it in this process; without --host on Spark
+windrow show pipeline.yaml --limit 10                   # the results
+windrow show pipeline.yaml dead --limit 10              # what could not be read, and why
+```
+
+Of a log with some 10,000 records or more, `windrow tune pipeline.yaml --log` chooses delay and lateness by goals.
+"""
+
+
+@click.command("init")
+@click.argument("folder", type=FOLDER, default=".")
+@click.option("--from", "sample", metavar="SAMPLE", help=_HELP["from"])
+@click.option("--records", type=click.IntRange(min=1), default=_RECORDS, show_default=True, help=_HELP["records"])
+@json_option
+def command(*, folder: Path, sample: str | None, records: int, as_json: bool) -> int:
+    """Make a project in FOLDER, which is made if need be; no file that is there is replaced.
+
+    Without --from it has a pipeline with comments, a small generated log, and a test, which run at once; README.md has
+    the commands.
+
+    With --from it has a pipeline for your records: the types of their fields, the event time, a key, and a delay by how
+    far out of order they are, each with what it was chosen by. The records of a file are copied into an embedded log.
+    """
+    made = _starter(folder) if sample is None else _drafted(folder, sample, records)
+    if as_json:
+        print_json({"folder": str(folder), **made})
+        return OK
+    for file in made["files"]:
+        click.echo(f"made {folder / file}")
+    if sample is not None:
+        dead = sum(made["dead_letters"].values())
+        click.echo(
+            f"pipeline.yaml decodes {made['records'] - dead:,} of {counted(made['records'], 'record')}"
+            + (f"; {counted(dead, 'dead letter')}, as its first lines say" if dead else "")
+        )
+        if not made["whole"] and Path(sample).is_file():
+            log = folder / made["files"][-1]
+            click.echo(f"{log} has only the first {made['records']:,} records of {sample}: --records copies more")
+    where = "" if folder == Path() else f"cd {folder}; "
+    click.echo(f"next:  {where}windrow run pipeline.yaml --until-end --host memory    # README.md has more")
+    return OK
+
+
+def _starter(folder: Path) -> dict[str, Any]:
+    from windrow.testing.generator import LogSpec, write_log  # noqa: PLC0415 - help needs none of it
+
+    log = Path("data/spend")
+    texts = resources.files("windrow.cli") / "starter"
+    files = {name: (texts / name).read_text(encoding="utf-8") for name in _FILES}
+    spec = LogSpec(events=_EVENTS, users=_USERS, duration=_SPAN)
+    _write(folder, files, log, lambda path: write_log(spec, path))
+    return {"files": [*files, f"{log}/"]}
+
+
+def _drafted(folder: Path, text: str, records: int) -> dict[str, Any]:
+    from windrow.tools.scaffold.pipeline import draft_pipeline  # noqa: PLC0415 - help needs none of it
+    from windrow.tools.scaffold.sample import read_sample  # noqa: PLC0415 - the same
+
+    sample = read_sample(text, records)
+    log = Path("data") / sample.name if sample.source is None else None
+    draft = draft_pipeline(sample, _source(sample, folder, log))
+    size = counted(sample.raw.num_rows, "record")
+    files = {
+        "README.md": _README.format(name=draft.pipeline.name, size=size, place=sample.place),
+        "pipeline.yaml": draft.text,
+    }
+    _write(folder, files, log, lambda path: _write_lines(path, sample))
+    return {
+        "files": [*files, *([f"{log}/"] if log else [])],
+        "pipeline": draft.pipeline.name,
+        "records": draft.records,
+        "whole": sample.whole,
+        "dead_letters": dict(draft.dead),
+    }
+
+
+def _source(sample: Sample, folder: Path, log: Path | None) -> str:
+    """Return the source of the pipeline in YAML, as a run in the folder finds it."""
+    from windrow.model import FilesSource, KafkaSource  # noqa: PLC0415 - the same
+    from windrow.tools.scaffold.text import DraftText  # noqa: PLC0415 - as above
+
+    scalar = DraftText.scalar
+    if isinstance(sample.source, KafkaSource):
+        return f"{{kafka: {{servers: {scalar(sample.source.servers)}, topic: {scalar(sample.source.topic)}}}}}"
+    if isinstance(sample.source, FilesSource):
+        return f"{{files: {{path: {scalar(os.path.relpath(sample.source.path[0], folder))}}}}}"
+    path = str(log) if log is not None else os.path.relpath(sample.place, folder)
+    return f"{{log: {{path: {scalar(path)}}}}}"
+
+
+def _write_lines(log: Path, sample: Sample) -> None:
+    log.mkdir(parents=True)
+    (log / "partition-0.jsonl").write_bytes(sample.lines)
+
+
+def _write(folder: Path, files: Mapping[str, str], log: Path | None, write: Callable[[Path], object]) -> None:
+    """Write files and a log; raise InputError, and write none of them, if one is there already."""
+    there = [str(folder / one) for one in (*files, *([str(log)] if log else [])) if (folder / one).exists()]
+    if there:
+        msg = f"{', '.join(there)} {'is' if len(there) == 1 else 'are'} there already: name another FOLDER"
+        raise InputError(msg)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if log is not None:
+            write(folder / log)
+        for name, text in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as exc:
+        msg = f"{exc.filename or folder} cannot be made: {exc.strerror}; name another FOLDER"
+        raise InputError(msg) from exc

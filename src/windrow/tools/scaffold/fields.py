@@ -1,0 +1,256 @@
+"""The fields of sampled records, and the type of each: the first that takes all of its values.
+
+Types are tried by the decoder's own conversion, so a type that is chosen decodes what it was chosen by. A type that
+nearly all values fit is chosen too if none fits all: the others are then dead letters, as the records of a log can be
+malformed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from windrow.engine.decode.values import BadValueError, NumberText, convert, parse_number
+from windrow.model import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    Field,
+    LongType,
+    SimpleType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+from windrow.model.types import MAX_PRECISION
+from windrow.telemetry.reports import counted
+
+MISFITS: Final = 0.01
+"""The share of values, or of records, that may not fit."""
+_LEAST_PRECISION: Final = 12
+_HEADROOM: Final = 2
+"""Digits before the point that a decimal has beyond those of the sample."""
+_MOST_SCALE: Final = 8
+"""Digits behind the point beyond which a number is a double: a measurement, and not an amount."""
+_YEARS: Final = (946_684_800, 2_840_140_800)
+"""Seconds since 1970 of the years 2000 and 2060, between which a whole number can be a time."""
+_SPREAD: Final = 10 * 366 * 86_400
+"""Seconds between the least and the greatest time of a sample; ids are further apart."""
+_UNITS: Final[tuple[tuple[Literal["millis", "micros", "seconds"], str, int], ...]] = (
+    ("millis", "milliseconds", 1_000),
+    ("micros", "microseconds", 1_000_000),
+    ("seconds", "seconds", 1),
+)
+_TIME_WORDS: Final = frozenset({"time", "timestamp", "ts", "t", "at", "date", "datetime", "when", "epoch", "on"})
+_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name in lower case: ``eventTime`` and ``event_time`` have two."""
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+@dataclass
+class SampledField:
+    """A field by its path in the records: its values that are not null, and its type, None if it has no single one.
+
+    `misfits` is the number of values that the type does not take, `missing` that of the records without a value. `why`
+    says what the type was chosen by, or why there is none.
+    """
+
+    path: tuple[str, ...]
+    values: list[object] = field(default_factory=list)
+    type: DataType | None = None
+    misfits: int = 0
+    why: str = ""
+    missing: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the field in a pipeline: the names of its path, joined."""
+        return "_".join(self.path)
+
+    @property
+    def words(self) -> list[str]:
+        """The words of its path."""
+        return [word for name in self.path for word in words_of(name)]
+
+
+def sample_fields(records: Sequence[Mapping[str, object]]) -> list[SampledField]:
+    """Return the fields of records, in the order in which they come; numbers are `NumberText`."""
+    found: dict[tuple[str, ...], SampledField] = {}
+    parents: Counter[tuple[str, ...]] = Counter()
+    for record in records:
+        _collect(record, (), found, parents)
+    # an object in some records and a value in others has no type, and what is within cannot be read in all
+    mixed = {path for path, one in found.items() if one.values and path in parents}
+    for path, one in found.items():
+        if path in mixed:
+            one.why = "an object in some records and a value in others"
+        elif any(path[:depth] in mixed for depth in range(1, len(path))):
+            one.why = "within what is an object in some records only"
+        elif any("." in name for name in path) and len(path) > 1:
+            one.why = "a name with a dot in an object has no path"
+        elif not one.values:
+            one.why = "null in all records"
+        else:
+            one.type, one.misfits, one.why = _type_of(one.path[-1], one.values)
+        one.missing = len(records) - len(one.values)
+    return list(found.values())
+
+
+def _collect(
+    record: Mapping[str, object],
+    above: tuple[str, ...],
+    found: dict[tuple[str, ...], SampledField],
+    parents: Counter[tuple[str, ...]],
+) -> None:
+    # the decoder reads names from the last to the first
+    for name, value in reversed(list(record.items())):
+        path = (*above, name)
+        if isinstance(value, dict):
+            parents[path] += 1
+            _collect(value, path, found, parents)
+        else:
+            one = found.setdefault(path, SampledField(path))
+            if value is not None:
+                one.values.append(value)
+
+
+def _type_of(name: str, values: Sequence[object]) -> tuple[DataType | None, int, str]:
+    """Return the type of some values, how many it does not take, and what it was chosen by."""
+    best: tuple[DataType, int, str] | None = None
+    for type_, why in _candidates(name, values):
+        misfits = _misfits(type_, values)
+        if not misfits:
+            return type_, 0, why
+        if best is None or misfits < best[1]:
+            best = type_, misfits, why
+    if best is not None and best[1] <= MISFITS * len(values):
+        return best
+    kinds = Counter(map(_kind, values)).most_common()
+    return None, 0, f"no type takes all values: {', '.join(counted(number, kind) for kind, number in kinds)}"
+
+
+def _misfits(type_: DataType, values: Sequence[object]) -> int:
+    """Count the values that a type does not take; equal ones are tried once."""
+    if isinstance(type_, ArrayType):
+        return sum(not _takes(type_, value) for value in values)
+    counted = Counter((type(value), value) for value in values if isinstance(value, str | bool))
+    bad = sum(number for (_, value), number in counted.items() if not _takes(type_, value))
+    return bad + len(values) - counted.total()
+
+
+def _takes(type_: DataType, value: object) -> bool:
+    try:
+        convert("", type_, value)
+    except BadValueError:
+        return False
+    return True
+
+
+def _kind(value: object) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case NumberText():
+            return "number"
+        case str():
+            return "text"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+def _candidates(name: str, values: Sequence[object]) -> Iterator[tuple[DataType, str]]:
+    """Yield types that the values can be of, the most telling first, each with why."""
+    kinds = Counter(map(_kind, values))
+    numbers = [value for value in values if isinstance(value, NumberText)]
+    texts = [value for value in values if isinstance(value, str) and not isinstance(value, NumberText)]
+    match kinds.most_common(1)[0][0]:
+        case "array":
+            array = _array([value for value in values if isinstance(value, list)])
+            if array is not None:
+                yield array, "an array"
+        case "boolean":
+            yield BooleanType(), ""
+        case "number":
+            yield from _number_types(name, [*numbers, *texts])
+        case "text":
+            yield TimestampType("iso"), "ISO 8601 text"
+            if all("." in text for text in texts):
+                # whole numbers as text are rather ids
+                yield from ((type_, f"{why}, as text") for type_, why in _number_types("", texts))
+            if numbers:
+                yield from _number_types(name, [*numbers, *texts])
+            yield StringType(), ""
+        case _:
+            return
+
+
+def _number_types(name: str, values: Sequence[str]) -> Iterator[tuple[SimpleType, str]]:
+    parsed = {value: number for value in values if (number := parse_number(value)) is not None}
+    known = [parsed[value] for value in values if value in parsed]
+    if len(known) < (1 - MISFITS) * len(values) or not known:
+        return
+    is_whole = sum(number.whole for number in known) >= (1 - MISFITS) * len(known)
+    if is_whole:
+        yield from _time_units(name, [int(value) for value in values if value.removeprefix("-").isdecimal()])
+        # 20.00 as text is an amount, and 5.0 as a number an id of a column that had nulls
+        has_points = any("." in value for value in values if not isinstance(value, NumberText))
+        if all(number.whole for number in known) and not has_points:
+            yield LongType(), ""
+    has_exponents = any("e" in value.lower() for value in parsed)
+    scale = max(0, *(-number.exponent for number in known))
+    # amounts of which all end with a zero, as 12.50, are of two digits nevertheless
+    written = max(len(value.partition(".")[2]) for value in parsed)
+    if not has_exponents and written <= _MOST_SCALE:
+        scale = written
+    digits = max(1, *(number.magnitude for number in known))
+    behind = f"up to {counted(scale, 'digit')} behind the point"
+    if scale <= _MOST_SCALE and not has_exponents and digits + scale <= MAX_PRECISION:
+        precision = min(MAX_PRECISION, max(_LEAST_PRECISION, digits + _HEADROOM + scale))
+        yield DecimalType(precision, scale), f"{behind}, so sums are exact"
+    why = "exponents" if has_exponents else behind
+    yield DoubleType(), f"{why}: sums are rounded, and can differ in the last digits"
+
+
+def _time_units(name: str, values: Sequence[int]) -> Iterator[tuple[TimestampType, str]]:
+    """Yield the units in which whole numbers are times of this age."""
+    if not values:
+        return
+    is_named = bool(_TIME_WORDS.intersection(words_of(name)))
+    for unit, word, size in _UNITS:
+        least, greatest = (size * limit for limit in _YEARS)
+        times = [value for value in values if least <= value <= greatest]
+        if len(times) < (1 - MISFITS) * len(values):
+            continue
+        # a number of ten digits is a time by its name only
+        if is_named or (unit != "seconds" and max(times) - min(times) <= size * _SPREAD):
+            yield TimestampType(unit), f"{word} since 1970"
+
+
+def _array(values: Iterable[list[object]]) -> ArrayType | None:
+    """Return the type of arrays; None if their elements have no single one that an array can have."""
+    elements = [element for value in values for element in value]
+    given = [element for element in elements if element is not None]
+    has_nulls = len(given) < len(elements)
+    if not given:
+        return None
+    if all(isinstance(element, dict) for element in given):
+        fields = sample_fields([element for element in given if isinstance(element, dict)])
+        # a struct has no paths, and an element with a value of another type is a dead letter
+        members = [
+            Field(one.name, one.type, optional=bool(one.missing))
+            for one in fields
+            if len(one.path) == 1 and one.type is not None and not one.misfits
+        ]
+        return ArrayType(StructType(tuple(members)), has_nulls) if members else None
+    type_, misfits, _ = _type_of("", given)
+    return None if type_ is None or misfits or isinstance(type_, ArrayType) else ArrayType(type_, has_nulls)

@@ -1,0 +1,424 @@
+"""Choice of delays and latenesses: those that meet goals, and what others would have done to the same records.
+
+Each delay of a pipeline is chosen by the records of its own partitions, each lateness by the records of its own
+operator, of the values that people write: `windrow.engine.histogram.BOUNDS`. Where counts are bounds, the upper one
+counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from windrow.engine.histogram import BOUNDS
+from windrow.errors import InputError
+from windrow.model import (
+    MAX_PARTITIONS,
+    Delay,
+    DelayByPartition,
+    EventTime,
+    Graph,
+    Node,
+    Pipeline,
+    ProcessPipeline,
+    RulesNode,
+    RulesPipeline,
+    Runnable,
+    SourceNode,
+    WindowNode,
+    as_graph,
+    format_duration,
+)
+from windrow.tools.tune.disorder import Bounds, Disorder, Missed
+
+ENOUGH: Final = 10
+"""How many records a share must be of all there are to be measured."""
+_MINUTE: Final = 60_000_000
+_QUANTILES: Final = (0.5, 0.9, 0.99, 0.999, 0.9999, 1.0)
+
+
+@dataclass(frozen=True)
+class Goals:
+    """Goals of a choice of delay and lateness; shares are fractions, times microseconds, None is no goal.
+
+    `late` is the greatest share of pairs of a record and a window that are not on time, `quantile` the share of records
+    that are behind the clock by no more than the delay, `within` how long after the end of a window its row may be
+    written (in event time), `expired` the greatest share that is in no result.
+    """
+
+    late: float | None = None
+    within: int | None = None
+    quantile: float | None = None
+    expired: float | None = None
+
+    @property
+    def choose_delay(self) -> bool:
+        """Whether a goal is about the delay."""
+        return (self.late, self.within, self.quantile) != (None, None, None)
+
+    def needed(self, *, for_delay: bool) -> int:
+        """Return how many records are needed to measure the smallest share of the goals."""
+        tail = None if self.quantile is None else 1 - self.quantile
+        shares = [share for share in ((self.late, tail) if for_delay else (self.expired,)) if share]
+        return max([math.ceil(ENOUGH / share - 1e-6) for share in shares], default=1)
+
+
+@dataclass(frozen=True)
+class DelaySetting:
+    """A delay by its path in the file, and the partitions that have it; `source_lateness` is that of their source."""
+
+    path: str
+    source: str
+    delay: int
+    source_lateness: int | None
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Counts under a delay and a lateness, and `held`: the windows held at once as a multiple of those held now."""
+
+    delay: int
+    lateness: int | None
+    missed: Missed
+    held: float
+
+
+@dataclass(frozen=True)
+class PartitionDisorder:
+    """Of a partition: its records, how far behind they were at quantiles, and the delay that it needs by the goals."""
+
+    partition: int
+    records: int
+    quantiles: Mapping[float, int]
+    needed: int | None
+
+
+@dataclass(frozen=True)
+class DelayChoice:
+    """A delay: the one chosen (None if no goal is about it, or none meets them all), and what others would do."""
+
+    setting: DelaySetting
+    records: int
+    chosen: int | None
+    problem: str | None
+    table: tuple[WhatIf, ...]
+    partitions: tuple[PartitionDisorder, ...]
+
+
+@dataclass(frozen=True)
+class LatenessChoice:
+    """A lateness by its path in the file: the one now, the one chosen as in `DelayChoice`, and what others would do.
+
+    The shares are those under the delays that were chosen.
+    """
+
+    path: str
+    lateness: int
+    records: int
+    chosen: int | None
+    problem: str | None
+    table: tuple[WhatIf, ...]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """All choices for a pipeline; `skipped` says why a source has none.
+
+    They are by counts that are exact or not, of a log or of what a run has recorded; those of the log may be exact.
+    """
+
+    delays: tuple[DelayChoice, ...]
+    latenesses: tuple[LatenessChoice, ...]
+    skipped: tuple[str, ...]
+    is_exact: bool
+    is_of_log: bool
+    is_log_exact: bool
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """The settings that get another value, by path."""
+        delays = {one.setting.path: (one.setting.delay, one.chosen) for one in self.delays}
+        others = {one.path: (one.lateness, one.chosen) for one in self.latenesses}
+        return {
+            path: chosen for path, (now, chosen) in (delays | others).items() if chosen is not None and chosen != now
+        }
+
+    @property
+    def problems(self) -> list[str]:
+        """Why goals are not met."""
+        if not self.skipped and not any(one.records for one in self.delays):
+            return ["there are no records to choose by: run the pipeline, or let its log have some"]
+        found = [*(one.problem for one in self.delays), *(one.problem for one in self.latenesses)]
+        return [problem for problem in found if problem is not None]
+
+
+def tune(pipeline: Runnable, disorder: Disorder, goals: Goals) -> Tuning:
+    """Choose the delays and latenesses of a pipeline."""
+    graph = as_graph(pipeline)
+    fitting = [one for one in graph.sources if isinstance(one.time.watermark, Delay | DelayByPartition)]
+    skipped = tuple(
+        f"{one.name}: its watermark is adaptive or in the log, so it has no delay to choose"
+        for one in graph.sources
+        if one not in fitting
+    )
+    settings = [setting for source in fitting for setting in _settings(graph, source, disorder.partitions)]
+    now = {one.path: one.delay for one in settings}
+    delays = tuple(_choose_delay(one, disorder, goals) for one in settings)
+    then = now | {one.setting.path: one.chosen for one in delays if one.chosen is not None}
+    # what takes records of a source that is skipped has verdicts that are not known
+    latenesses = () if skipped else tuple(_choose_latenesses(graph, disorder, settings, then, goals))
+    return Tuning(delays, latenesses, skipped, disorder.is_exact, disorder.by_operator, disorder.is_log_exact)
+
+
+def what_if(pipeline: Runnable, disorder: Disorder, delay: int | None = None, lateness: int | None = None) -> WhatIf:
+    """Count under one delay of all sources, and one lateness of all operators; None is each one's own.
+
+    The `WhatIf` has the greatest of the delays and latenesses that were counted with. Raise InputError if a source has
+    no delay, as its watermark is adaptive or in the log.
+    """
+    graph = as_graph(pipeline)
+    settings = [setting for source in graph.sources for setting in _settings(graph, source, disorder.partitions)]
+    if len({one.source for one in settings}) < len(graph.sources):
+        msg = "the watermark of a source is adaptive or in the log, so other delays cannot be tried"
+        raise InputError(msg)
+    own = {one.path: one.lateness for one in disorder.operators if one.path is not None}
+    changed = own if lateness is None else dict.fromkeys(own, lateness)
+    parts = [
+        (one, disorder.of(one.partitions), one.delay if delay is None else delay) for one in settings if one.partitions
+    ]
+    counted = [part.missed(then, one.source_lateness, changed) for one, part, then in parts]
+    missed = Missed(
+        sum(one.pairs for one in counted), _sum(one.late for one in counted), _sum(one.expired for one in counted)
+    )
+    longest = max((one.delay for one in settings), default=0)
+    then = longest if delay is None else delay
+    held = _ratio(_held(disorder, then, changed), _held(disorder, longest, {}))
+    return WhatIf(then, max(changed.values(), default=None), missed, held)
+
+
+def _settings(graph: Graph, source: SourceNode, partitions: list[int]) -> Iterator[DelaySetting]:
+    prefix = "" if graph.is_short else f"sources.{source.name}."
+    own = [number for number in partitions if graph.source_of(number) == source]
+
+    def setting(path: str, delay: int, numbers: list[int]) -> DelaySetting:
+        return DelaySetting(f"{prefix}time.delay{path}", source.name, delay, source.lateness, tuple(numbers))
+
+    match source.time.watermark:
+        case Delay(micros):
+            yield setting("", micros, own)
+        case DelayByPartition(default, delays):
+            named = {number for number, _ in delays}
+            yield setting(
+                ".by_partition.default", default, [number for number in own if number % MAX_PARTITIONS not in named]
+            )
+            for known, micros in delays:
+                yield setting(
+                    f".by_partition.{known}", micros, [number for number in own if number % MAX_PARTITIONS == known]
+                )
+        case _:
+            return
+
+
+def _choose_delay(setting: DelaySetting, disorder: Disorder, goals: Goals) -> DelayChoice:
+    own = disorder.of(setting.partitions)
+    found: int | str | None = None
+    if own.records and goals.choose_delay:
+        found = _needed_delay(own, setting.source_lateness, goals)
+    chosen, problem = _split(found, setting.path)
+    candidates = {setting.delay, *_nice_quantiles(own), *([] if chosen is None else [chosen])}
+    held = _held(own, setting.delay, {})
+    table = tuple(
+        WhatIf(delay, None, own.missed(delay, setting.source_lateness, {}), _ratio(_held(own, delay, {}), held))
+        for delay in sorted(candidates)
+    )
+    return DelayChoice(setting, own.records, chosen, problem, table, tuple(_partitions(own, setting, goals)))
+
+
+def _needed_delay(own: Disorder, source_lateness: int | None, goals: Goals) -> int | str:
+    """Return the least delay that meets the goals, or why there is none."""
+    if own.records < goals.needed(for_delay=True):
+        return _too_few(own.records, goals.needed(for_delay=True))
+
+    def meets(delay: int) -> bool:
+        missed = own.missed(delay, source_lateness, {})
+        return (goals.late is None or _share(missed.late.most, missed.pairs) <= goals.late) and (
+            goals.quantile is None or own.high.out(delay + 1) <= (1 - goals.quantile) * own.records * (1 + 1e-12)
+        )
+
+    needed = _least(meets)
+    if needed is None:
+        return f"no delay up to {format_duration(BOUNDS[-1])} leaves so few behind the watermark"
+    if goals.within is None:
+        return needed
+    if (goals.late, goals.quantile) != (None, None):
+        if needed > goals.within:
+            share = own.missed(goals.within, source_lateness, {})
+            return (
+                f"rows within {format_duration(goals.within)} and the other goals exclude each other: these need a "
+                f"delay of {format_duration(needed)}, and one of {format_duration(goals.within)} leaves "
+                f"{percent(_share(share.late.most, share.pairs))} not on time"
+            )
+        return needed
+    within = goals.within
+    fewest = own.missed(within, source_lateness, {}).late.most
+    return (
+        _least(lambda delay: delay <= within and own.missed(delay, source_lateness, {}).late.most == fewest) or within
+    )
+
+
+def _too_few(records: int, needed: int) -> str:
+    return f"{records:,} records are too few: to measure a share as small as the goal takes {needed:,}"
+
+
+def _partitions(own: Disorder, setting: DelaySetting, goals: Goals) -> Iterator[PartitionDisorder]:
+    for number in setting.partitions:
+        part = own.of([number])
+        needed = _needed_delay(part, setting.source_lateness, goals) if goals.choose_delay else None
+        quantiles = {share: part.high.quantile(share) for share in (0.5, 0.99, 0.999, 1.0)}
+        yield PartitionDisorder(number, part.records, quantiles, needed if isinstance(needed, int) else None)
+
+
+def _choose_latenesses(
+    graph: Graph, disorder: Disorder, settings: list[DelaySetting], delays: Mapping[str, int], goals: Goals
+) -> Iterator[LatenessChoice]:
+    """Choose the latenesses of sources, then those of operators, each as if there was no other."""
+    for source in graph.sources:
+        own = [one for one in settings if one.source == source.name]
+        if source.lateness is not None:
+            path, now = f"sources.{source.name}.lateness", source.lateness
+
+            def count(lateness: int, own: list[DelaySetting] = own) -> Missed:
+                parts = [(disorder.of(one.partitions), delays[one.path]) for one in own]
+                out = Bounds(
+                    sum(part.low.out(delay + lateness) for part, delay in parts),
+                    sum(part.high.out(delay + lateness) for part, delay in parts),
+                )
+                return Missed(sum(part.records for part, _ in parts), out, out)
+
+            yield _choose_lateness(path, now, count, float, goals)
+    longest = max(delays.values(), default=0)
+    for operator in disorder.operators:
+        if operator.path is None:
+            continue
+        path = operator.path
+
+        def misses(lateness: int, path: str = path) -> Missed:
+            parts = [
+                disorder.of(one.partitions, path).missed(delays[one.path], None, {path: lateness}) for one in settings
+            ]
+            return Missed(
+                sum(one.pairs for one in parts), _sum(one.late for one in parts), _sum(one.expired for one in parts)
+            )
+
+        yield _choose_lateness(path, operator.lateness, misses, partial(operator.held, longest), goals)
+
+
+def _choose_lateness(
+    path: str, now: int, count: Callable[[int], Missed], held: Callable[[int], float], goals: Goals
+) -> LatenessChoice:
+    pairs, wanted = count(now).pairs, goals.expired
+    found: int | str | None = None
+    if pairs and wanted is not None:
+        if pairs < goals.needed(for_delay=False):
+            found = _too_few(pairs, goals.needed(for_delay=False))
+        else:
+            least = _least(lambda lateness: _share(count(lateness).expired.most, pairs) <= wanted)
+            found = f"no lateness up to {format_duration(BOUNDS[-1])} leaves so few out" if least is None else least
+    chosen, problem = _split(found, path)
+    candidates = {0, now, *([] if chosen is None else [chosen])}
+    some = sorted(candidates | {one for one in BOUNDS if _MINUTE <= one <= 2 * max(candidates)})
+    table: list[WhatIf] = []
+    for lateness in some:
+        missed = count(lateness)
+        is_news = not table or missed.expired != table[-1].missed.expired
+        if lateness in candidates or is_news:
+            table.append(WhatIf(0, lateness, missed, _ratio(held(lateness), held(now))))
+    return LatenessChoice(path, now, pairs, chosen, problem, tuple(table))
+
+
+def _split(found: int | str | None, path: str) -> tuple[int | None, str | None]:
+    return (None, f"{path}: {found}") if isinstance(found, str) else (found, None)
+
+
+def _least(meets: Callable[[int], bool]) -> int | None:
+    return next((bound for bound in BOUNDS if meets(bound)), None)
+
+
+def _nice_quantiles(own: Disorder) -> Iterator[int]:
+    """Return the values that people write next above how far behind records are, at some quantiles."""
+    for share in _QUANTILES:
+        value = own.high.quantile(share)
+        yield next((bound for bound in BOUNDS if bound >= value), BOUNDS[-1])
+
+
+def _held(own: Disorder, delay: int, changed: Mapping[str, int]) -> float:
+    return sum(one.held(delay, changed.get(one.path or "", one.lateness)) for one in own.operators if one.judges)
+
+
+def _ratio(then: float, now: float) -> float:
+    return then / now if now else 1.0
+
+
+def _share(number: int, total: int) -> float:
+    return number / total if total else 0.0
+
+
+def _sum(bounds: Iterator[Bounds]) -> Bounds:
+    known = list(bounds)
+    return Bounds(sum(one.least for one in known), sum(one.most for one in known))
+
+
+def percent(share: float) -> str:
+    """Write a share with two significant digits: 12 %, 0.34 %, 0.0012 %."""
+    if not share:
+        return "0 %"
+    number = float(f"{share * 100:.1e}")
+    return f"{number:.{max(0, 1 - math.floor(math.log10(number)))}f} %"
+
+
+def with_settings(pipeline: Runnable, changes: Mapping[str, int]) -> Runnable:
+    """Return a pipeline with other delays and latenesses, by their paths."""
+    match pipeline:
+        case Graph():
+            return replace(pipeline, nodes=tuple(_changed_node(node, changes) for node in pipeline.nodes))
+        case ProcessPipeline():
+            return replace(pipeline, time=_changed_time(pipeline.time, "", changes))
+        case RulesPipeline():
+            lateness = changes.get("emit.lateness", pipeline.rules.lateness)
+            rules = replace(pipeline.rules, lateness=lateness)
+            return replace(pipeline, time=_changed_time(pipeline.time, "", changes), rules=rules)
+        case Pipeline():
+            lateness = changes.get("emit.lateness", pipeline.emit.lateness)
+            emit = replace(pipeline.emit, lateness=lateness)
+            return replace(pipeline, time=_changed_time(pipeline.time, "", changes), emit=emit)
+
+
+def _changed_node(node: Node, changes: Mapping[str, int]) -> Node:
+    match node:
+        case SourceNode(name=name, time=time, lateness=lateness):
+            changed = changes.get(f"sources.{name}.lateness", lateness)
+            return replace(node, time=_changed_time(time, f"sources.{name}.", changes), lateness=changed)
+        case WindowNode(name=name, emit=emit):
+            lateness = changes.get(f"streams.{name}.emit.lateness", emit.lateness)
+            return replace(node, emit=replace(emit, lateness=lateness))
+        case RulesNode(name=name, rules=rules):
+            lateness = changes.get(f"streams.{name}.emit.lateness", rules.lateness)
+            return replace(node, rules=replace(rules, lateness=lateness))
+        case _:
+            return node
+
+
+def _changed_time(time: EventTime, prefix: str, changes: Mapping[str, int]) -> EventTime:
+    path = f"{prefix}time.delay"
+    match time.watermark:
+        case Delay(micros):
+            return replace(time, watermark=Delay(changes.get(path, micros)))
+        case DelayByPartition(default, delays):
+            own = tuple((number, changes.get(f"{path}.by_partition.{number}", micros)) for number, micros in delays)
+            return replace(time, watermark=DelayByPartition(changes.get(f"{path}.by_partition.default", default), own))
+        case _:
+            return time

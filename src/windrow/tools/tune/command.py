@@ -1,0 +1,359 @@
+"""`windrow tune`: delays and latenesses that meet goals, what others would do, and the change of the file."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from windrow.authoring.load import OpenedPipeline
+from windrow.authoring.pipeline_file import is_sql, read_documents, read_file
+from windrow.authoring.yaml_edit import set_values
+from windrow.errors import InputError, PipelineError
+from windrow.model import Runnable, as_graph, format_duration
+from windrow.model.time import UNITS
+from windrow.telemetry.folders import Folder, default_checkpoint
+from windrow.terminal.common import DIFFERENT, OK, json_option, print_json
+from windrow.terminal.options import DURATION, SHARE, STATE_FOLDER
+from windrow.terminal.pipelines import given, open_pipeline, pipeline_argument
+
+if TYPE_CHECKING:
+    from windrow.runtime.compatibility import PipelineChange
+    from windrow.tools.tune.choose import DelayChoice, LatenessChoice, Tuning, WhatIf
+    from windrow.tools.tune.disorder import Bounds, Disorder
+
+_DEFAULT_LATE = 0.001
+_DEFAULT_EXPIRED = 0.0001
+_LEAST_QUANTILE = 0.01
+_WIDTH = 200
+_UNITS = (*reversed(UNITS.values()),)
+
+
+class _Quantile(click.ParamType[float]):
+    """Text like 99.9, as a fraction."""
+
+    name = "percent"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it; fail as click does."""
+        if isinstance(value, float):
+            return value
+        try:
+            share = float(value.removeprefix("P").removesuffix("%")) / 100
+        except ValueError:
+            share = -1.0
+        # 0.999 means P99.9, and would be P0.999
+        if not _LEAST_QUANTILE <= share < 1:
+            self.fail(f"{value!r} is not a quantile; write a percentage from 1 to 100, such as 99.9", param, ctx)
+        return share
+
+
+_HELP = {
+    "late": "Goal: at most this share is late or expired.  [default without a goal: 0.1%]",
+    "quantile": "Goal: the delay is at least this quantile (in percent) of how far records are behind.",
+    "within": "Goal: rows are written at most this long after the end of their window, in event time.",
+    "expired": "Goal: at most this share is expired; chooses the lateness.  [default without a goal: 0.01%]",
+    "checkpoint": "Checkpoint of the run whose history is read.  [default: .windrow/NAME]",
+    "log": "Read the source's log itself: exact, but it takes as long as reading and decoding it.",
+    "write": "Write the change into the file.",
+}
+
+
+@click.command("tune")
+@pipeline_argument
+@click.option("--late", type=SHARE, metavar="PERCENT", help=_HELP["late"])
+@click.option("--quantile", type=_Quantile(), metavar="PERCENT", help=_HELP["quantile"])
+@click.option("--within", type=DURATION, help=_HELP["within"])
+@click.option("--expired", type=SHARE, metavar="PERCENT", help=_HELP["expired"])
+@click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--log", is_flag=True, help=_HELP["log"])
+@click.option("--write", is_flag=True, help=_HELP["write"])
+@json_option
+def command(
+    *,
+    pipeline: str,
+    late: float | None,
+    quantile: float | None,
+    within: int | None,
+    expired: float | None,
+    checkpoint: Folder | None,
+    log: bool,
+    write: bool,
+    as_json: bool,
+) -> int:
+    """Choose the delay and the lateness by how far records have been out of order.
+
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The lateness of records is that in
+    the history of a run, which is exact up to the size of a window and of a bucket, or with --log that of the whole
+    log, which is exact unless operators stand before a window: then it is a range. Prints what other delays and
+    latenesses would have done to the same records, the disorder of each partition, and the change of the file as a
+    diff. Values that meet the goals are chosen from those that people write (10s, 1m, 5m, 1h), by records late and
+    records with a window counted in pairs.
+
+    The exit code is 1 if a goal cannot be met, or if there are too few records to tell.
+    """
+    from windrow.tools.tune.choose import Goals, tune  # noqa: PLC0415 - help needs no Arrow
+
+    opened = open_pipeline(pipeline)
+    valid = opened.runnable()
+    if write and not opened.is_yaml:
+        is_ = "is Python" if opened.document is None else "is SQL" if is_sql(pipeline) else "has several pipelines"
+        msg = f"{pipeline} {is_}, which this command does not edit: leave out --write, and set the values by hand"
+        raise InputError(msg)
+    if log and checkpoint is not None:
+        msg = "--log reads the log and no history: leave out --checkpoint"
+        raise InputError(msg)
+    goals = Goals(late, within, quantile, expired)
+    if goals == Goals():
+        goals = Goals(late=_DEFAULT_LATE, expired=_DEFAULT_EXPIRED)
+    disorder, origin = _disorder(valid, checkpoint, log=log)
+    found = tune(valid, disorder, goals)
+    diff, effects = _change(opened, valid, found.changes)
+    is_written = write and bool(diff) and not found.problems
+    if as_json:
+        change = {
+            "changes": found.changes,
+            "effects": [effect.text for effect in effects],
+            "can_resume": all(effect.means is not None for effect in effects),
+            "diff": diff,
+            "written": is_written,
+        }
+        print_json({"pipeline": valid.name, "from": origin, "goals": vars(goals), **_plain(valid, found), **change})
+    else:
+        _show(valid, found, origin, diff, effects)
+    if is_written:
+        text = read_file(opened.file)
+        Path(opened.file).write_bytes(_edited(opened, valid, text, found.changes).encode())
+        if not as_json:
+            click.echo(f"{opened.file}: written")
+    elif write and diff and not as_json:
+        click.echo(f"{opened.file}: not written, since not all goals are met", err=True)
+    return DIFFERENT if found.problems else OK
+
+
+def _disorder(pipeline: Runnable, checkpoint: Folder | None, *, log: bool) -> tuple[Disorder, str]:
+    """Return what is known of the records, and where from."""
+    from windrow.telemetry.history import history_of, read_history  # noqa: PLC0415 - the same
+    from windrow.tools.tune.disorder import read_log, read_recorded  # noqa: PLC0415 - help needs no Arrow
+
+    if log:
+        return read_log(pipeline), "the log"
+    path = history_of(checkpoint or default_checkpoint(pipeline.name))
+    try:
+        reports = read_history(path)
+    except InputError as exc:
+        msg = f"{exc.message}; or give --log, which reads the log itself"
+        raise InputError(msg) from exc
+    return read_recorded(as_graph(pipeline), reports), str(path)
+
+
+def _change(opened: OpenedPipeline, pipeline: Runnable, changes: Mapping[str, int]) -> tuple[str, list[PipelineChange]]:
+    """Return the change of the file as a diff (none if it is not YAML), and what it means for a run that is resumed."""
+    from windrow.runtime.compatibility import pipeline_changes  # noqa: PLC0415 - help needs no Arrow
+    from windrow.runtime.savepoint import fingerprint  # noqa: PLC0415 - the same
+    from windrow.tools.tune.choose import with_settings  # noqa: PLC0415 - the same
+
+    if not changes:
+        return "", []
+    found = pipeline_changes(fingerprint(pipeline), fingerprint(with_settings(pipeline, changes)))
+    if not opened.is_yaml:
+        return "", found
+    text = read_file(opened.file)
+    before, after = (one.splitlines(keepends=True) for one in (text, _edited(opened, pipeline, text, changes)))
+    made = difflib.unified_diff(before, after, f"a/{opened.file}", f"b/{opened.file}")
+    diff = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made)
+    return diff, found
+
+
+def _edited(opened: OpenedPipeline, pipeline: Runnable, text: str, changes: Mapping[str, int]) -> str:
+    """Return the text of the file with other values; raise PipelineError if that is not the pipeline meant."""
+    from windrow.tools.tune.choose import with_settings  # noqa: PLC0415 - help needs no Arrow
+
+    edited = set_values(text, opened.file, {path: format_duration(micros) for path, micros in changes.items()})
+    if read_documents(edited, opened.file, given())[0].pipeline != with_settings(pipeline, changes):
+        values = ", ".join(f"{path}: {format_duration(micros)}" for path, micros in changes.items())
+        msg = f"{opened.file} cannot be edited without changing more than that; set by hand {values}"
+        raise PipelineError(msg)
+    return edited
+
+
+def _show(pipeline: Runnable, found: Tuning, origin: str, diff: str, effects: Sequence[PipelineChange]) -> None:
+    # a row of a table is one line, whatever the width of the terminal
+    console = Console(highlight=False, soft_wrap=True, width=_WIDTH)
+    for line in _head(pipeline, found, origin):
+        click.echo(line)
+    for delay in found.delays:
+        click.echo(f"\n{delay.setting.path}: {_words(delay.setting.delay, delay.chosen)}; {delay.records:,} records")
+        if delay.records:
+            console.print(_delay_table(delay))
+            console.print(_partition_table(pipeline, delay))
+    under = (
+        ", under what is chosen above"
+        if any(one.chosen not in {None, one.setting.delay} for one in found.delays)
+        else ""
+    )
+    for lateness in found.latenesses:
+        click.echo(f"\n{lateness.path}: {_words(lateness.lateness, lateness.chosen)}; of {lateness.records:,}{under}")
+        if lateness.records:
+            console.print(_lateness_table(lateness))
+    click.echo("")
+    for problem in found.problems:
+        click.echo(f"not met: {problem}")
+    for line in _meaning(effects):
+        click.echo(line)
+    if diff:
+        click.echo(f"\n{diff}", nl=False)
+    if not found.changes and not found.problems:
+        click.echo("nothing to change")
+
+
+def _head(pipeline: Runnable, found: Tuning, origin: str) -> Iterator[str]:
+    log = "is exact" if found.is_log_exact else "knows more"
+    how = f"a range where windows or buckets leave it open; --log {log}"
+    if found.is_exact:
+        how = "exact"
+    elif found.is_of_log:
+        how = "a range where an operator before a window may drop, join or add up records"
+    yield f"{pipeline.name}: by {origin} ({how})"
+    yield from (f"skipped: {reason}" for reason in found.skipped)
+
+
+def _words(now: int, chosen: int | None) -> str:
+    if chosen is None or chosen == now:
+        return f"{format_duration(now)}, which stays" if chosen == now else f"{format_duration(now)} now"
+    return f"{format_duration(now)} now, {format_duration(chosen)} chosen"
+
+
+def _meaning(effects: Sequence[PipelineChange]) -> Iterator[str]:
+    """Say what the change means for a run that is there, and for its rows."""
+    if not effects:
+        return
+    yield "for a run that resumes:"
+    yield from (f"  {effect.text}" for effect in effects)
+    if any(effect.means is None for effect in effects):
+        yield "  so none can: start over, which reads the log again (windrow run --fresh)"
+        return
+    yield (
+        "  stop it and write a savepoint before the file changes (windrow savepoint), then resume from that "
+        "(windrow run --from-savepoint)"
+    )
+    yield "  rows that are there stay as they are; windrow run --fresh makes them all anew from the log"
+
+
+def _delay_table(found: DelayChoice) -> Table:
+    table = _table("delay", "not on time", "expired", "rows later by", "state")
+    for row in found.table:
+        moved = row.delay - found.setting.delay
+        by = "" if not moved else f"{'-' if moved < 0 else '+'}{format_duration(abs(moved))}"
+        table.add_row(
+            _marked(row.delay, found.setting.delay, found.chosen), *_missed(row), by, f"{row.held:.2f} x"
+        )  # fmt: skip
+    return table
+
+
+def _lateness_table(found: LatenessChoice) -> Table:
+    table = _table("lateness", "expired", "state")
+    for row in found.table:
+        lateness = row.lateness or 0
+        table.add_row(_marked(lateness, found.lateness, found.chosen), _missed(row)[1], f"{row.held:.2f} x")
+    return table
+
+
+def _marked(value: int, now: int, chosen: int | None) -> str:
+    mark = "chosen" if value == chosen else "now" if value == now else ""
+    return f"{format_duration(value)} {mark:>6}" if mark else f"{format_duration(value)}       "
+
+
+def _missed(row: WhatIf) -> tuple[str, str]:
+    pairs = row.missed.pairs
+    return _shares(row.missed.late, pairs), _shares(row.missed.expired, pairs)
+
+
+def _shares(bounds: Bounds, total: int) -> str:
+    from windrow.tools.tune.choose import percent  # noqa: PLC0415 - help needs no Arrow
+
+    least, most = (percent(number / total if total else 0.0) for number in (bounds.least, bounds.most))
+    number = f"{bounds.most:,}" if bounds.least == bounds.most else f"{bounds.least:,} to {bounds.most:,}"
+    return f"{number} ({most})" if least == most else f"{number} ({least} to {most})"
+
+
+def _partition_table(pipeline: Runnable, found: DelayChoice) -> Table:
+    graph = as_graph(pipeline)
+    table = _table("partition", "records", "P50", "P99", "P99.9", "most behind", "delay by the goals")
+    for one in found.partitions:
+        needed = "" if one.needed is None else format_duration(one.needed)
+        behind = (_short(one.quantiles[share]) for share in (0.5, 0.99, 0.999, 1.0))
+        table.add_row(str(graph.partition_name(one.partition)), f"{one.records:,}", *behind, needed)
+    return table
+
+
+def _short(micros: int) -> str:
+    """Write a duration in two units at most, rounded up."""
+    if micros > _UNITS[0] * 1_000_000:
+        return "more"
+    unit = next((below for above, below in pairwise(_UNITS) if micros >= above), 1)
+    return format_duration(-(-micros // unit) * unit)
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(first, *others, box=None, padding=(0, 2, 0, 2), header_style="bold")
+    for column in table.columns:
+        column.justify, column.no_wrap = "right", True
+    return table
+
+
+def _plain(pipeline: Runnable, found: Tuning) -> dict[str, Any]:
+    """Return choices as plain JSON; times are microseconds."""
+    graph = as_graph(pipeline)
+    return {
+        "exact": found.is_exact,
+        "delays": [
+            {
+                "path": one.setting.path,
+                "records": one.records,
+                "now": one.setting.delay,
+                "chosen": one.chosen,
+                "what_if": [_plain_row(row) for row in one.table],
+                "partitions": [
+                    {
+                        "partition": graph.partition_name(part.partition),
+                        "records": part.records,
+                        "behind": {f"p{share * 100:g}": micros for share, micros in part.quantiles.items()},
+                        "delay": part.needed,
+                    }
+                    for part in one.partitions
+                ],
+            }
+            for one in found.delays
+        ],
+        "latenesses": [
+            {
+                "path": one.path,
+                "pairs": one.records,
+                "now": one.lateness,
+                "chosen": one.chosen,
+                "what_if": [_plain_row(row) for row in one.table],
+            }
+            for one in found.latenesses
+        ],
+        "skipped": list(found.skipped),
+        "problems": found.problems,
+    }
+
+
+def _plain_row(row: WhatIf) -> dict[str, Any]:
+    """Return a row as JSON: microseconds, and counts from the least to the most."""
+    missed = row.missed
+    of = {"delay": row.delay} if row.lateness is None else {"lateness": row.lateness}
+    late = {"not_on_time": [missed.late.least, missed.late.most]} if row.lateness is None else {}
+    return of | late | {
+        "pairs": missed.pairs,
+        "expired": [missed.expired.least, missed.expired.most],
+        "state": row.held,
+    }  # fmt: skip

@@ -1,0 +1,497 @@
+"""The trace of a row of a graph: which of the rows that its operators were given and made are behind it.
+
+They are kept in tables of a DuckDB of their own, which writes what is above `MEMORY` to a temporary folder. Once the
+log is read, operators are taken from the row on upwards, each with a few joins by equality, of which none is quadratic
+in the rows of a key. Each operator has tables by its number:
+
+- `given_N`: the rows that it was given, and `judged_N` those that it judged, with the verdict, a row a window;
+- `made_N_K`: the rows of its stream K;
+- `wanted_N`: those of them that are behind the row.
+
+`found` has the records behind the row, each once: the number of the part of the trace that found it, the row (`__row`,
+which counts all rows in the order in which they were kept), the place and the verdict. Tables have the columns of
+`windrow.engine.schema`; each row has an identity (`__id`), a record without one that of its place in the log.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.engine.changelog import source_places
+from windrow.engine.duckdb_sql import identifier, literal
+from windrow.engine.schema import DIFF, END, ID, OFFSET, PARTITION, SIDE, TIME, WATERMARK
+from windrow.errors import RunError, StoppedError
+from windrow.expressions import duckdb_message
+from windrow.model import (
+    MAX_PARTITIONS,
+    DeduplicateNode,
+    FlatMapNode,
+    Global,
+    Graph,
+    JoinNode,
+    KeyedNode,
+    LookupNode,
+    SelectNode,
+    SinkNode,
+    SourceNode,
+    TableJoinNode,
+    WindowNode,
+    is_by_branch,
+    made_by,
+)
+from windrow.tools.why.row_replay import APART, BEYOND, LOG_TIME
+
+MEMORY: Final = "256MB"
+"""The memory that the rows of a trace take at most; DuckDB spills the rest to a temporary folder."""
+_LOOK: Final = 0.2
+"""Seconds between two looks whether the trace is stopped."""
+_NEAR: Final = 3
+"""Records that were too far away to be partners that are listed of a join."""
+_ROW: Final = "__row"
+_VERDICT: Final = "__verdict"
+_WINDOW: Final = ("window_start", "window_end")
+_PLACE: Final = f"{PARTITION}, {OFFSET}"
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How the rows of a stream come to a node below: what their identity has there before and behind its own.
+
+    Unions put the name of a branch before it where branches can have the same row, and each flat map a number behind.
+    """
+
+    prefix: str = ""
+    numbers: int = 0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """An operator on the way to the row; `above` are those whose streams it takes, each with its number and ways.
+
+    It `has_records` if it takes records of a source.
+    """
+
+    number: int
+    node: KeyedNode | SinkNode
+    above: tuple[tuple[KeyedNode, int, frozenset[_Way]], ...]
+    has_records: bool
+
+    @property
+    def has_near(self) -> bool:
+        """Whether it is a join of records, which may be too far away to be partners."""
+        return isinstance(self.node, JoinNode) and all(isinstance(one, DeduplicateNode) for one, _, _ in self.above)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The fields of its key."""
+        return () if isinstance(self.node, SinkNode) else tuple(self.node.key)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Records of an operator's input that are behind the row, with columns `LOG_TIME` and those that were kept.
+
+    With `is_of_row` the row's own operator has judged them.
+    """
+
+    stage: Stage
+    records: pa.Table
+    verdicts: list[str]
+    is_of_row: bool
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of what was found: where the records are."""
+
+    stage: Stage
+    table: str
+    is_of_row: bool
+
+
+class Trace:
+    """Keeps the rows of the operators before `start`, and finds the records that its own rows come from.
+
+    `start` is only given rows that the row itself is made of. `folder` is for what does not fit in memory.
+    """
+
+    def __init__(self, graph: Graph, start: KeyedNode | SinkNode, folder: Path) -> None:
+        self._graph = graph
+        self.stages: dict[str, Stage] = {}
+        waiting: list[KeyedNode | SinkNode] = [start]
+        while waiting:
+            node = waiting.pop()
+            if node.name not in self.stages:
+                above, has_records = _above(graph, node)
+                self.stages[node.name] = Stage(len(self.stages), node, above, has_records)
+                waiting += [one for one, _, _ in above]
+        self._first = self.stages[start.name]
+        self._columns: dict[str, list[str]] = {}
+        self._rows = 0
+        self._parts: list[_Part] = []
+        settings: dict[str, str | bool | int | float | list[str]] = {
+            "threads": 1, "memory_limit": MEMORY, "temp_directory": str(folder), "preserve_insertion_order": False,
+            "autoinstall_known_extensions": False, "autoload_known_extensions": False,
+        }  # fmt: skip
+        self._duck = duckdb.connect(config=settings)
+        self._run("SET TimeZone = 'UTC'")
+        found = f"part INTEGER, {_ROW} BIGINT, {PARTITION} INTEGER, {OFFSET} BIGINT, {_VERDICT} VARCHAR"
+        self._run(f"CREATE TABLE found ({found})")
+        self._run(f"CREATE TABLE near ({_ROW} BIGINT, {APART} BIGINT, {BEYOND} BIGINT)")
+
+    def close(self) -> None:
+        """Forget all rows."""
+        self._duck.close()
+
+    def with_ids(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the identity of each."""
+        labels, partitions = source_places(self._graph, rows.column(PARTITION))
+        numbers = [one.cast(pa.string()) for one in (partitions, rows.column(OFFSET))]
+        plain = pc.binary_join_element_wise(labels, *numbers, "/")
+        if ID not in rows.column_names:
+            return rows.append_column(ID, plain)
+        return rows.set_column(rows.column_names.index(ID), ID, pc.coalesce(rows.column(ID), plain))
+
+    def keep_given(self, stage: Stage, rows: pa.Table, values: Sequence[str]) -> None:
+        """Keep rows that an operator is given, with the columns `values` of records, all with an identity."""
+        self._keep(f"given_{stage.number}", rows, [*stage.key, DIFF, SIDE, *values])
+
+    def keep_log_times(self, records: pa.Table, log_times: pa.Array) -> None:
+        """Keep the log timestamps of records, as far as they have some."""
+        known = log_times.is_valid()
+        if known.true_count:
+            rows = records.select([PARTITION, OFFSET]).append_column(LOG_TIME, log_times).filter(known)
+            self._add("log_times", rows.column_names, "new", new=rows)
+
+    def keep_judged(
+        self, stage: Stage, rows: pa.Table, verdict: Literal["on_time", "late", "expired"], values: Sequence[str]
+    ) -> None:
+        """Keep verdicts of an operator; what did not expire is in its input, too, with its values."""
+        rows = rows.append_column(_VERDICT, pa.repeat(pa.scalar(verdict), rows.num_rows))
+        own = values if verdict == "expired" else []
+        self._keep(f"judged_{stage.number}", rows, [*stage.key, END, SIDE, _VERDICT, *own])
+
+    def keep_made(self, stage: Stage, number: int, rows: pa.Table, values: Sequence[str]) -> None:
+        """Keep rows of a stream that an operator makes."""
+        is_copy = number == 1 and isinstance(stage.node, DeduplicateNode)
+        self._keep(f"made_{stage.number}_{number}", rows, [*stage.key, *_WINDOW, *(values if is_copy else [])])
+
+    def _keep(self, table: str, rows: pa.Table, names: Sequence[str]) -> None:
+        if not rows.num_rows:
+            return
+        wanted = {PARTITION, OFFSET, TIME, WATERMARK, ID, *names}
+        rows = rows.select([one for one in rows.column_names if one in wanted])
+        rows = rows.append_column(_ROW, pa.array(np.arange(self._rows, self._rows + rows.num_rows)))
+        self._rows += rows.num_rows
+        self._add(table, rows.column_names, "new", new=rows)
+
+    def _add(self, table: str, columns: Sequence[str], rows: str, **given: pa.Table) -> None:
+        """Add rows to a table, which may lack some of their columns."""
+        known = self._columns.get(table)
+        if known is None:
+            self._run(f"CREATE TABLE {table} AS FROM {rows}", **given)
+        elif set(columns) <= set(known):
+            self._run(f"INSERT INTO {table} BY NAME FROM {rows}", **given)
+        else:
+            self._run(f"CREATE TABLE wider AS FROM {table} UNION ALL BY NAME FROM {rows}", **given)
+            self._run(f"DROP TABLE {table}; ALTER TABLE wider RENAME TO {table}")
+        self._columns[table] = list(dict.fromkeys([*(known or ()), *columns]))
+
+    def run(self, is_stopped: Callable[[], bool]) -> None:
+        """Find the records; raise StoppedError soon after `is_stopped` becomes true, RunError if room is lacking."""
+        with _interrupting(self._duck, is_stopped):
+            for node in reversed(self._graph.nodes):
+                stage = self.stages.get(node.name)
+                if stage is not None and (stage is self._first or f"wanted_{stage.number}" in self._columns):
+                    self._trace(stage)
+
+    def counts(self) -> Counter[tuple[int, str]]:
+        """Return the number of records by the number of their source and verdict."""
+        sql = f"SELECT {self._source} AS source, {_VERDICT}, count(*) FROM found GROUP BY ALL ORDER BY ALL"
+        rows = zip(*(column.to_pylist() for column in self._run(sql).columns), strict=True)
+        return Counter({(source, verdict): number for source, verdict, number in rows})
+
+    def listed(self, most: int) -> Iterator[Found]:
+        """Yield the first records of each source: so many that are in the row by verdict, and as many others."""
+        kind = f"{self._source}, {_VERDICT} IN ('on_time', 'taken')"
+        ranks = f"row_number() OVER (PARTITION BY {kind} ORDER BY part, {_ROW})"
+        self._table("listed", f"SELECT part, {_ROW}, {_VERDICT} FROM found QUALIFY {ranks} <= {most}")
+        if "log_times" not in self._columns:
+            self._add("log_times", [], f"(SELECT 0 AS {PARTITION}, 0 AS {OFFSET}, NULL::BIGINT AS {LOG_TIME} LIMIT 0)")
+        times = f"(SELECT {_PLACE}, any_value({LOG_TIME}) AS {LOG_TIME} FROM log_times GROUP BY ALL)"
+        for number, part in enumerate(self._parts):
+            sql = (
+                f"SELECT r.* EXCLUDE ({_VERDICT}), l.{_VERDICT}, {LOG_TIME}, {APART}, {BEYOND} "
+                f"FROM {self._source_of(part)} r JOIN listed l USING ({_ROW}) LEFT JOIN {times} USING ({_PLACE}) "
+                f"LEFT JOIN near USING ({_ROW}) WHERE l.part = {number} ORDER BY {_ROW}"
+            )
+            rows = self._run(sql)
+            if rows.num_rows:
+                verdicts = rows.column(_VERDICT).to_pylist()
+                yield Found(part.stage, rows.drop_columns(_VERDICT), verdicts, part.is_of_row)
+
+    def _source_of(self, part: _Part) -> str:
+        has_verdict = _VERDICT in self._columns[part.table]
+        return part.table if has_verdict else f"(SELECT *, NULL AS {_VERDICT} FROM {part.table})"
+
+    @property
+    def _source(self) -> str:
+        return f"least({PARTITION} // {MAX_PARTITIONS}, {len(self._graph.sources) - 1})"
+
+    def _trace(self, stage: Stage) -> None:
+        """Find what is behind the row of what an operator was given and judged."""
+        n, is_first = stage.number, stage is self._first
+        self._select("given", stage)
+        self._select("judged", stage)
+        # of several windows of a record, one that it is in counts
+        self._table(
+            "expired",
+            f"FROM (FROM judged WHERE {_VERDICT} = 'expired') ANTI JOIN "
+            f"(FROM judged WHERE {_VERDICT} <> 'expired') USING ({ID})",
+        )
+        self._table("given", f"FROM given ANTI JOIN expired USING ({ID})")
+        if DIFF in self._columns.get(f"given_{n}", ()):
+            self._table("given", _NET)
+        if stage.has_near:
+            self._find_near(stage)
+        for above, number, ways in stage.above:
+            self._link(self.stages[above.name], number, ways)
+        if not stage.has_records:
+            return
+        judged = f"judged_{n}" if f"judged_{n}" in self._columns else "judged"
+        of_late, of_any = f"FROM judged WHERE {_VERDICT} = 'late'", f"FROM {judged} WHERE {_VERDICT} <> 'expired'"
+        verdict = (
+            f"CASE WHEN {ID} IN (SELECT {ID} {of_late}) THEN 'late' "
+            f"WHEN {ID} IN (SELECT {ID} {of_any}) THEN 'on_time' ELSE 'taken' END"
+        )
+        self._find(f"given_{n}", stage, "given", verdict, is_of_row=is_first)
+        if isinstance(stage.node, DeduplicateNode) and f"made_{n}_1" in self._columns:
+            self._table("copies", _copies(stage.node, f"made_{n}_1"))
+            self._find(f"made_{n}_1", stage, "copies", "'duplicate'", is_of_row=False)
+        self._find(f"judged_{n}", stage, "expired", "'expired'", is_of_row=is_first)
+
+    def _find_near(self, stage: Stage) -> None:
+        """Find the records that were too far away to be partners, if the rows of a join have none: the nearest."""
+        node, n = stage.node, stage.number
+        sides = self._run(f"SELECT DISTINCT {SIDE} FROM given").column(0).to_pylist() if stage.key else []
+        if not isinstance(node, JoinNode) or len(sides) != 1 or SIDE not in self._columns.get(f"given_{n}", ()):
+            return
+        left, right = ("g", "o") if sides[0] == 1 else ("o", "g")
+        same = " AND ".join(f"g.{identifier(name)} = o.{identifier(name)}" for name in stage.key)
+        apart = f"{right}.{TIME} - {left}.{TIME}"
+        beyond = f"greatest({apart} - {node.after}, -{node.before} - ({apart}))"
+        far = f"g.{TIME} - o.{TIME}"
+        self._table(
+            "nearest",
+            f"SELECT g.{_ROW}, any_value(g.{PARTITION}) AS {PARTITION}, any_value(g.{OFFSET}) AS {OFFSET}, "
+            f"any_value(g.{ID}) AS {ID}, arg_min({far}, {beyond}) AS {APART}, min({beyond}) AS {BEYOND} "
+            f"FROM given_{n} g JOIN given o ON {same} WHERE g.{SIDE} <> o.{SIDE} AND {beyond} > 0 "
+            f"GROUP BY g.{_ROW} ORDER BY {BEYOND}, {_ROW} LIMIT {_NEAR}",
+        )
+        self._run(f"INSERT INTO near SELECT {_ROW}, {APART}, {BEYOND} FROM nearest")
+        self._find(f"given_{n}", stage, "nearest", "'outside'", is_of_row=False)
+
+    def _select(self, kind: Literal["given", "judged"], stage: Stage) -> None:
+        """Make the table `kind` of the rows of an operator that those that are wanted were made of, without values."""
+        table, is_judged = f"{kind}_{stage.number}", kind == "judged"
+        known = self._columns.get(table, [])
+        names = [PARTITION, OFFSET, TIME, WATERMARK, ID, _ROW, *stage.key, DIFF, SIDE, END, _VERDICT]
+        names = [one for one in dict.fromkeys(names) if one in known]
+        if not names:
+            types = f"NULL::INTEGER AS {PARTITION}, 0 AS {OFFSET}, 0 AS {TIME}, '' AS {ID}, 0 AS {_ROW}"
+            keys = "".join(f", NULL AS {identifier(one)}" for one in stage.key)
+            self._table(kind, f"SELECT {types}, '' AS {_VERDICT}{keys} WHERE false")
+            return
+        columns = ", ".join(f"g.{identifier(one)}" for one in names)
+        behind = (
+            "" if stage is self._first else f"WHERE {_ROW} IN ({_behind(stage, table, known, is_judged=is_judged)})"
+        )
+        self._table(kind, f"SELECT {columns} FROM {table} g {behind}")
+
+    def _link(self, above: Stage, number: int, ways: frozenset[_Way]) -> None:
+        """Want the rows of a stream that `given` has, and leave those out of it."""
+        made = f"made_{above.number}_{number}"
+        if made not in self._columns:
+            return
+        place = f"{_PLACE}, {TIME}"
+        own = " UNION ALL ".join(f"SELECT {_ROW} AS mine, {place}, {_own_id(way)} AS {ID} FROM given" for way in ways)
+        theirs = f"(SELECT {_ROW} AS theirs, {place}, {ID} FROM {made})"
+        self._table("linked", f"SELECT mine, theirs FROM ({own}) JOIN {theirs} USING ({place}, {ID})")
+        names = [one for one in (*above.key, *_WINDOW, ID, WATERMARK) if one in self._columns[made]]
+        columns = ", ".join(map(identifier, names))
+        rows = f"(SELECT {columns} FROM {made} WHERE {_ROW} IN (SELECT theirs FROM linked))"
+        self._add(f"wanted_{above.number}", names, rows)
+        self._table("given", f"FROM given WHERE {_ROW} NOT IN (SELECT mine FROM linked)")
+
+    def _find(self, table: str, stage: Stage, rows: str, verdict: str, *, is_of_row: bool) -> None:
+        """Add records to those that were found, each once."""
+        self._run(
+            f"INSERT INTO found SELECT {len(self._parts)}, {_ROW}, {_PLACE}, {verdict} "
+            f"FROM {rows} ANTI JOIN found USING ({_PLACE}) "
+            f"QUALIFY row_number() OVER (PARTITION BY {_PLACE} ORDER BY {_ROW}) = 1"
+        )
+        if table in self._columns:
+            self._parts.append(_Part(stage, table, is_of_row))
+
+    def _table(self, name: str, sql: str) -> None:
+        """Make a table, in place of one of that name, which the query may read."""
+        self._run(f"CREATE TABLE made AS {sql}")
+        self._run(f"DROP TABLE IF EXISTS {name}; ALTER TABLE made RENAME TO {name}")
+
+    def _run(self, sql: str, **tables: pa.Table) -> pa.Table:
+        """Run statements over the tables, and some of Arrow; raise StoppedError if they are interrupted."""
+        try:
+            for name, table in tables.items():
+                self._duck.register(name, table)
+            done: pa.Table = self._duck.execute(sql).to_arrow_table()
+            for name in tables:
+                self._duck.unregister(name)
+        except duckdb.InterruptException as exc:
+            raise StoppedError from exc
+        except duckdb.Error as exc:
+            msg = (
+                f"the rows behind the row cannot be kept: {duckdb_message(exc)}; set TMPDIR to a folder with more room"
+            )
+            raise RunError(msg) from exc
+        return done
+
+
+_NET: Final = f"""
+    WITH net AS (SELECT *, sum(coalesce({DIFF}, 1)) OVER (PARTITION BY {ID}) > 0 AS is_there FROM given)
+    SELECT * EXCLUDE (is_there) FROM net WHERE is_there OR NOT (SELECT bool_or(is_there) FROM net)
+"""
+"""The rows of a changelog that were not taken back, or all if each was: what the row was once made of.
+
+Where a join takes records on one side, they have no difference.
+"""
+
+
+def _own_id(way: _Way) -> str:
+    """Return the SQL of the identity that rows had in the stream from which they came this way, null for others."""
+    behind = ID if not way.prefix else f"substr({ID}, {len(way.prefix) + 1})"
+    own = f"regexp_replace({behind}, '(#[0-9]*){{{way.numbers}}}$', '')" if way.numbers else behind
+    return f"CASE WHEN starts_with({ID}, {literal(way.prefix)}) THEN {own} END" if way.prefix else own
+
+
+def _behind(  # noqa: PLR0911 - a case for each kind of node
+    stage: Stage, table: str, known: Sequence[str], *, is_judged: bool
+) -> str:
+    """Return the SQL of the numbers of the rows that those that are wanted were made of.
+
+    Of what was judged, `is_judged`, it is also what would have been: an expired record has no partner.
+    """
+    node, wanted = stage.node, f"wanted_{stage.number}"
+    same = [f"g.{identifier(name)} = w.{identifier(name)}" for name in stage.key]
+    keys = "".join(f"{identifier(name)}, " for name in stage.key)
+
+    def semi(of: str, *terms: str) -> str:
+        return f"SELECT g.{_ROW} FROM {table} g SEMI JOIN {of} w ON {' AND '.join([*same, *terms]) or 'true'}"
+
+    match node:
+        case WindowNode(window=Global()):
+            return semi(wanted)
+        case WindowNode():
+            # a time is in one of the windows that start up to it if it is before the last of their ends
+            order = f"PARTITION BY {keys.removesuffix(', ')} ORDER BY" if keys else "ORDER BY"
+            reach = (
+                f"(SELECT DISTINCT {keys}epoch_us(window_start) AS since, "
+                f"max(epoch_us(window_end)) OVER ({order} window_start) AS until FROM {wanted})"
+            )
+            at = " AND ".join([*same, f"g.{TIME} >= w.since"])
+            within = f"SELECT g.{_ROW} FROM {table} g ASOF JOIN {reach} w ON {at} WHERE g.{TIME} < w.until"
+            if not is_judged or END not in known:
+                return within
+            own = semi(
+                f"(SELECT DISTINCT {keys}epoch_us(window_start) AS since, epoch_us(window_end) AS until FROM {wanted})",
+                f"g.{END} = w.until",
+                f"g.{TIME} >= w.since",
+                f"g.{TIME} < w.until",
+            )
+            # None where it expired before it came to a window
+            return f"{own} UNION ALL {within} AND g.{END} = g.{TIME} + 1"
+        case LookupNode(as_of="order") if not is_judged:
+            last = f"(SELECT {keys}max({WATERMARK}) AS last FROM {wanted} GROUP BY ALL)"
+            versions = semi(last, f"g.{WATERMARK} <= w.last", f"g.{SIDE} = 1")
+            return f"{semi(wanted, f'g.{ID} = w.{ID}', f'g.{SIDE} = 0')} UNION ALL {versions}"
+        case JoinNode() | TableJoinNode() | LookupNode() if not is_judged:
+            return semi(_sides(wanted, keys), f"g.{SIDE} = w.side", f"g.{ID} = w.id")
+        case DeduplicateNode() if not is_judged:
+            return f"SELECT g.{_ROW} FROM {table} g SEMI JOIN {wanted} w ON g.{ID} = w.{ID}"
+        case _:
+            return semi(wanted)
+
+
+def _sides(wanted: str, keys: str) -> str:
+    """Return the SQL of a table (key, side, id) of what rows of a join can be made of.
+
+    An identity is that of the left row, a + and that of the right one, each of which can have a + itself: parted at one
+    of these, both halves are identities of rows only where it is the join's.
+    """
+    return f"""(
+        WITH texts AS (SELECT DISTINCT {keys}string_split({ID}, '+') AS parts FROM {wanted}),
+        places AS (SELECT {keys}parts, unnest(range(1, len(parts))) AS place FROM texts)
+        SELECT {keys}0 AS side, array_to_string(parts[:place], '+') AS id FROM places
+        UNION ALL SELECT {keys}1 AS side, array_to_string(parts[place + 1:], '+') AS id FROM places
+    )"""
+
+
+def _copies(node: DeduplicateNode, duplicates: str) -> str:
+    """Return the SQL of the duplicates of records that were accepted: of those, the nearest before or after is near."""
+    same = "".join(f"d.{identifier(name)} = g.{identifier(name)} AND " for name in node.key)
+    near = " UNION ALL ".join(
+        f"SELECT d.{_ROW} FROM {duplicates} d ASOF JOIN given g ON {same}d.{TIME} {way} g.{TIME} "
+        f"WHERE abs(d.{TIME} - g.{TIME}) < {node.within}"
+        for way in (">=", "<=")
+    )
+    return f"FROM {duplicates} WHERE {_ROW} IN ({near})"
+
+
+def _above(graph: Graph, node: KeyedNode | SinkNode) -> tuple[tuple[tuple[KeyedNode, int, frozenset[_Way]], ...], bool]:
+    """Return the operators whose rows a node takes, with the numbers of their streams, and whether it takes records."""
+    found: dict[str, tuple[KeyedNode, int]] = {}
+    ways: dict[str, set[_Way]] = {}
+    waiting, has_records = [(name, _Way()) for name in node.inputs], False
+    while waiting:
+        stream, way = waiting.pop()
+        before = graph.producer(stream)
+        if isinstance(before, KeyedNode) and stream in made_by(before):
+            found[stream] = before, made_by(before).index(stream)
+            ways.setdefault(stream, set()).add(way)
+        elif isinstance(before, SourceNode):
+            has_records = True
+        elif isinstance(before, SelectNode) and is_by_branch(graph, before):
+            waiting += [(name, _Way(f"{way.prefix}{name}/", way.numbers)) for name in before.inputs]
+        else:
+            numbers = way.numbers + isinstance(before, FlatMapNode)
+            waiting += [(name, _Way(way.prefix, numbers)) for name in before.inputs]
+    return tuple((*one, frozenset(ways[stream])) for stream, one in found.items()), has_records
+
+
+@contextmanager
+def _interrupting(duck: duckdb.DuckDBPyConnection, is_stopped: Callable[[], bool]) -> Iterator[None]:
+    """Interrupt queries of the block once `is_stopped` returns true."""
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(_LOOK):
+            if is_stopped():
+                duck.interrupt()
+
+    looking = threading.Thread(target=look, name="windrow-why")
+    looking.start()
+    try:
+        yield
+    finally:
+        done.set()
+        looking.join()

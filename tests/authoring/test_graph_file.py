@@ -1,0 +1,1064 @@
+"""Graphs as files: read, checked with lines, and printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from windrow.authoring.checks import validate
+from windrow.authoring.load import open_pipeline
+from windrow.authoring.pipeline_file import load_pipeline, read_document
+from windrow.authoring.printing import to_dict, to_mermaid, to_python_file, to_text, to_yaml
+from windrow.errors import PipelineError, each_error
+from windrow.expressions import result_pipelines, stream_of
+from windrow.model import MAX_PARTITIONS, Graph, PostgresSink, SinkNode, Tumbling, WindowNode
+
+SHOP = """\
+name: shop
+sources:
+  purchases:
+    source: {log: {path: data/shop}}
+    decode: {user: string, country: "string?", t: timestamp_millis, amount: "decimal(12,2)", url: string}
+    derive: {cents: "CAST(amount * 100 AS BIGINT)"}
+    time: {field: t, delay: 1m, future: 1h}
+streams:
+  per_user:
+    from: purchases
+    key: user
+    window: {tumbling: 5m}
+    aggregate: {total: sum(amount), n: count()}
+  per_domain:
+    from: purchases
+    derive: {far: "country <> 'US'"}
+    key: [{domain: "split_part(url, '/', 3)"}]
+    window: {session: 30m}
+    aggregate: {most: "max(cents) where far"}
+    emit: {lateness: 1h}
+sinks:
+  users: {from: per_user, sink: {sqlite: {path: shop.db, table: users}}}
+  domains: {from: per_domain, sink: {postgres: {url: "postgresql://u:secret@host/db", table: domains}}}
+  again: {from: per_user, sink: {sqlite: {path: shop.db, table: again, changelog: false}}}
+key_groups: 4
+"""
+
+
+def read(text: str) -> Graph:
+    graph = read_document(text, "shop.yaml").pipeline
+    assert isinstance(graph, Graph)
+    return graph
+
+
+def replaced(text: str, changes: Sequence[tuple[str, str]]) -> str:
+    """The text after some replacements, each of the first place that it fits."""
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text
+
+
+def problems(*changes: tuple[str, str]) -> list[str]:
+    """The errors of the file after some replacements."""
+    text = SHOP
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return problems_of(text)
+
+
+def problems_of(text: str) -> list[str]:
+    document = read_document(text, "shop.yaml")
+    return [
+        f"{document.place(finding.where).line}: {finding.text}"
+        for finding in validate(document.pipeline)
+        if finding.level == "error"
+    ]
+
+
+def assert_warnings(text: str, where: str, expected: Sequence[str]) -> None:
+    """The warnings at places that begin so are as many, and begin with their lines and these words."""
+    document = read_document(text, "shop.yaml")
+    found = [
+        f"{document.place(finding.where).line}: {finding.message}"
+        for finding in validate(document.pipeline)
+        if finding.level == "warning" and finding.where.startswith(where)
+    ]
+    assert len(found) == len(expected), found
+    assert all(one.startswith(start) for one, start in zip(found, expected, strict=True)), found
+
+
+def test_the_nodes_of_a_file() -> None:
+    graph = read(SHOP)
+    assert [node.name for node in graph.nodes] == ["purchases", "per_user", "per_domain", "users", "domains", "again"]
+    user, domain = graph.keyed
+    assert isinstance(user, WindowNode)
+    assert (user.window, user.key, user.input) == (Tumbling(300_000_000), ("user",), "purchases")
+    assert isinstance(domain, WindowNode)
+    assert (domain.key, [one.name for one in domain.derive]) == (("domain",), ["far", "domain"])
+    assert [one.name for one in result_pipelines(graph)["per_domain"].derive] == ["cents", "far", "domain"]
+    assert [sink.name for sink in graph.sinks_of("per_user")] == ["users", "again"]
+    assert problems() == []
+
+
+def test_it_reads_back_as_it_was_printed() -> None:
+    graph = read(SHOP.replace("u:secret@", ""))
+    assert read(to_yaml(graph)) == graph
+    assert to_dict(graph)["streams"]["per_domain"]["from"] == "purchases"
+    assert max(map(len, to_yaml(graph).splitlines())) < 200
+
+
+def test_no_print_out_has_a_secret() -> None:
+    graph = read(SHOP)
+    for text in (to_yaml(graph), to_text(graph), to_mermaid(graph), to_python_file(graph), str(to_dict(graph))):
+        assert "secret" not in text
+        assert "***" in text
+    assert isinstance(graph.sinks[1].sink, PostgresSink)
+    assert "secret" in graph.sinks[1].sink.url
+
+
+def test_what_it_does_in_words() -> None:
+    lines = to_text(read(SHOP)).splitlines()
+    assert lines[0] == "shop"
+    assert "stream per_domain (from purchases)" in lines
+    assert "sink again (from per_user)" in lines
+    assert "  derive     cents = CAST(amount * 100 AS BIGINT)" in lines
+    assert "  derive     far = country <> 'US'" in lines
+    assert [line for line in to_mermaid(read(SHOP)).splitlines() if "-->" in line] == [
+        "  n0 --> n1",
+        "  n0 --> n2",
+        "  n1 --> n3",
+        "  n2 --> n4",
+        "  n1 --> n5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            [("from: purchases\n    key", "from: sales\n    key")],
+            ["10: streams.per_user.from: there is no source or stream 'sales'; name one of purchases, per_user"],
+        ),
+        (
+            [("{from: per_domain, sink", "{from: purchases, sink")],
+            ["14: streams.per_domain: its rows go nowhere; add a sink from 'per_domain', or remove it"],
+        ),
+        ([("table: again", "table: USERS")], ["24: sinks.again.sink: the table 'USERS' is written by 'users'"]),
+        (
+            [("  again: {", "  per_user: {")],
+            [
+                "9: streams.per_user: the name 'per_user' is given twice",
+                "24: sinks.per_user: the name 'per_user' is given",
+            ],
+        ),
+        ([("  again: {", "  a b: {")], ["24: sinks.a b: a name has 1 to 100 letters"]),
+        (
+            [("emit: {lateness: 1h}", "emit: {lateness: 1h, at_end: hold}")],
+            ["20: streams.per_domain.emit: at_end is hold, but fire for 'per_user'"],
+        ),
+        ([("field: t,", "field: u,")], ["7: sources.purchases.time.field: 'u' is not a field of decode"]),
+        ([("sum(amount)", "sum(url)")], ["13: streams.per_user.aggregate.total: "]),
+        (
+            [("country <> 'US'", "nation <> 'US'")],
+            ["16: streams.per_domain.derive.far: ", "19: streams.per_domain.aggregate.most: 'far'"],
+        ),
+        ([("table: again", "table: 1x")], ["24: sinks.again.sink.sqlite.table: "]),
+        ([("key_groups: 4", "key_groups: 0")], ["25: key_groups: "]),
+    ],
+)
+def test_problems_have_the_line_of_their_part(changes: list[tuple[str, str]], expected: list[str]) -> None:
+    found = problems(*changes)
+    assert [line[: len(begin)] for line, begin in zip(found, expected, strict=True)] == expected, found
+
+
+SECOND = """\
+  refunds:
+    source: {log: {path: data/refunds}}
+    decode: {user: string, country: "string?", at: timestamp, amount: "decimal(12,2)", url: string}
+    derive: {cents: "-CAST(amount * 100 AS BIGINT)"}
+    time: {field: at, delay: 5m, future: 1h, idle: 1m}
+    lateness: 2h
+streams:
+  plain: {from: purchases, select: [user, country, amount, url, cents]}
+  back: {from: refunds, select: [user, country, amount, url, cents]}
+  moved: {from: [plain, back]}
+"""
+
+
+def two_sources(*changes: tuple[str, str]) -> str:
+    text = (
+        SHOP.replace(":secret", "")
+        .replace("streams:\n", SECOND)
+        .replace("from: purchases", "from: moved")
+        .replace("plain: {from: moved", "plain: {from: purchases")
+    )
+    return replaced(text, changes)
+
+
+def test_two_sources() -> None:
+    graph = read(two_sources())
+    assert [node.name for node in graph.sources] == ["purchases", "refunds"]
+    assert not [one for one in validate(graph) if one.level == "error"]
+    assert read(to_yaml(graph)) == graph
+    text = to_text(graph)
+    assert "source purchases\n" in text
+    assert "source refunds\n" in text
+    fires = "a window fires when the watermark of every partition of purchases and refunds has reached its end"
+    assert text.count(fires) == 2
+    assert "n1 --> " in to_mermaid(graph)
+    assert [graph.partition_name(one) for one in (3, MAX_PARTITIONS + 3)] == ["purchases/3", "refunds/3"]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("data/refunds", "more/shop"), "9: sources.refunds.source: it is called 'shop' in tables, as is 'purchases'"),
+        (("at: timestamp,", "at: string,"), "12: sources.refunds.time.field: 'at' is a string, not a time"),
+        (("lateness: 2h", "lateness: 40000d"), "13: sources.refunds.lateness: is longer than a hundred years"),
+        (
+            ("from: refunds", "from: purchases"),
+            "8: sources.refunds: no stream takes its records",
+        ),
+        (
+            ("url, cents]}\n  moved", "url]}\n  moved"),
+            "17: streams.moved.from: the streams of a union have the same fields",
+        ),
+        (
+            (
+                "moved: {from: [plain, back]}",
+                "all: {from: [plain, back]}\n  moved: {from: all, deduplicate: {by: user, within: 1h}}",
+            ),
+            "18: streams.moved.deduplicate: every key would be kept for ever, as nothing says how late a copy can be",
+        ),
+    ],
+)
+def test_problems_of_two_sources_have_their_lines(change: tuple[str, str], expected: str) -> None:
+    found = problems_of(two_sources(change))
+    assert any(one.startswith(expected) for one in found), found
+
+
+def test_a_file_among_several_sources_is_to_be_idle() -> None:
+    file = ("{log: {path: data/refunds}}", "{file: {path: refunds.csv, key: user, log: data/refunds}}")
+    found = [one.where for one in validate(read(two_sources(file))) if "`idle`" in one.message]
+    assert found == []
+    found = [one.where for one in validate(read(two_sources(file, (", idle: 1m", "")))) if "`idle`" in one.message]
+    assert found == ["sources.refunds.time"]
+
+
+def test_unknown_keys_are_reported_with_their_lines() -> None:
+    with pytest.raises(PipelineError) as caught:
+        read(
+            SHOP.replace("window: {tumbling", "windows: {tumbling").replace(
+                "{from: per_user, sink", "{form: per_user, sink"
+            )
+        )
+    found = [f"{one.place}: {one.message}" for one in each_error(caught.value)]
+    assert len(found) >= 3
+    assert found[0].startswith("shop.yaml:12: 'windows' is not a key of streams.per_user; did you mean 'window'?")
+    assert any("shop.yaml:22: 'form' is not a key of sinks.users" in one for one in found)
+
+
+def test_commands_for_one_stream_refuse_it(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(SHOP)
+    with pytest.raises(PipelineError, match="is a graph of named streams, which this command does not take"):
+        open_pipeline(str(file)).valid()
+    with pytest.raises(PipelineError, match="not a pipeline with one stream"):
+        load_pipeline(file)
+    opened = open_pipeline(str(file)).runnable()
+    assert opened == read(SHOP)
+
+
+def test_a_graph_without_streams_or_sinks() -> None:
+    graph = read(SHOP)
+    nowhere = replace(graph, nodes=tuple(node for node in graph.nodes if not isinstance(node, SinkNode)))
+    assert [finding.where for finding in validate(nowhere)] == ["streams.per_user", "streams.per_domain"]
+    empty = replace(graph, nodes=graph.sources)
+    assert [finding.message for finding in validate(empty)] == ["there is no stream; add one"]
+
+
+def test_the_python_of_a_graph_makes_the_same_graph(tmp_path: Path) -> None:
+    for number, text in enumerate((SHOP.replace(":secret", ""), two_sources(), CHAIN, SALTED)):
+        graph = read(text)
+        file = tmp_path / f"graph{number}.py"
+        file.write_text(to_python_file(graph))
+        assert open_pipeline(str(file)).runnable() == graph, file.read_text()
+
+
+SALTED = """\
+name: odd-names
+sources:
+  class:
+    source: {log: {path: data/shop}}
+    decode: {user: string, t: timestamp_millis, amount: long}
+    time: {field: t, delay: 1m, future: 1h}
+streams:
+  same: {from: class}
+  1-2.3:
+    from: same
+    key: [user]
+    window: {tumbling: 5m}
+    aggregate: {total: sum(amount)}
+    salt: 2
+  1_2_3: {from: [same, class], where: amount > 1}
+sinks:
+  a: {from: 1-2.3, sink: {sqlite: {path: shop.db, table: a}}}
+  b: {from: 1_2_3, sink: {sqlite: {path: shop.db, table: b}}}
+"""
+
+
+CHAIN = """\
+name: chain
+sources:
+  purchases:
+    source: {log: {path: data/shop}}
+    decode: {id: string, user: string, kind: "string?", t: timestamp_millis, amount: "decimal(12,2)"}
+    time: {field: t, delay: 1m, future: 1h}
+    lateness: 2h
+streams:
+  hours: {from: minutes, key: user, window: {tumbling: 1h}, aggregate: {total: sum(total), n: count()}}
+  unique: {from: purchases, deduplicate: {by: id, within: 1h}}
+  large: {from: unique, where: amount > 100, derive: {cents: "CAST(amount * 100 AS BIGINT)"}, select: [id, cents]}
+  kinds: {from: unique, split: {bought: kind = 'buy'}, other: others}
+  both: {from: [kinds.bought, kinds.others]}
+  minutes:
+    from: both
+    key: user
+    window: {tumbling: 5m}
+    aggregate: {total: sum(amount), n: count()}
+    emit: {lateness: 1h}
+sinks:
+  to_minutes: {from: minutes, sink: {sqlite: {path: shop.db, table: minutes}}}
+  to_hours: {from: hours, sink: {sqlite: {path: shop.db, table: hours}}}
+  to_large: {from: large, sink: {sqlite: {path: shop.db, table: large}}}
+"""
+
+
+def chain_problems(*changes: tuple[str, str]) -> list[str]:
+    """The errors of the chain after some replacements."""
+    text = CHAIN
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    document = read_document(text, "chain.yaml")
+    return [
+        f"{document.place(finding.where).line}: {finding.text}"
+        for finding in validate(document.pipeline)
+        if finding.level == "error"
+    ]
+
+
+def test_a_chain_of_streams_is_put_in_order_and_reads_back() -> None:
+    graph = read(CHAIN)
+    assert [node.name for node in graph.streams] == ["unique", "large", "kinds", "both", "minutes", "hours"]
+    assert chain_problems() == []
+    assert [[one.node.name for one in level] for level in graph.levels] == [
+        ["unique", "to_large"],
+        ["minutes"],
+        ["hours"],
+    ]
+    assert read(to_yaml(graph)) == graph
+    lines = to_text(graph).splitlines()
+    assert "  unique by  id, within 1h of event time" in lines
+    assert "  keeps      a key until the watermark is 3h past its record" in lines
+    assert "  keeps      rows of a window until the watermark is 1h past its end" in lines
+    assert "  level      3 of 3" in lines
+    assert '  n3 -- "bought" --> n4' in to_mermaid(graph).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([("{from: unique, where", "{from: unik, where")], ["11: streams.large.from: there is no source or stream"]),
+        (
+            [("from: both", "from: hours")],
+            [
+                "9: streams.hours.from: it depends on itself, by way of 'minutes'",
+                "12: streams.kinds: its rows go nowhere",
+                "13: streams.both: its rows go nowhere",
+            ],
+        ),
+        ([("amount > 100", "amount + 100")], ["11: streams.large.where: 'amount + 100' is not a condition"]),
+        ([("kind = 'buy'", "knd = 'buy'")], ["12: streams.kinds.split.bought: "]),
+        ([("[id, cents]", "[id, cent]")], ["11: streams.large.select.1: there is no field 'cent'; did you mean"]),
+        ([("by: id", "by: kind")], ["10: streams.unique.deduplicate.by.0: 'kind' can be null"]),
+        ([("by: id", "by: ident")], ["10: streams.unique.deduplicate.by.0: there is no field 'ident'"]),
+        ([("    lateness: 2h\n", "")], ["9: streams.unique.deduplicate: every key would be kept for ever"]),
+        (
+            [("{from: [kinds.bought, kinds.others]}", "{from: [kinds.bought, large]}")],
+            ["13: streams.both.from: the streams of"],
+        ),
+        ([("window: {tumbling: 1h}", "window: {session: 1h}")], ["9: streams.hours.window: a session cannot be over"]),
+        ([("sum(amount)", "sum(amout)")], ["18: streams.minutes.aggregate.total: 'amout' is not a field"]),
+        (
+            [("    key: user\n    window: {tumbling: 5m}", "    key: usr\n    window: {tumbling: 5m}")],
+            ["16: streams.minutes.key.0: 'usr' is"],
+        ),
+        (
+            [("window: {tumbling: 5m}", "window: {session: 5m}"), ("lateness: 1h}", "lateness: 1h, late: batch}")],
+            ["19: streams.minutes.emit.late: other streams take each revision"],
+        ),
+        (
+            [("window: {tumbling: 5m}", "window: {global: {}}"), ("{lateness: 1h}", "{late: batch}")],
+            ["19: streams.minutes.emit.late: other streams take each revision", "9: streams.hours.from: the rows of"],
+        ),
+        (
+            [("window: {tumbling: 5m}", "window: {global: {}}"), ("{lateness: 1h}", "{early: {count: 2}}")],
+            ["19: streams.minutes.emit.early: a window whose rows other", "9: streams.hours.from: the rows of a table"],
+        ),
+        (
+            [("n: count()}}\n  unique", "n: count()}, emit: {lateness: 1h}}\n  unique")],
+            ["9: streams.hours.emit.lateness: "],
+        ),
+        ([("emit: {lateness: 1h}", "emit: {lateness: 1h, late: batch}")], ["19: streams.minutes.emit.late: "]),
+        ([("emit: {lateness: 1h}", "emit: {lateness: 1h, late: {count: 2}}")], ["19: streams.minutes.emit.late: "]),
+        (
+            [("n: count()}}\n  unique", "n: count()}, emit: {late: {count: 2}}}\n  unique")],
+            ["9: streams.hours.emit.late: "],
+        ),
+        ([("emit: {lateness: 1h}", "emit: {lateness: 1h, mode: accumulate}")], ["19: streams.minutes.emit.mode: "]),
+        (
+            [
+                ("select: [id, cents]", "select: [id, cents, offset]"),
+                ('cents: "', 'offset: "CAST(1 AS BIGINT)", cents: "'),
+            ],
+            ["23: sinks.to_large.from: the field 'offset' is a column"],
+        ),
+        ([("sum(total)", "sum(totals)")], ["9: streams.hours.aggregate.total: "]),
+        (
+            [
+                (
+                    "kinds: {from: unique, split: {bought: kind = 'buy'}, other: others}",
+                    "kinds: {from: unique, split: {bought: kind = 'buy', others: amount > 1}, other: bought}",
+                )
+            ],
+            ["12: streams.kinds.split: 'bought' is not a name of its own"],
+        ),
+    ],
+)
+def test_problems_of_a_chain_have_the_line_of_their_part(changes: list[tuple[str, str]], expected: list[str]) -> None:
+    found = chain_problems(*changes)
+    assert [line[: len(begin)] for line, begin in zip(found, expected, strict=True)] == expected, found
+
+
+JOINED = """\
+name: joined
+sources:
+  orders:
+    source: {log: {path: data/orders}}
+    decode: {order_id: string, user: string, at: timestamp, amount: long, note: "string?", score: double}
+    time: {field: at, delay: 1m, future: 1h}
+    lateness: 10m
+  payments:
+    source: {log: {path: data/payments}}
+    decode: {id: string, number: long, at: timestamp_millis, amount: long, note: "string?", score: double}
+    time: {field: at, delay: 1m, future: 1h}
+    lateness: 20m
+streams:
+  paid:
+    from: orders
+    join: {with: payments, by: {order_id: id}, before: 1m, after: 15m, how: left}
+  large: {from: paid, where: amount_right > 100, select: [order_id, user, amount_right, at, at_right]}
+  minutes:
+    from: large
+    key: user
+    window: {tumbling: 5m}
+    aggregate: {paid: sum(amount_right)}
+sinks:
+  to_paid: {from: paid, sink: {sqlite: {path: shop.db, table: paid}}}
+  to_minutes: {from: minutes, sink: {sqlite: {path: shop.db, table: minutes}}}
+"""
+
+
+def test_a_join_reads_back_and_says_what_it_does(tmp_path: Path) -> None:
+    graph = read(JOINED)
+    assert problems_of(JOINED) == []
+    assert read(to_yaml(graph)) == graph
+    assert "by: {order_id: id}" in to_yaml(graph)
+    same = read(JOINED.replace("{id: string", "{order_id: string").replace("{order_id: id}", "order_id"))
+    assert read(to_yaml(same)) == same
+    assert "by: [order_id]" in to_yaml(same)
+    for made in (graph, same):
+        (tmp_path / "joined.py").write_text(to_python_file(made))
+        assert open_pipeline(str(tmp_path / "joined.py")).runnable() == made
+    lines = [" ".join(line.split()) for line in to_text(graph).splitlines()]
+    for line in (
+        "stream paid (from orders, payments)",
+        "join pairs of orders and payments with order_id = id",
+        "the event time of payments is up to 1m before or up to 15m after that of orders",
+        "a record of orders without a partner is there alone once none can be on time; a late one takes that back",
+        "order by watermark: a record waits until the watermark of every partition has reached its own",
+        "bound a row comes, or is taken back, until the watermark is 35m past it",
+        "keeps a record of orders until the watermark is 35m past it",
+        "a record of payments until the watermark is 11m past it",
+        "rows one for each row of the join, by the places of its records",
+    ):
+        assert line in lines, line
+    assert "has reached its end and 15m more, with the rows as of that watermark" in to_text(graph)
+    assert "left join by order_id; 1m before to 15m after" in to_mermaid(graph)
+    assert {name: field.type_text for name, field in ((one.name, one) for one in stream_of(graph, "paid").fields)} == {
+        "order_id": "string",
+        "user": "string",
+        "at": "timestamp",
+        "amount": "long",
+        "note": "string?",
+        "score": "double",
+        "number": "long?",
+        "at_right": "timestamp_millis?",
+        "amount_right": "long?",
+        "note_right": "string?",
+        "score_right": "double?",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("{order_id: id}", "[]"), "16: streams.paid.join.by: is empty"),
+        (("{order_id: id}", "order_id"), "16: streams.paid.join.by: in 'payments': there is no field 'order_id'"),
+        (("{order_id: id}", "{orderid: id}"), "16: streams.paid.join.by: in 'orders': there is no field 'orderid'"),
+        (
+            ("{order_id: id}", "{order_id: number}"),
+            "16: streams.paid.join.by: 'order_id' in 'orders' is string, but 'number' in 'payments' is long: derive",
+        ),
+        (("{order_id: id}", "note"), "16: streams.paid.join.by: in 'orders': 'note' can be null"),
+        (("{order_id: id}", "score"), "16: streams.paid.join.by: in 'orders': 'score' is a double"),
+        (("with: payments", "with: payment"), "16: streams.paid.join.with: there is no source or stream 'payment'"),
+        ((" before: 1m, after: 15m,", ""), "16: streams.paid.join: every pair would be kept for ever: say how far"),
+        (("after: 15m", "after: 90000d"), "16: streams.paid.join.after: is longer than a hundred years"),
+        (
+            ("    lateness: 20m\n", ""),
+            "15: streams.paid.join: every record would be kept for ever, as nothing says how late a partner can be: ",
+        ),
+        (('note: "string?", score', "amount_right: long, score"), "16: streams.paid.join: both have 'amount', and"),
+        (("with: payments", "with: minutes"), "16: streams.paid.join.with: it depends on itself, by way of"),
+        (
+            ("{tumbling: 5m}", "{session: 5m}"),
+            "21: streams.minutes.window: a session cannot be over the rows of a join",
+        ),
+        (
+            ("table: paid}", "table: paid, key: [order_id]}"),
+            "24: sinks.to_paid.sink.key: a table of records is by the",
+        ),
+        (("number: long", "row: long"), "24: sinks.to_paid.from: the field 'row' is a column of every table"),
+        (("from: paid, where: amount_right > 100", "from: [paid, orders]"), "17: streams.large.from: the streams of a"),
+    ],
+)
+def test_problems_of_a_join_have_their_lines(change: tuple[str, str], expected: str) -> None:
+    text = JOINED
+    assert change[0] in text
+    text = text.replace(*change)
+    found = problems_of(text)
+    assert any(one.startswith(expected) for one in found), found
+
+
+ITEMS = """\
+name: items
+sources:
+  orders:
+    source: {log: {path: data/orders}}
+    decode:
+      id: string
+      user: {type: string, path: customer.id}
+      t: timestamp
+      items: array<struct<sku string, qty long?, `unit price` decimal(12,2), marks array<string>?>>
+      tags: array<string?>?
+    time: {field: t, delay: 1m, future: 1h}
+    lateness: 1h
+streams:
+  lines: {from: orders, flat_map: items, position: line}
+  marks: {from: lines, flat_map: marks, element: mark, outer: true}
+  tags: {from: orders, flat_map: tags}
+  minutes: {from: marks, key: [sku], window: {tumbling: 5m}, aggregate: {n: count(), sold: sum(qty)}}
+  plain: {from: orders, select: [id, user]}
+  minutes_of_orders: {from: orders, key: user, window: {tumbling: 5m}, aggregate: {n: count()}}
+  one: {from: tags, select: [id, user, t, tags]}
+sinks:
+  to_minutes: {from: minutes, sink: {sqlite: {path: a.db, table: minutes}}}
+  to_plain: {from: plain, sink: {sqlite: {path: a.db, table: plain}}}
+  to_orders: {from: minutes_of_orders, sink: {sqlite: {path: a.db, table: orders}}}
+  to_one: {from: one, sink: {sqlite: {path: a.db, table: one}}}
+"""
+
+
+def test_elements_read_back_and_say_what_they_are(tmp_path: Path) -> None:
+    graph = read(ITEMS)
+    assert [one.level for one in validate(graph) if one.level == "error"] == []
+    assert read(to_yaml(graph)) == graph
+    (tmp_path / "items.py").write_text(to_python_file(graph))
+    assert open_pipeline(str(tmp_path / "items.py")).pipeline == graph
+    fields = {one.name: one.type_text for one in stream_of(graph, "marks").fields}
+    assert fields == {
+        "id": "string",
+        "user": "string",
+        "t": "timestamp",
+        "tags": "array<string?>?",
+        "sku": "string",
+        "qty": "long?",
+        "unit price": "decimal(12,2)",
+        "line": "long",
+        "mark": "string?",
+    }
+    text = to_text(graph)
+    assert "user string (at customer.id)" in text
+    assert "a record without elements gives one with null in their place" in text
+    assert "outer flat_map marks" in to_mermaid(graph)
+    assert stream_of(graph, "minutes").fields[2].name == "sku"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            ("flat_map: items", "flat_map: item"),
+            "14: streams.lines.flat_map: 'item' is not a field of the stream; its ",
+        ),
+        (("flat_map: items", "flat_map: user"), "14: streams.lines.flat_map: 'user' is a string, not an array of the"),
+        (("struct<sku", "struct<ID"), "14: streams.lines.flat_map: there are two fields 'ID' (SQL ignores case): give"),
+        (("position: line", "position: SKU"), "14: streams.lines.position: there is a field 'SKU' already"),
+        (("position: line", "position: __n"), "14: streams.lines.position: '__n' is not a valid name"),
+        (("position: line", "element: item"), "14: streams.lines.element: an element has fields with names of their"),
+        (("element: mark", "element: user"), "15: streams.marks.element: there are two fields 'user'"),
+        (
+            ("key: user,", "key: items,"),
+            "19: streams.minutes_of_orders.key.0: 'items' is an array, which only flat_map",
+        ),
+        (
+            ("n: count()}}\n  one", "n: max(tags)}}\n  one"),
+            "19: streams.minutes_of_orders.aggregate.n: 'tags' is an arr",
+        ),
+        (
+            ("select: [id, user]}", 'where: "items IS NULL"}'),
+            "18: streams.plain.where: 'items IS NULL': 'items' is an arr",
+        ),
+        (
+            ("select: [id, user]}", "select: [id, items]}"),
+            "23: sinks.to_plain.from: 'items' is an array, which no table",
+        ),
+        (
+            ("select: [id, user]}", "deduplicate: {by: tags, within: 1m}}"),
+            "18: streams.plain.deduplicate.by.0: 'tags' is",
+        ),
+        (("from: tags, select: [id, user, t, tags]", "from: [tags, orders]"), "20: streams.one.from: the streams of a"),
+        (
+            ("qty long?", "sku long"),
+            "9: sources.orders.decode.items: there are two fields 'sku' in struct<sku string, ",
+        ),
+        (
+            ("path: customer.id", "path: customer..id"),
+            "7: sources.orders.decode.user.path: is names with a dot between",
+        ),
+    ],
+)
+def test_problems_of_elements_have_their_lines(change: tuple[str, str], expected: str) -> None:
+    assert change[0] in ITEMS
+    found = problems_of(ITEMS.replace(*change))
+    assert any(one.startswith(expected) for one in found), found
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("element: mark", "elment: mark"), "15: 'elment' is not a key of streams.marks; did you mean 'element'?"),
+        (("array<string?>?\n", "list<string>\n"), "'list' is not a type; did you mean array<...>?"),
+        (
+            ("array<string?>?\n", "array<strng>\n"),
+            "10: sources.orders.decode.tags: 'strng' is not a type; did you mean",
+        ),
+        (("array<string?>?\n", "array<string\n"), "'array<string': a '>' or a comma is missing at the end"),
+        (("array<string?>?\n", "array<\n"), "'array<': it ends too early"),
+        (("array<string?>?\n", "array<struct<>>\n"), "'>' is not the name of a field; put it in `backquotes`"),
+        (("array<string?>?\n", "array<struct<a:string>>\n"), "there is no colon between a field and its type: a TYPE"),
+        (("array<string?>?\n", "array<array<string>>\n"), "an array has no arrays as elements"),
+        (("array<string?>?\n", "struct<a long>\n"), "a struct is the element of an array; a field in an object has"),
+        (("array<string?>?\n", "array<string> long\n"), "'long' is too much"),
+        (("array<string?>?\n", "array<struct<a struct<b long>>>\n"), "'a' is a struct in a struct"),
+    ],
+)
+def test_types_that_cannot_be_read(change: tuple[str, str], expected: str) -> None:
+    assert change[0] in ITEMS
+    with pytest.raises(PipelineError) as refused:
+        read(ITEMS.replace(*change))
+    assert expected in str(refused.value)
+
+
+def test_a_union_has_elements_of_two_arrays_of_one_record() -> None:
+    text = ITEMS.replace(
+        "  one: {from: tags, select: [id, user, t, tags]}",
+        "  skus: {from: lines, select: [id, sku]}\n"
+        "  names: {from: tags, derive: {sku: \"coalesce(tags, '-')\"}, select: [id, sku]}\n"
+        "  one: {from: [skus, names]}",
+    )
+    assert problems_of(text) == []
+    lines = [" ".join(line.split()) for line in to_text(read(text)).splitlines()]
+    assert "union a row that comes by several streams is there for each, known by their names" in lines
+
+
+def test_a_file_with_one_stream_has_no_arrays() -> None:
+    found = problems_of(
+        "name: a\nsource: {log: {path: a}}\n"
+        "decode: {k: string, t: timestamp, items: array<long>}\n"
+        "time: {field: t, delay: 1m}\nkey: k\nwindow: {tumbling: 5m}\naggregate: {n: count()}\n"
+        "sink: {sqlite: {path: a.db, table: a}}\n"
+    )
+    assert found == ["3: decode.items: only flat_map, a stream of a file with sources and streams, takes an array"]
+
+
+TABLES = """\
+name: tables
+sources:
+  rates:
+    source: {log: {path: data/rates}}
+    decode: {code: string, number: long, held_from: timestamp, rate: double, note: "string?", gone: boolean}
+    time: {field: held_from, delay: 1m, future: 1h, idle: 1m}
+  sales:
+    source: {log: {path: data/sales}}
+    decode: {id: string, currency: string, at: timestamp, amount: long, rate: double, note: "string?"}
+    time: {field: at, delay: 1m, future: 1h}
+    lateness: 1h
+streams:
+  rate: {from: rates, table: {key: code, deleted: gone}}
+  priced:
+    from: sales
+    lookup: {table: rate, by: {currency: code}, revise: 2h, how: left}
+  noted:
+    from: sales
+    lookup: {table: rate, by: {currency: code}, as_of: order, broadcast: true}
+  sale: {from: sales, table: {key: [id]}}
+  valued:
+    from: sale
+    join: {with: rate, by: {currency: code}, how: left}
+  hours:
+    from: priced
+    key: currency
+    window: {tumbling: 1h}
+    aggregate: {amount: sum(amount)}
+sinks:
+  to_priced: {from: priced, sink: {sqlite: {path: shop.db, table: priced}}}
+  to_noted: {from: noted, sink: {sqlite: {path: shop.db, table: noted}}}
+  to_valued: {from: valued, sink: {sqlite: {path: shop.db, table: valued}}}
+  to_hours: {from: hours, sink: {sqlite: {path: shop.db, table: hours}}}
+  to_sale: {from: sale, sink: {sqlite: {path: shop.db, table: sale}}}
+"""
+
+
+RATE = "rate: {from: rates, table: {key: code, deleted: gone}}"
+OWN_RATES = """\
+of_sales: {from: sales, derive: {code: currency, gone: rate < 0}, select: [code, rate, gone]}
+  of_rates: {from: rates, select: [code, rate, gone]}
+  all_rates: {from: [of_rates, of_sales]}
+  rate: {from: all_rates, table: {key: code, deleted: gone}}"""
+
+
+def test_tables_read_back_and_say_what_they_do(tmp_path: Path) -> None:
+    graph = read(TABLES)
+    assert problems_of(TABLES) == []
+    assert read(to_yaml(graph)) == graph
+    (tmp_path / "tables.py").write_text(to_python_file(graph))
+    assert open_pipeline(str(tmp_path / "tables.py")).runnable() == graph
+    assert to_dict(graph)["streams"]["noted"] == {
+        "from": "sales",
+        "lookup": {"table": "rate", "by": {"currency": "code"}, "as_of": "order", "broadcast": True},
+    }
+    assert to_dict(graph)["streams"]["valued"]["join"] == {"with": "rate", "by": {"currency": "code"}, "how": "left"}
+    lines = [" ".join(line.split()) for line in to_text(graph).splitlines()]
+    for line in (
+        "table the last record of each code",
+        "a record with gone removes the row",
+        "keeps the row of each key",
+        "stream priced (from sales)",
+        "lookup the row of rate with currency = code",
+        "the one that held at the record's event time",
+        "one that comes until the watermark is 2h past the record replaces it",
+        "a record without a row is there, with null in the fields of the table",
+        "keeps of each key of rate the rows that held until the watermark is 2h past them",
+        "for ever, of each key that was removed, that it was: its versions have no lateness",
+        "a record of sales until the watermark is 2h past it",
+        "the one that is there when the record comes, in the order of watermarks; it stays",
+        "a record without a row is left out",
+        "broadcast: each of 8 key groups has the whole table, and a part of the records",
+        "keeps in each key group the row of each key of rate",
+        "join pairs of rows of sale and rate with currency = code",
+        "a row of sale is there alone while there is no partner",
+        "keeps the rows of both tables",
+        "rows one for each id",
+        "rows one for each record, by source, partition and offset",
+    ):
+        assert line in lines, line
+    chart = to_mermaid(graph)
+    assert "table by code" in chart
+    assert "look up in rate by currency, as of event time" in chart
+    assert "look up in rate by currency, as of order, broadcast" in chart
+    assert "left join by currency" in chart
+    # a lookup takes a table whether or not that has an operator of its own
+    alone = read(TABLES.replace("with: rate, by: {currency: code}", "with: sale, by: id"))
+    said = to_text(alone)
+    rate = said[said.index("stream rate ") : said.index("stream sale ")]
+    assert "keeps" not in rate.split("stream priced")[0]
+    assert "order" not in rate.split("stream priced")[0]
+    fields = {name: [one.name for one in stream_of(graph, name).fields] for name in ("priced", "valued")}
+    assert fields["priced"] == [
+        *("id", "currency", "at", "amount", "rate", "note"),
+        *("number", "held_from", "rate_right", "note_right", "gone"),
+    ]
+    assert fields["valued"] == fields["priced"]
+    assert stream_of(graph, "valued").key == ("id",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([], []),
+        ([("streams:\n", "key_groups: 1\nstreams:\n")], ["20: there is one key group, so nothing is spread"]),
+        (
+            [(RATE, OWN_RATES)],
+            ["22: 'rate' is made of all records of 'sales', so each of them would go to all 8 key groups"],
+        ),
+        # it is made of some of them
+        ([(RATE, OWN_RATES), ("select: [code, rate, gone]}\n", "select: [code, rate, gone], where: rate < 0}\n")], []),
+        # and here of no more than of those that are looked up
+        (
+            [
+                (RATE, OWN_RATES),
+                ("  of_sales: {from: sales", "  large: {from: sales, where: amount > 9}\n  of_sales: {from: large"),
+            ],
+            [],
+        ),
+    ],
+)
+def test_a_broadcast_that_spreads_nothing_is_said(changes: list[tuple[str, str]], expected: list[str]) -> None:
+    text = replaced(TABLES, changes)
+    assert_warnings(text, "streams.noted.lookup.broadcast", expected)
+    assert problems_of(text) == []
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        (
+            "dear: {from: rate, where: rate > 1}",
+            (
+                "'dear' is a selection of the table 'rate', and a lookup needs the table itself: look rows up in "
+                "'rate', and put what the selection does behind the lookup; or make a table of the same records whose "
+                "rows go where the condition is not true: "
+                '{from: rates, table: {key: [code], deleted: "(gone) OR (rate > 1) IS NOT TRUE"}}'
+            ),
+        ),
+        (
+            "dear: {from: rate, derive: {twice: rate * 2}}",
+            (
+                "'dear' is a selection of the table 'rate', and a lookup needs the table itself: look rows up in "
+                "'rate', and put what the selection does behind the lookup"
+            ),
+        ),
+        (
+            "dear_ones: {from: rate, where: rate > 1}\n  dear: {from: dear_ones, where: rate > 2}",
+            "'dear' is a selection of the table 'rate', and a lookup needs the table itself",
+        ),
+        ("dear: {from: hours, where: n > 1}", "'dear' is the result of an aggregate, which cannot be looked up"),
+        ("dear: {from: rates, where: rate > 1}", "'dear' is not a table: name a stream with `table`"),
+        ("dear: {from: dear, where: rate > 1}", "'dear' is not a table: name a stream with `table`"),
+    ],
+)
+def test_a_selection_of_a_table_is_no_table_and_the_remedy_is_named(selection: str, expected: str) -> None:
+    changes = [
+        ("  priced:\n", f"  {selection}\n  priced:\n"),
+        ("table: rate, by: {currency", "table: dear, by: {currency"),
+    ]
+    found = problems_of(replaced(TABLES, changes))
+    assert any(f"streams.priced.lookup.table: {expected}" in one for one in found), found
+
+
+def test_the_table_behind_a_selection_is_the_one_to_look_up() -> None:
+    changes = [("  priced:\n", "  dear: {from: rate, where: rate > 1}\n  priced:\n")]
+    joined = [
+        (
+            "lookup: {table: rate, by: {currency: code}, revise: 2h, how: left}",
+            "join: {with: dear, by: {currency: code}}",
+        )
+    ]
+    found = problems_of(replaced(TABLES, changes + joined))
+    assert any("look rows up in 'rate': lookup: {table: rate, by: ...}" in one for one in found), found
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            ("key: code, deleted", "key: [], deleted"),
+            "13: streams.rate.table.key: is empty; name the fields that a row",
+        ),
+        (("key: code, deleted", "deleted"), "13: streams.rate.table lacks 'key'"),
+        (("key: code, deleted", "key: cod, deleted"), "13: streams.rate.table.key.0: there is no field 'cod'"),
+        (("key: code, deleted", "key: note, deleted"), "13: streams.rate.table.key.0: 'note' can be null"),
+        (("key: code, deleted", "key: rate, deleted"), "13: streams.rate.table.key.0: 'rate' is a double"),
+        (("key: code, deleted", "key: [code, code], deleted"), "13: streams.rate.table.key.1: 'code' is given twice"),
+        (("deleted: gone", "deleted: number"), "13: streams.rate.table.deleted: 'number' is not a condition"),
+        (("deleted: gone", "deleted: went"), "13: streams.rate.table.deleted: "),
+        (
+            ("table: rate, by: {currency: code}, rev", "table: rates, by: {currency: code}, rev"),
+            "16: streams.priced.lookup.table: 'rates' is not a table: name a stream with `table`",
+        ),
+        (
+            ("table: rate, by: {currency: code}, rev", "table: rat, by: {currency: code}, rev"),
+            "16: streams.priced.lookup.table: there is no source or stream 'rat'; did you mean 'rate'?",
+        ),
+        (
+            ("table: rate, by: {currency: code}, rev", "table: hours, by: {currency: code}, rev"),
+            "16: streams.priced.lookup.table: 'hours' is the result of an aggregate, which cannot be looked up",
+        ),
+        (
+            ("table: rate, by: {currency: code}, rev", "table: valued, by: {currency: code}, rev"),
+            "16: streams.priced.lookup.table: 'valued' is the result of a join of tables, which cannot be looked up",
+        ),
+        (("{currency: code}, rev", "{currency: note}, rev"), "16: streams.priced.lookup.by: 'rate' is a table by code"),
+        (
+            ("{currency: code}, rev", "{amount: code}, rev"),
+            "16: streams.priced.lookup.by: 'amount' in 'sales' is long, but 'code' in 'rate' is string: derive",
+        ),
+        (
+            ("{currency: code}, rev", "{note: code}, rev"),
+            "16: streams.priced.lookup.by: in 'sales': 'note' can be null",
+        ),
+        (
+            ("revise: 2h", "as_of: order, revise: 2h"),
+            "16: streams.priced.lookup.revise: applies as of event time; as of order no row",
+        ),
+        (("revise: 2h", "revise: -2h"), "16: streams.priced.lookup.revise: '-2h' is not a duration"),
+        (("revise: 2h", "revise: 90000d"), "16: streams.priced.lookup.revise: is longer than a hundred years"),
+        (
+            ("revise: 2h, how: left", "revise: 2h, how: full"),
+            "16: streams.priced.lookup.how must be inner or left, not 'full'",
+        ),
+        (
+            ("revise: 2h, how", "revise: 2h, broadcast: 4, how"),
+            "16: streams.priced.lookup.broadcast must be true or false, not '4'",
+        ),
+        (
+            ("with: rate, by", "with: rate, broadcast: true, by"),
+            "23: 'broadcast' is not a key of streams.valued.join",
+        ),
+        (
+            (
+                "from: sales\n    lookup: {table: rate, by: {currency: code}, as",
+                "from: valued\n    lookup: {table: rate, by: {currency: code}, as",
+            ),
+            "18: streams.noted.from: the rows of a table change; look rows up for records",
+        ),
+        (
+            (
+                "from: sales\n    lookup: {table: rate, by: {currency: code}, as",
+                "from: priced\n    lookup: {table: rate, by: {currency: code}, as",
+            ),
+            "18: streams.noted.from: the rows of a join change; look rows up for records",
+        ),
+        (
+            ("    lateness: 1h\n", ""),
+            (
+                "15: streams.priced.lookup: every version of a row would be kept for ever, as nothing says how "
+                "late a record can be: give sources.sales a lateness"
+            ),
+        ),
+        (
+            ("from: sale\n", "from: sales\n"),
+            (
+                "23: streams.valued.join: every pair would be kept for ever: say how far apart in event time "
+                "partners can be, such as after: 15m; or look rows up in 'rate': lookup: {table: rate, by: ...}"
+            ),
+        ),
+        (
+            ("with: rate", "with: rates"),
+            (
+                "23: streams.valued.join: every pair would be kept for ever: say how far apart in event time "
+                "partners can be, such as after: 15m, or join two tables"
+            ),
+        ),
+        (
+            ("how: left}\n  hours", "after: 5m}\n  hours"),
+            "22: streams.valued.from: a table has no event time of its own: join it with a table",
+        ),
+        (
+            ("from: priced\n", "from: valued\n"),
+            "25: streams.hours.from: the rows of a table have no event time, so they are in no windows; use",
+        ),
+        (
+            ("sale: {from: sales, table: {key: [id]}}", "sale: {from: valued, table: {key: id}}"),
+            "20: streams.sale.from: it depends on itself",
+        ),
+        (
+            ("sale: {from: sales, table: {key: [id]}}", "sale: {from: priced, table: {key: id}}"),
+            "20: streams.sale.from: a table is made of records, and the rows of a join are taken back",
+        ),
+        (
+            ("sale: {from: sales, table: {key: [id]}}", "sale: {from: rate, deduplicate: {by: code, within: 1h}}"),
+            "20: streams.sale.from: the rows of a table change, so there are no duplicates; deduplicate records",
+        ),
+        (
+            ("table: valued}", "table: valued, key: [id]}"),
+            "32: sinks.to_valued.sink.key: a table of records is by id; leave the key out",
+        ),
+        (
+            ("from: priced, sink", "from: rate.versions, sink"),
+            "30: sinks.to_priced.from: there is no source or stream 'rate.versions'",
+        ),
+    ],
+)
+def test_problems_of_tables_have_their_lines(change: tuple[str, str], expected: str) -> None:
+    assert change[0] in TABLES
+    try:
+        found = problems_of(TABLES.replace(*change))
+    except PipelineError as exc:
+        found = [f"{str(one.place).rpartition(':')[2]}: {one.message}" for one in each_error(exc)]  # it cannot be read
+    assert any(one.startswith(expected) for one in found), found
+
+
+NO_PARTNER = "has no `idle`: a record is without a partner once the watermark says so, and a partition that is silent"
+IS_TABLE = "has no `idle`: a table seldom changes, and what depends on it and on other sources waits until it does"
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "expected"),
+    [
+        (JOINED, [], [f"6: {NO_PARTNER}", f"11: {NO_PARTNER}"]),
+        (JOINED, [("delay: 1m, future: 1h}", "delay: 1m, future: 1h, idle: 1m}")], [f"11: {NO_PARTNER}"]),
+        # pairs wait for nothing, and a window over them for both
+        (JOINED, [("how: left", "how: inner")], []),
+        (
+            JOINED,
+            [("how: left", "how: inner"), ("at, delay: 1m", "at, delay: 90s")],
+            ["6: is 1m30s, and 1m for 'payments', whose records wait 30s longer for it in 'minutes'"],
+        ),
+        (
+            JOINED,
+            [("at, delay: 1m", "at, delay: {by_partition: {default: 1m, 3: 10m}}")],
+            [
+                f"6: {NO_PARTNER}",
+                f"11: {NO_PARTNER}",
+                "6: is 10m, and 1m for 'payments', whose records wait 9m longer for it in 'paid'",
+            ],
+        ),
+        (
+            JOINED,
+            [("how: left", "how: inner"), ("at, delay: 1m", "at, delay: {by_partition: {default: 90s}}")],
+            ["6: is 1m30s, and 1m for 'payments', whose records wait 30s longer for it in 'minutes'"],
+        ),
+        (TABLES, [], [f"10: {IS_TABLE}"]),
+        # sales wait for the rates; versions that wait for sales delay nothing in a lookup, but do in a join of tables
+        (
+            TABLES,
+            [("held_from, delay: 1m", "held_from, delay: 2m")],
+            [f"10: {IS_TABLE}", "6: is 2m, and 1m for 'sales', whose records wait 1m longer for it in 'priced'"],
+        ),
+        (
+            TABLES,
+            [("held_from, delay: 1m", "held_from, delay: 30s")],
+            [f"10: {IS_TABLE}", "10: is 1m, and 30s for 'rates', whose records wait 30s longer for it in 'valued'"],
+        ),
+    ],
+)
+def test_a_source_that_holds_another_back_is_said(
+    text: str, changes: list[tuple[str, str]], expected: list[str]
+) -> None:
+    assert_warnings(replaced(text, changes), "sources.", expected)

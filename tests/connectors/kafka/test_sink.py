@@ -1,0 +1,108 @@
+"""Records of a Kafka topic."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from hashlib import sha256
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.graphs import graph_of
+
+import windrow as wr
+from windrow.connectors.kafka.rows import KafkaRecords, json_objects
+from windrow.engine import schema
+from windrow.engine.changelog import StepOutput
+from windrow.expressions import sink_views
+from windrow.model import Pipeline, as_graph
+
+
+def totals() -> Pipeline:
+    pipeline = (
+        wr.kafka("sales", servers="unused:9092")
+        .decode(shop="string", t="timestamp", amount="double")
+        .event_time("t", delay="1m")
+        .key_by("shop")
+        .window(wr.tumbling("1m"))
+        .aggregate(total=wr.sum("amount"))
+        .to(wr.kafka_sink("totals", servers="unused:9092"), mode="realtime")
+    )
+    return graph_of(pipeline, Pipeline)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_does_not_have_is_null(number: float) -> None:
+    pipeline = totals()
+    (view,) = sink_views(as_graph(pipeline)).values()
+    fields = schema.changes(view)
+    row = {field.name: number if field.name == "total" else None for field in fields}
+    rows = pa.Table.from_pylist([row | {"op": "insert"}], schema=pa.schema([(one.name, one.type) for one in fields]))
+    (record,) = KafkaRecords(view).of(replace(StepOutput.empty(view), changes=rows))
+    assert record.value is not None
+    assert json.loads(record.value, parse_constant=pytest.fail)["total"] is None
+
+
+@pytest.mark.parametrize("limit", [20_000, 100_000, 1_000_000])
+@pytest.mark.parametrize("more", [-300, -1, 0, 1, 300])
+def test_a_dead_letter_fits_its_topic_and_says_what_is_left_out(limit: int, more: int) -> None:
+    pipeline = totals()
+    (view,) = sink_views(as_graph(pipeline)).values()
+    raw = bytes(limit + more)
+    letters = [{"source": "sales", "partition": 0, "offset": 1, "reason": "malformed: x", "raw": raw}]
+    output = replace(StepOutput.empty(view), dead=pa.Table.from_pylist(letters, schema.DEAD))
+    (whole,) = KafkaRecords(view).of(output)
+    (record,) = KafkaRecords(view, {"totals.dead": limit}).of(output)
+    assert whole.value == raw
+    assert record.value is not None
+    size = len(record.value) + sum(len(name) + len(value or "") for name, value in record.headers)
+    assert size < limit
+    reason = dict(record.headers)["reason"]
+    kept = min(65_536, len(record.value))
+    assert reason == (
+        f"malformed: x: raw has the first {kept:,} of {len(raw):,} bytes, SHA-256 {sha256(raw).hexdigest()}".encode()
+    )
+    assert kept > limit - 1000 or kept == 65_536
+
+
+def plain(value: object) -> object:
+    match value:
+        case Decimal():
+            return format(value, "f")
+        case datetime():
+            return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        case float() if not math.isfinite(value):
+            return None
+        case _:
+            return value
+
+
+TIMES = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis gives the zone
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
+COLUMNS: dict[pa.DataType, st.SearchStrategy[object]] = {
+    pa.string(): TEXTS,
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.float64(): st.floats(),
+    pa.bool_(): st.booleans(),
+    pa.decimal128(20, 3): st.decimals(-(10**16), 10**16, places=3),
+    pa.timestamp("us", "UTC"): TIMES,
+    pa.list_(pa.string()): st.lists(TEXTS, max_size=3),
+}
+
+
+@given(st.data())
+def test_a_row_is_the_json_that_python_writes(data: st.DataObject) -> None:
+    types = data.draw(st.lists(st.sampled_from(list(COLUMNS)), min_size=1, max_size=4))
+    names = data.draw(st.lists(TEXTS, min_size=len(types), max_size=len(types), unique=True))
+    count = data.draw(st.integers(1, 4))
+    columns = [data.draw(st.lists(st.none() | COLUMNS[one], min_size=count, max_size=count)) for one in types]
+    batch = pa.record_batch([pa.array(one, type_) for one, type_ in zip(columns, types, strict=True)], names)
+    found = json_objects(batch).to_pylist()
+    for row, text in zip(zip(*columns, strict=True), found, strict=True):
+        expected = {name: plain(value) for name, value in zip(names, row, strict=True)}
+        assert text == json.dumps(expected, ensure_ascii=False, separators=(",", ":"))

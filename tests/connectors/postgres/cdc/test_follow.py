@@ -1,0 +1,352 @@
+"""What the log has of a table, and what cannot be followed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+from tests.connectors.postgres.cdc.conftest import LogShop
+from tests.waiting import join
+
+from windrow.authoring.pipeline_file import read_document
+from windrow.connectors.log.folder import LogFolder
+from windrow.connectors.log.retention import apply, plan_trim
+from windrow.connectors.open_sources import followers, open_source
+from windrow.connectors.postgres.cdc import FollowedTable, server
+from windrow.connectors.source import Follower
+from windrow.engine.decode.debezium import UNAVAILABLE
+from windrow.errors import InputError, RecordsLostError, SourceError, SourceUnavailableError, WindrowError
+from windrow.model import LogSource, PostgresCdcSource
+from windrow.testing.servers.postgres import Postgres
+
+
+def rows(shop: LogShop) -> list[tuple[str, Any, Any]]:
+    return [(one["op"], one["before"], one["after"]) for one in shop.records()]
+
+
+@contextmanager
+def following(table: FollowedTable) -> Iterator[Callable[[Callable[[], bool]], None]]:
+    """Follow a table in a thread; yield what waits for a condition."""
+    stop, failures = threading.Event(), list[WindrowError]()
+
+    def follow() -> None:
+        try:
+            table.follow(stop, print)
+        except WindrowError as exc:
+            failures.append(exc)
+
+    def wait(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline, "waited 30 s for the table to be followed"
+            if failures:
+                raise failures[0]
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        yield wait
+    finally:
+        stop.set()
+        join(thread)
+
+
+def test_a_table_is_copied_once_and_then_followed(shop: LogShop) -> None:
+    shop.change([("c", 1, 10)])
+    shop.follow().update()
+    shop.follow().update()
+    assert [one["op"] for one in shop.records()] == ["r"]
+    shop.change([("u", 1, 11), ("c", 2, 20)])
+    shop.change([("k", 2, None), ("d", 1, None)])
+    shop.follow().update()
+    assert rows(shop)[1:] == [
+        ("u", None, {"id": 1, "amount": 11, "note": None}),
+        ("c", None, {"id": 2, "amount": 20, "note": None}),
+        ("d", {"id": 2, "amount": None, "note": None}, None),
+        ("c", None, {"id": 3, "amount": 20, "note": None}),
+        ("d", {"id": 1, "amount": None, "note": None}, None),
+    ]
+    assert [one["transaction"]["total_order"] for one in shop.records()[1:]] == [1, 2, 1, 2, 3]
+    [sources] = [[one["source"] for one in shop.records()]]
+    assert [one["snapshot"] for one in sources] == ["true", *["false"] * 5]
+    assert sorted(one["lsn"] for one in sources) == [one["lsn"] for one in sources]
+
+
+def test_the_log_of_a_table_is_read_as_any_log(shop: LogShop) -> None:
+    shop.change([("c", 1, 10)])
+    shop.follow().update()
+    source = open_source(shop.source)
+    assert source.partitions() == [0]
+    assert source.ends() == {0: (0, 1)}
+    assert [batch.to_pylist() for batch in source.read_all()] == [
+        batch.to_pylist() for batch in open_source(LogSource(str(shop.log), "debezium")).read_all()
+    ]
+
+
+def test_an_empty_table_has_an_empty_log(shop: LogShop) -> None:
+    shop.follow().update()
+    assert open_source(shop.source).ends() == {0: (0, 0)}
+    shop.change([("c", 1, 10)])
+    shop.follow().update()
+    assert shop.changes() == [("c", 1, 10)]
+
+
+def test_columns_of_the_old_row_and_unchanged_long_values(shop: LogShop) -> None:
+    long = "".join(Random(3).choices("abcdefghij", k=9000))
+    shop.sql.execute("INSERT INTO orders VALUES (1, 10, %s)", (long,))
+    shop.follow().update()
+    shop.change([("u", 1, 11)])
+    shop.sql.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
+    shop.change([("u", 1, 12), ("k", 1, None)])
+    shop.follow().update()
+    assert rows(shop)[1:] == [
+        ("u", None, {"id": 1, "amount": 11, "note": UNAVAILABLE}),
+        ("u", {"id": 1, "amount": 11, "note": long}, {"id": 1, "amount": 12, "note": long}),
+        ("d", {"id": 1, "amount": 12, "note": long}, None),
+        ("c", None, {"id": 2, "amount": 12, "note": long}),
+    ]
+
+
+def test_a_column_that_is_added_a_truncation_and_other_tables(shop: LogShop) -> None:
+    shop.sql.execute("CREATE TABLE others (id int PRIMARY KEY)")
+    shop.sql.execute("CREATE PUBLICATION own FOR ALL TABLES")
+    shop.source = replace(shop.source, publication="own")
+    shop.change([("c", 1, 10)])
+    shop.follow().update()
+    shop.sql.execute("ALTER TABLE orders ADD COLUMN days date[]")
+    with shop.sql.transaction():
+        shop.sql.execute("INSERT INTO others VALUES (1)")
+        shop.sql.execute("UPDATE orders SET days = '{2026-01-02}'")
+        shop.sql.execute("TRUNCATE others")
+        shop.sql.execute("TRUNCATE orders")
+    shop.follow().update()
+    assert rows(shop)[1:] == [("u", None, {"id": 1, "amount": 10, "note": None, "days": [20455]}), ("t", None, None)]
+    assert [one["transaction"]["total_order"] for one in shop.records()[1:]] == [1, 2]
+
+
+def test_a_table_with_partitions_a_schema_and_odd_names(shop: LogShop) -> None:
+    shop.sql.execute('CREATE SCHEMA "My shop"')
+    shop.sql.execute('CREATE TABLE "My shop"."Orders""" ("the id" int PRIMARY KEY) PARTITION BY RANGE ("the id")')
+    for name, bounds in (("low", "FROM (0) TO (10)"), ("high", "FROM (10) TO (20)")):
+        partition = f'CREATE TABLE {name} PARTITION OF "My shop"."Orders""" FOR VALUES {bounds}'
+        shop.sql.execute(partition.encode())
+    shop.sql.execute('INSERT INTO "My shop"."Orders""" VALUES (1)')
+    shop.source = replace(shop.source, table='"My shop"."Orders"""')
+    shop.follow().update()
+    shop.sql.execute('UPDATE "My shop"."Orders""" SET "the id" = 12')
+    shop.follow().update()
+    assert rows(shop) == [
+        ("r", None, {"the id": 1}),
+        ("d", {"the id": 1}, None),
+        ("c", None, {"the id": 12}),
+    ]
+
+
+def test_a_table_is_followed_while_it_changes_and_the_lag_is_known(shop: LogShop) -> None:
+    shop.follow().update()
+    table = shop.follow()
+    with following(table) as wait:
+        shop.change([("c", 1, 10)])
+        wait(lambda: shop.changes() == shop.done)
+        wait(lambda: table.lag is not None and table.lag.bytes == 0)
+        shop.sql.execute("INSERT INTO orders SELECT n, n FROM generate_series(10, 20000) n")
+        wait(lambda: len(shop.records()) == 19_992)
+        wait(lambda: table.lag is not None and table.lag.bytes == 0)
+        assert table.lag is not None
+        assert table.lag.seconds is not None
+        assert table.lag.seconds < 30
+        assert shop.replica() == shop.table()
+    assert table.lag is not None
+    assert table.lag.bytes is None
+
+
+def test_what_is_done_elsewhere_lets_the_slot_advance(shop: LogShop) -> None:
+    shop.sql.execute("CREATE TABLE others (id int)")
+    shop.follow().update()
+    with following(table := shop.follow()) as wait:
+        shop.sql.execute("INSERT INTO others SELECT generate_series(1, 20000)")
+        wait(lambda: table.lag is not None and table.lag.bytes == 0)
+    assert shop.records() == []
+
+
+def test_a_trimmed_log_is_followed_on(shop: LogShop) -> None:
+    shop.change([("c", 1, 10)])
+    shop.follow().update()
+    shop.change([("u", 1, 11)])
+    shop.follow().update()
+    folder = LogFolder(shop.log)
+    for change in plan_trim(folder, offsets={0: 2}):
+        apply(folder, change)
+    shop.change([("u", 1, 12)])
+    shop.follow().update()
+    [batch] = open_source(shop.source).read_all()
+    assert batch.column("offset").to_pylist() == [2]
+
+
+def refused(shop: LogShop, match: str, error: type[WindrowError] = SourceError, **changes: Any) -> None:  # noqa: ANN401
+    shop.source = replace(shop.source, **changes)
+    with pytest.raises(error, match=match) as caught:
+        shop.follow().update()
+    assert type(caught.value) is error
+
+
+def test_the_log_of_something_else_is_refused(shop: LogShop, tmp_path: Path) -> None:
+    shop.follow().update()
+    shop.sql.execute("CREATE TABLE others (id int PRIMARY KEY)")
+    refused(shop, "is of the table public.orders", InputError, table="others")
+    [[slot]] = shop.sql.execute("SELECT slot_name FROM pg_replication_slots").fetchall()
+    refused(shop, "is there already", InputError, table="orders", slot=slot, into=LogSource(str(tmp_path / "other")))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "partition-0.jsonl").write_text("{}\n")
+    refused(shop, "is not of a table", InputError, slot=None, into=LogSource(str(tmp_path / "mine")))
+
+
+def test_two_runs_do_not_follow_into_one_log(shop: LogShop) -> None:
+    shop.follow().update()
+    with following(table := shop.follow()) as wait:
+        wait(lambda: table.lag is not None)
+        refused(shop, "another run follows", SourceUnavailableError)
+
+
+def test_lost_slots_and_logs_are_noticed(shop: LogShop) -> None:
+    shop.change([("c", 1, 10)])
+    shop.follow().update()
+    note, file = shop.log / "postgres.json", shop.log / "partition-0.jsonl"
+    older, copy = note.read_text(), file.read_bytes()
+    shop.change([("u", 1, 11)])
+    shop.follow().update()
+    newer, whole = note.read_text(), file.read_bytes()
+    file.write_bytes(copy)
+    refused(shop, "lost records", RecordsLostError)
+    note.write_text(older)
+    refused(shop, "is older than the slot")
+    note.write_text("{}")
+    refused(shop, "is damaged")
+    note.write_text(newer)
+    file.write_bytes(whole + b'{"amount": 5}\n')
+    refused(shop, "is none of the table")
+    file.write_bytes(whole)
+    shop.sql.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+    refused(shop, "has no slot .* so changes are lost")
+
+
+def test_tables_that_cannot_be_followed(shop: LogShop) -> None:
+    shop.sql.execute("CREATE TABLE bare (id int); CREATE VIEW orders_view AS SELECT * FROM orders")
+    for name in ("nothing", "orders_view", "a.b.c.d", "or ders"):
+        refused(shop, "has no table", table=name)
+    refused(shop, "no primary key: give it a primary key", table="bare")
+    shop.sql.execute("ALTER TABLE bare REPLICA IDENTITY FULL")
+    refused(shop, "no primary key: name the columns", table="bare")
+    refused(shop, "does not log the column 'amount'.*REPLICA IDENTITY FULL", table="orders", key=("id", "amount"))
+    refused(shop, "there is no publication mine: CREATE PUBLICATION", key=(), publication="mine")
+    shop.sql.execute("CREATE PUBLICATION mine FOR TABLE bare")
+    refused(shop, "does not have the table .* ADD TABLE")
+    assert shop.sql.execute("SELECT * FROM pg_replication_slots").fetchall() == []
+
+
+def test_a_transaction_that_does_not_end_is_named(shop: LogShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SLOT_SECONDS", 0.5)
+    with psycopg.connect(shop.url) as other:
+        other.execute("INSERT INTO orders VALUES (1, 10)")
+        pid = other.info.backend_pid
+        refused(shop, rf"has been open since .* \(process {pid}\): end it", SourceUnavailableError)
+        other.commit()
+    shop.follow().update()
+    assert shop.replica() == {1: 10}
+
+
+def test_a_key_of_other_columns(shop: LogShop) -> None:
+    shop.sql.execute("CREATE TABLE bare (id int, n int); ALTER TABLE bare REPLICA IDENTITY FULL")
+    shop.source = replace(shop.source, table="bare", key=("id",))
+    shop.follow().update()
+    shop.sql.execute("INSERT INTO bare VALUES (1, 1); UPDATE bare SET n = 2; UPDATE bare SET id = 2")
+    shop.follow().update()
+    assert [op for op, *_ in rows(shop)] == ["c", "u", "d", "c"]
+
+
+def test_privileges_that_are_missing_are_named(shop: LogShop, postgres: Postgres) -> None:
+    role = "reader" + shop.sql.info.dbname[-8:]
+    shop.sql.execute(f"CREATE ROLE {role} LOGIN".encode())
+    try:
+        shop.source = replace(shop.source, url=postgres.url_of(shop.sql.info.dbname, role))
+        refused(shop, "ALTER ROLE ... REPLICATION")
+        shop.sql.execute(f"ALTER ROLE {role} REPLICATION".encode())
+        refused(shop, "SELECT on the table")
+        shop.sql.execute(f"GRANT SELECT ON orders TO {role}; CREATE PUBLICATION mine FOR TABLE orders".encode())
+        shop.source = replace(shop.source, publication="mine", into=LogSource(str(shop.log / "other")))
+        shop.follow().update()
+    finally:
+        shop.sql.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
+
+
+def test_a_table_by_another_column_needs_the_old_value_of_it(shop: LogShop, tmp_path: Path) -> None:
+    def follower(key: str) -> Follower:
+        text = f"""
+name: orders
+sources:
+  orders:
+    source: {{postgres_cdc: {{url: "{shop.url}", table: orders, log: {tmp_path / "log"}}}}}
+    decode: {{id: long, nr: {{type: long, alias: [amount]}}, at: {{type: timestamp_millis, path: source.ts_ms}}}}
+    time: {{field: at, delay: 1m}}
+streams:
+  named: {{from: orders, derive: {{number: nr + 1}}}}
+  order: {{from: named, table: {{key: {key}}}}}
+sinks:
+  to_order: {{from: order, sink: {{sqlite: {{path: {tmp_path / "o.db"}, table: orders}}}}}}
+"""
+        return followers(read_document(text, "orders.yaml").pipeline)["orders"]
+
+    follower("id").preflight()
+    with pytest.raises(SourceError, match=r"old value of 'nr' .*: ALTER TABLE .* REPLICA IDENTITY FULL"):
+        follower("number").preflight()
+    with pytest.raises(SourceError, match="old value of 'nr'"):
+        follower("number").update()
+    shop.sql.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
+    follower("number").preflight()
+
+
+@pytest.mark.service
+def test_a_server_without_logical_wal_is_refused(tmp_path: Path) -> None:
+    replica = Postgres(wal_level="replica")
+    try:
+        replica.start()
+        with pytest.raises(SourceError, match="has wal_level replica: set wal_level = logical"):
+            FollowedTable(PostgresCdcSource(replica.url, "orders", LogSource(str(tmp_path / "log")))).update()
+    finally:
+        replica.remove()
+
+
+def test_a_server_that_restarts_is_an_error_that_passes(shop: LogShop, postgres: Postgres) -> None:
+    shop.change([("c", 1, 10)])
+    shop.follow().update()
+    table = shop.follow()
+    with following(table) as wait:
+        wait(lambda: table.lag is not None)
+        postgres.stop()
+        with pytest.raises(SourceUnavailableError):
+            wait(lambda: False)
+    with pytest.raises(SourceUnavailableError, match="cannot connect"):
+        table.update()
+    postgres.start()
+    shop.sql.close()
+    shop.sql = psycopg.connect(shop.url, autocommit=True)
+    shop.change([("u", 1, 11)])
+    table.update()
+    assert shop.replica() == {1: 11}
+
+
+def test_a_password_is_in_no_message(shop: LogShop) -> None:
+    with pytest.raises(SourceError) as caught:
+        FollowedTable(replace(shop.source, url="postgresql://bob:s3cret@127.0.0.1:1/shop")).update()
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(InputError, match="the source's url: the environment variable WINDROW_NOWHERE is not set"):
+        FollowedTable(replace(shop.source, url="${WINDROW_NOWHERE}")).update()

@@ -1,0 +1,195 @@
+"""Processing time on the stream host: told by ticks, the same when a step is run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.engine.outputs import only, unchanging
+from tests.runtime.conftest import MakeLog
+from tests.runtime.runs import Runner, Scene, read
+from tests.runtime.spend import HOUR, Files, event, spend
+from tests.runtime.test_play import PIPELINE, record, rows
+
+from windrow.connectors.memory import CollectSink
+from windrow.connectors.open_sources import open_source
+from windrow.engine.changelog import StepOutput
+from windrow.engine.messages import Packet
+from windrow.engine.tick import PlayStep, Tick
+from windrow.engine.watermarks.journal import WatermarkBounds
+from windrow.errors import SinkError
+from windrow.model import Pipeline, SqliteSink
+from windrow.runtime import memory
+from windrow.runtime.memory import MemoryHost
+from windrow.runtime.spark.rows import read_packets
+from windrow.runtime.stream import run as stream
+from windrow.runtime.stream.control import TickStreamReader
+from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.runtime.stream.trigger import Trigger
+from windrow.telemetry.reports import StepReport
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+SECOND = 1_000_000
+NOON = 1_767_268_800 * SECOND
+
+
+def idling(pipeline: Pipeline, seconds: int) -> Pipeline:
+    """The pipeline with a partition idle after so many seconds."""
+    return replace(pipeline, time=replace(pipeline.time, idle=seconds * SECOND))
+
+
+def other(user: str, minute: int, amount: int) -> tuple[int, bytes]:
+    """A record in partition 1."""
+    return 1, record(user, minute, amount)[1]
+
+
+def test_a_story_with_ticks_is_the_same_on_both_hosts() -> None:
+    steps: list[PlayStep] = [
+        Tick(NOON),
+        [record("A", 0, 5), other("B", 1, 3)],
+        [],
+        Tick(NOON + 4 * SECOND),
+        [record("A", 8, 1)],
+        Tick(NOON + 8 * SECOND),
+        [other("B", 2, 7), record("A", 9, 2)],
+        Tick(NOON + 9 * SECOND),
+    ]
+    pipeline = idling(PIPELINE, 8)
+    told = only(memory.play(pipeline, steps, "fire"))
+    assert rows(only(stream.play(pipeline, steps, "fire"))) == rows(told)
+    reasons = [reason for output in told for reason in output.clocks.column("reason").to_pylist()]
+    assert reasons == ["idle", "active", "end", "end"]
+    assert told[5].changes.num_rows == 2, "the tick at which partition 1 is idle fires both windows"
+
+
+def test_a_clock_that_goes_back_gives_no_new_tick_and_a_bounded_run_none() -> None:
+    reader = TickStreamReader(2)
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    assert first["tick"] > NOON
+    assert first["tick"] % SECOND == 0
+    assert reader.latestOffset({"tick": first["tick"] + 10**12}, limit) == {"tick": first["tick"] + 10**12}
+    [partition] = reader.partitions(reader.initialOffset(), first)
+    frames = (batch.to_pandas() for batch in reader.read(partition))
+    assert list(read_packets(frames)) == [Packet(group, Tick(first["tick"])) for group in range(2)]
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset({"tick": 5}, limit) == {"tick": 5}
+    planned = TickStreamReader(2, ({"tick": 5}, {"tick": 9}))
+    assert planned.latestOffset({"tick": 5}, limit) == {"tick": 9}
+    assert planned.latestOffset({"tick": 9}, limit)["tick"] > NOON
+    # Spark asks so for the first step of a bounded run
+    start = reader.initialOffset()
+    assert reader.partitions(start, reader.latestOffset(start, limit)) == []
+
+
+def test_a_live_run_has_one_tick_a_turn() -> None:
+    turns = iter([0, 9_999_999, 10_000_000, 12_500_000])
+    reader = TickStreamReader(2, trigger=Trigger(10 * SECOND, lambda: next(turns) * 1000))
+    limit = reader.getDefaultReadLimit()
+    assert [reader.latestOffset({"tick": 5}, limit)["tick"] > NOON for _ in range(4)] == [True, False, True, False]
+
+
+def test_the_first_tick_of_a_story_is_the_first_that_is_known() -> None:
+    # partition 0 is silent since noon, and not since the records before it, of which no time is known
+    steps: list[PlayStep] = [[record("A", 0, 5)], Tick(NOON), [other("B", 31, 1)], Tick(NOON + SECOND)]
+    pipeline = idling(PIPELINE, 8)
+    assert rows(only(stream.play(pipeline, steps, "hold"))) == rows(only(memory.play(pipeline, steps, "hold")))
+
+
+@pytest.mark.parametrize("kind", ["log", pytest.param("kafka", marks=pytest.mark.long)])
+def test_a_silent_partition_does_not_hold_the_others_back(
+    kind: str, make_log: MakeLog, tmp_path: Path, runner: Runner
+) -> None:
+    log = make_log(kind, 2)
+    log.append([(0, event(0)), (0, event(60)), (1, event(1, "u2"))])
+    pipeline = idling(spend(log.source, SqliteSink(str(tmp_path / "spend.db"), "spend")), 2)
+
+    def scene() -> Scene:
+        before = yield read(3)
+        assert before.idle == []
+        # nothing is written any more: there are steps all the same; when all are silent, time stands still
+        alive = yield lambda report: report.epoch >= before.epoch + 4
+        assert alive.idle == []
+
+        def is_left_out(report: StepReport) -> bool:
+            if report.idle == [1]:
+                return True
+            # where steps are slow, one record does not keep partition 0 awake until the next tick
+            log.append([(0, event(61))])
+            return False
+
+        fallen = yield is_left_out
+        assert fallen.low_watermark is not None
+        assert fallen.held_back_by == [0]
+        log.append([(1, event(2, "u2"))])
+        back = yield lambda report: report.offsets[1] == 2
+        # partition 0 may be silent by now
+        assert 1 not in back.idle
+
+    assert runner.live(pipeline, scene()) == "asked"
+
+
+class Trying(CollectSink):
+    """Notes every step it is given; refuses those that it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refuses: Callable[[StepOutput], bool] = lambda _: False
+        self.refused: dict[int, StepOutput] = {}
+
+    def commit(self, epoch: int, *outputs: StepOutput) -> None:
+        if self.refuses(outputs[0]):
+            self.refused[epoch] = outputs[0]
+            msg = "refused"
+            raise SinkError(msg)
+        super().commit(epoch, *outputs)
+
+
+def test_a_step_that_is_run_again_sees_the_same_ticks_and_the_journal_gives_a_replay_the_same_answers(
+    files: Files, tmp_path: Path
+) -> None:
+    hold = idling(spend(files.source, SqliteSink("unused.db", "spend"), lateness=10 * HOUR, at_end="hold"), 2)
+    pipeline = replace(hold, emit=replace(hold.emit, at_end="fire"))
+    sink = Trying()
+    settings = StreamSettings(tmp_path / "checkpoint", every=50_000)
+    minutes = iter(range(60, 10_000))
+
+    def go_on(report: StepReport) -> None:
+        del report
+        files.append([(0, event(next(minutes)))])
+
+    def refused(reason: str) -> None:
+        sink.refuses = lambda output: reason in output.clocks.column("reason").to_pylist()
+        with pytest.raises(SinkError, match="refused"):
+            StreamRun(hold, sink, settings).run(go_on)
+        sink.refuses = lambda _: False
+
+    def bounded(pipeline: Pipeline) -> None:
+        StreamRun(pipeline, sink, replace(settings, until_end=True)).run(lambda _: None)
+
+    files.append([(0, event(0)), (1, event(1, "u2")), (1, event(7, "u2"))])
+    refused("idle")
+    # a bounded run, which has no ticks of its own, takes up the step at which two partitions fell idle
+    bounded(hold)
+    files.append([(1, event(2, "u2")), (2, event(3, "u3")), (1, event(59, "u2")), (0, event(next(minutes)))])
+    refused("active")
+    bounded(pipeline)
+
+    assert len(sink.refused) == 2
+    for epoch, output in sink.refused.items():
+        assert rows([sink.steps[epoch]]) == rows([output])
+    told = sink.output(pipeline)
+    assert told.clocks.column("reason").to_pylist() == ["idle"] * 2 + ["active"] * 2 + ["end"] * 3
+    assert {"on_time", "late"} == set(told.changes.column("pane").to_pylist())
+    source = open_source(pipeline.source)
+    host = MemoryHost(pipeline, source.partitions(), WatermarkBounds.of(told.clocks))
+    outputs = [*host.step(pa.Table.from_batches(source.read_all())), *host.end()]
+    assert unchanging(StepOutput.concat(output.rows for output in outputs), "each") == unchanging(told, "each")
+    replay = StreamSettings(tmp_path / "replay", until_end=True, bounds=WatermarkBounds.of(told.clocks))
+    again = CollectSink()
+    StreamRun(pipeline, again, replay).run(lambda _: None)
+    assert unchanging(again.output(pipeline), "each") == unchanging(told, "each")
