@@ -19,7 +19,7 @@ from windrow.engine.messages import Message
 from windrow.engine.operators.ingest import Ingest
 from windrow.engine.state.store import MemoryState
 from windrow.model import Pipeline
-from windrow.testing.generator import LogSpec, generate
+from windrow.tools.generate import LogSpec, generate
 
 AGGREGATES = (
     "count()",

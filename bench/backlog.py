@@ -30,9 +30,9 @@ from windrow.engine.changelog import StepOutput
 from windrow.model import KafkaSource, LogSource, PostgresSink, Source
 from windrow.runtime.stream.run import LIVE_MAX_RECORDS, StreamRun, StreamSettings
 from windrow.telemetry.reports import StepReport
-from windrow.testing.generator import LogSpec, write_kafka, write_log
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres
+from windrow.tools.generate import LogSpec, write_kafka, write_log
 
 TOPIC = "spend"
 HOUR = 3_600_000_000

@@ -49,12 +49,12 @@ from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.runtime.stream.run import StreamRun, StreamSettings
 from windrow.runtime.stream.take_savepoint import read_states
 from windrow.telemetry.reports import StepReport
-from windrow.testing.generator import LogSpec, NexmarkSpec, write_kafka
-from windrow.testing.generator.events import generate
-from windrow.testing.generator.kafka import TopicWriter
 from windrow.testing.servers.kafka import Kafka
 from windrow.tools.capacity.demand import Demand
 from windrow.tools.capacity.load import Behind, Keys, Load, read_sample
+from windrow.tools.generate import LogSpec, NexmarkSpec, write_kafka
+from windrow.tools.generate.events import generate
+from windrow.tools.generate.kafka import TopicWriter
 
 if TYPE_CHECKING:
     from windrow.testing.servers.postgres import Postgres

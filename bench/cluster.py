@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.pipelines import from_log, into_sqlite, main_job
 from tests.servers.cluster import Cluster
 
-from windrow.testing.generator import LogSpec, write_log
+from windrow.tools.generate import LogSpec, write_log
 
 ROOT = Path(__file__).parents[1]
 TWO = ["--conf", "spark.sql.shuffle.partitions=2"]

@@ -20,7 +20,7 @@ import pyarrow as pa
 from bench.closings import Edges
 from confluent_kafka import KafkaError, Message, Producer
 
-from windrow.testing.generator.events import key_bytes, render
+from windrow.tools.generate.events import key_bytes, render
 
 _TICK = 0.01
 _FLUSH = 30.0

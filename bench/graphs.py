@@ -29,7 +29,7 @@ from windrow.connectors.sink import SinkGroup
 from windrow.model import Graph
 from windrow.runtime.spark.session import spark_session
 from windrow.runtime.stream.run import StreamRun, StreamSettings
-from windrow.testing.generator import LogSpec, write_log
+from windrow.tools.generate import LogSpec, write_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

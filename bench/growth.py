@@ -24,8 +24,8 @@ from pathlib import Path
 from bench.growth_report import PAGE, PICTURES, page, picture, table
 from bench.growth_results import BASE, THINGS, Growth, Measured, Point
 
-from windrow.testing.generator import LogSpec, write_kafka
 from windrow.testing.servers.kafka import Kafka
+from windrow.tools.generate import LogSpec, write_kafka
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"

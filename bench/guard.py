@@ -33,9 +33,9 @@ from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.connectors.memory import DiscardSink
 from windrow.runtime.spark.session import spark_session
 from windrow.runtime.stream.run import StreamRun, StreamSettings
-from windrow.testing.generator import LogSpec, write_log
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres
+from windrow.tools.generate import LogSpec, write_log
 
 RECORD = Path(__file__).parent / "results" / "guard.json"
 LEAST = 0.5

@@ -23,8 +23,8 @@ from windrow.runtime.settings import AS_GIVEN, SparkOptions
 from windrow.runtime.spark.session import spark_session
 from windrow.runtime.stream.run import StreamRun, StreamSettings
 from windrow.telemetry.reports import StepReport
-from windrow.testing.generator import LivePace, LogSpec, write_kafka
 from windrow.testing.servers.kafka import Kafka
+from windrow.tools.generate import LivePace, LogSpec, write_kafka
 
 WARM = 10
 """Steps that are not counted: until code is compiled and workers are there."""

@@ -26,8 +26,8 @@ from bench.peers.nexmark_job import NexmarkJob
 from bench.peers.watch import FailedError, Figures, watch
 from tests.docs.nexmark import EXAMPLES, answer, plain, rows_of
 
-from windrow.testing.generator import NexmarkSpec, write_kafka, write_log
 from windrow.testing.servers.kafka import Kafka
+from windrow.tools.generate import NexmarkSpec, write_kafka, write_log
 
 ENGINES = ("windrow", "flink")
 QUERIES = ("q1", "q3", "q4", "q5", "q7", "q8")

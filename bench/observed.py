@@ -26,7 +26,7 @@ from urllib.request import urlopen
 from bench.pipelines import from_log, main_job
 from bench.replay import processors
 
-from windrow.testing.generator import LogSpec, write_log
+from windrow.tools.generate import LogSpec, write_log
 
 GOAL = 0.02
 _HOURS = 48

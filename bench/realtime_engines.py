@@ -20,7 +20,7 @@ from bench.processes import members
 from confluent_kafka import Consumer, TopicPartition
 from tests.faults.windrow_process import WindrowProcess
 
-from windrow.testing.generator.fraud import BLOCKED_LIST
+from windrow.tools.generate.fraud import BLOCKED_LIST
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "fraud" / "pipeline.yaml"

@@ -22,8 +22,8 @@ import numpy as np
 from bench.closings import percentile
 from confluent_kafka import Producer
 
-from windrow.testing.generator.fraud import card_purchases
-from windrow.testing.generator.spec import FraudSpec, LivePace
+from windrow.tools.generate.fraud import card_purchases
+from windrow.tools.generate.spec import FraudSpec, LivePace
 
 READY = "ready"
 """What the ids of the last purchases of the history begin with, one in each partition, which all raise an alert."""

@@ -23,7 +23,7 @@ from bench.processes import cpu
 from tests.faults.windrow_process import WindrowProcess
 
 from windrow.runtime.stream.run import LIVE_MAX_RECORDS
-from windrow.testing.generator import LogSpec, write_log
+from windrow.tools.generate import LogSpec, write_log
 
 PIPELINE = main_job(
     from_log("spend"),

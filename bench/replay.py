@@ -23,9 +23,9 @@ from pathlib import Path
 from bench.pipelines import from_kafka, from_log, into_postgres, into_sqlite, main_job
 
 from windrow.authoring.pipeline_file import parse_pipeline
-from windrow.testing.generator import LogSpec, write_kafka, write_log
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres
+from windrow.tools.generate import LogSpec, write_kafka, write_log
 
 HOUR = 3_600_000_000
 TOPIC = "spend"

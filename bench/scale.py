@@ -27,7 +27,7 @@ from windrow.engine.schema import MICROS, RAW
 from windrow.engine.state.store import MemoryState
 from windrow.runtime.memory import MemoryHost
 from windrow.runtime.spark.rows import packet_batch
-from windrow.testing.generator.spec import START
+from windrow.tools.generate.spec import START
 
 TASKS = 16
 MINUTE = 60_000_000

@@ -23,7 +23,7 @@ from windrow.engine.operators.ingest import Ingest
 from windrow.engine.state.store import MemoryState
 from windrow.runtime.spark.rows import output_frame
 from windrow.runtime.spark.transport import TableTransport
-from windrow.testing.generator import LogSpec, generate
+from windrow.tools.generate import LogSpec, generate
 
 
 class Clock:

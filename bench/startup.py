@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.pipelines import from_log, into_sqlite, main_job
 
-from windrow.testing.generator import LogSpec, write_log
+from windrow.tools.generate import LogSpec, write_log
 
 ROUNDS = 7
 SPARK = """

@@ -30,7 +30,7 @@ from pathlib import Path
 from bench.pipelines import from_log, main_job
 from bench.replay import processors
 
-from windrow.testing.generator import LogSpec, write_log
+from windrow.tools.generate import LogSpec, write_log
 
 GOAL = 0.02
 BROWSERS = 10

@@ -22,7 +22,7 @@ from windrow.engine.schema import RAW
 from windrow.engine.state.store import MemoryState
 from windrow.model import Delay, Pipeline, format_duration, parse_duration
 from windrow.telemetry.reports import StepReport, Totals
-from windrow.testing.generator import LogSpec, generate
+from windrow.tools.generate import LogSpec, generate
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "user_spend.yaml"
 SPEC = LogSpec()

@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "telemetry": {"errors", "model", "expressions", "engine", "connectors"},
     "runtime": {"errors", "model", "expressions", "engine", "connectors", "authoring", "telemetry"},
     "terminal": {"errors", "model", "authoring", "telemetry", "runtime"},
-    "testing": {"errors", "model", "expressions", "declare", "engine", "connectors", "authoring", "runtime"},
+    "testing": {"errors", "model", "expressions", "declare", "engine", "authoring", "runtime"},
     "tools": {
         "errors",
         "model",
@@ -40,7 +40,6 @@ ALLOWED: dict[str, set[str]] = {
         "telemetry",
         "runtime",
         "terminal",
-        "testing",
     },
     "client": {
         "errors",

@@ -21,9 +21,9 @@ from bench.peers.watch import FailedError, watch
 
 from windrow.connectors.kafka.source import KafkaTopic
 from windrow.model import KafkaSource
-from windrow.testing.generator import LogSpec, write_kafka
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres
+from windrow.tools.generate import LogSpec, write_kafka
 
 ROOT = Path(__file__).parents[2]
 DATABASE = "bench"

@@ -14,10 +14,10 @@ from click.testing import CliRunner, Result
 from tests.servers.registry import SchemaRegistry
 
 from windrow.cli import main
-from windrow.testing.generator import LogSpec, write_log
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres
 from windrow.tools.doctor.examine import disk
+from windrow.tools.generate import LogSpec, write_log
 
 GOOD = """\
 name: user-spend

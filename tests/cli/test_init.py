@@ -19,8 +19,8 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
 from windrow.cli import main
-from windrow.testing.generator import LogSpec, write_log
 from windrow.testing.servers.kafka import Kafka
+from windrow.tools.generate import LogSpec, write_log
 
 SECONDS = 60
 

@@ -19,7 +19,7 @@ from windrow.cli import main
 from windrow.cli.json_log import JsonLog
 from windrow.errors import RunError
 from windrow.telemetry.reports import Alert
-from windrow.testing.generator import LogSpec, write_log
+from windrow.tools.generate import LogSpec, write_log
 
 
 def lines(text: str) -> list[dict[str, Any]]:

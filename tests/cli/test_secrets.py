@@ -13,7 +13,7 @@ from windrow.authoring.load import open_pipeline
 from windrow.authoring.variables import Given
 from windrow.cli import main
 from windrow.model.references import resolve_arguments
-from windrow.testing.generator import LogSpec, write_log
+from windrow.tools.generate import LogSpec, write_log
 
 CANARY = "c4nary"
 ODD = "c4nary@c4nary/c4nary:c4nary%c4nary?c4nary#c4nary&c4nary"

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from windrow.cli import main
-from windrow.testing.generator import LogSpec, write_log
+from windrow.tools.generate import LogSpec, write_log
 
 ONE = """\
 name: {name}

@@ -24,7 +24,7 @@ from windrow.connectors.misfits import MISFITS
 from windrow.engine.schema import MICROS
 from windrow.model import Pipeline, SqliteSink
 from windrow.runtime.launch import Options, launch
-from windrow.testing.generator import LogSpec, write_log
+from windrow.tools.generate import LogSpec, write_log
 
 KEY = ("window_start", "user")
 MINUTE = 60_000_000

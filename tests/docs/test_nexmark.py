@@ -13,7 +13,7 @@ from tests.docs.nexmark import EXAMPLES, SQL, answer, rows_of
 from tests.docs.pages import ROOT
 
 from windrow.cli import main
-from windrow.testing.generator import NexmarkSpec, write_log
+from windrow.tools.generate import NexmarkSpec, write_log
 
 QUERIES = sorted((file.stem for file in EXAMPLES.glob("q*.yaml")), key=lambda name: int(name[1:]))
 

@@ -31,9 +31,9 @@ from windrow.model import (
     TimestampType,
     Tumbling,
 )
-from windrow.testing.generator import LogSpec, generate
-from windrow.testing.generator.spec import START
 from windrow.testing.servers.kafka import Kafka
+from windrow.tools.generate import LogSpec, generate
+from windrow.tools.generate.spec import START
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE

@@ -28,7 +28,7 @@ from windrow.runtime.launch import Options, launch
 from windrow.runtime.memory import MemoryHost
 from windrow.runtime.savepoint import Savepoint
 from windrow.telemetry.reports import StepReport
-from windrow.testing.generator.spec import START
+from windrow.tools.generate.spec import START
 
 pytestmark = pytest.mark.usefixtures("spark")
 

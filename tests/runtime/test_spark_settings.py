@@ -16,7 +16,7 @@ from windrow.errors import InputError
 from windrow.model import state_partitions
 from windrow.runtime.settings import CLUSTER, LOOPBACK, MACHINE, MEANING, SparkOptions, given_settings, settings_of
 from windrow.runtime.spark.cluster import executors_python
-from windrow.testing.generator import LogSpec, write_log
+from windrow.tools.generate import LogSpec, write_log
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from windrow.runtime.spark.transport import is_one_process
 from windrow.runtime.stream import query as query_module
 from windrow.runtime.stream import run as stream_run
 from windrow.runtime.stream.control import REST
-from windrow.testing.generator.spec import START
+from windrow.tools.generate.spec import START
 
 pytestmark = pytest.mark.usefixtures("spark")
 

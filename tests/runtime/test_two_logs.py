@@ -21,7 +21,7 @@ from windrow.model import Decode, Graph, KafkaSource, SinkNode, SourceNode, Sqli
 from windrow.runtime.replay import ReplayOptions, plan_replay, run_replay
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.stream.take_savepoint import look, take_savepoint
-from windrow.testing.generator.spec import START
+from windrow.tools.generate.spec import START
 
 FIRST, REST = slice(150), slice(150, None)
 

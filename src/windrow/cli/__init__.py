@@ -183,7 +183,9 @@ COMMANDS = {
     "transcript": CommandEntry("windrow.cli.transcript", "Run event-time test stories."),
     "pack": CommandEntry("windrow.cli.pack", "Pack this Python environment for the executors of a cluster."),
     "log": CommandEntry("windrow.cli.log", "List, trim and compact an embedded log."),
-    "generate": CommandEntry("windrow.cli.generate", "Generate events into an embedded log or a Kafka topic."),
+    "generate": CommandEntry(
+        "windrow.tools.generate.command", "Generate events into an embedded log or a Kafka topic."
+    ),
 }
 """The commands: one line each; their modules are imported when they run."""
 

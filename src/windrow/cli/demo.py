@@ -35,8 +35,8 @@ from windrow.terminal.common import (
 )
 from windrow.terminal.options import FOLDER
 from windrow.terminal.progress import ProgressLine
-from windrow.testing.generator import LogSpec, write_log
 from windrow.tools.dashboard.command import dashboard_beside
+from windrow.tools.generate import LogSpec, write_log
 
 _PIPELINE = """\
 name: user-spend

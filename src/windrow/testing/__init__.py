@@ -1,1 +1,1 @@
-"""Tools for tests of pipelines: stories, the oracle, and a generator of random logs."""
+"""Tools for tests of pipelines: stories, the oracle, and servers."""

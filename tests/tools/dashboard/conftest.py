@@ -14,9 +14,9 @@ from windrow.authoring.load import open_pipeline
 from windrow.connectors.open_sinks import open_sinks
 from windrow.runtime.memory import MemoryRun
 from windrow.telemetry.history import HistoryWriter, RunRecord, history_of
-from windrow.testing.generator import LogSpec, write_log
 from windrow.tools.dashboard.app import address_of, create_app, listen, server
 from windrow.tools.dashboard.watch import WatchedRun
+from windrow.tools.generate import LogSpec, write_log
 
 PIPELINE = """\
 name: user-spend

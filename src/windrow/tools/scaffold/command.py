@@ -81,7 +81,7 @@ def command(*, folder: Path, sample: str | None, records: int, as_json: bool) ->
 
 
 def _starter(folder: Path) -> dict[str, Any]:
-    from windrow.testing.generator import LogSpec, write_log  # noqa: PLC0415 - help needs none of it
+    from windrow.tools.generate import LogSpec, write_log  # noqa: PLC0415 - help needs none of it
 
     log = Path("data/spend")
     texts = resources.files("windrow.cli") / "starter"

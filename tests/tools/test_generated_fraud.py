@@ -17,13 +17,13 @@ from zlib import crc32
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.testing.test_generator import clock, consume, texts
+from tests.tools.test_generator import clock, consume, texts
 
 from windrow.connectors.log.source import EmbeddedLog
 from windrow.errors import InputError
 from windrow.model import LogSource
-from windrow.testing.generator import FraudSpec, write_kafka, write_log
 from windrow.testing.servers.kafka import Kafka
+from windrow.tools.generate import FraudSpec, write_kafka, write_log
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE

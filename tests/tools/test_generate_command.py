@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from tests.waiting import wait_until
 
 from windrow.cli import main
-from windrow.testing.generator import FraudSpec, LogSpec, write_log
 from windrow.testing.servers.kafka import Kafka
+from windrow.tools.generate import FraudSpec, LogSpec, write_log
 
 
 def generate(*arguments: str) -> Result:
@@ -187,7 +187,7 @@ def test_a_topic(kafka: Kafka) -> None:
 
 
 def test_no_broker_is_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windrow.testing.generator.kafka._TIMEOUT", 1.0)
+    monkeypatch.setattr("windrow.tools.generate.kafka._TIMEOUT", 1.0)
     result = generate("kafka://127.0.0.1:1/made")
     assert result.exit_code == 1
     assert result.stderr.startswith("windrow: no Kafka broker can be reached at 127.0.0.1:1")

@@ -20,7 +20,7 @@ from windrow.telemetry.reports import counted
 from windrow.terminal.common import OK, json_option, print_json
 from windrow.terminal.interrupts import stopping
 from windrow.terminal.options import DURATION, LogTarget
-from windrow.testing.generator import AnySpec, FraudSpec, LivePace, LogSpec, Made, NexmarkSpec, write_kafka, write_log
+from windrow.tools.generate import AnySpec, FraudSpec, LivePace, LogSpec, Made, NexmarkSpec, write_kafka, write_log
 
 _ENDLESS = 1 << 62
 _DEFAULT = LogSpec()

@@ -28,8 +28,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.engine.schema import MICROS, RAW
-from windrow.testing.generator.cities import CITIES
-from windrow.testing.generator.columns import (
+from windrow.tools.generate.cities import CITIES
+from windrow.tools.generate.columns import (
     CHUNK,
     Longs,
     Portion,
@@ -41,7 +41,7 @@ from windrow.testing.generator.columns import (
     record,
     text,
 )
-from windrow.testing.generator.spec import FraudSpec, LivePace, Made
+from windrow.tools.generate.spec import FraudSpec, LivePace, Made
 
 Rows = npt.NDArray[np.void]
 Doubles = npt.NDArray[np.float64]

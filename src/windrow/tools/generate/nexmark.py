@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.engine.schema import MICROS, RAW
-from windrow.testing.generator.columns import (
+from windrow.tools.generate.columns import (
     CHUNK,
     Longs,
     Portion,
@@ -30,7 +30,7 @@ from windrow.testing.generator.columns import (
     repeat,
     text,
 )
-from windrow.testing.generator.spec import NEXMARK_ROUND, NEXMARK_SHARES, LivePace, Made, NexmarkSpec
+from windrow.tools.generate.spec import NEXMARK_ROUND, NEXMARK_SHARES, LivePace, Made, NexmarkSpec
 
 FIRST_ID = 1000
 """Of persons, and of auctions."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.testing.generator.spec import Made
+from windrow.tools.generate.spec import Made
 
 Longs = npt.NDArray[np.int64]
 

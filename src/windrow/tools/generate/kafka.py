@@ -11,9 +11,9 @@ import pyarrow as pa
 from windrow.connectors.kafka.options import client_options
 from windrow.errors import InputError, SourceError
 from windrow.model import KafkaSource
-from windrow.testing.generator.events import portions
-from windrow.testing.generator.log import labels_beside
-from windrow.testing.generator.spec import AnySpec, LivePace, Made
+from windrow.tools.generate.events import portions
+from windrow.tools.generate.log import labels_beside
+from windrow.tools.generate.spec import AnySpec, LivePace, Made
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.engine.schema import MICROS, RAW
-from windrow.testing.generator.columns import CHUNK, Longs, Portion, digits, hundredths, join, next_offsets, repeat
-from windrow.testing.generator.fraud import card_purchases
-from windrow.testing.generator.nexmark import nexmark
-from windrow.testing.generator.spec import AnySpec, FraudSpec, LivePace, LogSpec, Made, NexmarkSpec
+from windrow.tools.generate.columns import CHUNK, Longs, Portion, digits, hundredths, join, next_offsets, repeat
+from windrow.tools.generate.fraud import card_purchases
+from windrow.tools.generate.nexmark import nexmark
+from windrow.tools.generate.spec import AnySpec, FraudSpec, LivePace, LogSpec, Made, NexmarkSpec
 
 Mask = npt.NDArray[np.bool_]
 

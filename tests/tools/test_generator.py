@@ -35,10 +35,10 @@ from windrow.model import (
     TimestampType,
     Tumbling,
 )
-from windrow.testing.generator import LivePace, LogSpec, Made, NexmarkSpec, generate, write_kafka, write_log
-from windrow.testing.generator.events import KINDS, key_bytes, render
-from windrow.testing.generator.spec import START
 from windrow.testing.servers.kafka import Kafka
+from windrow.tools.generate import LivePace, LogSpec, Made, NexmarkSpec, generate, write_kafka, write_log
+from windrow.tools.generate.events import KINDS, key_bytes, render
+from windrow.tools.generate.spec import START
 
 HOUR = 3_600_000_000
 SMALL = LogSpec(events=20_000, users=500)
@@ -305,7 +305,7 @@ class TestKafka:
         assert write_kafka(replace(SMALL, partitions=3), kafka.servers, name).records == 20_000
 
     def test_no_broker_is_a_clear_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("windrow.testing.generator.kafka._TIMEOUT", 1.0)
+        monkeypatch.setattr("windrow.tools.generate.kafka._TIMEOUT", 1.0)
         with pytest.raises(SourceError, match=r"no Kafka broker can be reached at 127\.0\.0\.1:1"):
             write_kafka(SMALL, "127.0.0.1:1", "spend")
 

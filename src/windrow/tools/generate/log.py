@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.errors import InputError, SourceError
-from windrow.testing.generator.columns import Portion
-from windrow.testing.generator.events import portions
-from windrow.testing.generator.fraud import BLOCKED_LIST
-from windrow.testing.generator.spec import AnySpec, FraudSpec, LivePace, Made
+from windrow.tools.generate.columns import Portion
+from windrow.tools.generate.events import portions
+from windrow.tools.generate.fraud import BLOCKED_LIST
+from windrow.tools.generate.spec import AnySpec, FraudSpec, LivePace, Made
 
 BLOCKED, LABELS = "blocked.csv", "labels.jsonl"
 """The files beside a log of card purchases."""
