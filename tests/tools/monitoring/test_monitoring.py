@@ -22,16 +22,21 @@ from windrow.connectors.source import SlotLag
 from windrow.model import ALERT_NAMES
 from windrow.telemetry.metrics import METRICS, RunMetrics
 from windrow.telemetry.reports import Lag
-from windrow.tools.monitoring.grafana import ROWS, dashboard
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "src" / "windrow" / "tools" / "monitoring" / "windrow.rules.yml"
+DASHBOARD = RULES.with_name("windrow.dashboard.json")
 CASES = Path(__file__).parent / "alerts.yaml"
 OF_PROMETHEUS = {"job", "instance"}
 
 
 def rules() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]
+    return found
+
+
+def dashboard() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     return found
 
 
@@ -166,17 +171,20 @@ def test_panels_are_placed_and_described() -> None:
         assert one["description"].endswith(".")
         assert one["fieldConfig"]["defaults"]["unit"]
         assert one["targets"]
-        assert all(target["datasource"]["uid"] == "${datasource}" for target in one["targets"])
+        assert len({target["refId"] for target in one["targets"]}) == len(one["targets"])
+        for asked in [one, *one["targets"]]:
+            assert asked["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert all('pipeline="$pipeline"' in target["expr"] for target in one["targets"])
     for one, other in combinations([one["gridPos"] for one in found], 2):
         beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
         assert beside or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
     assert all(one["gridPos"]["x"] + one["gridPos"]["w"] <= 24 for one in found)
-    assert [one["title"] for one in found if one["type"] == "row"] == list(ROWS)
+    assert [one["title"] for one in found if one["type"] == "row"] == ["Overview", "Time", "Steps", "State", "Alerts"]
     assert [one["name"] for one in dashboard()["templating"]["list"]] == ["datasource", "pipeline"]
 
 
 def test_the_command_prints_them() -> None:
-    assert json.loads(output("grafana")) == json.loads(output("grafana", "--json")) == dashboard()
+    assert output("grafana") == output("grafana", "--json") == DASHBOARD.read_text(encoding="utf-8")
     assert output("prometheus") == RULES.read_text(encoding="utf-8")
     linked = output("prometheus", "--runbooks", "https://wiki/windrow/")
     assert linked == RULES.read_text(encoding="utf-8").replace("docs/runbooks", "https://wiki/windrow")

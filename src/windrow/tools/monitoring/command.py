@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from importlib.resources import files
 from typing import Literal
 
@@ -10,7 +9,6 @@ import click
 import yaml
 
 from windrow.terminal.common import OK, json_option, print_json
-from windrow.tools.monitoring.grafana import dashboard
 
 _RUNBOOKS = "docs/runbooks"
 _HELP = {"runbooks": "Where the runbooks are: alerts link to URL/NAME.md.  [default: docs/runbooks]"}
@@ -26,10 +24,11 @@ def command(*, system: Literal["prometheus", "grafana"], runbooks: str, as_json:
     Both are over the metrics of `windrow run --listen`. Write them to a file: `windrow monitoring prometheus >
     windrow.rules.yml`, for `rule_files` of Prometheus, or `windrow monitoring grafana > windrow.json`, to be imported.
     """
+    folder = files("windrow.tools.monitoring")
     if system == "grafana":
-        click.echo(json.dumps(dashboard(), indent=2))
+        click.echo((folder / "windrow.dashboard.json").read_text(encoding="utf-8"), nl=False)
         return OK
-    rules = (files("windrow.tools.monitoring") / "windrow.rules.yml").read_text(encoding="utf-8")
+    rules = (folder / "windrow.rules.yml").read_text(encoding="utf-8")
     rules = rules.replace(f"runbook_url: {_RUNBOOKS}/", f"runbook_url: {runbooks.rstrip('/')}/")
     if as_json:
         print_json(yaml.safe_load(rules))
