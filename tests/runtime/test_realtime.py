@@ -43,10 +43,11 @@ from windrow.connectors.kafka.lists import ListWatch
 from windrow.connectors.kafka.read import Tail
 from windrow.connectors.open_sources import with_lists
 from windrow.errors import InputError, RunError, SinkUnavailableError, SourceError
-from windrow.model import RulesPipeline, Runnable
+from windrow.model import KafkaSource, RulesPipeline, Runnable
 from windrow.runtime.realtime import partition
 from windrow.runtime.realtime.journal import read_journal
 from windrow.runtime.realtime.partition import FencedError, Owner, Partition, PartitionRun
+from windrow.runtime.realtime.stamps import last_latencies
 from windrow.runtime.realtime.supervise import serve
 from windrow.runtime.realtime.topics import source_of, topic_lists
 from windrow.runtime.replay import ReplayOptions
@@ -321,17 +322,16 @@ def test_changes_have_stamps_in_order(kafka: Kafka, topic: Callable[..., str]) -
     feed(kafka, source, 0, 300, partitions=1)
     jobs = open_jobs(pipeline)
     serve(jobs, until_read(jobs, ends_of(pipeline)))
-    result = CliRunner().invoke(main, ["latency", f"{pipeline.name}.alerts", "--servers", kafka.servers, "--json"])
-    found = json.loads(result.stdout)
-    assert found["records"] > 0
+    records, found = last_latencies(KafkaSource(kafka.servers, f"{pipeline.name}.alerts"))
+    assert records > 0
     steps = ["event to logged", "logged to read", "read to decided", "decided to appended", "in all, since logged"]
-    assert list(found["milliseconds"]) == steps
-    spans = [values for name, values in found["milliseconds"].items() if name != "event to logged"]
+    assert list(found) == steps
+    spans = [values for name, values in found.items() if name != "event to logged"]
     assert all(0 <= values["p50"] <= values["max"] for values in spans)
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_latency_waits_for_a_transaction_that_is_ending(
+def test_latencies_wait_for_a_transaction_that_is_ending(
     is_committed: bool,  # noqa: FBT001 - a parameter of the test
     kafka: Kafka,
     topic: Callable[..., str],
@@ -344,9 +344,9 @@ def test_latency_waits_for_a_transaction_that_is_ending(
     producer.flush()
     end = Timer(1, producer.commit_transaction if is_committed else producer.abort_transaction)
     end.start()
-    result = CliRunner().invoke(main, ["latency", changes, "--servers", kafka.servers, "--json"])
+    records, _ = last_latencies(KafkaSource(kafka.servers, changes))
     join(end)
-    assert json.loads(result.stdout)["records"] == int(is_committed)
+    assert records == int(is_committed)
 
 
 PIPELINE = """\

@@ -161,7 +161,6 @@ COMMANDS = {
     "status": CommandEntry("windrow.cli.status", "Show where a run stands, and what holds it back."),
     "dashboard": CommandEntry("windrow.tools.dashboard.command", "Show runs on a page, live."),
     "stop": CommandEntry("windrow.cli.stop", "End a realtime run, from anywhere."),
-    "latency": CommandEntry("windrow.cli.latency", "Print how long changes took to their topic, by stage."),
     "tune": CommandEntry("windrow.tools.tune.command", "Choose delay and lateness by the disorder of the records."),
     "monitoring": CommandEntry(
         "windrow.tools.monitoring.command", "Print alerts for Prometheus, or a dashboard for Grafana."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windrow.authoring.load import OpenedPipeline
-from windrow.cli.latency import last_latencies, latency_lines
 from windrow.errors import InputError
 from windrow.model import KafkaSource, Runnable, as_graph
 from windrow.telemetry.folders import Folder, default_checkpoint
@@ -65,8 +64,9 @@ def command(*, pipeline: str | None, host: str | None, checkpoint: Folder | None
     Of a realtime run the brokers are asked, from anywhere: of each partition the committed offset of the consumer group
     windrow-NAME, how many offsets are behind it, and when the task began that committed it, or that it has ended; and
     that a run is starting, which has committed nothing yet. Of
-    each list in a topic: how many entries it has, and keys that cannot be entries. Of each topic that is written: the
-    latencies of its last 10,000 changes, as `windrow latency` prints them. Its alerts are shown where it runs.
+    each list in a topic: how many entries it has, and keys that cannot be entries. Of each topic that is written: how
+    long its last 10,000 changes took, by stage, in milliseconds: from the event to the log, to the poll, to the
+    decision, to the topic. Its alerts are shown where it runs.
     """
     opened = None if pipeline is None else open_pipeline(pipeline)
     if opened is not None and (host or ("realtime" if opened.pipeline.mode == "realtime" else "stream")) == "realtime":
@@ -305,6 +305,7 @@ def _realtime(valid: Runnable) -> tuple[Any, list[str], int]:
     from windrow.connectors.kafka.lists import read_list  # noqa: PLC0415 - the same
     from windrow.runtime.realtime.key_sample import sample_keys  # noqa: PLC0415 - a stream needs no Kafka and no Arrow
     from windrow.runtime.realtime.progress import Positions  # noqa: PLC0415 - the same
+    from windrow.runtime.realtime.stamps import last_latencies  # noqa: PLC0415 - the same
     from windrow.runtime.realtime.stopping import announced  # noqa: PLC0415 - the same
     from windrow.runtime.realtime.topics import sinks_of, source_of, topic_lists  # noqa: PLC0415 - the same
 
@@ -336,8 +337,17 @@ def _realtime(valid: Runnable) -> tuple[Any, list[str], int]:
         if one.warning is not None:
             lines.append(f"{valid.name}: warning: {one.warning}")
     for name, (records, found) in topics.items():
-        lines += [f"{name}: {counted(records, 'change')} with stamps", *latency_lines(found)]
+        lines += [f"{name}: {counted(records, 'change')} with stamps", *_latency_lines(found)]
     return plain, lines, OK
+
+
+def _latency_lines(found: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """Yield latencies as a table: a line a stage, a column a quantile."""
+    width = max(map(len, found), default=0)
+    if found:
+        yield " " * width + "".join(f"{label:>10}" for label in next(iter(found.values())))
+    for name, values in sorted(found.items(), key=lambda pair: pair[0].startswith("in all")):
+        yield f"{name:{width}}" + "".join(f"{value:10,.1f}" for value in values.values())
 
 
 def _plain(position: Position) -> dict[str, Any]:
