@@ -40,7 +40,6 @@ from windrow.telemetry.lineage import lineage
 from windrow.telemetry.traces import tracing
 from windrow.tools.dashboard.command import _dashboard
 from windrow.engine.decode.registry import _client_of
-from windrow.authoring.pipeline_file import load_pipeline
 from windrow.client.plot import _axes
 from windrow.testing.servers.postgres import Postgres
 
@@ -49,7 +48,7 @@ def delta():
 
 def sql():
     pathlib.Path("a.sql").write_text("SELECT 1")
-    load_pipeline("a.sql")
+    windrow.load("a.sql")
 
 for ask in (delta, sql, _dashboard, lambda: _client_of(None), Postgres, lambda: _axes(None)):
     try:

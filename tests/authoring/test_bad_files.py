@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from windrow.authoring.pipeline_file import load_pipeline, parse_pipeline
+from windrow.authoring.load import open_pipeline
+from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.errors import PipelineError
 
 BAD = Path(__file__).parent / "bad"
@@ -14,7 +15,7 @@ BAD = Path(__file__).parent / "bad"
 def test_a_bad_file_is_refused_with_the_message_beside_it(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(BAD)
     with pytest.raises(PipelineError) as refused:
-        load_pipeline(f"{case}.yaml")
+        open_pipeline(f"{case}.yaml").runnable()
     assert f"{refused.value}\n" == (BAD / f"{case}.txt").read_text()
     assert refused.value.exit_code == 2
     assert refused.value.place is not None
@@ -30,7 +31,7 @@ def test_each_message_has_its_file() -> None:
 def test_a_file_that_cannot_be_read_is_refused(name: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(BAD)
     with pytest.raises(PipelineError, match=message):
-        load_pipeline(name)
+        open_pipeline(name)
 
 
 def test_a_file_nested_without_end_is_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from windrow.authoring.checks import validate
 from windrow.authoring.load import open_pipeline
-from windrow.authoring.pipeline_file import load_pipeline, read_document
+from windrow.authoring.pipeline_file import parse_pipeline, read_document
 from windrow.authoring.printing import to_dict, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.errors import PipelineError, each_error
 from windrow.expressions import result_pipelines, stream_of
@@ -266,7 +266,7 @@ def test_commands_for_one_stream_refuse_it(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="is a graph of named streams, which this command does not take"):
         open_pipeline(str(file)).valid()
     with pytest.raises(PipelineError, match="not a pipeline with one stream"):
-        load_pipeline(file)
+        parse_pipeline(SHOP)
     opened = open_pipeline(str(file)).runnable()
     assert opened == read(SHOP)
 

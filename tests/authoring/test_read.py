@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import windrow as wr
-from windrow.authoring.pipeline_file import load_pipeline, parse_pipeline, read_document
+from windrow.authoring.pipeline_file import parse_pipeline, read_document
 from windrow.authoring.sections import STORY, StoryPipeline
 from windrow.declare.yaml_node import YamlNode
 from windrow.errors import ManyProblemsError, PipelineError, Place, each_error
@@ -82,7 +82,7 @@ def test_yaml_and_fluent_are_one_model() -> None:
 def test_a_file_reads_as_its_text_does(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yaml"
     path.write_text(f"\ufeff{MAIN_JOB}", encoding="utf-8")
-    assert load_pipeline(path) == load_pipeline(str(path)) == wr.load(path).graph == FLUENT.graph
+    assert wr.load(path).graph == wr.load(str(path)).graph == FLUENT.graph
 
 
 def test_json_may_write_a_character_as_a_surrogate_pair() -> None:

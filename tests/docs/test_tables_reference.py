@@ -7,14 +7,14 @@ import re
 import pytest
 from tests.docs.pages import ROOT
 
-from windrow.authoring.pipeline_file import load_pipeline
+from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.connectors.duckdb.file import sql_types as duckdb_types
 from windrow.connectors.postgres.catalog import sql_types as postgres_types
 from windrow.connectors.sqlite.rows import sql_types as sqlite_types
 from windrow.connectors.tables import REDRIVES, RELAYS, SHARED, Table, layout, outbox
 
 TEXT = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
-PIPELINE = load_pipeline(ROOT / "examples" / "user_spend.yaml")
+PIPELINE = parse_pipeline((ROOT / "examples" / "user_spend.yaml").read_text(encoding="utf-8"))
 OUTBOX = outbox(PIPELINE.sink.table)
 TABLES = (*layout(PIPELINE, PIPELINE.sink).own, OUTBOX, *SHARED, REDRIVES, RELAYS)
 

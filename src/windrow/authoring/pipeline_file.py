@@ -17,14 +17,6 @@ from windrow.errors import PipelineError, Place, call_all, needs_extra
 from windrow.model import Graph, Pipeline, RulesPipeline, as_graph, database_of
 
 
-def load_pipeline(path: str | Path) -> Pipeline:
-    """Read and validate a pipeline file.
-
-    Paths in it are relative to the current directory. Raise PipelineError, with file:line, for all that is wrong.
-    """
-    return parse_pipeline(read_file(path), str(path))
-
-
 def parse_pipeline(text: str, file: str = "<string>") -> Pipeline:
     """Read and validate the text of a pipeline with one stream; raise PipelineError, with file:line, if it is wrong."""
     document = read_document(text, file)
