@@ -19,13 +19,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from bench.discard import DiscardSink
 from bench.pipelines import main_job
 from bench.processes import Sampler, flatness
 
 from windrow.authoring.pipeline_file import parse_pipeline
-from windrow.connectors.memory import DiscardSink
-from windrow.connectors.open_sinks import open_sink
-from windrow.connectors.sink import Sink
+from windrow.connectors.open_sinks import open_sinks
+from windrow.connectors.sink import Sink, SinkGroup
 from windrow.engine.changelog import StepOutput
 from windrow.model import KafkaSource, LogSource, PostgresSink, Source
 from windrow.runtime.stream.run import LIVE_MAX_RECORDS, StreamRun, StreamSettings
@@ -61,7 +61,7 @@ def run(case: str, address: str, url: str, rate: float, folder: Path) -> None:
     pipeline = replace(parse_pipeline(main_job()), source=source)
     if case.endswith("postgres"):
         pipeline = replace(pipeline, sink=PostgresSink(url, "user_spend_5m"))
-    sink: Sink = open_sink(pipeline) if case.endswith("postgres") else ThrottledSink(rate)
+    sink: Sink | SinkGroup = open_sinks(pipeline) if case.endswith("postgres") else ThrottledSink(rate)
     settings = StreamSettings(folder / "checkpoint", max_records=LIVE_MAX_RECORDS, step_time=STEP_TIME)
     running = StreamRun(pipeline, sink, settings)
 

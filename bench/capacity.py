@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from bench.closings import percentile
+from bench.discard import DiscardSink
 from bench.latency import Case, Seen, arguments
 from bench.latency import measure as measure_latency
 from bench.latency import text_of as text_of_case
@@ -38,7 +39,6 @@ from bench.pipelines import from_kafka, into_postgres, into_sqlite, main_job
 from bench.processes import MIB, Sampler, cpu
 
 from windrow.authoring.pipeline_file import read_document
-from windrow.connectors.memory import DiscardSink
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import SinkGroup
 from windrow.engine.columns import unpack

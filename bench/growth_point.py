@@ -15,13 +15,13 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bench.discard import DiscardSink
 from bench.disk import last_version
 from bench.pipelines import from_kafka, main_job
 from bench.processes import Sampler, cpu
 from pyspark.sql import SparkSession
 
 from windrow.authoring.pipeline_file import parse_pipeline
-from windrow.connectors.memory import DiscardSink
 from windrow.connectors.source import Loss
 from windrow.engine.columns import unpack
 from windrow.model import AnyPipeline

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.discard import DiscardSink
 from bench.peers.job import DONE, READY
 from bench.peers.measure import ROOT
 from bench.peers.watch import watch
@@ -30,7 +31,6 @@ from pyspark.sql import functions as f
 
 from bench import latency
 from windrow.authoring.pipeline_file import parse_pipeline
-from windrow.connectors.memory import DiscardSink
 from windrow.runtime.spark.session import spark_session
 from windrow.runtime.stream.run import StreamRun, StreamSettings
 from windrow.testing.servers.kafka import Kafka

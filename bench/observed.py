@@ -49,9 +49,10 @@ class Took:
 
 def one(log: str, folder: Path, step: int, *, is_observed: bool) -> Took:
     """Run the job in this process; if it is observed, print the port of the metrics first."""
+    from bench.discard import DiscardSink  # noqa: PLC0415
+
     from windrow.authoring.pipeline_file import parse_pipeline  # noqa: PLC0415
     from windrow.cli.listen import RunServer  # noqa: PLC0415 - only the process that measures loads Spark
-    from windrow.connectors.memory import DiscardSink  # noqa: PLC0415
     from windrow.runtime.spark.session import spark_session  # noqa: PLC0415
     from windrow.runtime.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
     from windrow.telemetry.history import HistoryWriter, RunRecord, history_of  # noqa: PLC0415

@@ -38,8 +38,9 @@ Seconds = tuple[float, float]
 
 def one(host: str, source: str, sink: str, window: str, step: int) -> Seconds:
     """Run one host in this process; return its seconds."""
-    from windrow.connectors.memory import DiscardSink  # noqa: PLC0415
-    from windrow.connectors.open_sinks import open_sink  # noqa: PLC0415
+    from bench.discard import DiscardSink  # noqa: PLC0415
+
+    from windrow.connectors.open_sinks import open_sinks  # noqa: PLC0415
     from windrow.runtime.batch.plan import BatchSettings  # noqa: PLC0415
     from windrow.runtime.batch.run import BatchRun  # noqa: PLC0415 - only the process that measures loads Spark
     from windrow.runtime.spark.session import spark_session  # noqa: PLC0415
@@ -50,7 +51,7 @@ def one(host: str, source: str, sink: str, window: str, step: int) -> Seconds:
         spark_session(log=place / "spark.log")
         text = into_sqlite(place / "spend.db", "spend") if sink in {"none", "sqlite"} else sink
         pipeline = parse_pipeline(main_job(source, text, window=window), "bench/replay.py")
-        into = DiscardSink() if sink == "none" else open_sink(pipeline)
+        into = DiscardSink() if sink == "none" else open_sinks(pipeline)
         began, used = time.monotonic(), processors()
         try:
             if host == "batch":

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import Run
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
@@ -103,14 +103,14 @@ def measure(name: str, model: Pipeline, *, changes: int, steps: int, small: int)
     live = [output(model, 1_000_000 + k, small, k) for k in range(SMALL_STEPS)]
     op = large[0].changes.schema.get_field_index("op")
     revised = large[0].changes.set_column(op, large[0].changes.schema.field(op), pa.array(["update_after"] * changes))
-    sink = open_sink(model)
+    sink = open_sinks(model)
     sink.clear()
     sink.open(Run(model.name, "bench"))
     seconds = []
     cpu = []
     for epoch, step in enumerate([*large, *live, replace(large[0], changes=revised)]):
         begin, began = time.perf_counter(), time.process_time()
-        sink.commit(epoch, step)
+        sink.commit(epoch, {"": step})
         seconds.append(time.perf_counter() - begin)
         cpu.append(time.process_time() - began)
     sink.close()

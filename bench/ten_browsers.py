@@ -54,8 +54,9 @@ class Took:
 
 def one(file: str, checkpoint: Path, events: int, step: int, every: float) -> Took:
     """Run the job in this process."""
+    from bench.discard import DiscardSink  # noqa: PLC0415
+
     from windrow.authoring.load import open_pipeline  # noqa: PLC0415
-    from windrow.connectors.memory import DiscardSink  # noqa: PLC0415
     from windrow.runtime.spark.session import spark_session  # noqa: PLC0415 - only the process that measures loads Spark
     from windrow.runtime.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
     from windrow.telemetry.history import HistoryWriter, RunRecord, history_of  # noqa: PLC0415

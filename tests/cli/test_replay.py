@@ -15,7 +15,7 @@ from tests.runtime.spend import Files, event, events
 from windrow.authoring.load import open_pipeline
 from windrow.cli import main
 from windrow.connectors.log.source import EmbeddedLog
-from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.open_sinks import open_sinks
 from windrow.engine.changelog import StepOutput
 from windrow.errors import SourceError
 from windrow.model import LogSource
@@ -254,10 +254,10 @@ def test_it_goes_as_far_as_the_table_if_the_run_died_before_it_had_noted_its_ste
     made = checkpoint(".windrow/user-spend", {0: 100, 1: 50})
     plan(made, 1, {0: 120, 1: 60})
     pipeline = open_pipeline("pipeline.yaml").valid()
-    with closing(open_sink(pipeline)) as sink:
+    with closing(open_sinks(pipeline)) as sink:
         sink.open(made.run)
         for epoch in range(2):
-            sink.commit(epoch, StepOutput.empty(pipeline))
+            sink.commit(epoch, {"": StepOutput.empty(pipeline)})
     said = plain("replay", *MEMORY)
     assert said["to"] == {"0": 120, "1": 60}
     assert said["notes"] == ["as far as the live table: epoch 1 of the checkpoint .windrow/user-spend"]

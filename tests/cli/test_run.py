@@ -22,7 +22,7 @@ from tests.servers.secure_postgres import SECRET, TlsProxy
 from windrow.authoring.load import open_pipeline
 from windrow.cli import main
 from windrow.connectors.kafka.source import preflight
-from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import Run
 from windrow.engine.changelog import StepOutput
 from windrow.model import Pipeline, Runnable
@@ -189,7 +189,7 @@ def test_a_user_without_the_privilege_to_create(role: str, database: str) -> Non
 
 
 def test_a_user_without_the_privilege_to_insert(role: str, database: str) -> None:
-    owner = open_sink(write(sink=postgres_sink(database)))
+    owner = open_sinks(write(sink=postgres_sink(database)))
     owner.open(Run("user-spend", "another"))
     owner.close()
     with psycopg.connect(database) as admin:
@@ -234,9 +234,9 @@ def test_a_checkpoint_that_is_none() -> None:
 
 def test_tables_of_another_run() -> None:
     pipeline = write()
-    sink = open_sink(pipeline)
+    sink = open_sinks(pipeline)
     sink.open(Run("user-spend", "another"))
-    sink.commit(0, StepOutput.empty(pipeline))
+    sink.commit(0, {"": StepOutput.empty(pipeline)})
     sink.close()
     assert refused(1, writes=lambda name: name.startswith("spend.db")).startswith(
         "table 'spend' holds the rows of another run of pipeline 'user-spend': to write it anew, add --fresh, which "

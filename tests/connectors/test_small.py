@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.steps import DAY, RUN, change, pipeline, step
 
-from windrow.connectors.memory import CollectSink, DiscardSink
-from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.memory import CollectSink
+from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.postgres import PostgresTables
-from windrow.connectors.sink import Run, Sink
+from windrow.connectors.sink import Run
 from windrow.connectors.sqlite import SqliteTables
 from windrow.connectors.tables import decimal_text, plain_values, quote, quote_all, significant_digits, utc_text
 from windrow.errors import PipelineError, SinkError
@@ -28,8 +28,8 @@ OUTPUT = step(MODEL, [change("insert", 0, "A", Decimal(1), 1)], clocks=[["spend"
 
 
 def test_the_model_says_which_sink() -> None:
-    sqlite = open_sink(MODEL)
-    postgres = open_sink(pipeline(PostgresSink("postgresql://", "spend")))
+    ((_, sqlite),) = open_sinks(MODEL)
+    ((_, postgres),) = open_sinks(pipeline(PostgresSink("postgresql://", "spend")))
     assert isinstance(sqlite, SqliteTables)
     assert isinstance(postgres, PostgresTables)
     assert sqlite.needs_rows
@@ -60,18 +60,6 @@ def test_collect_keeps_steps_once() -> None:
     sink.clear()
     assert sink.open(Run("spend", "run-2")) is None
     assert sink.output(MODEL).changes.num_rows == 0
-
-
-def test_discard_keeps_count_of_steps() -> None:
-    sink: Sink = DiscardSink()
-    assert sink.open(RUN) is None
-    for epoch in (0, 1, 1):
-        sink.commit(epoch, OUTPUT)
-    sink.close()
-    assert not sink.needs_rows
-    assert sink.open(RUN) == 1
-    with pytest.raises(SinkError, match="waits for step 2"):
-        sink.commit(5, OUTPUT)
 
 
 def test_names_are_quoted() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.contracts.steps import DAY, FIELDS, RUN, change, pipeline, step, table
 from tests.contracts.stores import AnyStore, SqliteStore, Store, brief, committed
 
-from windrow.connectors.memory import CollectSink, DiscardSink
+from windrow.connectors.memory import CollectSink
 from windrow.connectors.sink import Follows, Run
 from windrow.engine.schema import CLOCKS
 from windrow.errors import SinkError
@@ -159,7 +159,7 @@ def test_the_journal_has_times_of_all_years(store: AnyStore) -> None:
     assert store.sink(model).journal().equals(rows)
 
 
-def test_sinks_without_a_database_keep_to_it_too() -> None:
+def test_a_sink_without_a_database_keeps_to_it_too() -> None:
     model = pipeline(SqliteSink("unused.db", "spend"))
     collect = CollectSink()
     collect.open(RUN)
@@ -172,8 +172,3 @@ def test_sinks_without_a_database_keep_to_it_too() -> None:
     assert collect.open(NEXT, Follows(RUN, 2)) == 2
     with pytest.raises(SinkError, match="another run"):
         collect.open(RUN)
-    discard = DiscardSink()
-    assert discard.open(NEXT, Follows(RUN, 2)) == 2
-    discard.commit(3, step(model))
-    assert discard.open(NEXT, Follows(RUN, 2)) == 3
-    assert discard.journal().equals(CLOCKS.empty_table())

@@ -27,7 +27,7 @@ from pathlib import Path
 from tests.contracts.steps import RUN, change, step
 from windrow.engine.changelog import StepOutput
 from windrow.runtime.spark.transport import TableTransport, taken
-from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.open_sinks import open_sinks
 
 model = pickle.loads(Path(sys.argv[1]).read_bytes())
 folder, (rows, parts, name, room) = Path(sys.argv[2]), map(int, sys.argv[3:])
@@ -41,9 +41,9 @@ output = StepOutput.concat([nothing, *(replace(nothing, changes=taken(blob)) for
 with open("/proc/self/status") as status:
     (held,) = (int(line.split()[1]) << 10 for line in status if line.startswith("VmData"))
 resource.setrlimit(resource.RLIMIT_DATA, (held + room, held + room))
-with_sink = open_sink(model)
+with_sink = open_sinks(model)
 with_sink.open(RUN)
-with_sink.commit(0, output)
+with_sink.commit(0, {"": output})
 with_sink.close()
 """
 

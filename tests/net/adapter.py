@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from tests.net.feeds import Feed, Lost, Told
 
-from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import Run
 from windrow.engine.changelog import StepOutput
 from windrow.engine.messages import RecordsLost
@@ -70,10 +70,10 @@ def play_story(path: Path) -> Iterator[Rows]:
 
 def write(pipeline: Any, outputs: Iterable[StepOutput]) -> None:  # noqa: ANN401
     """Commit the steps' outputs to the sink of the pipeline, as a run does."""
-    with closing(open_sink(pipeline)) as sink:
+    with closing(open_sinks(pipeline)) as sink:
         sink.open(Run("net", "net"))
         for epoch, output in enumerate(outputs):
-            sink.commit(epoch, output)
+            sink.commit(epoch, {"": output})
 
 
 def rows_of(output: StepOutput) -> Rows:

@@ -13,7 +13,7 @@ from tests.runtime.conftest import MakeStore
 from tests.runtime.runs import Runner
 from tests.runtime.spend import Files, event, events, spend
 
-from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.open_sinks import open_sinks
 from windrow.errors import SinkError
 from windrow.model import (
     Aggregate,
@@ -47,7 +47,7 @@ def half(files: Files, store: Store, runner: Runner, edit: Callable[[Pipeline], 
 
 def goes_on(store: Store, runner: Runner, before: Pipeline, after: Pipeline) -> str:
     """Run a pipeline on from a savepoint of another one; return what the tables lack, which are altered."""
-    sink = open_sink(before)
+    sink = open_sinks(before)
     folder = take_savepoint(before, sink, runner.checkpoint, None, SparkOptions("local[*]"))
     sink.close()
     other = Runner(runner.checkpoint.with_name("other"))

@@ -14,7 +14,7 @@ from tests.runtime.runs import Runner
 from tests.runtime.spend import Files, Topic, event, events, spend
 from tests.runtime.test_loss import make_anew
 
-from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.open_sinks import open_sinks
 from windrow.engine.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError, SinkError, SourceError
 from windrow.model import Pipeline
@@ -41,7 +41,7 @@ def half(files: Files, store: Store, runner: Runner) -> Pipeline:
 
 
 def take(pipeline: Pipeline, checkpoint: Path) -> Path:
-    sink = open_sink(pipeline)
+    sink = open_sinks(pipeline)
     try:
         taken = take_savepoint(pipeline, sink, checkpoint, None, SparkOptions("local[*]"))
         assert isinstance(taken, Path)
@@ -83,7 +83,7 @@ def test_a_run_goes_on_from_a_savepoint_with_other_key_groups(
     with pytest.raises(CheckpointError, match=r"other did not begin from the savepoint"):
         goes_on(runner, wider, take(wider, other.checkpoint))
     with pytest.raises(InputError, match="is not empty"):
-        take_savepoint(wider, open_sink(wider), other.checkpoint, folder, SparkOptions("local[*]"))
+        take_savepoint(wider, open_sinks(wider), other.checkpoint, folder, SparkOptions("local[*]"))
 
 
 @pytest.mark.parametrize("kind", ["log", pytest.param("kafka", marks=pytest.mark.long)])

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.runtime.spend import MINUTE, Files, events, spend
 
-from windrow.connectors.memory import CollectSink, DiscardSink
+from windrow.connectors.memory import CollectSink
 from windrow.connectors.open_sources import open_source
 from windrow.connectors.sink import SinkGroup
 from windrow.engine.columns import pack, unpack
@@ -161,7 +161,8 @@ def test_steps_without_rows(host: str, files: Files, tmp_path: Path) -> None:
     """They are counted as others are."""
     files.append(events(600))
     pipeline, reports = spend(files.source, SqliteSink("unused.db", "unused")), list[StepReport]()
-    sink = DiscardSink()
+    sink = CollectSink()
+    sink.needs_rows = False
     if host == "stream":
         settings = StreamSettings(tmp_path / "checkpoint", until_end=True, max_records=300)
         StreamRun(pipeline, sink, settings).run(reports.append)

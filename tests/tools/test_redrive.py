@@ -12,7 +12,7 @@ from tests.runtime.conftest import MakeLog, MakeStore
 from tests.runtime.runs import Runner
 from tests.runtime.spend import event, spend
 
-from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.open_sinks import open_sinks
 from windrow.model import Decode, Pipeline, SqliteSink
 from windrow.runtime.memory import MemoryRun
 from windrow.runtime.settings import SparkOptions
@@ -39,7 +39,7 @@ def test_the_dead_letter_of_a_row_is_not_listed(make_log: MakeLog, make_store: M
     log, store = make_log("log", 1), make_store("sqlite")
     pipeline = spend(log.source, store.settings())
     log.append([(0, b"{")])
-    sink = open_sink(pipeline)
+    sink = open_sinks(pipeline)
     assert MemoryRun(pipeline, sink, None).run(lambda _: None) == "end"
     sink.close()
     store.query(f"INSERT INTO spend_dead VALUES ('{pipeline.source.label}', NULL, NULL, NULL, 'out of range: x', '')")
@@ -54,7 +54,7 @@ def test_a_mended_run_has_the_numbers_of_a_replay(
     before = spend(log.source, store.settings(), at_end="hold")
     log.append([(0, event(1, "a")), (0, renamed(2, "a")), (1, renamed(1, "b")), (1, b"{"), (1, event(8, "c"))])
     runner.bounded(before)
-    sink = open_sink(before)
+    sink = open_sinks(before)
     saved = take_savepoint(before, sink, runner.checkpoint, None, SparkOptions("local[*]"))
     sink.close()
     after = mended(before)
@@ -77,7 +77,7 @@ def test_a_mended_run_has_the_numbers_of_a_replay(
     assert live == [("a", 2.0, 2), ("b", 1.0, 1), ("c", 1.0, 1), ("d", 1.0, 1)]
     sqlite = SqliteSink(str(tmp_path / "replayed.db"), "spend")
     replayed = replace(fired, sink=sqlite)
-    sink = open_sink(replayed)
+    sink = open_sinks(replayed)
     assert MemoryRun(replayed, sink, None).run(lambda _: None) == "end"
     sink.close()
     with closing(sqlite3.connect(sqlite.path)) as db:

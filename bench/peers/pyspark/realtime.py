@@ -15,7 +15,7 @@ from bench.peers.pyspark.run import ROCKSDB
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from windrow.runtime.spark.jars import kafka_jars
+from windrow.runtime.spark.jars import jar_set
 from windrow.runtime.spark.session import stderr_to
 
 FIELDS = "id string, card string, t long, amount double, lat double, lon double, merchant string, country string"
@@ -38,7 +38,7 @@ def session(partitions: int, folder: Path) -> SparkSession:
     """Start Spark; a partition takes a slot for its source and one for its state, at once."""
     builder = (
         SparkSession.builder.master(f"local[{2 * partitions}]")
-        .config("spark.jars", ",".join(str(jar) for jar in kafka_jars()))
+        .config("spark.jars", ",".join(str(jar) for jar in jar_set("spark")))
         .config("spark.driver.memory", "2g")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")

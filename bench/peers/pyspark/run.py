@@ -12,7 +12,7 @@ from bench.peers.job import DONE, TABLE, Job, tell, told
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from windrow.runtime.spark.jars import kafka_jars
+from windrow.runtime.spark.jars import jar_set
 from windrow.runtime.spark.session import stderr_to
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -26,7 +26,7 @@ def session(folder: Path, *, rocksdb: bool) -> SparkSession:
     """Start Spark with two cores, as many shuffle partitions, and 4 GiB; its log goes into the folder."""
     builder = (
         SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(str(jar) for jar in kafka_jars()))
+        .config("spark.jars", ",".join(str(jar) for jar in jar_set("spark")))
         .config("spark.driver.memory", "4g")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")

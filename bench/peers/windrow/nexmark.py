@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 
+from bench.discard import DiscardSink
 from bench.peers.first_task import tell_ready
 from bench.peers.job import DONE, tell
 from bench.peers.measure import ROOT
 from bench.peers.nexmark_job import NexmarkJob
 
 from windrow.authoring.pipeline_file import read_document
-from windrow.connectors.memory import DiscardSink
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import SinkGroup
 from windrow.model import Graph

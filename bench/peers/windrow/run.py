@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bench.discard import DiscardSink
 from bench.peers.first_task import tell_ready
 from bench.peers.job import DONE, TABLE, TABLE_ONLY, Job, tell, told
 from bench.pipelines import from_kafka, main_job
 
 from windrow.authoring.pipeline_file import parse_pipeline
-from windrow.connectors.memory import DiscardSink
-from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.open_sources import open_source
 from windrow.connectors.stream_reader import stream_of
 from windrow.model import DeltaSink, KafkaSink, ParquetSink, Pipeline, PostgresSink
@@ -41,7 +41,7 @@ def main(job: Job) -> None:
         _clock(pipeline, job)
     else:
         is_dropped = job.postgres is None and job.results is None and job.lake is None
-        opened = DiscardSink() if is_dropped else open_sink(pipeline)
+        opened = DiscardSink() if is_dropped else open_sinks(pipeline)
         if job.engine.startswith("batch"):
             BatchRun(pipeline, opened, BatchSettings(max_records=job.step)).run(lambda _: None)
         else:

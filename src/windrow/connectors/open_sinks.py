@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from windrow.connectors.database import Database, Promoted
     from windrow.connectors.sink import Sink, SinkGroup
     from windrow.expressions import View
-    from windrow.model import AnyPipeline, Runnable
+    from windrow.model import Runnable
     from windrow.model import Sink as SinkModel
 
 
@@ -40,11 +40,6 @@ def open_sinks(pipeline: Runnable) -> SinkGroup:
             for names in databases.values()
         )
     )
-
-
-def open_sink(pipeline: AnyPipeline) -> Sink:
-    """Return the sink that the pipeline names, not yet connected; raise PipelineError as `open_sinks` does."""
-    return _open([pipeline], [pipeline.name])
 
 
 def _open(pipelines: Sequence[View], streams: Sequence[str]) -> Sink:

@@ -133,11 +133,6 @@ def _is_fixed(type_: DataType) -> bool:
     return not isinstance(type_, StringType | ArrayType)
 
 
-def is_condition(expression: Expression) -> bool:
-    """Return whether an expression can stand after `where`."""
-    return str(expression.type) == "boolean"
-
-
 def _no_field(name: str, names: list[str]) -> str:
     close = next((other for other in names if other.lower() == name.lower()), None)
     close = close or next(iter(difflib.get_close_matches(name, names, n=1)), None)

@@ -17,7 +17,7 @@ from tests.engine.outputs import play
 from tests.engine.pipelines import MINUTE
 from tests.examples import examples
 
-from windrow.connectors.open_sinks import open_sink
+from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import Run
 from windrow.engine.changelog import StepOutput
 from windrow.expressions import computed
@@ -74,9 +74,9 @@ def test_a_sum_of_doubles_that_are_too_large_is_infinite_and_goes_to_the_table(c
     output = StepOutput.concat(play(pipeline, steps, "fire"))
     (row,) = output.changes.to_pylist()
     assert (row["total"], row["mean"], row["half"]) == (math.inf, math.inf, None)
-    with closing(open_sink(pipeline)) as sink:
+    with closing(open_sinks(pipeline)) as sink:
         sink.open(Run.new(pipeline.name))
-        sink.commit(0, output)
+        sink.commit(0, {"": output})
 
 
 WINDOWS = (Tumbling(MINUTE), Hopping(3 * MINUTE, 2 * MINUTE), Session(MINUTE), Calendar(1, "day", "Asia/Tokyo"))

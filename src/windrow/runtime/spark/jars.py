@@ -30,17 +30,8 @@ _LOCK = _HERE / "jars.lock"
 _FETCH_SECONDS = 1800
 
 
-def kafka_jars() -> list[Path]:
-    """Return Spark's Kafka connector and what it needs, fetched first if they are missing.
-
-    No run of windrow needs them: plain PySpark in the comparison (`bench/peers`) does.
-    Raise SetupError if they cannot be fetched or are not the files of `jars.lock`.
-    """
-    return jar_set("spark")
-
-
 def broker_jars() -> list[Path]:
-    """Return the class path of a Kafka broker; else as `kafka_jars`."""
+    """Return the class path of a Kafka broker, as `jar_set` does."""
     return jar_set("broker")
 
 
@@ -50,7 +41,11 @@ def broker_folder() -> Path:
 
 
 def jar_set(name: str) -> list[Path]:
-    """Return the jars of one configuration of `ivy.xml`, by name; else as `kafka_jars`."""
+    """Return the jars of one configuration of `ivy.xml`, by name, fetched first if they are missing.
+
+    No run of windrow needs any: "broker" is for a broker of `testing/servers`, "spark" for plain PySpark in the
+    comparison of `bench/peers`. Raise SetupError if they cannot be fetched or are not the files of `jars.lock`.
+    """
     sums = _locked(name)
     folder = _folder(name, sums)
     if not folder.is_dir():

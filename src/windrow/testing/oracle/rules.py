@@ -67,17 +67,6 @@ class RulesAnswer:
     contradicting: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
 
-    @property
-    def standing(self) -> dict[tuple[str, int], Finding]:
-        """The alerts that stand in the end, by rule and offset of the subject."""
-        found: dict[tuple[str, int], Finding] = {}
-        for change in self.changes:
-            if change.op == "delete":
-                del found[change.rule, change.subject]
-            else:
-                found[change.rule, change.subject] = change.finding
-        return found
-
 
 @dataclass(frozen=True)
 class Resume:

@@ -49,7 +49,6 @@ def _calendar(window: Calendar, time: int) -> tuple[int, int]:
 EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - on the local clock
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
-SECOND = 1_000_000
 CYCLE_YEARS = 400
 CYCLE = 146_097 * DAY
 """The Gregorian calendar repeats after 400 years, which is a whole number of weeks."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from windrow.tools.capacity.plan import Figure, Prices, Wishes
 
 _SECOND = 1_000_000
-_DAY = 86_400 * _SECOND
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kmg]?)", re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _PER = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
