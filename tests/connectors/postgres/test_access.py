@@ -14,7 +14,7 @@ from tests.contracts.steps import RUN, change, pipeline, step
 
 from windrow.connectors import ownership
 from windrow.connectors.postgres import PostgresTables
-from windrow.connectors.postgres.connection import server, translate, translate_connect
+from windrow.connectors.postgres.connection import SINK_ERRORS, server
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.model import Pipeline, PostgresSink
 from windrow.testing.servers.postgres import Postgres
@@ -209,8 +209,8 @@ def test_a_connection_that_is_refused_for_now_or_for_good(postgres: Postgres, da
 def test_names_are_not_taken_for_what_happened() -> None:
     said = 'connection to server at "certificate.example", port 1 failed: FATAL: no sslmode for "permission denied"'
     text = said.replace("no sslmode for", "the database system is starting up,")
-    assert translate_connect(psycopg.OperationalError(text), "postgresql://there").passes
-    assert not translate_connect(psycopg.OperationalError(said), "postgresql://there").passes
+    assert SINK_ERRORS.translate_connect(psycopg.OperationalError(text), server("postgresql://there")).passes
+    assert not SINK_ERRORS.translate_connect(psycopg.OperationalError(said), server("postgresql://there")).passes
 
 
 def test_a_server_that_is_not_there() -> None:
@@ -255,5 +255,7 @@ def test_errors_say_what_to_do() -> None:
         (psycopg.errors.UniqueViolation("x"), "a constraint refused a row"),
         (psycopg.ProgrammingError("x"), "correct that, then start again"),
     ):
-        assert advice in str(translate(error, place))
-    assert "check that it runs" in str(translate_connect(psycopg.OperationalError("timeout\n expired"), url))
+        assert advice in str(SINK_ERRORS.translate(error, place))
+    assert "check that it runs" in str(
+        SINK_ERRORS.translate_connect(psycopg.OperationalError("timeout\n expired"), server(url))
+    )

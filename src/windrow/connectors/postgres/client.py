@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +15,7 @@ import psycopg
 from psycopg import conninfo, errors
 from psycopg.abc import ConnDict
 
-from windrow.errors import InputError
+from windrow.errors import InputError, RunError
 from windrow.model.references import redact, resolve_references
 
 CONNECT_SECONDS = 10
@@ -168,3 +170,50 @@ def one_line(error: psycopg.Error) -> str:
     """Return what PostgreSQL says, in a line."""
     primary = error.diag.message_primary
     return " ".join((primary or str(error) or type(error).__name__).split())
+
+
+@dataclass(frozen=True)
+class Translation:
+    """PostgreSQL's errors as windrow's: `failed`, or `unavailable` for one that may pass.
+
+    `advice` is by kind, and the first that fits is given; `after` ends each message; errors of the kinds `passing` may
+    pass, too.
+    """
+
+    failed: type[RunError]
+    unavailable: type[RunError]
+    advice: tuple[tuple[type[psycopg.Error], str], ...]
+    after: str = ""
+    passing: tuple[type[psycopg.Error], ...] = ()
+
+    def translate(self, error: psycopg.Error, place: str) -> RunError:
+        """Return the error that says what happened there and what to do."""
+        advice = next((text for kind, text in self.advice if isinstance(error, kind)), "correct that, then start again")
+        kind = self.unavailable if may_pass(error) or isinstance(error, self.passing) else self.failed
+        return kind(f"{place}: {one_line(error)}: {advice}{self.after}")
+
+    def translate_connect(self, error: psycopg.Error, server: Server) -> RunError:
+        """Return the error for a connection that could not be made."""
+        problem, passes = server.not_connected(error)
+        return self.unavailable(problem) if passes else self.failed(problem)
+
+    @contextmanager
+    def translated(self, place: str) -> Iterator[None]:
+        """Raise PostgreSQL's errors within as windrow's."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self.translate(error, place) from error
+
+    def connect(self, server: Server, settings: str, **options: str) -> Connection:
+        """Connect by `Server.connect`, and execute `settings`; raise one of these errors if no connection is made."""
+        try:
+            connection = server.connect(**options)
+        except psycopg.Error as error:
+            raise self.translate_connect(error, server) from error
+        try:
+            connection.execute(settings)
+        except BaseException:
+            connection.close()
+            raise
+        return connection

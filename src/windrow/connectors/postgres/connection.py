@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import psycopg
 from psycopg import errors
 
-from windrow.connectors.postgres.client import KEEPALIVES, Connection, Server, may_pass, one_line
+from windrow.connectors.postgres.client import KEEPALIVES, Connection, Server, Translation
 from windrow.connectors.tables import quote
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 
 LOCK_WAIT = "10s"
 """How long a statement waits for another session's lock before it fails."""
+
+
+_SETTINGS = (
+    "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET client_encoding = 'UTF8'; "
+    f"SET lock_timeout = '{LOCK_WAIT}'; " + "; ".join(f"SET tcp_{name} = {value}" for name, value in KEEPALIVES.items())
+)
 
 
 def server(url: str) -> Server:
@@ -28,20 +32,7 @@ def connect(url: str) -> Connection:
 
     A connection that drops in silence is noticed at both ends: the server's has the table's lock.
     """
-    try:
-        connection = server(url).connect()
-    except psycopg.Error as error:
-        raise translate_connect(error, url) from error
-    try:
-        connection.execute(
-            "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET client_encoding = 'UTF8'; "
-            f"SET lock_timeout = '{LOCK_WAIT}'; "
-            + "; ".join(f"SET tcp_{name} = {value}" for name, value in KEEPALIVES.items())
-        )
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    return SINK_ERRORS.connect(server(url), _SETTINGS)
 
 
 def schema_of(connection: Connection, place: str) -> str:
@@ -97,6 +88,8 @@ _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (psycopg.InterfaceError, "the connection was lost; start again"),
     (psycopg.OperationalError, "the connection was lost or the database is in trouble; start again"),
 )
+SINK_ERRORS = Translation(SinkError, SinkUnavailableError, _ADVICE, after="; what was committed before stays")
+translated = SINK_ERRORS.translated
 _SEARCH_PATH = re.compile(r'search_path\s*=\s*"?(\w+)')
 
 
@@ -105,25 +98,3 @@ def named_schema(url: str) -> str:
     options = str(server(url).parts.get("options") or os.environ.get("PGOPTIONS") or "")
     found = _SEARCH_PATH.search(options)
     return found[1] if found else "public"
-
-
-def translate(error: psycopg.Error, place: str) -> SinkError:
-    """Return the SinkError that says what happened there and what to do."""
-    advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), "correct that, then start again")
-    kind = SinkUnavailableError if may_pass(error) else SinkError
-    return kind(f"{place}: {one_line(error)}: {advice}; what was committed before stays")
-
-
-def translate_connect(error: psycopg.Error, url: str) -> SinkError:
-    """Return the SinkError for a connection that could not be made."""
-    problem, passes = server(url).not_connected(error)
-    return SinkUnavailableError(problem) if passes else SinkError(problem)
-
-
-@contextmanager
-def translated(place: str) -> Iterator[None]:
-    """Raise SinkError for PostgreSQL's errors within."""
-    try:
-        yield
-    except psycopg.Error as error:
-        raise translate(error, place) from error

@@ -9,14 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 import psycopg
 from psycopg import errors
 from psycopg.sql import Identifier
 
-from windrow.connectors.postgres.client import Connection, Server, may_pass, one_line
+from windrow.connectors.postgres.client import Connection, Server, Translation
 from windrow.errors import SourceError, SourceUnavailableError
 
 _SETTINGS = (
@@ -44,6 +44,8 @@ _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.LockNotAvailable, "another session holds a lock; end that one, then start again"),
     (psycopg.OperationalError, "the connection was lost or the database is in trouble; start again"),
 )
+_ERRORS = Translation(SourceError, SourceUnavailableError, _ADVICE, passing=(errors.ObjectInUse,))
+translated = _ERRORS.translated
 
 
 @dataclass(frozen=True)
@@ -73,36 +75,11 @@ class SlotFacts:
     behind: int
 
 
-def translate(error: psycopg.Error, place: str) -> SourceError:
-    """Return the SourceError that says what happened there and what to do."""
-    advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), "correct that, then start again")
-    kind = SourceUnavailableError if may_pass(error) or isinstance(error, errors.ObjectInUse) else SourceError
-    return kind(f"{place}: {one_line(error)}: {advice}")
-
-
-@contextmanager
-def translated(place: str) -> Iterator[None]:
-    """Raise SourceError for PostgreSQL's errors within."""
-    try:
-        yield
-    except psycopg.Error as error:
-        raise translate(error, place) from error
-
-
 @contextmanager
 def connected(server: Server, **options: str) -> Iterator[Connection]:
     """Connect; raise SourceError if that is not possible. `replication="database"` is for replication commands."""
-    try:
-        connection = server.connect(**options)
-    except psycopg.Error as error:
-        problem, passes = server.not_connected(error)
-        raise (SourceUnavailableError if passes else SourceError)(problem) from error
-    try:
-        with translated(server.place):
-            connection.execute(_SETTINGS)
-            yield connection
-    finally:
-        connection.close()
+    with translated(server.place), closing(_ERRORS.connect(server, _SETTINGS, **options)) as connection:
+        yield connection
 
 
 def refuse_unready(sql: Connection, place: str) -> None:
