@@ -126,9 +126,7 @@ def test_without_a_history_the_log_is_proposed() -> None:
 
 
 def test_a_pipeline_in_python_is_not_written() -> None:
-    Path("pipeline.py").write_text(
-        "from windrow.authoring.load import open_pipeline\npipeline = open_pipeline('pipeline.yaml').pipeline\n"
-    )
+    Path("pipeline.py").write_text("import windrow as wr\n\npipeline = wr.load('pipeline.yaml')\n")
     result = CliRunner().invoke(main, ["tune", "pipeline.py", "--log", "--late", "2%"])
     assert result.exit_code == 0, result.output
     assert "time.delay: 10m now, " in result.output
