@@ -55,6 +55,8 @@ def steps(*changes: Mapping[str, object]) -> list[StepReport]:
         (replace(RUNNING, is_retrying=True), "retrying"),
         (replace(RUNNING, waiting=NOW - 119 * SECOND), "running"),
         (replace(RUNNING, waiting=NOW - 121 * SECOND), "stalled"),
+        (replace(RUNNING, waiting=NOW - 121 * SECOND, every=30 * SECOND), "running"),
+        (replace(RUNNING, waiting=NOW - 301 * SECOND, every=30 * SECOND), "stalled"),
     ],
 )
 def test_a_run_has_a_state(record: RunRecord | None, state: str) -> None:

@@ -285,6 +285,7 @@ CASES: list[tuple[str, Mapping[str, Any], str, str]] = [
     ("watermark", of(main_pipeline()) | {"logs": {"source": LogFacts(1)}, "run": Unknown("")}, "fine", ""),
     ("watermark", of(main_pipeline()) | {"logs": {}, "run": Unknown("")}, "unknown", "partitions is not known"),
     ("watermark", {"run": run_of(stands=5 * MINUTE)}, "serious", "has not moved for 5m, while records are read"),
+    ("watermark", {"run": run_of(stands=4 * MINUTE)}, "fine", "the low watermark has not moved for 4m"),
     ("watermark", step(low_watermark=None), "serious", "there has been no low watermark for 1d, while records"),
     ("watermark", {"logs": {}, "run": Unknown("")}, "fine", "time.idle protects"),
     ("watched", {"run": run_of(options=("windrow", "run"))}, "advice", "answers no /metrics"),

@@ -21,8 +21,8 @@ from windrow.model import Runnable
 from windrow.runtime.launch import Ended, HostName, Job, Options, launch_all
 from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import Folder
+from windrow.telemetry.health import CONDITIONS, span_of
 from windrow.telemetry.reports import Observer
-from windrow.telemetry.status import STALLED_AFTER
 from windrow.terminal.common import (
     NEEDS_NO_SPARK,
     OK,
@@ -172,7 +172,7 @@ def command(
         progress = JsonLog(valid.name) if log == "json" else line
         limits = ShareLimits(progress.totals, fail_if_dead, fail_if_expired)
         runs.append(_Run(valid, own, progress, limits, warn_above))
-    stalled_after = max(STALLED_AFTER, 10 * every) / 1_000_000
+    stalled_after = span_of(CONDITIONS["no-step"].limit, every) / 1_000_000
     interval = every if host == "stream" and not until_end else None
     server = None if listen is None else _server(listen, runs[0].pipeline.name, stalled_after, interval)
     try:

@@ -17,10 +17,11 @@ from windrow.authoring.load import OpenedPipeline
 from windrow.errors import InputError
 from windrow.model import KafkaSource, Runnable, as_graph
 from windrow.telemetry.folders import Folder, default_checkpoint
+from windrow.telemetry.health import OVER, STATES
 from windrow.telemetry.history import FILES, history_of
-from windrow.telemetry.numbers import format_time, printable, short_bytes, short_duration, short_number
+from windrow.telemetry.numbers import first_line, format_time, printable, short_bytes, short_duration, short_number
 from windrow.telemetry.reports import Alert, counted, now_micros
-from windrow.telemetry.status import OVER, PartitionStatus, RunStatus, State, last_alerts
+from windrow.telemetry.status import PartitionStatus, RunStatus, last_alerts
 from windrow.terminal.common import DIFFERENT, OK, complete_files, interruptible, json_option, print_json
 from windrow.terminal.options import STATE_FOLDER
 from windrow.terminal.pipelines import only_option, open_pipeline, variable_options
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 _MICROS = 1_000_000
 _WATCH_SECONDS = 1.0
-_BAD: frozenset[State] = frozenset({"stalled", "failed", "killed", "lost"})
-"""States for which the exit code is 1."""
 _NAMED = 10
 """Keys that are named."""
 _HOT = 0.01
@@ -59,7 +58,7 @@ def command(*, pipeline: str | None, host: str | None, checkpoint: Folder | None
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python; without it the runs with a
     checkpoint in .windrow are shown. What is shown of a stream is what it has written beside its checkpoint, on the
     machine where it runs, in the last two seconds, or when it ended, with the alerts that are active. The exit code
-    is 1 if a run has failed, is stalled (records have waited for 2 minutes without a commit), or its process is gone.
+    is 1 if a run has failed, is stalled (records wait 2 minutes or 10 triggers for a commit), or its process is gone.
 
     Of a realtime run the brokers are asked, from anywhere: of each partition the committed offset of the consumer group
     windrow-NAME, how many offsets are behind it, and when the task began that committed it, or that it has ended; and
@@ -139,7 +138,7 @@ def _streams(opened: OpenedPipeline | None, checkpoint: Folder | None) -> tuple[
 
 
 def _code(status: RunStatus) -> int:
-    return DIFFERENT if status.state in _BAD else OK
+    return DIFFERENT if STATES[status.state][0] == "bad" else OK
 
 
 def _stream_lines(status: RunStatus, name: str) -> Iterator[str]:
@@ -147,10 +146,10 @@ def _stream_lines(status: RunStatus, name: str) -> Iterator[str]:
     record, last, now = status.record, status.last, status.now
     yield f"{name if record is None else record.pipeline}: {_state_text(status)}"
     if record is not None and record.error is not None:
-        yield f"  error: {_first_line(record.error)}"
+        yield f"  error: {first_line(record.error)}"
     if record is not None and record.fault is not None and record.fault_at is not None:
         ago = short_duration(max(0, now - record.fault_at) / _MICROS)
-        yield f"  last fault, {ago} {_before(status)}: {_first_line(record.fault)}"
+        yield f"  last fault, {ago} {_before(status)}: {first_line(record.fault)}"
     yield from _alert_lines(status.alerts)
     if last is None:
         yield "  no step was committed"
@@ -182,27 +181,14 @@ def _state_text(status: RunStatus) -> str:
     record = status.record
     if record is None:
         return "an older version of windrow ran it, and left only its steps"
-    process = f"process {record.pid} on {record.machine}"
-    seen = format_time(record.seen)
-    words: dict[State, str] = {
-        "retrying": "retrying after a fault",
-        "stalled": "stalled: records wait, and no step is committed",
-        "ended": f"ended at {format_time(record.ended or record.seen)}",
-        "failed": f"failed at {format_time(record.ended or record.seen)}",
-        "killed": f"not running: its process is gone without a word, it was seen at {seen}",
-        "lost": f"nothing was heard of it since {seen}",
-    }
-    host = "stream" if record.host == "stream" else record.host
-    since = f"{process}, {host} host, begun {format_time(record.began)}"
-    return f"{words.get(status.state, status.state)} ({since})"
+    seen, ended = format_time(record.seen), f" at {format_time(record.ended or record.seen)}"
+    when = {"ended": ended, "failed": ended, "killed": f", it was seen at {seen}", "lost": f" since {seen}"}
+    since = f"process {record.pid} on {record.machine}, {record.host} host, begun {format_time(record.began)}"
+    return f"{STATES[status.state][1]}{when.get(status.state, '')} ({since})"
 
 
 def _before(status: RunStatus) -> str:
-    return "ago" if status.state in {"running", "retrying", "stalled", "unknown"} else "before that"
-
-
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]
+    return "before that" if status.state in OVER else "ago"
 
 
 def _lag_lines(status: RunStatus) -> Iterator[str]:
@@ -351,17 +337,8 @@ def _latency_lines(found: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
 
 
 def _plain(position: Position) -> dict[str, Any]:
-    owner = position.owner
-    return {
-        "partition": position.partition,
-        "offset": position.committed,
-        "end": position.end,
-        "lag": position.lag,
-        "run": None if owner is None else owner.run,
-        "attempt": None if owner is None else owner.attempt,
-        "begun": None if owner is None else owner.begun,
-        "ended": None if owner is None else owner.ended,
-    }
+    plain = {"partition": position.partition, "offset": position.committed, "end": position.end, "lag": position.lag}
+    return plain | {name: getattr(position.owner, name, None) for name in ("run", "attempt", "begun", "ended")}
 
 
 def _lines(pipeline: Runnable, positions: Sequence[Position], last: Announced | None, keys: KeySample) -> list[str]:

@@ -224,7 +224,7 @@ def _noting(pipeline: Runnable, options: Options) -> Iterator[list[Observer]]:
     if options.host in {"batch", "memory"}:
         yield []
         return
-    record, path = RunRecord.here(pipeline.name, options.host), history_of(options.checkpoint)
+    record, path = RunRecord.here(pipeline.name, options.host, options.every), history_of(options.checkpoint)
     with HistoryWriter(path, record, options.on_warning) as history:
         if options.until_end:
             yield [history.observer]

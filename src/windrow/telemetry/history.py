@@ -100,7 +100,8 @@ class RunRecord:
     has not; `error` is why it failed, None if it did not. `fault` is the last fault after which it went on, at
     `fault_at`, and it `is_retrying` until the query has started again. `lag` is the last that is known; records have
     been `waiting` without a commit since then, None if none wait. `totals` are those of its steps (`Totals.plain`).
-    `versions` are those of windrow, Python and packages; older versions of windrow have written none.
+    `versions` are those of windrow, Python and packages; steps begin `every` microseconds. Older versions of windrow
+    have written neither.
     """
 
     pipeline: str
@@ -118,12 +119,13 @@ class RunRecord:
     waiting: int | None = None
     totals: Mapping[str, Any] | None = None
     versions: Mapping[str, str] | None = None
+    every: int | None = None
 
     @staticmethod
-    def here(pipeline: str, host: str) -> RunRecord:
+    def here(pipeline: str, host: str, every: int | None = None) -> RunRecord:
         """Return the record of this process, which begins."""
-        now = now_micros()
-        return RunRecord(pipeline, host, socket.gethostname(), os.getpid(), now, now, versions=installed_versions())
+        now, here = now_micros(), socket.gethostname()
+        return RunRecord(pipeline, host, here, os.getpid(), now, now, versions=installed_versions(), every=every)
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain JSON."""

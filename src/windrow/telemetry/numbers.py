@@ -60,6 +60,11 @@ def format_time(micros: int) -> str:
     return f"{'-' if year < 0 else ''}{abs(year):04}-{point:%m-%d %H:%M:%S}"
 
 
+def first_line(text: str | None) -> str:
+    """Return the first line of a text, which may be None."""
+    return (text or "").partition("\n")[0]
+
+
 def printable(text: str) -> str:
     """Write a text of a record with what a terminal would act on spelled out: a line break as a backslash and an n."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

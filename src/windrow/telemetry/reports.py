@@ -21,6 +21,7 @@ from windrow.engine.samples import RecordSample, least, with_verdicts
 from windrow.engine.window_counts import WindowCounts, add_windows
 from windrow.errors import RecordsLostError, SinkError, SourceError, WindrowError
 from windrow.model import AlertName, Graph, Runnable, as_graph
+from windrow.telemetry.health import runbook_of
 
 if TYPE_CHECKING:
     from windrow.engine.operators.base import GroupStats
@@ -147,7 +148,7 @@ class Alert:
     @property
     def runbook(self) -> str:
         """The page of the documentation that says what it means, how to look, and what to do."""
-        return f"docs/runbooks/{self.name}.md"
+        return runbook_of(self.name)
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain JSON."""

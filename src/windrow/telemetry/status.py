@@ -13,30 +13,25 @@ from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from windrow.engine.window_counts import WindowCounts
 from windrow.model import Graph
+from windrow.telemetry.health import CONDITIONS, OVER, State, span_of
 from windrow.telemetry.history import RunRecord, read_alerts, read_history, read_runs
 from windrow.telemetry.reports import Alert, Lag, PartitionName, StepReport
 
-State = Literal["running", "retrying", "stalled", "ended", "failed", "killed", "lost", "unknown"]
-"""`killed`: its process is gone and left no word; `lost`: it has not written for a while, on another machine, say."""
-
-OVER: Final[frozenset[State]] = frozenset({"ended", "failed", "killed", "lost"})
-"""States of a run that does not go on, as far as is known."""
 SHORT: Final = 5.0
 """Seconds in which records that wait are read, so that they are what comes between two steps."""
 RECENT: Final = 60_000_000
 """Microseconds over which rates and trends are."""
-STALLED_AFTER: Final = 120_000_000
-"""Microseconds that records wait without a commit, after which a run is stalled."""
 _SILENT: Final = 15_000_000
 """Microseconds after which a process that has not written is lost."""
 _PAUSE: Final = 5_000_000
 """Microseconds without a commit after which the lag's trend is since the last one."""
 STEPS: Final = 120
 """Steps that are looked at."""
+_OF_RECORD: Final = ("host", "machine", "pid", "began", "seen", "ended", "error", "fault", "fault_at")
 _ALERTS: Final = 20
 """The last alerts, which are shown though they were resolved."""
 
@@ -93,6 +88,12 @@ class RunStatus:
         if self.lag_trend is None or self.lag_trend >= 0:
             return None
         return self.lag.behind / -self.lag_trend
+
+    @property
+    def busy(self) -> float | None:
+        """Share of the last minute's time that its steps took; None if there were none."""
+        recent = self.recent
+        return None if recent is None or not recent.seconds else min(1.0, recent.took / recent.seconds)
 
     @property
     def watermark_lag(self) -> float | None:
@@ -153,15 +154,7 @@ class RunStatus:
         return {
             "pipeline": None if record is None else record.pipeline,
             "state": self.state,
-            "host": None if record is None else record.host,
-            "machine": None if record is None else record.machine,
-            "pid": None if record is None else record.pid,
-            "began": None if record is None else record.began,
-            "seen": None if record is None else record.seen,
-            "ended": None if record is None else record.ended,
-            "error": None if record is None else record.error,
-            "fault": None if record is None else record.fault,
-            "fault_at": None if record is None else record.fault_at,
+            **{name: getattr(record, name, None) for name in _OF_RECORD},
             "epoch": None if last is None else last.epoch,
             "committed": None if last is None else last.committed,
             "events_per_second": round(self.per_second, 1),
@@ -215,7 +208,8 @@ def _state(record: RunRecord | None, now: int) -> State:
         return "lost"
     if record.is_retrying:
         return "retrying"
-    return "stalled" if record.waiting is not None and now - record.waiting > STALLED_AFTER else "running"
+    limit = span_of(CONDITIONS["no-step"].limit, record.every or 0)
+    return "stalled" if record.waiting is not None and now - record.waiting > limit else "running"
 
 
 def _is_alive(pid: int) -> bool:

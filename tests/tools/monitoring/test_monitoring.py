@@ -22,16 +22,16 @@ from windrow.connectors.source import SlotLag
 from windrow.model import ALERT_NAMES
 from windrow.telemetry.metrics import METRICS, RunMetrics
 from windrow.telemetry.reports import Lag
+from windrow.tools.monitoring.command import rules_text
 
 ROOT = Path(__file__).parents[3]
-RULES = ROOT / "src" / "windrow" / "tools" / "monitoring" / "windrow.rules.yml"
-DASHBOARD = RULES.with_name("windrow.dashboard.json")
+DASHBOARD = ROOT / "src" / "windrow" / "tools" / "monitoring" / "windrow.dashboard.json"
 CASES = Path(__file__).parent / "alerts.yaml"
 OF_PROMETHEUS = {"job", "instance"}
 
 
 def rules() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]
+    found: list[dict[str, Any]] = yaml.safe_load(rules_text())["groups"][0]["rules"]
     return found
 
 
@@ -76,13 +76,20 @@ def test_promtool_finds_nothing_wrong_with_the_metrics() -> None:
     assert run_promtool("check", "metrics", given=page) == (0, "")
 
 
-def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
-    code, said = run_promtool("check", "rules", "--lint=all", "--lint-fatal", RULES)
+@pytest.fixture(name="rules_file")
+def make_rules_file(tmp_path: Path) -> Path:
+    file = tmp_path / "windrow.rules.yml"
+    file.write_text(rules_text(), encoding="utf-8")
+    return file
+
+
+def test_promtool_finds_nothing_wrong_with_the_rules(rules_file: Path) -> None:
+    code, said = run_promtool("check", "rules", "--lint=all", "--lint-fatal", rules_file)
     assert (code, f"{len(rules())} rules found" in said) == (0, True), said
 
 
-def test_each_alert_is_raised_as_its_case_says_and_not_just_below() -> None:
-    code, said = run_promtool("test", "rules", CASES)
+def test_each_alert_is_raised_as_its_case_says_and_not_just_below(rules_file: Path) -> None:
+    code, said = run_promtool("test", "rules", shutil.copy(CASES, rules_file.parent))
     assert code == 0, said
 
 
@@ -185,9 +192,9 @@ def test_panels_are_placed_and_described() -> None:
 
 def test_the_command_prints_them() -> None:
     assert output("grafana") == output("grafana", "--json") == DASHBOARD.read_text(encoding="utf-8")
-    assert output("prometheus") == RULES.read_text(encoding="utf-8")
+    assert output("prometheus") == rules_text()
     linked = output("prometheus", "--runbooks", "https://wiki/windrow/")
-    assert linked == RULES.read_text(encoding="utf-8").replace("docs/runbooks", "https://wiki/windrow")
+    assert yaml.safe_load(linked) == yaml.safe_load(rules_text().replace("docs/runbooks", "https://wiki/windrow"))
     assert json.loads(output("prometheus", "--json", "--runbooks", "https://wiki/windrow")) == yaml.safe_load(linked)
 
 

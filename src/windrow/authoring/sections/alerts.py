@@ -55,10 +55,11 @@ class _Switch(Spec[AlertLimit | Off]):
         return self._limits.document(path)
 
 
-def _limits(make: type[AlertLimit], default: AlertLimit | Off, *keys: tuple[str, Spec[Any], str]) -> _Switch:
+def _limits(default: AlertLimit | Off) -> _Switch:
     """Return the spec of an alert's limits, whose first key alone may stand for all; `default` has their defaults."""
     made: list[Key] = []
-    for name, spec, doc in keys:
+    make = LatencyLimit if isinstance(default, Off) else type(default)
+    for name, spec, doc in _LIMIT_KEYS[make]:
         field = {"for": "span"}.get(name, name)
         known = getattr(default if isinstance(default, make) else make, field, None)
         required = isinstance(default, Off) and known is None
@@ -67,90 +68,50 @@ def _limits(make: type[AlertLimit], default: AlertLimit | Off, *keys: tuple[str,
     return _Switch(Section("", make, tuple(made), short=True))
 
 
-def _for(doc: str) -> tuple[str, Spec[Any], str]:
-    return ("for", DURATION, doc)
-
-
-_OVER = _for("the time over which it is.")
-_SPECS: dict[AlertName, tuple[str, type[AlertLimit], tuple[tuple[str, Spec[Any], str], ...]]] = {
-    "lag": (
-        "the run is behind the end of its log, and does not catch up.",
-        LagLimit,
-        (
-            ("time", DURATION, "how long ago the log had the record that was read last, where it has timestamps."),
-            ("records", NUMBER, "the number of records that wait; either of the two is enough."),
-            _for("how long that lasts."),
-        ),
+_LASTS = ("for", DURATION, "how long that lasts.")
+_OVER = ("for", DURATION, "the time over which it is.")
+_LIMIT_KEYS: dict[type[AlertLimit], tuple[tuple[str, Spec[Any], str], ...]] = {
+    LagLimit: (
+        ("time", DURATION, "how long ago the log had the record that was read last, where it has timestamps."),
+        ("records", NUMBER, "the number of records that wait; either of the two is enough."),
+        _LASTS,
     ),
-    "no-step": (
-        "records wait, and no step is committed.",
-        TimeLimit,
-        (_for("how long that lasts; without it 2 minutes, or 10 triggers (`run --every`) if that is longer."),),
+    TimeLimit: (_LASTS,),
+    LatencyLimit: (("p99", DURATION, "the limit of 99 % of the records, from log timestamp to commit."), _OVER),
+    SpikeLimit: (
+        ("times", FRACTION, "the multiple of the share that was late in the week before."),
+        ("share", FRACTION, "a smaller share of late records is no spike, 0 to 1."),
+        _OVER,
     ),
-    "watermark-stuck": (
-        "the low watermark stands while records come. The message names the partition that holds it back, and why.",
-        TimeLimit,
-        (_for("how long that lasts."),),
-    ),
-    "latency": (
-        "records take too long from the log to the commit. It has no default: give the limit that you promise.",
-        LatencyLimit,
-        (("p99", DURATION, "the limit of 99 % of the records, from log timestamp to commit."), _OVER),
-    ),
-    "late-spike": (
-        "more records are late than before.",
-        SpikeLimit,
-        (
-            ("times", FRACTION, "the multiple of the share that was late in the week before."),
-            ("share", FRACTION, "a smaller share of late records is no spike, 0 to 1."),
-            _OVER,
-        ),
-    ),
-    "expired-share": (
-        "records expire, so no result has them.",
-        ShareLimit,
-        (("share", FRACTION, "their share of the records, 0 to 1."), _OVER),
-    ),
-    "dead-letters": (
-        "records cannot be read: many, or any for a reason that this pipeline has not met before.",
-        ShareLimit,
-        (("share", FRACTION, "their share of the records, 0 to 1."), _OVER),
-    ),
-    "sink-errors": (
-        "the run retries after faults, again and again, or has failed because of one.",
-        TimeLimit,
-        (_for("how long that lasts."),),
-    ),
-    "checkpoint": (
-        "the run ended because its checkpoint cannot be used, or the newest savepoint is too old.",
-        CheckpointLimit,
-        (("savepoint", DURATION, "the age of the newest savepoint of the checkpoint; without it any age will do."),),
-    ),
-    "backpressure": (
-        "each step takes longer than the time between two of them (`run --every`).",
-        TimeLimit,
-        (_for("how long that lasts."),),
-    ),
-    "partition-idle": (
-        "a partition that had records has none any more, while others go on.",
-        TimeLimit,
-        (_for("how long that lasts."),),
-    ),
-    "hot-key": (
-        "one key has a large share of the records.",
-        ShareLimit,
-        (("share", FRACTION, "the share, 0 to 1."), _OVER),
+    ShareLimit: (("share", FRACTION, "the share of the records, 0 to 1."), _OVER),
+    CheckpointLimit: (
+        ("savepoint", DURATION, "the age of the newest savepoint of the checkpoint; without it any age will do."),
     ),
 }
-"""The meaning of each alert, and its limits with their keys."""
+"""The keys of the limits of each kind."""
+_MEANINGS: dict[AlertName, str] = {
+    "lag": "the run is behind the end of its log, and does not catch up.",
+    "no-step": "records wait, and no step is committed; by default for 2 minutes, or 10 triggers (`run --every`) if "
+    "that is longer.",
+    "watermark-stuck": "the low watermark stands while records come. The message names the partition that holds it "
+    "back, and why.",
+    "latency": "records take too long from the log to the commit. It has no default: give the limit that you promise.",
+    "late-spike": "more records are late than before.",
+    "expired-share": "records expire, so no result has them.",
+    "dead-letters": "records cannot be read: many, or any for a reason that this pipeline has not met before.",
+    "sink-errors": "the run retries after faults, again and again, or has failed because of one.",
+    "checkpoint": "the run ended because its checkpoint cannot be used, or the newest savepoint is too old.",
+    "backpressure": "each step takes longer than the time between two of them (`run --every`).",
+    "partition-idle": "a partition that had records has none any more, while others go on.",
+    "hot-key": "one key has a large share of the records.",
+}
 
 
 def _keys() -> Iterator[Key]:
     for name in ALERT_NAMES:
-        doc, make, keys = _SPECS[name]
         default = getattr(DEFAULT_ALERTS, field_of(name))
         note = "off by default" if isinstance(default, Off) else "on by default"
-        yield Key(name, _limits(make, default, *keys), doc, default, field=field_of(name), note=note)
+        yield Key(name, _limits(default), _MEANINGS[name], default, field=field_of(name), note=note)
     yield Key(
         "webhook",
         TEXT,
@@ -176,7 +137,7 @@ class _AlertsSection(Section[Alerts]):
     """In Python the names of alerts have underscores, and limits are mappings."""
 
     def python(self, value: Alerts) -> str:
-        given = [f"{name.replace('-', '_')}={one!r}" for name, one in self.plain(value).items()]
+        given = [f"{name.replace('-', '_')}={limit!r}" for name, limit in self.plain(value).items()]
         return f"wr.alerts({', '.join(given)})"
 
 
@@ -197,16 +158,12 @@ def alert_words(alerts: Alerts) -> str:
     shown = ALERTS.mask(alerts)
     lines = []
     for name, limit in shown.limits.items():
-        given = ", ".join(f"{key} {value}" for key, value in limits_text(name, limit).items())
+        keys = (
+            (key, spec, getattr(limit, "span" if key == "for" else key)) for key, spec, _ in _LIMIT_KEYS[type(limit)]
+        )
+        given = ", ".join(f"{key} {spec.plain(value)}" for key, spec, value in keys if value is not None)
         lines.append(f"{name}: {given}" if given else name)
     lines.append(f"off: {', '.join(name for name in ALERT_NAMES if name not in shown.limits) or 'none'}")
     receivers = [f"the webhook {shown.webhook}"] if shown.webhook is not None else []
     receivers += [f"the command {' '.join(shown.command)}"] if shown.command else []
     return "\n".join([*lines, f"sent to {' and '.join(['the log', *receivers])}"])
-
-
-def limits_text(name: AlertName, limit: AlertLimit) -> dict[str, str]:
-    """Return all limits of an alert by their keys, as they are written."""
-    keys = _SPECS[name][2]
-    values = {key: getattr(limit, "span" if key == "for" else key) for key, _, _ in keys}
-    return {key: str(spec.plain(values[key])) for key, spec, _ in keys if values[key] is not None}

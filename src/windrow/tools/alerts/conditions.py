@@ -35,9 +35,10 @@ from windrow.model import (
     format_duration,
 )
 from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
-from windrow.telemetry.numbers import duration, format_time
+from windrow.telemetry.health import CONDITIONS, span_of
+from windrow.telemetry.numbers import duration, first_line, format_time
 from windrow.telemetry.reports import Alert, Fault, FaultReason, Lag, PartitionName, StepReport, counted
-from windrow.telemetry.status import STALLED_AFTER, RunStatus
+from windrow.telemetry.status import RunStatus
 
 _SECOND: Final = 1_000_000
 _MINUTE: Final = 60 * _SECOND
@@ -148,13 +149,17 @@ class AlertEvaluator:
         self._pipeline = pipeline
         self._graph = graph = as_graph(pipeline)
         self._commands = commands
+        self._is_realtime = pipeline.mode == "realtime"
+        # a realtime run takes no checkpoint: its status is asked of the brokers
+        self._status = commands.of("status" if self._is_realtime else "status {c}")
+        self._servers = "the brokers" if self._is_realtime else "the database"
         self._every = every
         self._began = now
         self._past = past
         self._limits = graph.alerts.limits
-        spans = {_span(limit, every) for limit in self._limits.values()}
+        spans = {span_of(limit, every) for limit in self._limits.values()}
         self._recent = {span: _Recent(span) for span in spans if span}
-        self.active: dict[AlertName, Alert] = {one.name: one for one in past.active}
+        self.active: dict[AlertName, Alert] = {alert.name: alert for alert in past.active}
         self._clear: dict[AlertName, int] = {}
         self._last: StepReport | None = None
         self._last_at = now
@@ -234,7 +239,7 @@ class AlertEvaluator:
         found: list[Alert] = []
         for name in ALERT_NAMES:
             limit, active = self._limits.get(name), self.active.get(name)
-            span = 0 if limit is None else _span(limit, self._every)
+            span = 0 if limit is None else span_of(limit, self._every)
             condition = None if limit is None else self._look(name, limit, now)
             if condition is not None and (condition.at_once or now - condition.since >= span):
                 self._clear.pop(name, None)
@@ -243,8 +248,8 @@ class AlertEvaluator:
                     found.append(replace(active, resolved=now))
                     active = None
                 if active is None:
-                    message, figures = condition.message, condition.figures
-                    found.append(Alert(self._graph.name, name, message, condition.since, now, None, figures))
+                    since, figures = condition.since, condition.figures
+                    found.append(Alert(self._graph.name, name, condition.message, since, now, None, figures))
                     self.active[name] = found[-1]
             elif active is not None:
                 # of what was raised before this process began, nothing is known until it has looked for as long
@@ -296,7 +301,7 @@ class AlertEvaluator:
             self._far_since,
             f"the run is {counted(lag.behind, 'record')}{time} behind the end of the log, and {trend}; the limit is "
             f"{' or '.join(limits)}, exceeded since {_time(self._far_since)}. Farthest behind is "
-            f"partition {farthest} with {counted(lag.records[farthest], 'record')}. First see {self._see_parts}",
+            f"partition {farthest} with {counted(lag.records[farthest], 'record')}. {self._advice('lag')}",
             {"records": lag.behind, "seconds": lag.longest, "grown": grown, "partition": farthest},
         )
 
@@ -310,13 +315,12 @@ class AlertEvaluator:
         return _Found(
             self._waiting,
             f"{counted(waits, 'record')} {'waits' if waits == 1 else 'wait'}, and no step was committed for "
-            f"{duration(now - self._waiting)}, since {_time(self._waiting)}.{fault} First see whether {self._servers} "
-            f"and Spark answer (`{self._status}`, and `spark.log` in the checkpoint's folder)",
+            f"{duration(now - self._waiting)}, since {_time(self._waiting)}.{fault} {self._advice('no-step')}",
             {"records": waits, "seconds": (now - self._waiting) / _SECOND},
         )
 
     def _watermark_stuck(self, limit: TimeLimit, now: int) -> _Found | None:
-        span = _span(limit, self._every)
+        span = span_of(limit, self._every)
         low, since, records = self._low
         steps, last = self._recent[span].steps(now), self._last
         active = self.active.get("watermark-stuck")
@@ -324,17 +328,18 @@ class AlertEvaluator:
             return _Found(since, active.message)  # that no records come any more does not move it
         if last is None or not records or not any(step.records for step in steps) or not last.held_back_by:
             return None
-        held = [one for one in RunStatus.of(None, steps, now, self._graph).partitions if one.held is not None]
+        status = RunStatus.of(None, steps, now, self._graph)
+        held = [holder for holder in status.partitions if holder.held is not None]
         if not held:
             return None
         at = "there is no low watermark yet" if low is None else f"the low watermark stands at {_time(low)}"
-        why = "; ".join(f"partition {one.partition} holds it back: {one.held}" for one in held[:_NAMED])
+        why = "; ".join(f"partition {holder.partition} holds it back: {holder.held}" for holder in held[:_NAMED])
         more = f"; so do {len(held) - _NAMED} more" if len(held) > _NAMED else ""
         return _Found(
             since,
             f"{at} since {_time(since)}, while {counted(records, 'record')} came, so no window fires. {why}{more}. "
-            "First see whether the producer of that partition is alive and its clock right",
-            {"low_watermark": low, "records": records, "partitions": [one.partition for one in held]},
+            f"{self._advice('watermark-stuck')}",
+            {"low_watermark": low, "records": records, "partitions": [holder.partition for holder in held]},
         )
 
     def _latency(self, limit: LatencyLimit, now: int) -> _Found | None:
@@ -345,8 +350,8 @@ class AlertEvaluator:
         return _Found(
             now - limit.span,
             f"of the {counted(total.latency.total, 'record')} since {_time(now - limit.span)}, 99 % took up to "
-            f"{duration(p99)} from the log to the commit; the limit is {format_duration(limit.p99)}. First see whether "
-            f"the run is behind, and {self._see_parts}",
+            f"{duration(p99)} from the log to the commit; the limit is {format_duration(limit.p99)}. "
+            f"{self._advice('latency')}",
             {"p99_seconds": p99 / _SECOND, "records": total.latency.total},
         )
 
@@ -364,8 +369,7 @@ class AlertEvaluator:
             now - limit.span,
             f"{total.late:,} of {counted(total.records, 'record')} since {_time(now - limit.span)} were late "
             f"({share:.2%}), against {usual:.2%} before; the limit is {most:.2%}: {limit.times:g} times as many, and "
-            f"{limit.share:.2%} at the least. First compare delays by `{self._commands.of('tune {c}')}`, and ask "
-            "whether a producer sends old records",
+            f"{limit.share:.2%} at the least. {self._advice('late-spike')}",
             {"share": share, "usual": usual, "late": total.late, "records": total.records},
         )
 
@@ -379,8 +383,7 @@ class AlertEvaluator:
         return _Found(
             now - limit.span,
             f"{total.expired:,} of {counted(total.records, 'record')} since {_time(now - limit.span)} have expired "
-            f"({share:.2%}): no result has them; the limit is {limit.share:.2%}. First see by "
-            f"`{self._commands.of('tune {c}')}` which lateness they would have needed",
+            f"({share:.2%}): no result has them; the limit is {limit.share:.2%}. {self._advice('expired-share')}",
             {"share": share, "expired": total.expired, "records": total.records},
         )
 
@@ -390,8 +393,8 @@ class AlertEvaluator:
         whole = self._recent[limit.span].total(now)
         dead = 0 if total is None else total.dead + total.rejected
         share = dead / total.events if total is not None and total.events else 0.0
-        is_large = whole is not None and whole.events >= _LEAST
-        is_large = is_large and share > limit.share * self._slack("dead-letters")
+        most = limit.share * self._slack("dead-letters")
+        is_large = whole is not None and whole.events >= _LEAST and share > most
         if total is None or not (new or is_large):
             return None
         begin = _time(max(self._began, now - limit.span))
@@ -410,15 +413,15 @@ class AlertEvaluator:
             )
         return _Found(
             min(new.values()) if new else now - limit.span,
-            f"{what}. First see {self._see_dead(shown, total)}",
+            f"{what}. {self._advice('dead-letters', dead=self._see_dead(shown, total))}",
             {"share": share, "dead": dead, "reasons": _first(shown), "new": sorted(new)},
             at_once=bool(new),
         )
 
     def _sink_errors(self, limit: TimeLimit, now: int) -> _Found | None:
-        span = _span(limit, self._every)
+        span = span_of(limit, self._every)
         if isinstance(self._error, RunError):
-            message = str(self._error).partition("\n")[0]
+            message = first_line(str(self._error))
             return _Found(
                 now, f"the run has ended: {message}. First mend that, then start it again", at_once=True, is_end=True
             )
@@ -431,13 +434,13 @@ class AlertEvaluator:
         return _Found(
             faults.since,
             f"the run has had {counted(faults.count, 'fault')} since {_time(faults.since)}, and tries again; the last: "
-            f"{faults.message}. First see {self._see_fault(faults.reason)}",
+            f"{faults.message}. {self._advice('sink-errors', fault=self._see_fault(faults.reason))}",
             {"faults": faults.count, "last": faults.message},
         )
 
     def _checkpoint(self, limit: CheckpointLimit, now: int) -> _Found | None:
         if isinstance(self._error, CheckpointError):
-            message = str(self._error).partition("\n")[0]
+            message = first_line(str(self._error))
             return _Found(
                 now, f"the run has ended, as its checkpoint cannot be used: {message}", at_once=True, is_end=True
             )
@@ -450,12 +453,12 @@ class AlertEvaluator:
         return _Found(
             since + limit.savepoint,
             f"{which} {_time(since)}, {duration(now - since)} ago; the limit is {format_duration(limit.savepoint)}. "
-            f"First stop the run, take one by `{takes}`, and start the run again",
+            f"{self._advice('checkpoint', savepoint=takes)}",
             {"saved": saved, "seconds": (now - since) / _SECOND},
         )
 
     def _backpressure(self, limit: TimeLimit, now: int) -> _Found | None:
-        span = _span(limit, self._every)
+        span = span_of(limit, self._every)
         if self._slow_since is None or self._last_at - self._slow_since < span:
             return None
         total, last = self._recent[span].known(now), self._last
@@ -466,26 +469,24 @@ class AlertEvaluator:
         return _Found(
             self._slow_since,
             f"each step since {_time(self._slow_since)} took longer than the {format_duration(self._every)} between "
-            f"two of them, the last {last.took:,.1f} s{where}. First see by `{self._status}` "
-            "whether the lag grows; if so, mend that part, or give the run more cores",
+            f"two of them, the last {last.took:,.1f} s{where}. {self._advice('backpressure')}",
             {"seconds": last.took, "parts": total.parts, "every_seconds": self._every / _SECOND},
         )
 
     def _partition_idle(self, limit: TimeLimit, now: int) -> _Found | None:
-        span = _span(limit, self._every)
+        span = span_of(limit, self._every)
         if not self._read_at or now - max(self._read_at.values()) >= span:
             return None
         since = min(self._read_at.values())
         silent = [name for name, at in self._read_at.items() if now - at >= span]
         named = silent or [min(self._read_at, key=self._read_at.__getitem__)]
         noun, producers = ("partition", "its producer is") if len(named) == 1 else ("partitions", "their producers are")
-        which = ", ".join(map(str, named[:_NAMED])) + (
-            f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-        )
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        which = f"{', '.join(map(str, named[:_NAMED]))}{more}"
         return _Found(
             since,
             f"no records have come from {noun} {which} for {duration(now - since)}, since {_time(since)}, while others "
-            f"go on. First see whether {producers} alive, and how keys are divided among partitions",
+            f"go on. {self._advice('partition-idle', producers=producers)}",
             {"partitions": named, "seconds": (now - since) / _SECOND},
         )
 
@@ -505,23 +506,22 @@ class AlertEvaluator:
         return _Found(
             now - limit.span,
             f"the key {key!r} has about {share:.0%} of the records{f' of {node}' if node else ''} since "
-            f"{_time(now - limit.span)}; the limit is {limit.share:.0%}. One key group has them all: first see whether "
-            "that is a producer's fault, else set `salt`",
+            f"{_time(now - limit.span)}; the limit is {limit.share:.0%}. {self._advice('hot-key')}",
             {"key": key, "share": share, "node": node},
         )
 
-    @property
-    def _is_realtime(self) -> bool:
-        return self._pipeline.mode == "realtime"
-
-    @property
-    def _status(self) -> str:
-        """The command that shows the status; of a realtime run it asks the brokers, and takes no checkpoint."""
-        return self._commands.of("status" if self._is_realtime else "status {c}")
-
-    @property
-    def _servers(self) -> str:
-        return "the brokers" if self._is_realtime else "the database"
+    def _advice(self, name: AlertName, **given: str) -> str:
+        """Return what to look at first, with `given` texts and the commands for this run."""
+        parts = f"by `{self._commands.of('doctor --no-restore {c}')}` in which part its steps spend their time"
+        if self._is_realtime:  # it reports only its partitions
+            parts = f"by `{self._status}` whether one partition is behind, or all of them"
+        words = {
+            "status": self._status,
+            "servers": self._servers,
+            "tune": self._commands.of("tune {c}"),
+            "parts": parts,
+        }
+        return CONDITIONS[name].advice.format(**words, **given)
 
     def _see_fault(self, reason: FaultReason) -> str:
         match reason:
@@ -533,13 +533,6 @@ class AlertEvaluator:
                 return "`spark.log` in the checkpoint's folder"
             case _:
                 assert_never(reason)
-
-    @property
-    def _see_parts(self) -> str:
-        """The command that shows where a run spends its time; a realtime run reports only its partitions."""
-        if self._is_realtime:
-            return f"by `{self._status}` whether one partition is behind, or all of them"
-        return f"by `{self._commands.of('doctor --no-restore {c}')}` in which part its steps spend their time"
 
     def _see_dead(self, kinds: Mapping[str, int], total: StepReport) -> str:
         """The commands that list dead letters, and where to read how they are put back, if they can be."""
@@ -581,15 +574,6 @@ class AlertEvaluator:
         "hot-key": _hot_key,
     }
     """The condition of each alert, which is given its limits and the time."""
-
-
-def _span(limit: AlertLimit, every: int) -> int:
-    """Return for how long the condition of an alert has to hold, or over how long its figure is."""
-    if isinstance(limit, CheckpointLimit):
-        return 0
-    if limit.span is None:
-        return max(STALLED_AFTER, 10 * every)
-    return limit.span
 
 
 def _first(counts: Mapping[str, int]) -> dict[str, int]:

@@ -30,9 +30,10 @@ from windrow.model import (
     WindowNode,
     parse_duration,
 )
-from windrow.telemetry.numbers import short_duration
+from windrow.telemetry.health import OVER, STATES, default_limit
+from windrow.telemetry.numbers import first_line, short_duration
 from windrow.telemetry.reports import Lag, PartitionName, StepReport, counted
-from windrow.telemetry.status import OVER, RunStatus, State, standing_since
+from windrow.telemetry.status import RunStatus, standing_since
 from windrow.tools.dashboard.watch import Query, Seen, first_committed
 
 _MICROS: Final = 1_000_000
@@ -44,12 +45,6 @@ _LINES: Final = 12
 """Partitions that have a line of their own in a chart."""
 _BREAK: Final = 10 * _MICROS
 """Microseconds without a run over which no line of a chart goes."""
-_STILL: Final = 300.0
-"""Seconds without a move of the low watermark, while records come, after which it is said to stand still."""
-_LONG: Final = 300.0
-"""Seconds of a growing lag after which a run is far behind."""
-_MISSING: Final = 0.001
-"""The share of records in no result that is worth a warning."""
 _SPANS: Final = {"10m": 600.0, "1h": 3_600.0, "all": None}
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
@@ -87,23 +82,14 @@ def _stuck(seen: Seen) -> dict[str, Any]:
     question = "Does it run?"
     if seen.absent is not None:
         return _answer(question, "warn", "No step yet", seen.absent)
-    words: dict[State, tuple[str, str]] = {
-        "running": ("good", "Running"),
-        "retrying": ("warn", "Retrying after a fault"),
-        "stalled": ("bad", "Stuck: records wait, and no step is committed"),
-        "ended": ("done", "Ended"),
-        "failed": ("bad", "Failed"),
-        "killed": ("bad", "Not running: its process is gone without a word"),
-        "lost": ("bad", "Nothing was heard of it lately"),
-        "unknown": ("warn", "Unknown: an older version left only its steps"),
-    }
-    level, headline = words[status.state]
-    reasons = [] if record is None or record.error is None else [record.error.partition("\n")[0]]
+    level, words = STATES[status.state]
+    headline = f"{words[0].upper()}{words[1:]}"
+    reasons = [] if record is None or record.error is None else [first_line(record.error)]
     if record is not None and record.error is None and record.fault is not None and record.fault_at is not None:
         ago = short_duration(max(0, status.now - record.fault_at) / _MICROS)
-        reasons.append(f"The last fault was {ago} ago: {record.fault.partition(chr(10))[0]}")
+        reasons.append(f"The last fault was {ago} ago: {first_line(record.fault)}")
     still = _standing(seen)
-    if level == "good" and still is not None and still >= _STILL:
+    if level == "good" and still is not None and still * _MICROS >= default_limit("watermark-stuck", "span"):
         level, headline = "warn", "Running, but the low watermark stands still"
         reasons.append(f"It has not moved for {short_duration(still)} although records come; see Watermark.")
     if last is not None:
@@ -142,7 +128,7 @@ def _behind(status: RunStatus, lag: Lag) -> tuple[str, str, str]:
     if status.is_up_to_date and status.until_clear is not None:
         return "good", f"As many are read in {short_duration(status.until_clear)}.", "up to date"
     if trend is not None and trend >= 1:
-        level = "bad" if lag.longest is not None and lag.longest > _LONG else "warn"
+        level = "bad" if (lag.longest or 0.0) * _MICROS > default_limit("lag", "time") else "warn"
         return level, f"The lag grows by {trend:,.0f} records/s: the results come later.", "falling behind"
     if status.until_clear is not None and trend is not None:
         clear = f"none is left in {short_duration(status.until_clear)} if that goes on."
@@ -162,7 +148,7 @@ def _right(seen: Seen) -> dict[str, Any]:
     share = missing / max(1, events)
     parts = [f"{expired:,} expired"] if expired else []
     parts += [counted(dead, "dead letter")] if dead else []
-    level = "warn" if share > _MISSING else "good"
+    level = "warn" if share > default_limit("expired-share", "share") else "good"
     headline = f"{_percent(1 - share)} of the records are counted"
     missed = f"Not counted: {' and '.join(parts)} of {events:,}."
     return _answer(question, level, headline, missed, revised, summary="some records are not counted")

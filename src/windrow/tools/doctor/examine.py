@@ -40,11 +40,11 @@ from windrow.model.references import resolve_references
 from windrow.runtime.command_lines import CommandLines
 from windrow.runtime.spark.jars import java_version
 from windrow.telemetry.folders import Folder, is_remote
+from windrow.telemetry.health import GOING
 from windrow.telemetry.history import FILES, RunRecord, history_of, installed_versions, read_history, read_runs
 from windrow.telemetry.reports import now_micros
 from windrow.telemetry.status import STEPS, RunStatus, standing_since
 from windrow.tools.doctor.facts import (
-    GOING,
     CheckpointFacts,
     Damaged,
     Disk,

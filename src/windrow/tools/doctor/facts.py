@@ -21,9 +21,10 @@ from windrow.model import (
 )
 from windrow.model.references import MASK, mask_arguments, mask_option, mask_url, mask_webhook, references_in
 from windrow.runtime.command_lines import CommandLines
+from windrow.telemetry.health import GOING
 from windrow.telemetry.history import RunRecord
 from windrow.telemetry.reports import StepReport
-from windrow.telemetry.status import RunStatus, State
+from windrow.telemetry.status import RunStatus
 
 if TYPE_CHECKING:
     from windrow.connectors.sink import Follows, Run
@@ -77,6 +78,8 @@ class Unknown:
     why: str
 
 
+BUSY: Final = 0.8
+"""Share of the time that steps take from which on there is little room for more."""
 LEAST_FREE: Final = 1_000_000_000
 """Bytes on a disk below which there is little room for a run."""
 
@@ -109,10 +112,6 @@ class Machine:
     versions: Mapping[str, str | None]
     unmet: tuple[str, ...]
     temporary: Disk
-
-
-GOING: Final[frozenset[State]] = frozenset({"running", "retrying", "stalled"})
-"""The states of a run that goes on."""
 
 
 @dataclass(frozen=True)

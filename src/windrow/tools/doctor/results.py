@@ -24,6 +24,7 @@ from windrow.model import (
     format_duration,
     needs_ticks,
 )
+from windrow.telemetry.health import default_limit
 from windrow.telemetry.numbers import duration
 from windrow.telemetry.reports import counted
 from windrow.tools.doctor.facts import (
@@ -41,8 +42,8 @@ from windrow.tools.doctor.facts import (
 
 _ENOUGH: Final = 1_000
 """Records from which on shares of them are judged."""
-_LATE_EXPIRED, _SERIOUS_EXPIRED = 0.001, 0.01
-_SERIOUS_DEAD: Final = 0.01
+_SERIOUS: Final = 0.01
+"""Share of records in no result from which on it is serious."""
 _QUANTILE: Final = 0.99
 _GENEROUS: Final = 6
 """A delay of so many times what 99.9 % of the records need makes rows late for nothing."""
@@ -261,9 +262,9 @@ def verdicts(x: Examined) -> Iterator[Finding]:
     why = "expired records are in no row, and in the late output"
     outputs = [companion(node.sink, "late") for node in x.graph.sinks]
     to_do = (x.command("tune --expired 0.01% {c}"), *(x.command(f"show {name}") for name in outputs[:1]))
-    if share >= _SERIOUS_EXPIRED:
+    if share >= _SERIOUS:
         yield serious(found, why, *to_do)
-    elif share >= _LATE_EXPIRED:
+    elif share >= default_limit("expired-share", "share"):
         yield advice(found, why, *to_do)
     else:
         yield fine(found)
@@ -296,7 +297,7 @@ def dead_letters(x: Examined) -> Iterator[Finding]:
     found = f"{counted(dead, 'dead letter')} ({percent(share)} of the records), {redriven:,} redriven"
     if dead <= redriven:
         yield fine(found)
-    elif share >= _SERIOUS_DEAD and total.records + total.dead >= _ENOUGH:
+    elif share >= _SERIOUS and total.records + total.dead >= _ENOUGH:
         yield serious(found, why, lists)
     else:
         yield advice(found, why, lists)

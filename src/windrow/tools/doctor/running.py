@@ -9,10 +9,12 @@ from urllib.parse import parse_qs, urlsplit
 
 from windrow.model import KafkaSource, PostgresSink
 from windrow.model.references import MASK, is_reference, mask_url, with_placeholders
-from windrow.telemetry.numbers import duration, short_bytes
+from windrow.telemetry.health import default_limit
+from windrow.telemetry.numbers import duration, first_line, short_bytes
 from windrow.telemetry.reports import counted
 from windrow.telemetry.status import RECENT
 from windrow.tools.doctor.facts import (
+    BUSY,
     DAY,
     MICROS,
     Examined,
@@ -31,9 +33,6 @@ from windrow.tools.doctor.facts import (
 _LAST: Final = 10
 """Processes that are looked back at."""
 _OFTEN: Final = 3
-_BUSY: Final = 0.8
-_LONG_LAG: Final = 300.0
-"""Seconds."""
 _SKEW: Final = 1.0
 """Seconds that a log timestamp may be ahead of this machine's clock."""
 
@@ -53,9 +52,10 @@ def run_state(x: Examined) -> Iterator[Finding]:
         return
     again = x.command("run {c}")
     shows = x.command("status {c}")
+    error, fault = first_line(record.error), first_line(record.fault)
     match status.state:
         case "failed":
-            yield serious(f"the run failed: {_line(record.error)}", "nothing is computed until it runs again", again)
+            yield serious(f"the run failed: {error}", "nothing is computed until it runs again", again)
         case "killed":
             text = f"the process {record.pid} is gone without a word; it was seen {duration(x.now - record.seen)} ago"
             yield serious(text, "nothing is computed until it runs again; no step is half written", again)
@@ -68,25 +68,21 @@ def run_state(x: Examined) -> Iterator[Finding]:
             since = duration(x.now - (record.waiting or x.now))
             yield serious(f"records have waited for {since}, and no step was committed", "results stand still", shows)
         case "retrying":
-            yield advice(f"the run retries after a fault: {_line(record.fault)}", "it gives up after a while", shows)
+            yield advice(f"the run retries after a fault: {fault}", "it gives up after a while", shows)
         case state:
             yield fine(f"{'it ended' if state == 'ended' else 'it runs'}, without a fault that it did not get over")
     if record.fault is not None and status.state != "retrying" and x.now - (record.fault_at or 0) < DAY:
         ago = duration(x.now - (record.fault_at or x.now))
-        text = f"the last fault was {ago} ago: {_line(record.fault)}"
+        text = f"the last fault was {ago} ago: {fault}"
         yield advice(text, "what a run gets over once a day can take longer the next time", shows)
     past = x.run.processes[:-1][-_LAST:]
-    wrong = [one for one in past if one.error is not None or one.ended is None]
+    wrong = [record for record in past if record.error is not None or record.ended is None]
     if len(wrong) >= _OFTEN:
-        failed = sum(one.error is not None for one in wrong)
+        failed = sum(record.error is not None for record in wrong)
         text = f"of the last {len(past)} processes {failed} failed and {len(wrong) - failed} were killed"
-        last = next((one.error for one in reversed(wrong) if one.error), None)
-        text += "" if last is None else f"; the last error: {_line(last)}"
+        last = next((record.error for record in reversed(wrong) if record.error), None)
+        text += "" if last is None else f"; the last error: {first_line(last)}"
         yield advice(text, "each start takes its time, in which records wait", shows)
-
-
-def _line(text: str | None) -> str:
-    return (text or "").partition("\n")[0]
 
 
 def backpressure(x: Examined) -> Iterator[Finding]:
@@ -107,11 +103,10 @@ def backpressure(x: Examined) -> Iterator[Finding]:
                 "no run is active; the last one had read all of the log" if lag is not None else "no run is active"
             )
         return
-    recent, trend = status.recent, status.lag_trend or 0.0
-    if recent is None or not recent.seconds:
+    recent, busy, trend = status.recent, status.busy, status.lag_trend or 0.0
+    if recent is None or busy is None:
         yield unknown("no step was committed in the last minute")
         return
-    busy = min(1.0, recent.took / recent.seconds)
     slow = max(recent.parts.items(), key=lambda part: part[1], default=None)
     most = "" if slow is None or not recent.took else f", most of it in {slow[0]} ({percent(slow[1] / recent.took)})"
     behind = 0 if lag is None else lag.behind
@@ -124,9 +119,9 @@ def backpressure(x: Examined) -> Iterator[Finding]:
     if trend > 0 and behind > max(1.0, status.per_second) * 10:
         growing = f"the lag grows by {trend:,.0f} records a second: {found}"
         why = "results come later and later, until the log no longer has what is to be read"
-        is_long = lag is not None and (lag.longest or 0.0) > _LONG_LAG
+        is_long = lag is not None and (lag.longest or 0.0) * MICROS > default_limit("lag", "time")
         yield (serious if is_long else advice)(growing, why, *to_do)
-    elif busy > _BUSY and behind:
+    elif busy > BUSY and behind:
         yield advice(found, "there is little room for more records, or to catch up after an outage", *to_do)
     else:
         yield fine(found)
@@ -145,7 +140,7 @@ def _faster(x: Examined, part: str | None) -> tuple[str, ...]:
 def watermark(x: Examined) -> Iterator[Finding]:
     """Watermark: whether it moves, and what protects it from a partition without records.
 
-    Serious: it stands still while records are read. Advice: several partitions, and no `time.idle`.
+    Serious: it has stood still for 5 minutes while records are read. Advice: several partitions, and no `time.idle`.
     """
     if x.is_realtime:
         yield fine("each partition has its own watermark, and waits for no other")
@@ -188,11 +183,11 @@ def _standing(x: Examined) -> Iterator[Finding]:
     if isinstance(x.run, Unknown) or isinstance(x.total, Unknown) or not x.run.is_going:
         return
     status, low = x.run.status, x.total.low_watermark
-    held = "; ".join(f"partition {one.partition}: {one.held}" for one in status.partitions if one.held is not None)
+    held = "; ".join(f"partition {part.partition}: {part.held}" for part in status.partitions if part.held is not None)
     behind = status.watermark_lag
     began = x.now if status.record is None else status.record.began
     stands = x.now - began if low is None else x.run.stands or 0
-    if stands >= RECENT and status.per_second > 0:
+    if stands >= default_limit("watermark-stuck", "span") and status.per_second > 0:
         what = "there has been no low watermark" if low is None else "the low watermark has not moved"
         yield serious(
             f"{what} for {duration(stands)}, while records are read; {held}",
@@ -202,7 +197,8 @@ def _standing(x: Examined) -> Iterator[Finding]:
     elif low is None:
         yield unknown(f"no low watermark yet; {held}")
     elif behind is not None:
-        yield fine(f"the low watermark moves, {duration(max(0.0, behind) * MICROS)} behind the clock; {held}")
+        moves = "moves" if stands < RECENT else f"has not moved for {duration(stands)}"
+        yield fine(f"the low watermark {moves}, {duration(max(0.0, behind) * MICROS)} behind the clock; {held}")
 
 
 def watched(x: Examined) -> Iterator[Finding]:

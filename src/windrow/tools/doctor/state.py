@@ -17,9 +17,11 @@ from windrow.model import (
     WindowNode,
     format_duration,
 )
+from windrow.telemetry.health import default_limit
 from windrow.telemetry.numbers import duration, short_bytes
 from windrow.telemetry.reports import counted
 from windrow.tools.doctor.facts import (
+    BUSY,
     LEAST_FREE,
     Damaged,
     Examined,
@@ -39,8 +41,6 @@ _MANY: Final = 1_000
 _SHARE: Final = 0.25
 """Share of the memory that the state should not exceed."""
 _GROWN, _SMALL = 2.0, 64_000_000
-_HOT: Final = 0.25
-_BUSY: Final = 0.8
 _CLOCKS: Final = 1_000_000
 """Partitions times key groups, from which on the clocks take most of a step (docs/scale.md)."""
 
@@ -230,10 +230,10 @@ def hot_keys(x: Examined) -> Iterator[Finding]:
             continue
         key, share = max(keys.shares.items(), key=lambda pair: pair[1])
         found = f"{', '.join(node.key)} {key} has {percent(share)} of the records of {name}, by samples"
-        if share < _HOT or key not in keys.hot:
+        if share < default_limit("hot-key", "share") or key not in keys.hot:
             yield fine(found)
             continue
-        busy = _busy(x)
+        busy = None if isinstance(x.run, Unknown) else x.run.status.busy
         can_salt = (
             isinstance(node, WindowNode)
             and not isinstance(node.window, Session | Global)
@@ -241,19 +241,13 @@ def hot_keys(x: Examined) -> Iterator[Finding]:
             and node.salt == 1
         )
         path = f"streams.{node.name}.salt" if node.name else "salt"
-        if busy is None or busy < _BUSY:
+        if busy is None or busy < BUSY:
             yield fine(f"{found}; steps have time left, so nothing waits for it")
         else:
             salt = x.setting(path, str(min(4, x.graph.key_groups)))
             to_do = salt if can_salt else "a key with more fields, or a window before that adds the records up"
             why = f"one core computes all records of a key, and steps are busy {percent(busy)} of the time"
             yield advice(found, why, to_do, where=path if can_salt else "")
-
-
-def _busy(x: Examined) -> float | None:
-    """Return the share of the time that the last steps took, None if it is not known."""
-    recent = None if isinstance(x.run, Unknown) else x.run.status.recent
-    return None if recent is None or not recent.seconds else min(1.0, recent.took / recent.seconds)
 
 
 def parallelism(x: Examined) -> Iterator[Finding]:

@@ -1,5 +1,1 @@
-"""Monitoring of runs from outside: rules for Prometheus and a dashboard for Grafana.
-
-Both are over the metrics of ``windrow run --listen`` (``windrow.telemetry.metrics``), and nothing here runs in a
-pipeline.
-"""
+"""Monitoring from outside, over the metrics of ``windrow run --listen``: rules for Prometheus, Grafana's dashboard."""

@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Literal
+from inspect import cleandoc
+from textwrap import fill, indent
+from typing import Final, Literal
 
 import click
 import yaml
 
+from windrow.telemetry.health import CONDITIONS, RUNBOOKS, Condition, runbook_of
 from windrow.terminal.common import OK, json_option, print_json
 
-_RUNBOOKS = "docs/runbooks"
+_HEAD: Final = """\
+# Alerts of windrow for Prometheus, over the metrics of `windrow run --listen`. The limits, and the times in `for`, are
+# first values: change them to what you promise.
+groups:
+  - name: windrow
+    rules:
+      # when a run took its last step, or began
+      - record: windrow:progress:timestamp_seconds
+        expr: windrow_last_commit_timestamp_seconds or windrow_start_timestamp_seconds
+
+      # how long ago the log had the record that was read last, 0 if none waits; in a log without timestamps how long it
+      # takes to read those that wait, at the rate of the last 5 minutes
+      - record: windrow:lag:seconds
+        expr: |
+          max without (partition) (
+            windrow_consumer_lag_seconds
+            or (windrow_consumer_lag_records > 0) / rate(windrow_records_total[5m])
+            or windrow_consumer_lag_records == 0
+          )
+"""
 _HELP = {"runbooks": "Where the runbooks are: alerts link to URL/NAME.md.  [default: docs/runbooks]"}
 
 
 @click.command("monitoring")
 @click.argument("system", metavar="prometheus|grafana", type=click.Choice(["prometheus", "grafana"]))
-@click.option("--runbooks", metavar="URL", default=_RUNBOOKS, help=_HELP["runbooks"])
+@click.option("--runbooks", metavar="URL", default=RUNBOOKS, help=_HELP["runbooks"])
 @json_option
 def command(*, system: Literal["prometheus", "grafana"], runbooks: str, as_json: bool) -> int:
     """Print alerts for Prometheus, or a dashboard for Grafana.
@@ -24,14 +46,37 @@ def command(*, system: Literal["prometheus", "grafana"], runbooks: str, as_json:
     Both are over the metrics of `windrow run --listen`. Write them to a file: `windrow monitoring prometheus >
     windrow.rules.yml`, for `rule_files` of Prometheus, or `windrow monitoring grafana > windrow.json`, to be imported.
     """
-    folder = files("windrow.tools.monitoring")
     if system == "grafana":
-        click.echo((folder / "windrow.dashboard.json").read_text(encoding="utf-8"), nl=False)
+        dashboard = files("windrow.tools.monitoring") / "windrow.dashboard.json"
+        click.echo(dashboard.read_text(encoding="utf-8"), nl=False)
         return OK
-    rules = (folder / "windrow.rules.yml").read_text(encoding="utf-8")
-    rules = rules.replace(f"runbook_url: {_RUNBOOKS}/", f"runbook_url: {runbooks.rstrip('/')}/")
+    text = rules_text(runbooks.rstrip("/"))
     if as_json:
-        print_json(yaml.safe_load(rules))
+        print_json(yaml.safe_load(text))
     else:
-        click.echo(rules, nl=False)
+        click.echo(text, nl=False)
     return OK
+
+
+def rules_text(runbooks: str = RUNBOOKS) -> str:
+    """Return the rules for Prometheus as YAML; alerts link to their runbooks below a URL."""
+    return _HEAD + "".join(condition.fill(_rule_text(condition, runbooks)) for condition in CONDITIONS.values())
+
+
+def _rule_text(condition: Condition, runbooks: str) -> str:
+    promql = indent(cleandoc(condition.promql), " " * 10).lstrip()
+    description = fill(cleandoc(condition.description), 108, break_long_words=False, break_on_hyphens=False)
+    return f"""
+      # {condition.note or condition.measure}
+      - alert: Windrow{condition.name.title().replace("-", "")}
+        expr: |
+          {promql}
+        for: {condition.hold}
+        labels: {{severity: {condition.severity}}}
+        annotations:
+          summary: >-
+            {condition.summary}
+          description: >-
+            {indent(description, " " * 12).lstrip()}
+          runbook_url: {runbook_of(condition.name, runbooks)}
+"""
