@@ -25,7 +25,7 @@ from windrow.declare.yaml_node import YamlNode
 from windrow.model import Pipeline
 
 ROOT = Path(__file__).parents[2]
-BAD = ROOT / "tests" / "api" / "bad"
+BAD = ROOT / "tests" / "authoring" / "bad"
 PIPELINE = Draft7Validator(schema_of(DOCUMENT))
 STORY_SHAPES: Shapes[StoryGraph | StoryRules | StoryPipeline] = Shapes(
     (

@@ -35,7 +35,7 @@ time.sleep(600)
 DRIVER = """
 import os, subprocess, sys
 from pathlib import Path
-from windrow.runtime import fork_server
+from windrow.runtime.spark import fork_server
 os.environ["PYSPARK_PYTHON"] = sys.executable
 folder = Path(sys.argv[1])
 with fork_server.in_use(folder):
@@ -116,7 +116,7 @@ def test_a_module_runs_as_in_python_itself_until_the_driver_is_killed(tmp_path: 
 FORKS = """
 import os, sys, time
 from pathlib import Path
-from windrow.runtime import fork_server
+from windrow.runtime.spark import fork_server
 os.environ["PYSPARK_PYTHON"] = sys.executable
 with fork_server.in_use(Path(sys.argv[1])):
     pass

@@ -256,7 +256,7 @@ def test_a_c_library_has_one_name_or_none_for_freeing_blocks(
 KILLED_COMMAND = """
 import sys
 from windrow.cli import main
-from windrow.connectors.log.source import kept, retention
+from windrow.connectors.log import kept, retention
 
 def halting(owner, name, *, after):
     function = getattr(owner, name)
