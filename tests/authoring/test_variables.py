@@ -194,7 +194,7 @@ key: ["${KEY-user_id}"]
 window: {tumbling: "${SIZE-5m}"}
 aggregate: {total: "sum(${TOTAL-amount})"}
 emit: {lateness: "${LATE-1h}"}
-sink: {sqlite: {path: "${DB-spend.db}", table: "${TABLE-spend}"}}
+sink: {sqlite: {path: "${DB-spend.db}", table: spend}}
 """.replace("-", ":-")
 
 

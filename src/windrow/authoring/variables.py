@@ -52,6 +52,8 @@ _SECRETS: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
 """Keys below others whose values, or those in them, may hold secrets, and how a part of such a text is encoded."""
 _CODE: Final = re.compile(r"(?=\w*[0-9])(?=\w*[^\W\d_])\w{6,}")
 """A word with letters and digits, as passwords have them."""
+_NAMES: Final = {("name",), ("table",), ("topic",)}
+"""Keys whose values are names."""
 _COMMAND: Final = ("alerts", "command")
 _NO_VARIABLE: Final = (
     "${ begins no variable here: write ${NAME} or ${NAME:-default}, or $${ for these characters "
@@ -165,7 +167,7 @@ class _Substitution:
             if path[-2:] == _COMMAND:
                 return self._argument(node)
             encode = _secret(path)
-            return self._plain(node) if encode is None else self._secretive(node, encode)
+            return self._plain(node, path) if encode is None else self._secretive(node, encode)
         if id(node) not in self.seen:  # by an alias a node can be in several, or below itself
             self.seen.add(id(node))
             if isinstance(node, yaml.MappingNode):
@@ -201,30 +203,30 @@ class _Substitution:
             self.errors.append(exc)
             return node
 
-    def _plain(self, node: yaml.ScalarNode) -> yaml.Node:
+    def _plain(self, node: yaml.ScalarNode, path: tuple[str, ...]) -> yaml.Node:
         """Return a value with the values of its variables."""
         whole = _ALONE.fullmatch(node.value)
         at = YamlNode(node, self.file)
         try:
             if whole is not None and not node.style and not isinstance(node.start_mark, SqlMark):
-                found = _as_yaml(self._value(whole, at), node, whole["name"], at)
-                for one in _nodes(found, set()):
-                    if isinstance(one, yaml.ScalarNode) and self._is_private(whole["name"]):
-                        self._hide(whole["name"], one.value)
+                found = _as_yaml(self._value(whole, at, path), node, whole["name"], at)
+                for part in _nodes(found, set()):
+                    if isinstance(part, yaml.ScalarNode):
+                        self._hide(whole["name"], part.value, path)
                 return found
-            return _text(node, _USE.sub(lambda match: self._used(match, at), node.value))
+            return _text(node, _USE.sub(lambda match: self._used(match, at, path), node.value))
         except PipelineError as exc:
             self.errors.append(exc)
             return node
 
-    def _used(self, match: re.Match[str], at: YamlNode) -> str:
+    def _used(self, match: re.Match[str], at: YamlNode, path: tuple[str, ...]) -> str:
         if match["escape"]:
             return "${"
         if match["other"] or match["file"]:
             raise at.error(_NO_VARIABLE)
-        return self._value(match, at)
+        return self._value(match, at, path)
 
-    def _value(self, match: re.Match[str], at: YamlNode) -> str:
+    def _value(self, match: re.Match[str], at: YamlNode, path: tuple[str, ...]) -> str:
         name, default = match["name"], match["default"]
         known = self._given(name)
         value = os.environ.get(name) if known is None else known
@@ -239,20 +241,24 @@ class _Substitution:
         if known is not None and _ALONE.search(known):
             msg = f"the value of {name} refers to another variable, which is for urls, webhooks and options alone"
             raise at.error(msg)
-        if self._is_private(name):
-            self._hide(name, value)
+        self._hide(name, value, path)
         return value
 
     def _is_private(self, name: str) -> bool:
         """Whether a value is from the command line or the environment; a profile is a file, as the pipeline is."""
         return name in self.given or (name not in self.profile and bool(os.environ.get(name)))
 
-    def _hide(self, name: str, value: str) -> None:
-        """Have ``${NAME}`` printed for a value, and for the words in it that are like no word of a language."""
-        for one in {value, *_CODE.findall(value)}:
-            is_written = re.search(rf"(?<!\w){re.escape(one)}(?!\w)", self.public, re.IGNORECASE) is not None
-            if not is_written and one.lower() not in _words_of_files():
-                HIDDEN_VALUES.add(one, f"${{{name}}}")
+    def _hide(self, name: str, value: str, path: tuple[str, ...]) -> None:
+        """Have ``${NAME}`` printed for a private value, and for the words in it that are like no word of a language.
+
+        Names of pipelines, tables and topics are no secrets: users and programs know them by these.
+        """
+        if path[-1:] in _NAMES or not self._is_private(name):
+            return
+        for word in {value, *_CODE.findall(value)}:
+            is_written = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", self.public, re.IGNORECASE) is not None
+            if not is_written and word.lower() not in _words_of_files():
+                HIDDEN_VALUES.add(word, f"${{{name}}}")
 
     def _given(self, name: str) -> str | None:
         return self.given.get(name, self.profile.get(name))

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -25,7 +25,6 @@ from windrow.terminal.common import (
     end_process,
     ending_at_once,
     flush_output,
-    hiding_values_in_stderr,
     report_error,
     wants_json,
     wants_stack,
@@ -101,13 +100,6 @@ class LazyGroup(click.Group):
             return super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
         if _IS_COMMAND:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        with hiding_values_in_stderr():
-            return self._run(arguments, prog_name, complete_var, extra)
-
-    def _run(
-        self, arguments: list[str], prog_name: str | None, complete_var: str | None, extra: Mapping[str, Any]
-    ) -> NoReturn:
-        """Run a command line as a program."""
         try:
             result = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
             flush_output()

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from types import FrameType
-from typing import Any, NoReturn, TextIO, TypeVar, cast
+from typing import Any, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from windrow.errors import HIDDEN_VALUES, InputError, PipelineError, Place, WindrowError, described, each_error
+from windrow.errors import InputError, PipelineError, Place, WindrowError, described, each_error
 from windrow.terminal.interrupts import raise_interrupt
 
 OK = 0
@@ -88,32 +88,6 @@ def report_error(exc: Exception, *, as_json: bool, debug: bool) -> int:
     else:
         click.echo(f"windrow: {_message(exc)}", err=True)
     return code
-
-
-class _HidingStream:
-    """A stream of text that writes ``${NAME}`` for the values of variables (`windrow.errors.HIDDEN_VALUES`)."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write a text, and return how many of its characters were taken: all of them."""
-        self._stream.write(HIDDEN_VALUES.hide(text))
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - what the stream has
-        return getattr(self._stream, name)
-
-
-@contextmanager
-def hiding_values_in_stderr() -> Iterator[None]:
-    """Hide the values of variables in what the body logs: messages, warnings and stack traces."""
-    stream = sys.stderr
-    sys.stderr = cast("TextIO", _HidingStream(stream))
-    try:
-        yield
-    finally:
-        sys.stderr = stream
 
 
 def flush_output() -> None:

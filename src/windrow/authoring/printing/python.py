@@ -84,10 +84,19 @@ def _ruled(pipeline: RulesPipeline) -> list[str]:
 
 
 def to_python_file(pipeline: Runnable) -> str:
-    """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***. Raise PipelineError as above."""
+    """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***. Raise PipelineError as above.
+
+    A comment says so if values of variables are hidden: Python puts no values in.
+    """
     if isinstance(pipeline, Graph):
-        return f"import windrow as wr\n\n{HIDDEN_VALUES.hide(_graph(mask_graph(pipeline)))}"
-    return f"import windrow as wr\n\npipeline = {to_python(pipeline)}"
+        text = _graph(mask_graph(pipeline))
+        shown = HIDDEN_VALUES.hide(text)
+        is_hidden = shown != text
+    else:
+        shown = f"pipeline = {to_python(pipeline)}"
+        is_hidden = "${" in shown
+    note = "# ${NAME} stands for the value of a variable: write the value, or read os.environ\n" if is_hidden else ""
+    return f"import windrow as wr\n\n{note}{shown}"
 
 
 def _graph(graph: Graph) -> str:
