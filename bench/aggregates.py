@@ -18,7 +18,7 @@ from windrow.engine.level import open_levels
 from windrow.engine.messages import Message
 from windrow.engine.operators.ingest import Ingest
 from windrow.engine.state.store import MemoryState
-from windrow.model import Pipeline
+from windrow.model import Graph
 from windrow.tools.generate import LogSpec, generate
 
 AGGREGATES = (
@@ -60,11 +60,11 @@ def main() -> None:
             print(f"  {text:32} {stage * million:6.2f} {operator * million:6.2f} {changes:10,}")
 
 
-def _pipeline(aggregate: str) -> Pipeline:
+def _pipeline(aggregate: str) -> Graph:
     return parse_pipeline(main_job(aggregate=f'events: count(), value: "{aggregate}"'))
 
 
-def _cost(pipeline: Pipeline, log: pa.Table, size: int) -> tuple[float, float, int]:
+def _cost(pipeline: Graph, log: pa.Table, size: int) -> tuple[float, float, int]:
     stage, (level,) = Ingest(pipeline), open_levels(pipeline, range(4))
     states = [MemoryState() for _ in range(pipeline.key_groups)]
     in_stage, in_operator, changes = 0.0, 0.0, 0

@@ -27,7 +27,7 @@ from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import Sink, SinkGroup
 from windrow.engine.changelog import StepOutput
-from windrow.model import KafkaSource, LogSource, PostgresSink, Source
+from windrow.model import KafkaSource, LogSource, PostgresSink, Source, SourceNode
 from windrow.runtime.stream.run import LIVE_MAX_RECORDS, StreamRun, StreamSettings
 from windrow.telemetry.reports import StepReport
 from windrow.testing.servers.kafka import Kafka
@@ -58,9 +58,10 @@ class ThrottledSink(DiscardSink):
 def run(case: str, address: str, url: str, rate: float, folder: Path) -> None:
     """Run live until there is nothing left to read; print each step as a line of JSON."""
     source: Source = KafkaSource(address, TOPIC) if case.startswith("kafka") else LogSource(address)
-    pipeline = replace(parse_pipeline(main_job()), source=source)
+    pipeline = parse_pipeline(main_job())
+    pipeline = pipeline.map_nodes(lambda node: replace(node, source=source) if isinstance(node, SourceNode) else node)
     if case.endswith("postgres"):
-        pipeline = replace(pipeline, sink=PostgresSink(url, "user_spend_5m"))
+        pipeline = pipeline.into(PostgresSink(url, "user_spend_5m"))
     sink: Sink | SinkGroup = open_sinks(pipeline) if case.endswith("postgres") else ThrottledSink(rate)
     settings = StreamSettings(folder / "checkpoint", max_records=LIVE_MAX_RECORDS, step_time=STEP_TIME)
     running = StreamRun(pipeline, sink, settings)

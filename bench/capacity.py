@@ -42,7 +42,7 @@ from windrow.authoring.pipeline_file import read_document
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import SinkGroup
 from windrow.engine.columns import unpack
-from windrow.model import KafkaSource, Runnable, as_graph
+from windrow.model import Graph, KafkaSource
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.spark.session import spark_session
 from windrow.runtime.stream.checkpoint import Checkpoint
@@ -200,7 +200,7 @@ def run(point: Point, servers: str, folder: Path, url: str) -> Ran:
         marks.clear()
         reports.clear()
         pipeline = read_document(text_of(point, servers, own, url), "point.yaml").pipeline
-        names = [sink.name for sink in as_graph(pipeline).sinks]
+        names = [sink.name for sink in pipeline.sinks]
         sinks = open_sinks(pipeline) if point.sink else SinkGroup((names, DiscardSink()))
         settings = StreamSettings(own / "checkpoint", until_end=True, max_records=point.step, spark=options)
         with Sampler(lambda: leader, 0.1) as sampler:
@@ -211,7 +211,7 @@ def run(point: Point, servers: str, folder: Path, url: str) -> Ran:
         msg = f"no step was committed in {own}"
         raise RuntimeError(msg)
     kinds, blobs = dict[str, int](), 0
-    for level in range(len(as_graph(pipeline).levels)):
+    for level in range(len(pipeline.levels)):
         for _, state in read_states(spark, checkpoint.spark, checkpoint.batch, pipeline.key_groups, level):
             for (kind, _), blob in state.items():
                 kinds[kind] = kinds.get(kind, 0) + unpack(blob).num_rows
@@ -255,9 +255,9 @@ def _table_bytes(point: Point, folder: Path, url: str) -> int:
     return 0
 
 
-def predicted(point: Point, pipeline: Runnable, steps: int) -> dict[str, float]:
+def predicted(point: Point, graph: Graph, steps: int) -> dict[str, float]:
     """Return what the laws say of a run of so many steps."""
-    load, graph = read_sample(pipeline, 10_000_000), as_graph(pipeline)
+    load = read_sample(graph, 10_000_000)
     if point.graph == "join":  # each bid is on an auction, and most come in its first minute
         load = replace(load, partners={"made": load.rates["bids"] / load.rates["auctions"]})
     logs = {source.name: PARTITIONS for source in graph.sources}
@@ -296,9 +296,7 @@ def measured_live(name: str, kafka: Kafka, postgres: Postgres) -> tuple[dict[str
     """Return what the laws say of the latency of a live run from the closing of a window, and what was measured."""
     case, given = PACED[name], arguments().parse_args([])
     seen = measure_latency(case, kafka, postgres, list(PACED).index(name), given)
-    graph = as_graph(
-        read_document(text_of_case(case, kafka.servers, "spend", postgres.url, given), "case.yaml").pipeline
-    )
+    graph = read_document(text_of_case(case, kafka.servers, "spend", postgres.url, given), "case.yaml").pipeline
     load = Load({"source": case.rate}, {"source": 80.0}, {"": Keys.even(given.users)}, Behind.stated({}))
     names = ("s of latency, half", "s of latency, most")
     laws = Demand.of(graph, load, 1.0, {"source": PARTITIONS}, os.cpu_count() or 1).latency

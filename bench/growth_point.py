@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.connectors.source import Loss
 from windrow.engine.columns import unpack
-from windrow.model import AnyPipeline
+from windrow.model import Graph
 from windrow.runtime.spark.session import spark_session
 from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.runtime.stream.offsets import OffsetLog
@@ -63,7 +63,7 @@ class Held:
     compacted: int
 
 
-def run(pipeline: AnyPipeline, sink: DiscardSink, checkpoint: Path, step: int) -> Ran:
+def run(pipeline: Graph, sink: DiscardSink, checkpoint: Path, step: int) -> Ran:
     """Run to the end of the topic, and measure."""
     steps: list[StepReport] = []
     leader = os.getpid()
@@ -87,7 +87,7 @@ def run(pipeline: AnyPipeline, sink: DiscardSink, checkpoint: Path, step: int) -
     )
 
 
-def held(spark: SparkSession, pipeline: AnyPipeline, sink: DiscardSink, folder: Path) -> Held:
+def held(spark: SparkSession, pipeline: Graph, sink: DiscardSink, folder: Path) -> Held:
     """Count what a run has left, and let it write a snapshot."""
     left = last_version(folder / "spark" / "state")
     spark.conf.set(f"{_ROCKSDB}.changelogCheckpointing.enabled", "false")

@@ -83,7 +83,7 @@ def main() -> None:
 
         threading.Thread(target=wait, daemon=True).start()
 
-    launch(open_pipeline(file).valid(), options, steps.on_step, on_start)
+    launch(open_pipeline(file).runnable(), options, steps.on_step, on_start)
     print(json.dumps(steps.told()))
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from windrow.authoring.short_form import graph_of_short
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import Run
 from windrow.engine import schema
@@ -103,7 +104,7 @@ def measure(name: str, model: Pipeline, *, changes: int, steps: int, small: int)
     live = [output(model, 1_000_000 + k, small, k) for k in range(SMALL_STEPS)]
     op = large[0].changes.schema.get_field_index("op")
     revised = large[0].changes.set_column(op, large[0].changes.schema.field(op), pa.array(["update_after"] * changes))
-    sink = open_sinks(model)
+    sink = open_sinks(graph_of_short(model))
     sink.clear()
     sink.open(Run(model.name, "bench"))
     seconds = []

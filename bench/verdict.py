@@ -21,6 +21,7 @@ import pyarrow as pa
 from windrow.authoring.load import open_pipeline
 from windrow.connectors.kafka.source import KafkaTopic
 from windrow.connectors.open_sources import open_source
+from windrow.expressions import short_view
 from windrow.model import KafkaSource, Pipeline
 from windrow.testing.oracle import Answer, Change, LogRecord, Missed, differences, run
 
@@ -65,7 +66,7 @@ def verdict(file: Path, url: str) -> Verdict:
 
 
 def _pipeline(file: Path) -> Pipeline:
-    pipeline = open_pipeline(str(file)).valid()
+    pipeline = short_view(open_pipeline(str(file)).runnable())
     if not isinstance(pipeline, Pipeline) or not isinstance(pipeline.source, KafkaSource):
         msg = f"{file} is not from Kafka, or has no windows"
         raise TypeError(msg)

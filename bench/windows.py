@@ -22,7 +22,7 @@ from windrow.engine.operators.ingest import Ingest
 from windrow.engine.schema import RAW
 from windrow.engine.state.store import MemoryState
 from windrow.engine.tick import Tick
-from windrow.model import Calendar, Emit, Every, Global, Hopping, Pipeline, Records, Session, Tumbling
+from windrow.model import Calendar, Emit, Every, Global, Graph, Hopping, Records, Session, Tumbling, Window, WindowNode
 from windrow.runtime.spark.rows import output_frame
 from windrow.runtime.spark.transport import TableTransport
 
@@ -32,20 +32,25 @@ START = 1_767_261_600_000
 PARTITIONS = 4
 
 
-def shapes(base: Pipeline) -> dict[str, Pipeline]:
+def shapes(base: Graph) -> dict[str, Graph]:
     """Return the pipelines that are compared, the first as the measure."""
 
-    def early(window: Tumbling | Global, trigger: Records | Every) -> Pipeline:
-        return replace(base, window=window, emit=Emit(early=trigger))
+    def of(window: Window, emit: Emit | None = None) -> Graph:
+        return base.map_nodes(
+            lambda node: replace(node, window=window, emit=emit or node.emit) if isinstance(node, WindowNode) else node
+        )
+
+    def early(window: Tumbling | Global, trigger: Records | Every) -> Graph:
+        return of(window, Emit(early=trigger))
 
     return {
         "tumbling 1m": base,
-        "tumbling 1h": replace(base, window=Tumbling(60 * MINUTE)),
-        "hopping 5m by 1m": replace(base, window=Hopping(5 * MINUTE, MINUTE)),
-        "hopping 1h by 1m": replace(base, window=Hopping(60 * MINUTE, MINUTE)),
-        "calendar day": replace(base, window=Calendar(1, "day", "Europe/Berlin")),
-        "session 30s": replace(base, window=Session(30 * SECOND)),
-        "session 2m": replace(base, window=Session(2 * MINUTE)),
+        "tumbling 1h": of(Tumbling(60 * MINUTE)),
+        "hopping 5m by 1m": of(Hopping(5 * MINUTE, MINUTE)),
+        "hopping 1h by 1m": of(Hopping(60 * MINUTE, MINUTE)),
+        "calendar day": of(Calendar(1, "day", "Europe/Berlin")),
+        "session 30s": of(Session(30 * SECOND)),
+        "session 2m": of(Session(2 * MINUTE)),
         "early: 1h, 100 records": early(Tumbling(60 * MINUTE), Records(100)),
         "early: 1m, every 10s": early(Tumbling(MINUTE), Every(10 * SECOND)),
         "early: global, 100 records": early(Global(), Records(100)),
@@ -95,7 +100,7 @@ def _steps(events: int, size: int, keys: int, rate: int) -> Iterator[pa.Table]:
         yield pa.table([partitions, offsets, *nothing, pa.array(values, pa.binary())], schema=RAW)
 
 
-def _packets(pipeline: Pipeline, steps: list[pa.Table]) -> tuple[list[list[list[Message]]], float]:
+def _packets(pipeline: Graph, steps: list[pa.Table]) -> tuple[list[list[list[Message]]], float]:
     """Return the packets by step and key group, and what the clock stage took."""
     stage, found = Ingest(pipeline), []
     began = time.process_time()
@@ -111,7 +116,7 @@ def _packets(pipeline: Pipeline, steps: list[pa.Table]) -> tuple[list[list[list[
     return found, time.process_time() - began
 
 
-def _run(pipeline: Pipeline, packets: list[list[list[Message]]]) -> tuple[float, int]:
+def _run(pipeline: Graph, packets: list[list[list[Message]]]) -> tuple[float, int]:
     """Return the CPU seconds and the number of changes."""
     (level,) = open_levels(pipeline, range(PARTITIONS))
     states = [MemoryState() for _ in range(pipeline.key_groups)]

@@ -153,7 +153,7 @@ PYTHON_HEAD = """\
 whose pipeline those on this page use.
 
 A `Duration` is text such as `"10m"`, or a `timedelta`; a `Moment` ISO 8601 text, or a `datetime`, in UTC unless it has
-a zone; a `PipelineLike` a pipeline, the path of its file, or a result of it; a `Runnable` any pipeline or graph.
+a zone; a `PipelineLike` a pipeline, the path of its file, or a result of it.
 
 All errors are `wr.WindrowError`, which is the one to catch; the subclasses that this page names are its
 [kinds](errors.md#errors), and `error.exit_code` is the exit code that a command has for it.

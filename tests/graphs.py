@@ -1,16 +1,42 @@
-"""Graphs of pipelines that are made in Python."""
+"""Graphs of pipelines that are made in Python, and the short forms that tests change by their fields."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 import windrow as wr
-from windrow.model import Runnable
+from windrow.authoring.pipeline_file import parse_pipeline
+from windrow.authoring.short_form import graph_of_short, short_form
+from windrow.model import AnyPipeline, Graph, Pipeline, ResultNode, SinkNode
+
+Runnable = AnyPipeline | Graph
+"""A graph, or the short form of one."""
 
 G = TypeVar("G", bound=Runnable)
 
 
-def graph_of(pipeline: wr.Pipeline, kind: type[G]) -> G:
-    """Return the graph of a pipeline, which is of this kind."""
-    assert isinstance(pipeline.graph, kind)
-    return pipeline.graph
+def as_graph(pipeline: Runnable) -> Graph:
+    """Return the graph of a short form, and a graph as it is."""
+    return pipeline if isinstance(pipeline, Graph) else graph_of_short(pipeline)
+
+
+def graph_of(pipeline: wr.Pipeline | Graph, kind: type[G]) -> G:
+    """Return the graph of a pipeline, or the short form that it was written as, which is of this kind."""
+    graph = pipeline if isinstance(pipeline, Graph) else pipeline.graph
+    found = short_form(graph) or graph
+    assert isinstance(found, kind)
+    return found
+
+
+def parse_short(text: str, file: str = "<string>") -> Pipeline:
+    """Read the text of a pipeline with windows, and return its short form."""
+    return graph_of(parse_pipeline(text, file), Pipeline)
+
+
+def with_names(graph: Graph) -> Graph:
+    """Return the graph of a short form with names for its result and its sink."""
+    source, result, sink = graph.nodes
+    assert isinstance(result, ResultNode)
+    assert isinstance(sink, SinkNode)
+    return replace(graph, nodes=(source, replace(result, name="result"), replace(sink, name="sink", input="result")))

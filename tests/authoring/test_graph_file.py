@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from windrow.authoring.checks import validate
 from windrow.authoring.load import open_pipeline
-from windrow.authoring.pipeline_file import parse_pipeline, read_document
+from windrow.authoring.pipeline_file import read_document
 from windrow.authoring.printing import to_dict, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.errors import PipelineError, each_error
 from windrow.expressions import result_pipelines, stream_of
@@ -260,15 +261,19 @@ def test_unknown_keys_are_reported_with_their_lines() -> None:
     assert any("shop.yaml:22: 'form' is not a key of sinks.users" in one for one in found)
 
 
-def test_commands_for_one_stream_refuse_it(tmp_path: Path) -> None:
+def test_it_is_loaded_by_its_name(tmp_path: Path) -> None:
     file = tmp_path / "shop.yaml"
     file.write_text(SHOP)
-    with pytest.raises(PipelineError, match="is a graph of named streams, which this command does not take"):
-        open_pipeline(str(file)).valid()
-    with pytest.raises(PipelineError, match="not a pipeline with one stream"):
-        parse_pipeline(SHOP)
-    opened = open_pipeline(str(file)).runnable()
-    assert opened == read(SHOP)
+    assert open_pipeline(str(file)).runnable() == read(SHOP)
+
+
+@pytest.mark.parametrize("section", ["sources", "streams", "sinks"])
+def test_a_node_has_a_name(section: str) -> None:
+    named = yaml.safe_load(SHOP)
+    first = next(iter(named[section]))
+    named[section] = {"" if name == first else name: part for name, part in named[section].items()}
+    with pytest.raises(PipelineError, match="a name has 1 to 100 letters"):
+        read(yaml.safe_dump(named, sort_keys=False))
 
 
 def test_a_graph_without_streams_or_sinks() -> None:

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
+from tests.graphs import as_graph, parse_short
 
 from windrow.authoring.checks import validate
-from windrow.authoring.pipeline_file import parse_pipeline
-from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
+from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python, to_python_file, to_text, to_yaml
 from windrow.authoring.sections import mask_secrets
 from windrow.model import (
     Delay,
@@ -41,7 +41,7 @@ sink: {sqlite: {path: spend.db, table: user_spend_5m}}
 
 @pytest.fixture
 def pipeline() -> Pipeline:
-    return parse_pipeline(YAML)
+    return parse_short(YAML)
 
 
 @pytest.fixture
@@ -55,11 +55,11 @@ def secretive(pipeline: Pipeline) -> Pipeline:
 
 def test_the_main_job_has_no_findings(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
-    assert validate(pipeline) == []
+    assert validate(as_graph(pipeline)) == []
 
 
 def test_yaml_is_canonical(pipeline: Pipeline) -> None:
-    assert to_yaml(pipeline) == YAML
+    assert to_yaml(as_graph(pipeline)) == YAML
 
 
 def test_defaults_are_left_out_and_the_rest_is_not(pipeline: Pipeline) -> None:
@@ -71,7 +71,7 @@ def test_defaults_are_left_out_and_the_rest_is_not(pipeline: Pipeline) -> None:
         sink=SqliteSink("a.db", "t", ("window_start", "user_id"), "text", changelog=False),
         key_groups=9,
     )
-    assert to_yaml(full).splitlines()[3:] == [
+    assert to_yaml(as_graph(full)).splitlines()[3:] == [
         "time: {field: event_time, delay: 0s}",
         "key: [user_id]",
         "window: {tumbling: {size: 5m, offset: 1ms}}",
@@ -85,11 +85,11 @@ def test_defaults_are_left_out_and_the_rest_is_not(pipeline: Pipeline) -> None:
 def test_a_sink_without_a_changelog(pipeline: Pipeline) -> None:
     sink = PostgresSink("postgresql://h/d", "t", changelog=False)
     other = replace(pipeline, sink=sink, emit=replace(pipeline.emit, mode="accumulate"))
-    assert parse_pipeline(to_yaml(other)) == other
+    assert parse_short(to_yaml(as_graph(other))) == other
     assert "wr.postgres('postgresql://h/d', table='t', changelog=False)" in to_python(other)
-    assert "beside it t_late, _dead, _clocks" in to_text(other)
-    assert "a revision replaces the row before\n" in to_text(other)
-    assert "t_changes" in to_text(replace(other, sink=replace(sink, changelog=True)))
+    assert "beside it t_late, _dead, _clocks" in to_text(as_graph(other))
+    assert "a revision replaces the row before\n" in to_text(as_graph(other))
+    assert "t_changes" in to_text(as_graph(replace(other, sink=replace(sink, changelog=True))))
 
 
 def test_python_reads_like_the_fluent_form(pipeline: Pipeline) -> None:
@@ -108,7 +108,7 @@ def test_python_reads_like_the_fluent_form(pipeline: Pipeline) -> None:
 
 
 def test_text_says_what_each_noun_means(pipeline: Pipeline) -> None:
-    assert to_text(pipeline) == textwrap.dedent("""\
+    assert to_text(as_graph(pipeline)) == textwrap.dedent("""\
         user-spend
           source     the embedded log data/spend, each partition in offset order
           decode     JSON with user_id string, event_time timestamp_millis, amount decimal(12,2)
@@ -135,7 +135,7 @@ def test_text_of_everything_else(secretive: Pipeline) -> None:
         window=Tumbling(300_000_000, 60_000_000),
         emit=Emit(at_end="hold"),
     )
-    text = to_text(other)
+    text = to_text(as_graph(other))
     for said in (
         "the Kafka topic spend at h:1 from the latest offset, each partition in offset order, sasl.jaas.config=***",
         "a record with mark sets its partition's watermark to it\n",
@@ -146,8 +146,8 @@ def test_text_of_everything_else(secretive: Pipeline) -> None:
         "table stats.t in PostgreSQL postgresql://me:***@h/db?sslpassword=***&sslmode=require, one row for each a, b",
     ):
         assert said in text
-    assert "(one revision a step)" in to_text(replace(other, emit=Emit(lateness=1, late="batch")))
-    assert "decimals as text" in to_text(replace(other, sink=SqliteSink("a", "t", (), "text")))
+    assert "(one revision a step)" in to_text(as_graph(replace(other, emit=Emit(lateness=1, late="batch"))))
+    assert "decimals as text" in to_text(as_graph(replace(other, sink=SqliteSink("a", "t", (), "text"))))
 
 
 BASE = {
@@ -200,33 +200,33 @@ BASE = {
 )
 def test_text_of_each_kind(section: str, given: str, said: str) -> None:
     text = "".join(f"{name}: {value}\n" for name, value in (BASE | {section: given}).items())
-    assert said in to_text(parse_pipeline(text))
+    assert said in to_text(as_graph(parse_short(text)))
 
 
 def test_text_of_a_global_window_has_nothing_late(pipeline: Pipeline) -> None:
-    text = to_text(replace(pipeline, window=Global(), emit=Emit(early=Records(3))))
+    text = to_text(as_graph(replace(pipeline, window=Global(), emit=Emit(early=Records(3)))))
     assert "one window of all time" in text
     assert "late records" not in text
 
 
 def test_text_of_salt(pipeline: Pipeline) -> None:
-    assert "each spread over 4 of them" in to_text(replace(pipeline, salt=4))
+    assert "each spread over 4 of them" in to_text(as_graph(replace(pipeline, salt=4)))
 
 
 def test_mermaid_shows_the_way_and_where_the_rest_goes(pipeline: Pipeline) -> None:
-    chart = to_mermaid(pipeline)
+    chart = to_mermaid(as_graph(pipeline))
     assert "  source --> decode --> time --> key --> window --> aggregate --> emit --> sink\n" in chart
     assert '  late[("<b>late output</b><br/>user_spend_5m_late")]\n' in chart
     assert "too far ahead" in chart
     quoted = replace(pipeline, sink=SqliteSink('a"<b>&.db', "t"), time=EventTime("event_time", Punctuated("mark")))
-    assert '"<b>sink</b><br/>t in a&quot;&lt;b&gt;&amp;.db"' in to_mermaid(quoted)
-    assert "watermark in mark" in to_mermaid(quoted)
-    assert "too far ahead" not in to_mermaid(quoted)
+    assert '"<b>sink</b><br/>t in a&quot;&lt;b&gt;&amp;.db"' in to_mermaid(as_graph(quoted))
+    assert "watermark in mark" in to_mermaid(as_graph(quoted))
+    assert "too far ahead" not in to_mermaid(as_graph(quoted))
 
 
 def test_no_print_out_holds_a_secret(secretive: Pipeline) -> None:
-    for print_ in (to_dict, to_json, to_yaml, to_text, to_python, to_mermaid):
-        assert "hunter2" not in str(print_(secretive))
+    for print_ in (to_dict, to_json, to_yaml, to_text, to_python_file, to_mermaid):
+        assert "hunter2" not in str(print_(as_graph(secretive)))
     assert mask_secrets(mask_secrets(secretive)) == mask_secrets(secretive)
 
 
@@ -336,13 +336,13 @@ def test_a_section_longer_than_a_line_has_a_line_for_each_part() -> None:
     names = [f"highest_of_those_below_{number}" for number in range(5)]
     calls = [f"quantile(amount, 0.{number + 1})" for number in range(5)]
     called = "".join(f"\n  {name}: {call}" for name, call in zip(names, calls, strict=True))
-    long = parse_pipeline(YAML.replace(" {total: sum(amount), events: count()}", called))
-    assert f"aggregate:{called}\nemit: {{" in to_yaml(long)
-    assert parse_pipeline(to_yaml(long)) == long
+    long = parse_short(YAML.replace(" {total: sum(amount), events: count()}", called))
+    assert f"aggregate:{called}\nemit: {{" in to_yaml(as_graph(long))
+    assert parse_short(to_yaml(as_graph(long))) == long
     lines = (f"        {name}=wr.quantile('amount', 0.{number + 1}),\n" for number, name in enumerate(names))
     assert f"    .aggregate(\n{''.join(lines)}    )\n    .emit(" in to_python(long)
 
 
 def test_mermaid_of_an_adaptive_delay() -> None:
-    adaptive = parse_pipeline(YAML.replace("delay: 10m", "delay: {adaptive: {target: 0.999, min: 1s, max: 5m}}"))
-    assert "delay of 99.9 % of the records, 1s to 5m" in to_mermaid(adaptive)
+    adaptive = parse_short(YAML.replace("delay: 10m", "delay: {adaptive: {target: 0.999, min: 1s, max: 5m}}"))
+    assert "delay of 99.9 % of the records, 1s to 5m" in to_mermaid(as_graph(adaptive))

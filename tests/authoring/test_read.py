@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.graphs import graph_of, parse_short
 
 import windrow as wr
 from windrow.authoring.pipeline_file import parse_pipeline, read_document
@@ -113,24 +114,22 @@ source:
 sink: {postgres: {url: "postgresql://", table: stats.t, key: user_id}}
 key_groups: 64
 """
-    document = read_document(_replaced(text), "x.yaml")
-    assert isinstance(document.pipeline, Pipeline)
-    assert document.pipeline.source == KafkaSource(
+    pipeline = graph_of(read_document(_replaced(text), "x.yaml").pipeline, Pipeline)
+    assert pipeline.source == KafkaSource(
         "a:1,b:2",
         "2024",
         "latest",
         (("security.protocol", "SSL"), ("session.timeout.ms", "6000"), ("check.crcs", "true")),
         "spend-lag",
     )
-    assert isinstance(document.pipeline, Pipeline)
-    assert document.pipeline.sink == PostgresSink("postgresql://", "stats.t", ("user_id",))
-    assert document.pipeline.key_groups == 64
+    assert pipeline.sink == PostgresSink("postgresql://", "stats.t", ("user_id",))
+    assert pipeline.key_groups == 64
 
 
 def test_all_of_sqlite() -> None:
     text = "sink: {sqlite: {path: a.db, table: t, key: [window_start, user_id], decimals: text, changelog: false}}"
     sink = SqliteSink("a.db", "t", ("window_start", "user_id"), "text", changelog=False)
-    assert parse_pipeline(_replaced(text)).sink == sink
+    assert parse_short(_replaced(text)).sink == sink
 
 
 @pytest.mark.parametrize(
@@ -138,7 +137,7 @@ def test_all_of_sqlite() -> None:
 )
 def test_a_changelog_or_none(written: str, changelog: bool) -> None:  # noqa: FBT001 - a case
     text = f"sink: {{postgres: {{url: 'postgresql://', table: t{written}}}}}"
-    assert parse_pipeline(_replaced(text)).sink == PostgresSink("postgresql://", "t", changelog=changelog)
+    assert parse_short(_replaced(text)).sink == PostgresSink("postgresql://", "t", changelog=changelog)
 
 
 def test_sections_of_a_story() -> None:
@@ -190,7 +189,7 @@ def test_a_story_has_no_source() -> None:
 
 def test_one_value_may_stand_in_two_places() -> None:
     text = MAIN_JOB.replace("delay: 10m", "delay: &long 1h").replace("lateness: 1h", "lateness: *long")
-    assert parse_pipeline(text).emit.lateness == 3_600_000_000
+    assert parse_short(text).emit.lateness == 3_600_000_000
 
 
 @pytest.mark.parametrize(
@@ -280,8 +279,7 @@ salt: 4
     ],
 )
 def test_all_windows(text: str, window: Window) -> None:
-    pipeline = read_document(_replaced(f"window: {text}\n"), "x.yaml").pipeline
-    assert isinstance(pipeline, Pipeline)
+    pipeline = graph_of(read_document(_replaced(f"window: {text}\n"), "x.yaml").pipeline, Pipeline)
     assert pipeline.window == window
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.graphs import graph_of
+from tests.graphs import as_graph, graph_of, parse_short
 
 import windrow as wr
 from windrow.authoring.checks import validate
-from windrow.authoring.pipeline_file import parse_pipeline, read_document
+from windrow.authoring.pipeline_file import read_document
 from windrow.authoring.printing import to_mermaid, to_text, to_yaml
 from windrow.authoring.printing.python import to_python
 from windrow.client.fluent.streams import Timed
@@ -37,13 +37,13 @@ def nothing(ctx: Any, record: Any) -> None:  # noqa: ANN401 - the public context
 
 def test_it_reads_back_as_it_is_printed() -> None:
     pipeline = counting()
-    assert parse_pipeline(to_yaml(pipeline)) == pipeline
-    assert eval(to_python(pipeline), {"wr": wr}).graph == pipeline  # noqa: S307 - our own text
-    assert "alerts in h:9092" in to_mermaid(pipeline)
+    assert parse_short(to_yaml(as_graph(pipeline))) == pipeline
+    assert eval(to_python(pipeline), {"wr": wr}).graph == as_graph(pipeline)  # noqa: S307 - our own text
+    assert "alerts in h:9092" in to_mermaid(as_graph(pipeline))
 
 
 def test_explain_says_what_to_expect_and_what_it_needs() -> None:
-    text = to_text(counting())
+    text = to_text(as_graph(counting()))
     assert "some 35 to 90 ms after its record, with a transaction every 50ms" in text
     assert "cards must be partitioned by card" in text
     assert "beside it alerts.late and alerts.dead" in text

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.authoring.values import ARRAYS, MOST, TYPES, VALID
 from tests.examples import examples
+from tests.graphs import as_graph, parse_short
 
 import windrow as wr
-from windrow.authoring.pipeline_file import parse_pipeline, read_document
+from windrow.authoring.pipeline_file import read_document
 from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
 from windrow.errors import PipelineError
 from windrow.model import (
@@ -38,17 +39,17 @@ from windrow.model import (
 @settings(deadline=None)
 @given(VALID)
 def test_what_is_printed_reads_back(pipeline: Pipeline) -> None:
-    text = to_yaml(pipeline)
-    assert parse_pipeline(text) == pipeline
-    assert yaml.safe_load(text) == to_dict(pipeline)
-    assert json.loads(to_json(pipeline)) == to_dict(pipeline)
-    assert eval(to_python(pipeline), {"wr": wr}).graph == pipeline  # noqa: S307 its own print-out
+    text = to_yaml(as_graph(pipeline))
+    assert parse_short(text) == pipeline
+    assert yaml.safe_load(text) == to_dict(as_graph(pipeline))
+    assert json.loads(to_json(as_graph(pipeline))) == to_dict(as_graph(pipeline))
+    assert eval(to_python(pipeline), {"wr": wr}).graph == as_graph(pipeline)  # noqa: S307 its own print-out
 
 
 @examples(15)
 @given(VALID)
 def test_text_and_chart_hold_every_name(pipeline: Pipeline) -> None:
-    text, chart = to_text(pipeline), to_mermaid(pipeline)
+    text, chart = to_text(as_graph(pipeline)), to_mermaid(as_graph(pipeline))
     for field in pipeline.decode.fields:
         assert f"{field.name} {field.type}" in text
     assert chart.startswith("flowchart LR\n")
@@ -57,7 +58,7 @@ def test_text_and_chart_hold_every_name(pipeline: Pipeline) -> None:
 
 def assert_read_or_refused(text: str) -> None:
     try:
-        parse_pipeline(text, "a.yaml")
+        parse_short(text, "a.yaml")
     except PipelineError as exc:
         refused = str(exc)
     else:
@@ -100,7 +101,7 @@ NODES = st.recursive(
 @examples(15)
 @given(VALID, st.sampled_from(SECTIONS), NODES)
 def test_any_section_is_read_or_refused(pipeline: Pipeline, section: str, node: object) -> None:
-    text = yaml.safe_dump(to_dict(pipeline) | {section: node}, sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(to_dict(as_graph(pipeline)) | {section: node}, sort_keys=False, allow_unicode=True)
     assert_read_or_refused(text)
 
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 import yaml
+from tests.graphs import as_graph, graph_of
 
 import windrow as wr
 from windrow.authoring.checks import require_valid, validate
@@ -42,30 +43,32 @@ key_groups: 3
 
 def read(text: str) -> RulesPipeline:
     document = read_document(text, "fraud.yaml")
-    pipeline = require_valid(document.pipeline, document.place)
-    assert isinstance(pipeline, RulesPipeline)
-    return pipeline
+    return graph_of(require_valid(document.pipeline, document.place), RulesPipeline)
 
 
 def test_it_reads_back_in_every_form() -> None:
     pipeline = read(TEXT)
     assert pipeline.rules.recent == Recent(64, 86_400_000_000)
     assert pipeline.rules.lists == (FileList("blocked", "blocked.csv", "merchant"), FileList("vip", "vip.txt"))
-    assert read(to_yaml(pipeline)) == pipeline
-    assert yaml.safe_load(to_yaml(pipeline)) == to_dict(pipeline) == json.loads(to_json(pipeline))
-    assert eval(to_python(pipeline), {"wr": wr}).graph == pipeline  # noqa: S307 its own print-out
+    assert read(to_yaml(as_graph(pipeline))) == pipeline
+    assert (
+        yaml.safe_load(to_yaml(as_graph(pipeline)))
+        == to_dict(as_graph(pipeline))
+        == json.loads(to_json(as_graph(pipeline)))
+    )
+    assert eval(to_python(pipeline), {"wr": wr}).graph == as_graph(pipeline)  # noqa: S307 its own print-out
     for rule in pipeline.rules.rules:
-        assert f"{rule.name} ({rule.severity}): {rule.when}" in to_text(pipeline)
-    assert "rules --> sink" in to_mermaid(pipeline)
+        assert f"{rule.name} ({rule.severity}): {rule.when}" in to_text(as_graph(pipeline))
+    assert "rules --> sink" in to_mermaid(as_graph(pipeline))
 
 
 def test_a_list_in_a_topic_reads_back_in_every_form() -> None:
     kafka = TEXT.replace("{log: {path: purchases}}", "{kafka: {servers: 'h:9092', topic: purchases}}")
     pipeline = read(kafka.replace("{file: vip.txt}", "{kafka: {topic: vip, key: card}}"))
     assert pipeline.rules.lists[1] == TopicList("vip", "vip", "card")
-    assert read(to_yaml(pipeline)) == pipeline
-    assert eval(to_python(pipeline), {"wr": wr}).graph == pipeline  # noqa: S307 its own print-out
-    assert "vip: the keys of topic vip, field card with a value" in to_text(pipeline)
+    assert read(to_yaml(as_graph(pipeline))) == pipeline
+    assert eval(to_python(pipeline), {"wr": wr}).graph == as_graph(pipeline)  # noqa: S307 its own print-out
+    assert "vip: the keys of topic vip, field card with a value" in to_text(as_graph(pipeline))
     with pytest.raises(PipelineError, match=r"lists.vip.kafka.topic: must be a topic of the list's own"):
         read(kafka.replace("{file: vip.txt}", "{kafka: {topic: purchases}}"))
 
@@ -84,7 +87,7 @@ sink: {sqlite: {path: fraud.db, table: alerts}}
 """
     )
     assert (pipeline.rules.unique, pipeline.rules.lateness, pipeline.rules.revise) == (None, 0, True)
-    assert [one.where for one in validate(pipeline)] == ["emit.lateness"]
+    assert [one.where for one in validate(as_graph(pipeline))] == ["emit.lateness"]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +198,7 @@ def test_a_list_in_a_lambda_is_tested_only_with_what_is_known_of_the_record() ->
 )
 def test_a_savepoint_allows_other_rules_over_the_same_records(was: str, now: str, refused: bool) -> None:  # noqa: FBT001 - a column of the table above
     before, after = read(TEXT), read(TEXT.replace(was, now, 1))
-    (change,) = pipeline_changes(fingerprint(before), fingerprint(after), {"": after})
+    (change,) = pipeline_changes(fingerprint(as_graph(before)), fingerprint(as_graph(after)), {"": after})
     assert (change.means is None) == refused, change.text
 
 
@@ -204,7 +207,7 @@ def test_a_savepoint_allows_other_rules_over_the_same_records(was: str, now: str
 )
 def test_another_lateness_is_said_in_words_of_records(lateness: str, means: str) -> None:
     before, after = read(TEXT), read(TEXT.replace("lateness: 10m", f"lateness: {lateness}"))
-    (change,) = pipeline_changes(fingerprint(before), fingerprint(after), {"": after})
+    (change,) = pipeline_changes(fingerprint(as_graph(before)), fingerprint(as_graph(after)), {"": after})
     assert means in change.text
 
 
@@ -222,10 +225,10 @@ NEXT = TEXT.replace("3 * prev.amount", "3 * next.amount").replace("revise: false
 )
 def test_a_savepoint_of_rules_with_next_has_what_they_need(was: str, now: str, refused: bool) -> None:  # noqa: FBT001 - a column of the table above
     before, after = read(NEXT), read(NEXT.replace(was, now, 1))
-    (change,) = pipeline_changes(fingerprint(before), fingerprint(after), {"": after})
+    (change,) = pipeline_changes(fingerprint(as_graph(before)), fingerprint(as_graph(after)), {"": after})
     assert (change.means is None) == refused, change.text
     if "prev" in now:
-        (change,) = pipeline_changes(fingerprint(after), fingerprint(before), {"": before})
+        (change,) = pipeline_changes(fingerprint(as_graph(after)), fingerprint(as_graph(before)), {"": before})
         assert change.means is None
         assert "they use `next` now, and alerts that the next record of a key would revise are not kept" in change.text
 
@@ -234,4 +237,4 @@ def test_an_argument_of_a_lambda_is_not_the_record_after() -> None:
     text = TEXT.replace("amount > 3 * prev.amount", "'len(list_filter(recent, lambda next: next.amount > 1)) > 1'")
     assert not any(map(uses_next, read(text).rules.rules))
     assert any(map(uses_next, read(NEXT).rules.rules))
-    assert "and the next of them, up to 1d after it, once that comes" in to_text(read(NEXT))
+    assert "and the next of them, up to 1d after it, once that comes" in to_text(as_graph(read(NEXT)))

@@ -9,12 +9,13 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.graphs import Runnable
 
 import windrow as wr
 from windrow.authoring.load import open_pipeline
 from windrow.authoring.pipeline_file import read_document
 from windrow.errors import PipelineError
-from windrow.model import Graph, Runnable
+from windrow.model import Graph
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
-from tests.graphs import graph_of
+from tests.graphs import as_graph, graph_of, parse_short
 
 import windrow as wr
 from windrow.authoring.load import open_pipeline, open_pipelines
-from windrow.authoring.pipeline_file import parse_pipeline, read_document
-from windrow.authoring.printing import to_json, to_mermaid, to_python, to_python_file, to_text, to_yaml
+from windrow.authoring.pipeline_file import read_document
+from windrow.authoring.printing import to_json, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.authoring.variables import Given
 from windrow.authoring.yaml_edit import set_values
 from windrow.client.findings import find
@@ -71,7 +71,7 @@ def test_a_value_is_that_of_the_option_then_the_profile_then_the_environment_the
 ) -> None:
     monkeypatch.setenv("DELAY", "30m")
     monkeypatch.setenv("DATA", "/env")
-    delays = [parse_pipeline(TEXT.replace("${DELAY}", delay)).time for delay in ("30m", "10m", "2m", "1m", "10m")]
+    delays = [parse_short(TEXT.replace("${DELAY}", delay)).time for delay in ("30m", "10m", "2m", "1m", "10m")]
     found = [_loaded(file), _loaded(file, profile="prod"), _loaded(file, {"DELAY": "2m"}, "prod")]
     monkeypatch.setenv("WINDROW_PROFILE", "dev")
     found += [_loaded(file), _loaded(file, profile="prod")]
@@ -124,7 +124,7 @@ def test_a_profile_needs_its_file_only_where_there_are_variables(file: Path) -> 
     with pytest.raises(PipelineError, match=r"profiles are in a file windrow.yaml beside the pipeline"):
         wr.load(file, profile="dev")
     plain = file.with_name("plain.yaml")
-    plain.write_text(to_yaml(_loaded(file, {"DELAY": "1m", "DB_HOST": "h", "DB_PASSWORD": "p"})))
+    plain.write_text(to_yaml(as_graph(_loaded(file, {"DELAY": "1m", "DB_HOST": "h", "DB_PASSWORD": "p"}))))
     assert wr.load(plain, profile="dev").name == "spend"
 
 
@@ -134,7 +134,7 @@ def test_what_begins_no_variable_is_an_error_and_can_be_escaped() -> None:
         with pytest.raises(PipelineError, match=r"^x.yaml:2: \$\{ begins no variable here"):
             read_document(text.replace("${DATA:-/data}", wrong), "x.yaml")
     pipeline = read_document(text.replace("${DATA:-/data}", "$${DATA}"), "x.yaml").pipeline
-    assert getattr(pipeline, "source", None) == LogSource("${DATA}/log")
+    assert pipeline.sources[0].source == LogSource("${DATA}/log")
     hint = 'within {...} put "${NAME}" in quotes'
     with pytest.raises(PipelineError) as refused:
         read_document(text.replace('"${SIZE:-5m}"', "${SIZE:-5m}"), "x.yaml")
@@ -143,9 +143,9 @@ def test_what_begins_no_variable_is_an_error_and_can_be_escaped() -> None:
 
 @drawn(st.text(alphabet="$${}A:-\\ '", max_size=12))
 def test_any_text_is_printed_so_that_no_variable_is_read_in_it(part: str) -> None:
-    made = parse_pipeline(TEXT.replace("${DELAY}", "1m"))
+    made = parse_short(TEXT.replace("${DELAY}", "1m"))
     odd = replace(made, source=LogSource(f"/x{part}"))
-    assert parse_pipeline(to_yaml(odd)) == odd
+    assert parse_short(to_yaml(as_graph(odd))) == odd
 
 
 def test_a_secret_of_the_environment_stays_a_reference_and_a_given_one_is_masked(
@@ -158,9 +158,9 @@ def test_a_secret_of_the_environment_stays_a_reference_and_a_given_one_is_masked
     given = _loaded(file, {"DB_PASSWORD": "hunt/er2"}, "dev")
     assert isinstance(given.sink, PostgresSink)
     assert Server(given.sink.url, "sink").parts["password"] == "hunt/er2"  # noqa: S105 - a test's
-    for print_ in (to_text, to_yaml, to_json, to_python):
-        assert "hunter2" not in str(print_(by_reference))
-        assert "hunt" not in str(print_(given))
+    for print_ in (to_text, to_yaml, to_json, to_python_file):
+        assert "hunter2" not in str(print_(as_graph(by_reference)))
+        assert "hunt" not in str(print_(as_graph(given)))
     default = _loaded(file, {"DELAY": "1m"}).sink
     assert isinstance(default, PostgresSink)
     assert Server(default.url, "sink").parts["host"] == "localhost"
@@ -243,13 +243,13 @@ def test_a_value_that_is_a_figure_or_in_the_file_or_a_word_of_files_is_printed(
     with pytest.raises(PipelineError, match=r"window.tumbling: 'earliest' is not a duration"):
         wr.load(file)
     monkeypatch.setenv("SIZE", "15m")
-    shown = to_text(_loaded(file))
+    shown = to_text(as_graph(_loaded(file)))
     assert "5s behind" in shown
     assert "15m long" in shown
     assert "user_id, in 8 key groups" in shown
     monkeypatch.setenv("DATA", "/data/of/mine")
-    assert "${DATA}/log" in to_text(_loaded(file))
-    assert parse_pipeline(to_yaml(_loaded(file))) == parse_pipeline(file.read_text())
+    assert "${DATA}/log" in to_text(as_graph(_loaded(file)))
+    assert parse_short(to_yaml(as_graph(_loaded(file)))) == parse_short(file.read_text())
     # which is hidden in other texts too, and is no part of other words
     assert str(SourceError("/data/of/mine/x, /data, hunt")) == "${DATA}/x, /data, hunt"
 
@@ -273,10 +273,10 @@ def test_state_does_not_depend_on_how_a_value_was_given(file: Path, monkeypatch:
     file.write_text(CDC)
     one, other = _loaded(file), _loaded(file, {"DB_PASSWORD": "y", "SIZE": "5m"})
     assert one != other
-    assert pipeline_changes(fingerprint(one), fingerprint(other)) == []
+    assert pipeline_changes(fingerprint(as_graph(one)), fingerprint(as_graph(other))) == []
     file.write_text(CDC.replace("log: l}", 'servers: "h:1", topic: t, options: {ssl.key.password: "${DB_PASSWORD}"}}'))
     one, other = _loaded(file), _loaded(file, {"DB_PASSWORD": "y", "SIZE": "5m"})
-    assert pipeline_changes(fingerprint(one), fingerprint(other)) == []
+    assert pipeline_changes(fingerprint(as_graph(one)), fingerprint(as_graph(other))) == []
 
 
 GRAPH = """\

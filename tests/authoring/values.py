@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from hypothesis import strategies as st
+from tests.graphs import as_graph
 
 from windrow.authoring.checks import validate
 from windrow.authoring.printing import to_json
@@ -427,12 +428,12 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
 
 
 def sound(pipeline: Pipeline) -> bool:
-    return not any(finding.level == "error" for finding in validate(pipeline))
+    return not any(finding.level == "error" for finding in validate(as_graph(pipeline)))
 
 
 def shows_all(pipeline: Pipeline) -> bool:
     """Whether nothing in it looks like a secret."""
-    return "***" not in to_json(pipeline)
+    return "***" not in to_json(as_graph(pipeline))
 
 
 VALID = pipelines().filter(sound).filter(shows_all)

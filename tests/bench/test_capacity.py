@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from bench.capacity import POINTS, text_of
+from tests.graphs import as_graph
 
 from windrow.authoring.checks import require_valid
 from windrow.authoring.pipeline_file import read_document
-from windrow.model import as_graph
 from windrow.tools.capacity.load import Behind, Keys, Load
 from windrow.tools.capacity.plan import Wishes, plan
 

@@ -38,7 +38,7 @@ def test_every_damage_is_seen(kafka: Kafka, topic: Callable[..., str], database:
     text = pipeline(kafka.servers, name, database)
     # the events are of a day that is past
     file.write_text(text.replace(", future: 1h", "").replace("tumbling: 10s", "tumbling: 5m"))
-    Runner(tmp_path / "checkpoint").bounded(open_pipeline(str(file)).valid())
+    Runner(tmp_path / "checkpoint").bounded(open_pipeline(str(file)).runnable())
     found = verdict(file, database)
     assert found.is_right, found.said
     assert "0 expired" not in found.said

@@ -130,5 +130,5 @@ def test_a_run_is_watched_on_a_page(tmp_path: Path) -> None:
         mock.patch("windrow.cli.demo._run", run),
         mock.patch("windrow.cli.demo._wait_for_interrupt", side_effect=KeyboardInterrupt),
     ):
-        _watch(Console(), open_pipeline("examples/user_spend.yaml").valid(), tmp_path, 1000)
+        _watch(Console(), open_pipeline("examples/user_spend.yaml").runnable(), tmp_path, 1000)
     assert b"<title>windrow</title>" in seen[0]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.graphs import as_graph, parse_short
 
 from windrow.authoring.load import open_pipeline
-from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.authoring.printing import to_mermaid, to_python_file, to_text, to_yaml
 from windrow.authoring.sections import mask_secrets
 from windrow.cli import main
@@ -23,7 +23,7 @@ aggregate: {total: sum(amount), events: count()}
 emit: {lateness: 1h, late: each, mode: retract}
 sink: {postgres: {url: "postgresql://me:hunter2@localhost/spend", table: user_spend_5m}}
 """
-PIPELINE = parse_pipeline(TEXT)
+PIPELINE = parse_short(TEXT)
 
 
 @pytest.fixture(autouse=True)
@@ -37,10 +37,10 @@ def explain(*arguments: str) -> Result:
 
 
 def test_each_format() -> None:
-    assert explain().stdout == to_text(PIPELINE)
+    assert explain().stdout == to_text(as_graph(PIPELINE))
     for format_, print_ in {"text": to_text, "yaml": to_yaml, "mermaid": to_mermaid, "python": to_python_file}.items():
         result = explain("--format", format_)
-        assert (result.exit_code, result.stdout) == (0, print_(PIPELINE))
+        assert (result.exit_code, result.stdout) == (0, print_(as_graph(PIPELINE)))
     assert json.loads(explain("--format", "json").stdout)["window"] == {"tumbling": "5m"}
     assert (
         explain("--format", "yaml", "--json").stdout == explain("--json").stdout == explain("--format", "json").stdout
@@ -49,7 +49,7 @@ def test_each_format() -> None:
 
 def test_the_python_is_a_file_that_gives_the_pipeline_again() -> None:
     Path("again.py").write_text(explain("--format", "python").stdout)
-    assert open_pipeline("again.py").valid() == mask_secrets(PIPELINE)
+    assert open_pipeline("again.py").runnable() == as_graph(mask_secrets(PIPELINE))
 
 
 @pytest.mark.parametrize("format_", ["text", "yaml", "json", "mermaid", "python"])

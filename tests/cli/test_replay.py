@@ -18,6 +18,7 @@ from windrow.connectors.log.source import EmbeddedLog
 from windrow.connectors.open_sinks import open_sinks
 from windrow.engine.changelog import StepOutput
 from windrow.errors import SourceError
+from windrow.expressions import short_view
 from windrow.model import LogSource
 from windrow.runtime.savepoint import Savepoint
 from windrow.runtime.stream.checkpoint import Checkpoint, locked
@@ -95,7 +96,7 @@ def execute(sql: str) -> None:
 
 def checkpoint(folder: str, offsets: dict[int, int]) -> Checkpoint:
     """A checkpoint whose last step ended at those offsets."""
-    made = Checkpoint.new(Path(folder), open_pipeline("pipeline.yaml").valid(), sorted(offsets))
+    made = Checkpoint.new(Path(folder), open_pipeline("pipeline.yaml").runnable(), sorted(offsets))
     made.write()
     for part in ("offsets", "commits"):
         (made.spark / part).mkdir(parents=True)
@@ -253,11 +254,11 @@ def test_by_default_it_ends_where_the_live_table_stands(log: Files) -> None:
 def test_it_goes_as_far_as_the_table_if_the_run_died_before_it_had_noted_its_step() -> None:
     made = checkpoint(".windrow/user-spend", {0: 100, 1: 50})
     plan(made, 1, {0: 120, 1: 60})
-    pipeline = open_pipeline("pipeline.yaml").valid()
+    pipeline = open_pipeline("pipeline.yaml").runnable()
     with closing(open_sinks(pipeline)) as sink:
         sink.open(made.run)
         for epoch in range(2):
-            sink.commit(epoch, {"": StepOutput.empty(pipeline)})
+            sink.commit(epoch, {"": StepOutput.empty(short_view(pipeline))})
     said = plain("replay", *MEMORY)
     assert said["to"] == {"0": 120, "1": 60}
     assert said["notes"] == ["as far as the live table: epoch 1 of the checkpoint .windrow/user-spend"]

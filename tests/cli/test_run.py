@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 from tests.contracts.stores import SqliteStore
+from tests.graphs import Runnable, as_graph, graph_of
 from tests.runtime.answers import assert_same
 from tests.runtime.spend import Files, events
 from tests.servers.secure_postgres import SECRET, TlsProxy
@@ -25,7 +26,7 @@ from windrow.connectors.kafka.source import preflight
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import Run
 from windrow.engine.changelog import StepOutput
-from windrow.model import Pipeline, Runnable
+from windrow.model import Pipeline
 from windrow.runtime.launch import Ended, OnStart, Options, launch
 from windrow.runtime.spark import session as spark
 from windrow.runtime.stream.checkpoint import Checkpoint
@@ -69,9 +70,7 @@ def write(source: str = LOG, sink: str = SQLITE, replace: tuple[str, str] = ("",
     text = PIPELINE.format(source=source, sink=sink)
     assert replace[0] in text
     Path("pipeline.yaml").write_text(text.replace(*replace) if replace[0] else text)
-    pipeline = open_pipeline("pipeline.yaml").valid()
-    assert isinstance(pipeline, Pipeline)
-    return pipeline
+    return graph_of(open_pipeline("pipeline.yaml").runnable(), Pipeline)
 
 
 def run(*options: str) -> Result:
@@ -189,7 +188,7 @@ def test_a_user_without_the_privilege_to_create(role: str, database: str) -> Non
 
 
 def test_a_user_without_the_privilege_to_insert(role: str, database: str) -> None:
-    owner = open_sinks(write(sink=postgres_sink(database)))
+    owner = open_sinks(as_graph(write(sink=postgres_sink(database))))
     owner.open(Run("user-spend", "another"))
     owner.close()
     with psycopg.connect(database) as admin:
@@ -214,7 +213,7 @@ def test_a_file_that_is_no_database() -> None:
 
 def test_another_pipelines_checkpoint() -> None:
     kept = write(replace=("tumbling: 5m", "tumbling: 10m"))
-    Checkpoint.new(Path("kept"), kept, [0, 1]).write()
+    Checkpoint.new(Path("kept"), as_graph(kept), [0, 1]).write()
     write()
     message = refused(2, "--checkpoint", "kept")
     assert message.startswith(
@@ -234,7 +233,7 @@ def test_a_checkpoint_that_is_none() -> None:
 
 def test_tables_of_another_run() -> None:
     pipeline = write()
-    sink = open_sinks(pipeline)
+    sink = open_sinks(as_graph(pipeline))
     sink.open(Run("user-spend", "another"))
     sink.commit(0, {"": StepOutput.empty(pipeline)})
     sink.close()
@@ -343,7 +342,7 @@ def test_a_run_says_its_metrics_while_it_goes_on(monkeypatch: pytest.MonkeyPatch
             with urlopen(f"http://127.0.0.1:{port}/metrics") as response:
                 scraped.append(response.read().decode())
 
-        return launch(pipeline, options, scrape, on_start)
+        return launch(as_graph(pipeline), options, scrape, on_start)
 
     monkeypatch.setattr("windrow.runtime.launch.launch", scraping)
     assert run("--host", "memory", "--until-end", "--listen", f":{port}").exit_code == 0

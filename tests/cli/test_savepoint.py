@@ -37,7 +37,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("data").mkdir()
     Path("data/partition-0.jsonl").touch()
     Path("spend.yaml").write_text(PIPELINE)
-    pipeline = open_pipeline("spend.yaml").valid()
+    pipeline = open_pipeline("spend.yaml").runnable()
     host = MemoryHost(pipeline, [0])
     rows = [{"partition": 0, "offset": number, "value": event(1, user)} for number, user in enumerate("ab")]
     host.step(pa.Table.from_pylist(rows, schema=RAW))

@@ -14,6 +14,7 @@ from hypothesis import given
 from jsonschema import Draft7Validator
 from tests.authoring.values import VALID
 from tests.examples import examples
+from tests.graphs import as_graph
 
 from windrow.authoring.pipeline_file import looks_like_a_pipeline, looks_like_a_story
 from windrow.authoring.printing import to_dict
@@ -101,7 +102,7 @@ def test_every_pipeline_and_story_is_valid() -> None:
 @examples(8)
 @given(VALID)
 def test_what_is_printed_is_valid(pipeline: Pipeline) -> None:
-    assert problems(PIPELINE, json.loads(json.dumps(to_dict(pipeline)))) == []
+    assert problems(PIPELINE, json.loads(json.dumps(to_dict(as_graph(pipeline))))) == []
 
 
 def test_wrong_forms_are_not_valid() -> None:

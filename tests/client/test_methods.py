@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from tests.client.purchases import spend, write_purchases
 from tests.client.test_progress import REPORT
 from tests.docs.pages import ROOT
-from tests.graphs import graph_of
+from tests.graphs import as_graph, graph_of
 
 import windrow as wr
 from windrow.authoring.printing import to_text
@@ -218,7 +218,7 @@ def test_options_that_a_host_does_not_use_are_refused() -> None:
     with pytest.raises(PipelineError, match="'soon' is not a duration"):
         spend().run("stream", every="soon")
     with pytest.raises(PipelineError, match="key_groups"):
-        wr.Pipeline(replace(graph_of(spend(), Pipeline), key_groups=0)).run("memory")
+        wr.Pipeline(as_graph(replace(graph_of(spend(), Pipeline), key_groups=0))).run("memory")
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_name_out_of_a_set_is_told_the_set_and_one_that_is_near(call: Callable
 def test_where_the_reasons_of_dead_letters_are(sink: Sink, where: str) -> None:
     totals = Totals()
     totals.add(replace(REPORT, records=0, dead=7))
-    (warning,) = warnings_of(replace(graph_of(spend(), Pipeline), sink=sink), "asked", totals, 0.01)
+    (warning,) = warnings_of(as_graph(replace(graph_of(spend(), Pipeline), sink=sink)), "asked", totals, 0.01)
     assert re.fullmatch(rf"all records \(7\) are dead letters; {where} says why", warning)
 
 
@@ -365,7 +365,7 @@ def test_the_names_of_conditions_have_no_hyphens() -> None:
 
 
 def test_a_sink_that_is_no_table() -> None:
-    pipeline = wr.Pipeline(replace(graph_of(spend(), Pipeline), sink=wr.parquet("lake", table="spend")))
+    pipeline = wr.Pipeline(as_graph(replace(graph_of(spend(), Pipeline), sink=wr.parquet("lake", table="spend"))))
     assert pipeline.preview().total == 3
     result = pipeline.run("memory")
     assert re.search("Parquet files of changes", repr(result))

@@ -17,7 +17,7 @@ from matplotlib.dates import num2date
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from tests.client.purchases import spend, write_purchases
-from tests.graphs import graph_of
+from tests.graphs import as_graph, graph_of
 
 import windrow as wr
 from windrow.errors import InputError, SetupError
@@ -81,7 +81,7 @@ def test_a_histogram_of_lateness() -> None:
 
 
 def test_the_windows_of_a_key() -> None:
-    pipeline = wr.Pipeline(replace(graph_of(spend(), Pipeline), window=Hopping(10 * MINUTE, 5 * MINUTE)))
+    pipeline = wr.Pipeline(as_graph(replace(graph_of(spend(), Pipeline), window=Hopping(10 * MINUTE, 5 * MINUTE))))
     result = pipeline.run("memory")
     axes = wr.plot.windows(result, {"user_id": "A"})
     # they overlap

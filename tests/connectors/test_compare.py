@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.graphs import as_graph, parse_short
 
-from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.connectors import diff
 from windrow.connectors.diff import RowDifference, compare, differences
 from windrow.connectors.misfits import MISFITS
@@ -199,12 +199,12 @@ sink: {{sqlite: {{path: "{folder}/one.db", table: means}}}}
 def two_files(folder: Path) -> tuple[Pipeline, Path, Path]:
     """A pipeline, and its tables in two files, of steps of other sizes."""
     write_log(LogSpec(events=3000), folder / "log")
-    pipeline = parse_pipeline(MEANS.format(log=folder / "log", folder=folder))
+    pipeline = parse_short(MEANS.format(log=folder / "log", folder=folder))
     files = folder / "one.db", folder / "other.db"
     for file, step in zip(files, (1000, 170), strict=True):
         written = replace(pipeline, sink=SqliteSink(str(file), "means"))
         options = Options(checkpoint=folder / file.stem, host="memory", until_end=True, max_records=step)
-        launch(written, options, lambda _: None, lambda _: None)
+        launch(as_graph(written), options, lambda _: None, lambda _: None)
     return pipeline, *files
 
 

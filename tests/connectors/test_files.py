@@ -23,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.connectors.streaming import records
 from tests.examples import examples
+from tests.graphs import as_graph
 from tests.runtime.spend import Files, events, spend
 
 from windrow.connectors.files import rows
@@ -422,7 +423,7 @@ def test_files_have_the_results_of_a_log(
     def result(name: str, source: Source, max_records: int) -> list[tuple[Any, ...]]:
         pipeline = spend(source, SqliteSink(str(tmp_path / f"{name}.db"), "spend"))
         options = Options(tmp_path / name, "memory", until_end=True, max_records=max_records)
-        assert launch(pipeline, options, lambda _: None, lambda _: None) == "end"
+        assert launch(as_graph(pipeline), options, lambda _: None, lambda _: None) == "end"
         with closing(sqlite3.connect(tmp_path / f"{name}.db")) as db:
             late = db.execute("SELECT partition, offset, event_time FROM spend_late ORDER BY 1, 2, 3").fetchall()
             return [*db.execute("SELECT * FROM spend ORDER BY 1, 3").fetchall(), *late]
@@ -431,4 +432,4 @@ def test_files_have_the_results_of_a_log(
     # of a large step a batch is decoded at once, of a small one record by record
     assert result("a", files, 300) == result("b", files, 70) == result("c", LogSource(str(tmp_path / "log")), 70)
     with pytest.raises(InputError, match="are not windrow's to write"):
-        redrivable(spend(files, SqliteSink("x.db", "spend")))
+        redrivable(as_graph(spend(files, SqliteSink("x.db", "spend"))))

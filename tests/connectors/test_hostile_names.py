@@ -13,6 +13,7 @@ import psycopg
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.graphs import as_graph
 
 from windrow.connectors.tables import quote
 from windrow.model import (
@@ -80,7 +81,12 @@ def run(folder: Path, named: list[str], written: list[str], sink: Sink) -> None:
         sink=sink,
         key_groups=2,
     )
-    launch(pipeline, Options(folder / "checkpoint", host="memory", until_end=True), lambda _: None, lambda _: None)
+    launch(
+        as_graph(pipeline),
+        Options(folder / "checkpoint", host="memory", until_end=True),
+        lambda _: None,
+        lambda _: None,
+    )
 
 
 def expected(written: list[str]) -> list[Row]:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.steps import DAY, RUN, change, pipeline, step
+from tests.graphs import as_graph
 
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.open_sinks import open_sinks
@@ -28,8 +29,8 @@ OUTPUT = step(MODEL, [change("insert", 0, "A", Decimal(1), 1)], clocks=[["spend"
 
 
 def test_the_model_says_which_sink() -> None:
-    ((_, sqlite),) = open_sinks(MODEL)
-    ((_, postgres),) = open_sinks(pipeline(PostgresSink("postgresql://", "spend")))
+    ((_, sqlite),) = open_sinks(as_graph(MODEL))
+    ((_, postgres),) = open_sinks(as_graph(pipeline(PostgresSink("postgresql://", "spend"))))
     assert isinstance(sqlite, SqliteTables)
     assert isinstance(postgres, PostgresTables)
     assert sqlite.needs_rows

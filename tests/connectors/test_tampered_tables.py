@@ -15,9 +15,9 @@ import deltalake
 import duckdb
 import pyarrow as pa
 import pytest
+from tests.graphs import as_graph, parse_short
 
 import windrow as wr
-from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.client.compare import Diff
 from windrow.errors import SinkError
 from windrow.model import DeltaSink, DuckDBSink, Pipeline, Sink, SqliteSink
@@ -55,9 +55,9 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     )
     (log / "partition-0.jsonl").write_text("\n".join(lines) + "\n")
     (folder / "store").mkdir()
-    pipeline = replace(parse_pipeline(YAML.format(folder=folder)), sink=STORES[request.param](folder))
-    wr.Pipeline(pipeline).run(host="memory")
-    wr.Pipeline(pipeline).replay(host="memory")
+    pipeline = replace(parse_short(YAML.format(folder=folder)), sink=STORES[request.param](folder))
+    wr.Pipeline(as_graph(pipeline)).run(host="memory")
+    wr.Pipeline(as_graph(pipeline)).replay(host="memory")
     return request.param, folder, pipeline
 
 
@@ -69,7 +69,7 @@ def again(written: tuple[str, Path, Pipeline], to: Path) -> Pipeline:
 
 
 def test_a_table_that_nobody_changed_is_the_same(written: tuple[str, Path, Pipeline]) -> None:
-    found = wr.diff(wr.Pipeline(written[2]))
+    found = wr.diff(wr.Pipeline(as_graph(written[2])))
     assert found.same
     assert found.plain()["here"]["rows"] == ROWS
     assert found.plain()["here"]["repeated"] == 0
@@ -80,7 +80,7 @@ def check(written: tuple[str, Path, Pipeline], folder: Path, seed: int) -> None:
     pipeline, chance = again(written, folder), random.Random(seed)
     tamper = _tamper_delta if written[0] == "delta" else _tamper_sql
     what, key = tamper(pipeline, chance)
-    found = wr.diff(wr.Pipeline(pipeline), limit=100)
+    found = wr.diff(wr.Pipeline(as_graph(pipeline)), limit=100)
     plain = found.plain()
     assert not found.same, what
     assert plain["same"] is False
@@ -203,7 +203,7 @@ def tampered(written: tuple[str, Path, Pipeline], folder: Path, *statements: str
     with closing(sqlite3.connect(pipeline.sink.path)) as db, db:  # type: ignore[union-attr]
         for statement in statements:
             db.execute(statement)
-    return pipeline, wr.diff(wr.Pipeline(pipeline))
+    return pipeline, wr.diff(wr.Pipeline(as_graph(pipeline)))
 
 
 @pytest.mark.parametrize("written", ["sqlite"], indirect=True)
@@ -216,7 +216,7 @@ def test_values_are_shown_as_they_are_stored(written: tuple[str, Path, Pipeline]
     assert difference["there"] == {"n": 1, "mean": 0.5, "last": "w0", "total": "0.25", "top": None}
     assert "u0: n 1.5 and 1, mean 'abc' and 0.5, last x'ff' and w0\n" in str(found)
     with pytest.raises(SinkError, match=r"column 'n' of table 'x' holds 1\.5, which is not a whole number"):
-        wr.read_table(wr.Pipeline(pipeline))
+        wr.read_table(wr.Pipeline(as_graph(pipeline)))
 
 
 @pytest.mark.parametrize("written", ["sqlite", "sqlite_text"], indirect=True)
@@ -233,7 +233,7 @@ def test_a_text_that_is_not_utf8_is_a_difference(
     with pytest.raises(
         SinkError, match=rf"column '{column}' of table 'x' holds CAST\(x'61ff' AS TEXT\), which is not "
     ):
-        wr.read_table(wr.Pipeline(pipeline))
+        wr.read_table(wr.Pipeline(as_graph(pipeline)))
 
 
 @pytest.mark.parametrize("written", ["sqlite"], indirect=True)

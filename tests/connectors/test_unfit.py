@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from tests.contracts.steps import FIELDS, RUN, change, pipeline, step
 from tests.examples import examples
+from tests.graphs import as_graph
 
 from windrow.connectors.database import Condition
 from windrow.connectors.open_sinks import open_database, open_sinks
@@ -113,7 +114,7 @@ def test_a_run_counts_the_rows_that_did_not_fit(tmp_path: Path) -> None:
         model_of(tmp_path / "a.db"), source=LogSource(str(log)), aggregates=(Aggregate("mean", Avg("amount")),)
     )
     reports: list[StepReport] = []
-    MemoryRun(model, open_sinks(model), None).run(reports.append)
+    MemoryRun(as_graph(model), open_sinks(as_graph(model)), None).run(reports.append)
     assert sum(report.rejected for report in reports) == 1
     assert [report.dead_reasons for report in reports if report.rejected] == [{"out of range: mean": 1}]
     assert query(model, "SELECT user, mean FROM spend") == [("A", 1)]

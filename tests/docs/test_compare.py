@@ -15,8 +15,8 @@ from bench.peers.environment import NotInstalledError
 from bench.same_log import ENGINES, LOG, PAGES, tables_of
 from pyspark.sql import SparkSession
 from tests.docs.pages import blocks
+from tests.graphs import graph_of, parse_short
 
-from windrow.authoring.pipeline_file import read_document
 from windrow.model import Pipeline
 from windrow.testing.transcript import read_story
 
@@ -57,11 +57,10 @@ def test_the_story_has_the_log_and_the_pipeline_of_the_page() -> None:
     assert list(map(plain, story.log[0])) == list(map(plain, lines))
     shown = re.search(r'^```yaml title="spend.yaml"\n(.*?)^```$', README, re.MULTILINE | re.DOTALL)
     assert shown is not None
-    pipeline = read_document(shown[1], "spend.yaml").pipeline
-    assert isinstance(pipeline, Pipeline)
-    assert isinstance(story.pipeline, Pipeline)
+    pipeline = parse_short(shown[1], "spend.yaml")
+    told = graph_of(story.pipeline, Pipeline)
     for part in ("time", "key", "window", "aggregates", "emit"):
-        assert getattr(pipeline, part) == getattr(story.pipeline, part), part
+        assert getattr(pipeline, part) == getattr(told, part), part
 
 
 def test_the_page_shows_the_log() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.docs.pages import ROOT
+from tests.graphs import as_graph, graph_of
 
 import windrow
 from windrow.authoring.aggregate_text import NAMES, parse_aggregate
@@ -122,9 +123,7 @@ def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def read(document: dict[str, Any]) -> Pipeline:
-    pipeline = read_document(yaml.safe_dump(document), "least.yaml").pipeline
-    assert isinstance(pipeline, Pipeline)
-    return pipeline
+    return graph_of(read_document(yaml.safe_dump(document), "least.yaml").pipeline, Pipeline)
 
 
 def test_the_keys_of_rules_are_on_the_page() -> None:
@@ -136,7 +135,7 @@ def test_the_keys_of_rules_are_on_the_page() -> None:
         "emit": {"lateness": "1m", "revise": "true"},
     }
     del document["window"], document["aggregate"]
-    assert isinstance(read_document(yaml.safe_dump(document), "least.yaml").pipeline, RulesPipeline)
+    graph_of(read_document(yaml.safe_dump(document), "least.yaml").pipeline, RulesPipeline)
     paths = {
         path.replace("NAME.kafka", "b.kafka").replace("NAME", "a").replace(".N", ".0")
         for path in (item.path for item in OF_RULES)
@@ -240,4 +239,4 @@ def test_what_the_page_shows_of_expressions_means_something() -> None:
         "key": ["user", {"domain": domain}],
         "aggregate": {"buys": buys, "total": "sum(price)", "events": "count()", "mean": mean},
     }
-    assert not [finding for finding in validate(read(document)) if finding.level == "error"]
+    assert not [finding for finding in validate(as_graph(read(document))) if finding.level == "error"]

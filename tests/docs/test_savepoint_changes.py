@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.docs.pages import ROOT
+from tests.graphs import Runnable, as_graph
 
 import windrow as wr
 from windrow.authoring.pipeline_file import read_document
@@ -18,7 +19,6 @@ from windrow.connectors.sink import Follows, Run
 from windrow.engine.changelog import empty_by_sink
 from windrow.engine.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError, SinkError
-from windrow.model import Runnable
 from windrow.runtime.compatibility import upgraded
 from windrow.runtime.savepoint import Savepoint, fingerprint
 
@@ -139,17 +139,17 @@ def test_a_change_resumes_as_the_table_says(
     assert there != here
     run = Run(there.name, "run-1")
     groups = there.key_groups
-    Savepoint(run, 0, {0: 5}, (0,), groups, fingerprint(there)).write(
+    Savepoint(run, 0, {0: 5}, (0,), groups, fingerprint(as_graph(there))).write(
         tmp_path / "savepoint", ((group, MemoryState()) for group in range(groups))
     )
-    sinks = open_sinks(there)
+    sinks = open_sinks(as_graph(there))
     sinks.open(run)
-    sinks.commit(0, empty_by_sink(there))
+    sinks.commit(0, empty_by_sink(as_graph(there)))
     sinks.close()
 
     def resume() -> None:
-        upgraded(tmp_path / "savepoint", here)
-        opened = open_sinks(here)
+        upgraded(tmp_path / "savepoint", as_graph(here))
+        opened = open_sinks(as_graph(here))
         opened.preflight(Run(here.name, "run-2"), Follows(run, 0))
 
     if resumes == "yes":

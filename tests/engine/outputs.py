@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from tests.graphs import Runnable, as_graph
+
 from windrow.engine.changelog import StepOutput
 from windrow.engine.tick import PlayStep
-from windrow.model import Late, Runnable
+from windrow.model import Late
 from windrow.runtime import memory
 
 
@@ -37,4 +39,4 @@ def only(outputs: Iterable[Mapping[str, StepOutput]]) -> list[StepOutput]:
 
 def play(pipeline: Runnable, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[StepOutput]:
     """Play a log that is given in steps on the memory host."""
-    return only(memory.play(pipeline, steps, at_end))
+    return only(memory.play(as_graph(pipeline), steps, at_end))

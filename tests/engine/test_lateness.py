@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.pipelines import MINUTE, main, raw, record
 from tests.examples import examples
+from tests.graphs import Runnable, as_graph
 
 from windrow.authoring.pipeline_file import read_document
 from windrow.engine.histogram import Histogram
@@ -29,7 +30,6 @@ from windrow.model import (
     Graph,
     Node,
     Punctuated,
-    Runnable,
     SinkNode,
     SourceNode,
     SqliteSink,
@@ -53,7 +53,7 @@ minutes = st.lists(st.integers(0, 60), max_size=20)
 
 def reports(pipeline: Runnable, log: Sequence[Sequence[int]], cuts: int) -> list[StepReport]:
     """Run the minutes of records by partition in so many steps."""
-    host = MemoryHost(pipeline, range(len(log)))
+    host = MemoryHost(as_graph(pipeline), range(len(log)))
     made = []
     for step in range(cuts):
         tables = []
@@ -144,7 +144,7 @@ def test_versions_of_a_broadcast_table_are_counted_once() -> None:
 def test_with_marks_lateness_is_behind_the_last_mark() -> None:
     plain = main()
     decode = Decode((*plain.decode.fields, Field("mark", TimestampType("micros"), optional=True)))
-    host = MemoryHost(replace(plain, decode=decode, time=EventTime("t", Punctuated("mark"))), [0])
+    host = MemoryHost(as_graph(replace(plain, decode=decode, time=EventTime("t", Punctuated("mark")))), [0])
     rows = [(3, None), (9, 5), (2, None), (7, None)]
     values = [
         json.dumps({"user": "u", "t": at * MINUTE, "amount": 1, "mark": mark and mark * MINUTE}).encode()
@@ -156,7 +156,7 @@ def test_with_marks_lateness_is_behind_the_last_mark() -> None:
 
 def test_the_load_of_key_groups_is_a_multiple_of_the_mean() -> None:
     def load(users: int) -> float | None:
-        host = MemoryHost(replace(main(), key_groups=2), [0])
+        host = MemoryHost(as_graph(replace(main(), key_groups=2)), [0])
         groups = host.step(
             raw(0, 0, *(record(f"u{number}", 1) for number in range(users) for _ in range(100 // users)))
         )
@@ -169,7 +169,7 @@ def test_the_load_of_key_groups_is_a_multiple_of_the_mean() -> None:
 
 
 def test_latency_is_from_the_log_timestamp_to_the_commit() -> None:
-    host = MemoryHost(main(), [0, 1])
+    host = MemoryHost(as_graph(main()), [0, 1])
     logged: list[list[int | None]] = [[10, 40, 20], [30, None, 35]]
     tables = []
     for partition, seconds in enumerate(logged):

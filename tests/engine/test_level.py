@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.pipelines import MAIN, MINUTE, main, raw, record
 from tests.examples import examples
+from tests.graphs import as_graph
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.level import migrate
@@ -67,7 +68,7 @@ class Run:
     """A log that a graph, or a pipeline, reads step by step."""
 
     def __init__(self, pipeline: Pipeline | Graph) -> None:
-        self.host = MemoryHost(pipeline, [0, 1])
+        self.host = MemoryHost(as_graph(pipeline), [0, 1])
         self._next = [0, 0]
 
     def step(self, records: list[tuple[int, bytes]]) -> dict[str, StepOutput]:

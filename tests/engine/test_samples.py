@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.pipelines import MINUTE, main, raw, record
 from tests.examples import examples
+from tests.graphs import as_graph
 
 from windrow.engine.samples import SAMPLE, RecordSample, least, limit, places_below, ranks
 from windrow.engine.schema import MICROS
@@ -36,7 +37,7 @@ from windrow.telemetry.reports import StepReport, naming_partitions
 def run(pipeline: Pipeline | Graph, *steps: pa.Table) -> list[StepReport]:
     """Run some steps; all partitions of these are known from the start."""
     numbers = {number for step in steps for number in step.column("partition").to_pylist()}
-    host = MemoryHost(pipeline, sorted(numbers))
+    host = MemoryHost(as_graph(pipeline), sorted(numbers))
     return [
         StepReport.of(epoch, [one.stats for one in host.step(step)], 0.0, committed=0)
         for epoch, step in enumerate(steps)

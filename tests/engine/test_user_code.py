@@ -22,6 +22,7 @@ import pyarrow as pa
 import pytest
 from tests.engine.outputs import play
 from tests.engine.pipelines import MAIN, main, raw, record
+from tests.graphs import as_graph
 
 from windrow.engine.changelog import StepOutput
 from windrow.errors import (
@@ -430,7 +431,7 @@ def test_a_trigger_says_true_or_false(value: object, name: str) -> None:
 
 
 def test_a_key_of_any_text_is_named() -> None:
-    host = MemoryHost(process(thrower(ValueError("no"))), [0])
+    host = MemoryHost(as_graph(process(thrower(ValueError("no")))), [0])
     user = "it's\n\u2028 \U0001f600"
     with pytest.raises(RunError, match=re.escape(f"key user={user!r}: ValueError: no")):
         host.step(raw(0, 0, record(user, 1)))

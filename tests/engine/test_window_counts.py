@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.pipelines import MINUTE, main, raw, record
 from tests.examples import examples
+from tests.graphs import Runnable, as_graph
 
 from windrow.authoring.pipeline_file import read_document
 from windrow.engine import duckdb_sql
 from windrow.engine.keys import key_groups
 from windrow.engine.window_counts import GroupWindows, WindowCounts
-from windrow.model import Calendar, Emit, Global, Hopping, Pipeline, Records, Runnable, Session, Tumbling, Window
+from windrow.model import Calendar, Emit, Global, Hopping, Pipeline, Records, Session, Tumbling, Window
 from windrow.runtime.memory import MemoryHost
 from windrow.telemetry.reports import StepReport
 
@@ -50,7 +51,7 @@ def run(
     pipeline: Runnable, *steps: Sequence[tuple[float, str]], end: bool = False
 ) -> tuple[MemoryHost, list[dict[str, WindowCounts]]]:
     """Run steps of records (minute and user) of one partition; return the windows that each reports."""
-    host, offset, reports = MemoryHost(pipeline, [0]), 0, list[StepReport]()
+    host, offset, reports = MemoryHost(as_graph(pipeline), [0]), 0, list[StepReport]()
     for step in steps:
         groups = host.step(raw(0, offset, *(record(user, minute) for minute, user in step)))
         offset += len(step)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from tests.engine.pipelines import MAIN
+from tests.graphs import as_graph
 
 import windrow as wr
 from windrow.authoring.load import open_pipeline
 from windrow.connectors.tables import layout
 from windrow.expressions import origins_of, sink_view
-from windrow.model import as_graph
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*.yaml") if "source" in path.read_text())

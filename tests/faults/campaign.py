@@ -10,10 +10,10 @@ from random import Random
 from tests.faults.jobs import Job
 from tests.faults.points import IN_DRIVER, IN_WORKERS, Fault, Plan, Point, Victim, installed
 from tests.faults.truth import assert_reports_true
+from tests.graphs import as_graph
 from tests.runtime.runs import Runner
 
 from windrow.errors import EngineError
-from windrow.model import as_graph
 from windrow.telemetry.reports import StepReport
 
 STEP = 250

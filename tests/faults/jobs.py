@@ -10,13 +10,14 @@ from typing import Literal
 
 from tests.contracts.stores import PostgresStore, SqliteStore, Store
 from tests.faults.windrow_process import WindrowProcess
+from tests.graphs import Runnable, as_graph
 from tests.runtime.answers import assert_epochs, assert_same
 from tests.runtime.spend import Value
 from tests.runtime.two_logs import Case, Logs
 
 from windrow.authoring.load import open_pipeline
 from windrow.authoring.printing import to_yaml
-from windrow.model import Pipeline, Runnable
+from windrow.model import Pipeline
 
 
 class Job(ABC):
@@ -27,7 +28,7 @@ class Job(ABC):
     def __init__(self, folder: Path, pipeline: Runnable, store: Store) -> None:
         self.folder, self.pipeline, self.store = folder, pipeline, store
         file = folder / "pipeline.yaml"
-        file.write_text(to_yaml(pipeline), encoding="utf-8")
+        file.write_text(to_yaml(as_graph(pipeline)), encoding="utf-8")
         assert open_pipeline(str(file)).runnable() == pipeline
 
     @abstractmethod

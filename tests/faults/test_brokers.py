@@ -10,6 +10,7 @@ import pytest
 from tests.contracts.stores import SqliteStore
 from tests.faults.conftest import Trial
 from tests.faults.truth import assert_reports_true
+from tests.graphs import as_graph
 from tests.runtime.answers import assert_epochs, assert_same
 from tests.runtime.spend import Topic, events, spend
 
@@ -38,7 +39,7 @@ def test_a_broker_that_comes_back(how: str, number: int, trial: Trial, kafka: Ka
 
     def run() -> None:
         try:
-            launch(pipeline, options, reports.put, stops.put)
+            launch(as_graph(pipeline), options, reports.put, stops.put)
             failures.put(None)
         except BaseException as exc:  # noqa: BLE001 - the test raises it
             failures.put(exc)

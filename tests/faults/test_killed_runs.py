@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from tests.faults.conftest import Injected
 from tests.faults.windrow_process import WindrowProcess
+from tests.graphs import as_graph
 from tests.runtime.spend import Files, events, spend
 
 from windrow.authoring.printing import to_yaml
@@ -82,7 +83,7 @@ def test_a_run_that_is_killed_again_and_again(
     log = Files(tmp_path / "log", 3)
     log.append(events(30 * STEP))
     pipeline = replace(spend(log.source, sink), name=f"spend-{tmp_path.name}")
-    (tmp_path / "pipeline.yaml").write_text(to_yaml(pipeline), encoding="utf-8")
+    (tmp_path / "pipeline.yaml").write_text(to_yaml(as_graph(pipeline)), encoding="utf-8")
     command = ["run", "pipeline.yaml", "--checkpoint", "checkpoint", "--max-records", STEP, "--until-end"]
     steps = tmp_path / "checkpoint" / "spark" / "offsets"
     for _ in range(KILLS):
@@ -95,7 +96,9 @@ def test_a_run_that_is_killed_again_and_again(
     with WindrowProcess([*map(str, command)], tmp_path) as process:
         assert process.wait() == 0, process.errors
     options = Options(tmp_path / "memory", "memory", until_end=True)
-    launch(replace(pipeline, name=f"whole-{tmp_path.name}", sink=whole), options, lambda _: None, lambda _: None)
+    launch(
+        as_graph(replace(pipeline, name=f"whole-{tmp_path.name}", sink=whole)), options, lambda _: None, lambda _: None
+    )
     found = results(sink)
     assert len(found) > 500
     assert found == results(whole)

@@ -20,7 +20,7 @@ from windrow.engine.changelog import StepOutput
 from windrow.engine.messages import RecordsLost
 from windrow.engine.schema import RAW
 from windrow.engine.tick import Tick
-from windrow.model import StringType, as_graph
+from windrow.model import StringType
 from windrow.runtime import memory
 from windrow.runtime.compatibility import upgraded
 from windrow.runtime.memory import MemoryHost
@@ -64,7 +64,7 @@ def play_on_spark(host: Literal["stream", "batch"], pipeline: Any, feed: Feed) -
 def play_story(path: Path) -> Iterator[Rows]:
     """Yield what each step of a story gives on the memory host."""
     story = read_story(path)
-    for output in memory.play(story.pipeline, story.feed, as_graph(story.pipeline).at_end):
+    for output in memory.play(story.pipeline, story.feed, story.pipeline.at_end):
         yield from map(rows_of, output.values())
 
 
@@ -90,7 +90,7 @@ def rows_of(output: StepOutput) -> Rows:
 
 
 def _at_end(pipeline: Any) -> Literal["fire", "hold"]:  # noqa: ANN401
-    at_end: Literal["fire", "hold"] = pipeline.emit.at_end if hasattr(pipeline, "emit") else pipeline.at_end
+    at_end: Literal["fire", "hold"] = pipeline.at_end
     return at_end
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import scaled
+from tests.graphs import as_graph
 from tests.properties.strategies import Case, cases
 
 from windrow.engine import schema
@@ -30,7 +31,7 @@ class Player:
 
     def __init__(self, case: Case, pipeline: Pipeline) -> None:
         self._partitions = case.partitions
-        self.host = MemoryHost(pipeline, case.partitions)
+        self.host = MemoryHost(as_graph(pipeline), case.partitions)
         self._offsets = dict.fromkeys(case.partitions, 0)
 
     def step(self, step: PlayStep) -> StepOutput:
@@ -46,8 +47,8 @@ class Player:
     def carry(self, pipeline: Pipeline, plan: StateChange) -> None:
         """Go on with another pipeline."""
         states = self.host.states
-        self.host = MemoryHost(pipeline, self._partitions)
-        self.host.begin(migrate(pipeline, {"": plan}, states))
+        self.host = MemoryHost(as_graph(pipeline), self._partitions)
+        self.host.begin(migrate(as_graph(pipeline), {"": plan}, states))
 
 
 def together(groups: Sequence[GroupOutput]) -> StepOutput:

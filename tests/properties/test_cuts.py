@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.pipelines import MINUTE, raw
 from tests.examples import examples, many, scaled
+from tests.graphs import Runnable, as_graph
 from tests.properties import test_rules
 from tests.properties.process_oracle import BEFORE_ALL, EPOCH, Answer, Part, Row, Windows, answer, row_times
 
@@ -51,7 +52,6 @@ from windrow.model import (
     Process,
     ProcessNode,
     ProcessPipeline,
-    Runnable,
     SelectNode,
     Session,
     SinkNode,
@@ -201,7 +201,7 @@ class Run:
 
     def __init__(self, pipeline: Runnable, log: Log, size: int, chance: Random | None = None) -> None:
         self.pipeline, self.log = pipeline, log
-        self.host = MemoryHost(pipeline, log.partitions)
+        self.host = MemoryHost(as_graph(pipeline), log.partitions)
         self.offsets = dict.fromkeys(log.partitions, 0)
         self.outputs: list[dict[str, StepOutput]] = []
         at, ends = 0, [*log.ends, *([] if log.is_held else [len(log.records)])]
@@ -233,10 +233,10 @@ class Run:
             else StateChange(lateness=0)
             for node in nodes
         } or {"": StateChange(lateness=0)}
-        self._begin(migrate(other, changes, self.host.states), other)
+        self._begin(migrate(as_graph(other), changes, self.host.states), other)
 
     def _begin(self, states: list[MemoryState], pipeline: Runnable) -> None:
-        self.pipeline, self.host = pipeline, MemoryHost(pipeline, self.log.partitions)
+        self.pipeline, self.host = pipeline, MemoryHost(as_graph(pipeline), self.log.partitions)
         self.host.begin(states)
 
     def step(self, at: int, until: int) -> list[Any]:
@@ -458,18 +458,18 @@ def check_rules(case: test_rules.Case, seed: int) -> None:
     chance = Random(seed)
     for size in (1, 3, 7):
         test_rules.assert_answer(case, test_rules.run(case, range(size, len(case.records), size)))
-    pipeline, host = case.pipeline, MemoryHost(case.pipeline, range(2))
+    pipeline, host = case.pipeline, MemoryHost(as_graph(case.pipeline), range(2))
     outputs: list[GroupOutput] = []
     for step in case.steps(range(2, len(case.records), 2)):
         if chance.random() < 0.3:
             pipeline = replace(pipeline, key_groups=chance.choice([1, 2, 5]))
-            states = migrate(pipeline, {"": StateChange(lateness=pipeline.rules.lateness)}, host.states)
-            host = MemoryHost(pipeline, range(2))
+            states = migrate(as_graph(pipeline), {"": StateChange(lateness=pipeline.rules.lateness)}, host.states)
+            host = MemoryHost(as_graph(pipeline), range(2))
             host.begin(states)
         if chance.random() < 0.3:
             states = host.copy_states()
             host.step(step)
-            host = MemoryHost(pipeline, range(2))
+            host = MemoryHost(as_graph(pipeline), range(2))
             host.begin(states)
         outputs += host.step(step)
     several = replace(case, pipeline=replace(case.pipeline, key_groups=2))

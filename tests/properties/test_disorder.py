@@ -10,12 +10,13 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.graphs import as_graph
 from tests.properties.strategies import HOUR, MICROS, Case, cases
 
 from windrow.engine.columns import to_micros
 from windrow.engine.schema import RAW
 from windrow.engine.tick import Tick
-from windrow.model import Calendar, Delay, Global, Pipeline, TimestampType, as_graph
+from windrow.model import Calendar, Delay, Global, Pipeline, TimestampType
 from windrow.runtime.memory import MemoryHost
 from windrow.telemetry.reports import StepReport
 from windrow.tools.tune.choose import Goals, tune, with_settings
@@ -58,7 +59,7 @@ def with_policy(case: Case, delay: int, lateness: int) -> Pipeline:
 
 def reports(pipeline: Pipeline, steps: Sequence[pa.Table]) -> list[StepReport]:
     partitions = np.unique(np.concatenate([step.column("partition").to_numpy() for step in steps])).tolist()
-    host = MemoryHost(pipeline, partitions)
+    host = MemoryHost(as_graph(pipeline), partitions)
     return [
         StepReport.of(epoch, [one.stats for one in host.step(step)], 0.0, committed=0)
         for epoch, step in enumerate(steps)
@@ -81,7 +82,7 @@ def test_what_is_predicted_is_what_a_run_counts(
 
     whole = pa.concat_tables(steps)
     places = np.lexsort([to_micros(whole.column("offset")), whole.column("partition").to_numpy()])
-    exact = measure(now, whole.take(pa.array(places)).to_batches())
+    exact = measure(as_graph(now), whole.take(pa.array(places)).to_batches())
     found = exact.missed(delay, None, changed)
     assert exact.is_exact
     assert found == Missed(found.pairs, Bounds(late + expired, late + expired), Bounds(expired, expired))
@@ -99,7 +100,11 @@ def test_what_is_predicted_is_what_a_run_counts(
 def test_a_run_with_what_was_chosen_meets_the_goals(case: Case, late: float, expired: float) -> None:
     steps = tables(case)
     pipeline = with_policy(case, 0, 0)
-    chosen = tune(pipeline, measure(pipeline, pa.concat_tables(steps).to_batches()), Goals(late=late, expired=expired))
+    chosen = tune(
+        as_graph(pipeline),
+        measure(as_graph(pipeline), pa.concat_tables(steps).to_batches()),
+        Goals(late=late, expired=expired),
+    )
     if chosen.problems:
         return
     counted = reports(with_settings(pipeline, chosen.changes), steps)  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import SearchStrategy
 from tests.engine.outputs import only
 from tests.examples import scaled
+from tests.graphs import as_graph
 from tests.properties.strategies import Case, cases
 
 from windrow.engine.changelog import StepOutput
@@ -98,8 +99,8 @@ def hold_to_the_oracle(host: str, case: Case) -> None:
     play = load_play(host)
     at_end = case.pipeline.emit.at_end
     expected = run(case.pipeline, log_of(case, case.feed))
-    told = only(play(case.pipeline, case.feed, at_end))
-    recut = only(play(case.pipeline, case.recut.steps, at_end))
+    told = only(play(as_graph(case.pipeline), case.feed, at_end))
+    recut = only(play(as_graph(case.pipeline), case.recut.steps, at_end))
     for steps, outputs in ((case.feed, told), (case.recut.steps, recut)):
         if case.pipeline.time.idle is None:
             same(case, expected, outputs)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.pipelines import MINUTE, raw
 from tests.examples import examples
+from tests.graphs import as_graph
 
 from windrow.engine.level import migrate
 from windrow.engine.operators.base import GroupOutput
@@ -313,7 +314,7 @@ class Found:
 
 
 def run(case: Case, cut: Sequence[int]) -> Found:
-    host = MemoryHost(case.pipeline, range(2))
+    host = MemoryHost(as_graph(case.pipeline), range(2))
     return Found.of([output for step in case.steps(cut) for output in host.step(step)])
 
 
@@ -391,7 +392,7 @@ class Loop:
         journal = Journal(0)
         assert not list(journal.read(rows))
         rules = replace(case.pipeline.rules, lists=(FileList("blocked", "", entries=()),), journal=journal.rows)
-        host = MemoryHost(replace(case.pipeline, rules=rules, key_groups=1), [0])
+        host = MemoryHost(as_graph(replace(case.pipeline, rules=rules, key_groups=1)), [0])
         host.begin(states)
         return Loop(case, host, journal, position)
 
@@ -447,14 +448,14 @@ def test_the_changelog_is_the_oracles_in_each_cut(case: Case) -> None:
 @examples(10)
 @given(cases(), st.integers(0, 8), st.sampled_from([1, 2, 5]))
 def test_other_key_groups_go_on_with_the_same_changelog(case: Case, after: int, key_groups: int) -> None:
-    host = MemoryHost(case.pipeline, range(2))
+    host = MemoryHost(as_graph(case.pipeline), range(2))
     outputs: list[GroupOutput] = []
     for number, step in enumerate(case.steps(case.cuts[0])):
         if number == after:
             fields = tuple(reversed(case.pipeline.decode.fields))
             other = replace(case.pipeline, key_groups=key_groups, decode=Decode(fields))
-            states = migrate(other, {"": StateChange(lateness=other.rules.lateness)}, host.states)
-            host = MemoryHost(other, range(2))
+            states = migrate(as_graph(other), {"": StateChange(lateness=other.rules.lateness)}, host.states)
+            host = MemoryHost(as_graph(other), range(2))
             host.begin(states)
         outputs += host.step(step)
     moved = replace(case, pipeline=replace(case.pipeline, key_groups=max(key_groups, case.pipeline.key_groups)))
@@ -470,10 +471,10 @@ def test_what_expired_before_the_lateness_changed_stays_so(
     rules = replace(case.pipeline.rules, lateness=minutes * MINUTE)
     other = replace(case.pipeline, rules=rules, key_groups=key_groups)
     steps = list(case.steps(case.cuts[1]))
-    host = MemoryHost(case.pipeline, range(2))
+    host = MemoryHost(as_graph(case.pipeline), range(2))
     outputs = [output for step in steps[:after] for output in host.step(step)]
-    states = migrate(other, {"": StateChange(lateness=case.pipeline.rules.lateness)}, host.states)
-    host = MemoryHost(other, range(2))
+    states = migrate(as_graph(other), {"": StateChange(lateness=case.pipeline.rules.lateness)}, host.states)
+    host = MemoryHost(as_graph(other), range(2))
     host.begin(states)
     outputs += [output for step in steps[after:] for output in host.step(step)]
     moved = replace(case, pipeline=replace(other, key_groups=max(key_groups, case.pipeline.key_groups)))

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from tests.engine.pipelines import raw
 from tests.examples import examples, many
+from tests.graphs import Runnable, as_graph
 from tests.properties.strategies import Case, cases
 from tests.properties.test_sessions import sessions
 
 from windrow.engine.tick import PlayStep, Tick
 from windrow.engine.window_counts import WindowCounts
-from windrow.model import Global, Runnable
+from windrow.model import Global
 from windrow.runtime.memory import MemoryHost
 from windrow.telemetry.reports import StepReport
 from windrow.testing.transcript.rebatch import cuts
@@ -26,7 +27,7 @@ def counts_of(
     pipeline: Runnable, steps: Sequence[PlayStep], partitions: Sequence[int]
 ) -> list[dict[str, WindowCounts]]:
     """Return the windows of all steps together before the end of the input, and with it."""
-    host, offsets = MemoryHost(pipeline, partitions), dict.fromkeys(partitions, 0)
+    host, offsets = MemoryHost(as_graph(pipeline), partitions), dict.fromkeys(partitions, 0)
     reports = []
     for number, step in enumerate(steps):
         if isinstance(step, Tick):

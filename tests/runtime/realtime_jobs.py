@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from tests.graphs import graph_of
+from tests.graphs import Runnable, as_graph, graph_of
 
 import windrow as wr
 from windrow.client.fluent.streams import Timed
@@ -29,8 +29,6 @@ from windrow.model import (
     Rule,
     RuleList,
     RulesPipeline,
-    Runnable,
-    as_graph,
 )
 from windrow.runtime.memory import MemoryHost
 from windrow.runtime.realtime.journal import read_journal
@@ -162,7 +160,7 @@ def feed(kafka: Kafka, topic: str, first: int, count: int, partitions: int) -> N
 
 def open_jobs(pipeline: Runnable, run: str = "run", attempt: int = 0) -> list[Partition]:
     """Create the topics; return a job for each partition."""
-    return [Partition(pipeline, number, Owner(run, attempt)) for number in prepare_topics(pipeline)]
+    return [Partition(as_graph(pipeline), number, Owner(run, attempt)) for number in prepare_topics(as_graph(pipeline))]
 
 
 def until_read(jobs: Sequence[Partition], ends: dict[int, int], turns: int = 3000) -> Callable[[], bool]:
@@ -203,7 +201,7 @@ class Committed:
 
 def ends_of(pipeline: Runnable) -> dict[int, int]:
     """Return the ends of the source's partitions."""
-    return {number: end for number, (_, end) in open_sources(pipeline).ends().items()}
+    return {number: end for number, (_, end) in open_sources(as_graph(pipeline)).ends().items()}
 
 
 def written(servers: str, topic: str) -> Written:
@@ -247,13 +245,13 @@ def expected(pipeline: Runnable) -> dict[str, Written]:
     Rules and lists are those of the run's journal.
     """
     graph = as_graph(pipeline)
-    source = open_sources(pipeline)
-    if isinstance(pipeline, RulesPipeline):
-        lists = tuple(replace(one, entries=()) for one in pipeline.rules.lists)
-        pipeline = replace(pipeline, rules=replace(pipeline.rules, lists=lists, journal=read_journal(pipeline)))
-    host = MemoryHost(replace(pipeline, mode="micro-batch"), source.partitions())
+    source = open_sources(as_graph(pipeline))
+    for node in graph.rules:
+        lists = tuple(replace(one, entries=()) for one in node.rules.lists)
+        graph = graph.with_rules(replace(node.rules, lists=lists, journal=read_journal(graph)))
+    host = MemoryHost(replace(graph, mode="micro-batch"), source.partitions())
     output = host.step(pa.Table.from_batches(source.read_all()))
-    rows = concat_by_sink(empty_by_sink(pipeline), (group.by_sink for group in output))
+    rows = concat_by_sink(empty_by_sink(as_graph(pipeline)), (group.by_sink for group in output))
     found: defaultdict[str, defaultdict[bytes | None, list[bytes | None]]] = defaultdict(lambda: defaultdict(list))
     for name, view in sink_views(graph).items():
         for record in KafkaRecords(view).of(rows[name]):

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windrow.model import Runnable
+from tests.graphs import Runnable, as_graph
+
 from windrow.runtime.launch import Ended, Options, launch
 from windrow.telemetry.reports import StepReport
 
@@ -27,7 +28,7 @@ class Runner:
         """Run to the end of the input."""
         self.reports = []
         given = Options(self.checkpoint, until_end=True, max_records=max_records, **options)
-        return launch(pipeline, given, self.reports.append, lambda _: None)
+        return launch(as_graph(pipeline), given, self.reports.append, lambda _: None)
 
     def live(
         self,
@@ -52,7 +53,7 @@ class Runner:
 
         waits.append(next(scene))
         given = Options(self.checkpoint, max_records=max_records, every=50_000, **options)
-        return launch(pipeline, given, on_step, stops.append)
+        return launch(as_graph(pipeline), given, on_step, stops.append)
 
 
 def read(records: int) -> Callable[[StepReport], bool]:

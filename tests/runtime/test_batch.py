@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.contracts.stores import SqliteStore, Store
+from tests.graphs import as_graph
 from tests.runtime.answers import assert_epochs, assert_same, expected_of, micros
 from tests.runtime.conftest import MakeLog, MakeStore
 from tests.runtime.runs import Runner
@@ -53,7 +54,7 @@ def between(files: Files, begin: dict[int, int], end: dict[int, int]) -> pa.Tabl
 def run(pipeline: Pipeline, **settings: Any) -> tuple[StepOutput, list[StepReport]]:  # noqa: ANN401 - any setting
     """Run into memory; return all that was given, and the reports."""
     sink, reports = CollectSink(), list[StepReport]()
-    assert BatchRun(pipeline, sink, BatchSettings(**settings)).run(reports.append) == "end"
+    assert BatchRun(as_graph(pipeline), sink, BatchSettings(**settings)).run(reports.append) == "end"
     return sink.output(pipeline), reports
 
 
@@ -117,7 +118,7 @@ def test_a_range_is_judged_as_if_the_log_were_no_longer(files: Files, store: Sto
 
 def test_ends_and_floors_of_a_journal_are_repeated(files: Files, store: Store) -> None:
     pipeline = spend(files.source, store.settings(), lateness=10 * HOUR)
-    host, told = MemoryHost(pipeline, [0, 1, 2]), list[StepOutput]()
+    host, told = MemoryHost(as_graph(pipeline), [0, 1, 2]), list[StepOutput]()
     before = dict.fromkeys(range(3), 0)
     ends = []
     feed = events(400, users=5, duration=3 * HOUR)
@@ -160,26 +161,26 @@ def test_a_savepoint_holds_what_the_key_groups_know(files: Files, store: Store, 
     sink = CollectSink()
     settings = BatchSettings(max_records=500, savepoint=tmp_path / "point")
     reports: list[StepReport] = []
-    BatchRun(pipeline, sink, settings).run(reports.append)
+    BatchRun(as_graph(pipeline), sink, settings).run(reports.append)
     savepoint = Savepoint.read(tmp_path / "point")
     assert savepoint.offsets == reports[-1].offsets
     assert savepoint.epoch == sink.last
     assert savepoint.partitions == (0, 1, 2)
     # a host that resumes from there comes to what one run comes to
-    host = MemoryHost(pipeline, [0, 1, 2])
+    host = MemoryHost(as_graph(pipeline), [0, 1, 2])
     host.begin(state for _, state in Savepoint.states(tmp_path / "point"))
     last = StepOutput.concat(group.rows for group in host.end())
     together = StepOutput.concat([sink.output(pipeline), last])
     assert sort(together) == sort(run(spend(files.source, store.settings()), max_records=500)[0])
     with pytest.raises(InputError, match="not empty"):
-        BatchRun(pipeline, CollectSink(), settings).run(reports.append)
+        BatchRun(as_graph(pipeline), CollectSink(), settings).run(reports.append)
 
 
 def test_a_run_that_is_asked_to_stop_writes_no_more(files: Files, store: Store) -> None:
     files.append(events(600))
     pipeline = spend(files.source, store.settings())
     sink, reports = CollectSink(), list[StepReport]()
-    batch = BatchRun(pipeline, sink, BatchSettings(max_records=100))
+    batch = BatchRun(as_graph(pipeline), sink, BatchSettings(max_records=100))
 
     def on_step(report: StepReport) -> None:
         reports.append(report)
@@ -189,7 +190,7 @@ def test_a_run_that_is_asked_to_stop_writes_no_more(files: Files, store: Store) 
     assert batch.run(on_step) == "asked"
     assert len(reports) == len(sink.steps) == 2
     # asked before it began: nothing is computed, and nothing written
-    idle = BatchRun(pipeline, sink := CollectSink(), BatchSettings())
+    idle = BatchRun(as_graph(pipeline), sink := CollectSink(), BatchSettings())
     idle.stop()
     assert idle.run(on_step) == "asked"
     assert sink.steps == {}
@@ -208,12 +209,12 @@ def test_a_run_that_fails_says_what_to_do(files: Files, store: Store, tmp_path: 
     pipeline = spend(files.source, store.settings())
     sink = Full()
     with pytest.raises(SinkError, match="the disk is full"):
-        BatchRun(pipeline, sink, BatchSettings(max_records=200)).run(lambda _: None)
+        BatchRun(as_graph(pipeline), sink, BatchSettings(max_records=200)).run(lambda _: None)
     # what it has left is not taken for an answer
     with pytest.raises(SinkError, match="--fresh"):
-        BatchRun(pipeline, sink, BatchSettings()).run(lambda _: None)
+        BatchRun(as_graph(pipeline), sink, BatchSettings()).run(lambda _: None)
     with pytest.raises(InputError, match="--until-end"):
-        launch(pipeline, Options(tmp_path / "checkpoint", host="batch"), lambda _: None, lambda _: None)
+        launch(as_graph(pipeline), Options(tmp_path / "checkpoint", host="batch"), lambda _: None, lambda _: None)
 
 
 @pytest.mark.long

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.graphs import as_graph
 from tests.runtime.spend import spend
 
 from windrow.connectors.open_sources import open_source
@@ -73,7 +74,7 @@ def test_offsets_that_the_log_does_not_hold_are_refused(tmp_path: Path, settings
     pipeline = spend(LogSource(str(tmp_path)), SqliteSink(str(tmp_path / "spend.db"), "spend"))
     partition = 0 if offset == 4 else 1
     with pytest.raises(SourceError) as caught:
-        batch_plan(pipeline, open_source(pipeline.source), settings)
+        batch_plan(as_graph(pipeline), open_source(pipeline.source), settings)
     assert str(caught.value) == (
         f"offset {offset} of partition {partition} is not in the log, which holds 0 to 3 now: "
         "records were lost, or it is another log"

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import pytest
 from tests.contracts.stores import SqliteStore, Store
+from tests.graphs import as_graph
 from tests.runtime.answers import assert_epochs, assert_same, assert_same_values
 from tests.runtime.runs import Runner
 from tests.runtime.spend import MINUTE, Files, events, spend
@@ -42,7 +43,7 @@ PIPELINE = spend(LogSource("data/spend"), SqliteSink("spend.db", "spend"))
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     """The checkpoint of `PIPELINE`, before its first step."""
-    Checkpoint.new(tmp_path / "kept", PIPELINE, [0, 1]).write()
+    Checkpoint.new(tmp_path / "kept", as_graph(PIPELINE), [0, 1]).write()
     return tmp_path / "kept"
 
 
@@ -75,7 +76,7 @@ def test_another_pipelines_checkpoint_names_the_field_that_differs(
     changed: dict[str, Any], message: str, kept: Path
 ) -> None:
     with pytest.raises(CheckpointError, match=rf"(?s){kept} is of another pipeline.*{message}.*--fresh"):
-        Checkpoint.open(kept, replace(PIPELINE, **changed))
+        Checkpoint.open(kept, as_graph(replace(PIPELINE, **changed)))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_another_pipelines_checkpoint_names_the_field_that_differs(
     ],
 )
 def test_where_things_are_and_how_a_run_ends_may_change(changed: dict[str, Any], kept: Path) -> None:
-    found = Checkpoint.open(kept, replace(PIPELINE, **changed))
+    found = Checkpoint.open(kept, as_graph(replace(PIPELINE, **changed)))
     assert found is not None
     assert found.partitions == (0, 1)
     assert found.committed is None
@@ -98,22 +99,22 @@ def test_a_log_of_another_name_is_reported(kept: Path) -> None:
     moved = replace(PIPELINE, source=LogSource("elsewhere/other"))
     found = Checkpoint.read(kept)
     assert found is not None
-    assert found.renamed(moved) == []  # before the first step
+    assert found.renamed(as_graph(moved)) == []  # before the first step
     planned(kept)
-    assert [(one.there, one.here) for one in found.renamed(moved)] == [("spend", "other")]
-    assert found.renamed(replace(PIPELINE, source=LogSource("elsewhere/spend"))) == []
-    assert found.differences(moved) == []
+    assert [(one.there, one.here) for one in found.renamed(as_graph(moved))] == [("spend", "other")]
+    assert found.renamed(as_graph(replace(PIPELINE, source=LogSource("elsewhere/spend")))) == []
+    assert found.differences(as_graph(moved)) == []
 
 
 def test_before_the_first_step_a_changelog_can_begin(kept: Path) -> None:
     without = replace(PIPELINE, sink=SqliteSink("spend.db", "spend", changelog=False))
     for pipeline in (without, PIPELINE, without):
-        found = Checkpoint.open(kept, pipeline)
+        found = Checkpoint.open(kept, as_graph(pipeline))
         assert found is not None
         found.write()
     planned(kept)
     with pytest.raises(CheckpointError, match=r"sink\.sqlite\.changelog: false there, true here"):
-        Checkpoint.open(kept, PIPELINE)
+        Checkpoint.open(kept, as_graph(PIPELINE))
 
 
 def planned(checkpoint: Path) -> None:
@@ -126,7 +127,7 @@ def planned(checkpoint: Path) -> None:
 def test_a_damaged_checkpoint_is_an_error(damaged: bytes, kept: Path) -> None:
     (kept / "windrow.json").write_bytes(damaged)
     with pytest.raises(CheckpointError, match=r"windrow\.json cannot be read .*--fresh"):
-        Checkpoint.open(kept, PIPELINE)
+        Checkpoint.open(kept, as_graph(PIPELINE))
 
 
 @pytest.mark.parametrize("versions", [-1, 1])
@@ -135,12 +136,12 @@ def test_a_checkpoint_of_another_format_is_an_error(versions: int, kept: Path) -
     other = body["format"] + versions
     (kept / "windrow.json").write_text(json.dumps(body | {"format": other}))
     with pytest.raises(CheckpointError, match=rf"windrow\.json has format {other}, not .* go on with that version, or"):
-        Checkpoint.open(kept, PIPELINE)
+        Checkpoint.open(kept, as_graph(PIPELINE))
 
 
 def test_two_runs_do_not_share_a_checkpoint(files: Files, store: Store, runner: Runner) -> None:
     pipeline = spend(files.source, store.settings())
-    Checkpoint.new(runner.checkpoint, pipeline, [0]).write()
+    Checkpoint.new(runner.checkpoint, as_graph(pipeline), [0]).write()
     with locked(runner.checkpoint):
         for fresh in (False, True):
             with pytest.raises(CheckpointError, match="another run is using the checkpoint"):
@@ -210,13 +211,13 @@ def test_a_lock_that_was_taken_away_is_none(runner: Runner, monkeypatch: pytest.
 def test_a_folder_of_somebody_else_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(CheckpointError, match=r"is not a checkpoint of windrow.*name another folder"):
-        Checkpoint.open(tmp_path, PIPELINE)
+        Checkpoint.open(tmp_path, as_graph(PIPELINE))
     with pytest.raises(CheckpointError, match=r"is not a checkpoint of windrow.*name another folder"):
         Checkpoint.remove(tmp_path)
     assert (tmp_path / "thesis.tex").exists()
     (tmp_path / "file").touch()
     with pytest.raises(CheckpointError, match="is not a checkpoint of windrow"):
-        Checkpoint.open(tmp_path / "file", PIPELINE)
+        Checkpoint.open(tmp_path / "file", as_graph(PIPELINE))
 
 
 @pytest.mark.usefixtures("spark")
@@ -286,7 +287,7 @@ def test_fresh_removes_nothing_that_is_not_windrows(files: Files, store: Store, 
     ids=["log", "kafka", "nothing"],
 )
 def test_a_checkpoint_says_where_its_last_committed_step_ended(at: Offset, offsets: dict[int, int], kept: Path) -> None:
-    checkpoint = Checkpoint.open(kept, PIPELINE)
+    checkpoint = Checkpoint.open(kept, as_graph(PIPELINE))
     assert checkpoint is not None
     assert checkpoint.offsets() == {}
     (checkpoint.spark / "offsets").mkdir(parents=True)

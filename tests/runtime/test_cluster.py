@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from tests.graphs import as_graph
 from tests.runtime.spend import Files, Log, Topic, events, spend
 from tests.servers.cluster import Cluster
 
@@ -40,7 +41,7 @@ class Job:
 
     def start(self, command: str, *words: str | Folder, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         file = self.folder / f"{self.pipeline.sink.table}.yaml"
-        file.write_text(to_yaml(self.pipeline))
+        file.write_text(to_yaml(as_graph(self.pipeline)))
         program = [sys.executable, "-m", "windrow", command, str(file), *map(str, words)]
         pipe = subprocess.PIPE
         return subprocess.Popen(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.graphs import as_graph
 from tests.runtime.spend import Files, events, spend
 
 from windrow.connectors.log import retention
@@ -43,14 +44,14 @@ def rows(path: Path, table: str) -> list[Any]:
 def launched(pipeline: Pipeline, folder: Path, host: HostName) -> list[Any]:
     made = replace(pipeline, sink=SqliteSink(str(folder / f"{host}.db"), "spend"))
     options = Options(folder / "checkpoint", host, until_end=True, max_records=70)
-    assert launch(made, options, lambda _: None, lambda _: None) == "end"
+    assert launch(as_graph(made), options, lambda _: None, lambda _: None) == "end"
     return rows(folder / f"{host}.db", "spend")
 
 
 def replayed(pipeline: Pipeline, folder: Path, host: ReplayHost) -> list[Any]:
     made = replace(pipeline, sink=SqliteSink(str(folder / "replay.db"), "spend"))
     options = ReplayOptions(folder / "none", end="log", host=host, into=f"by_{host}", max_records=70)
-    assert run_replay(plan_replay(made, options), options, lambda _: None, lambda _: None) == "end"
+    assert run_replay(plan_replay(as_graph(made), options), options, lambda _: None, lambda _: None) == "end"
     return rows(folder / "replay.db", f"by_{host}")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.graphs import graph_of
+from tests.graphs import as_graph, graph_of
 from tests.runtime.spend import MINUTE, spend
 
 import windrow as wr
@@ -53,7 +53,7 @@ Edit = Callable[[Pipeline], Pipeline]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A savepoint of `PIPELINE` before its first step."""
-    savepoint = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, fingerprint(PIPELINE))
+    savepoint = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, fingerprint(as_graph(PIPELINE)))
     savepoint.write(tmp_path / "savepoint", ((group, MemoryState()) for group in range(8)))
     return tmp_path / "savepoint"
 
@@ -109,11 +109,11 @@ CAN: list[tuple[Edit, list[str]]] = [
 
 @pytest.mark.parametrize(("edit", "told"), CAN, ids=[str(told) for _, told in CAN])
 def test_what_can_change_says_what_it_means(edit: Edit, told: list[str], folder: Path) -> None:
-    found = [change.text for change in meant(folder, edit(PIPELINE))]
+    found = [change.text for change in meant(folder, as_graph(edit(PIPELINE)))]
     assert len(found) == len(told)
     assert all(text.startswith(begins) for text, begins in zip(found, told, strict=True)), found
-    savepoint, states = upgraded(folder, edit(PIPELINE))
-    assert savepoint.meaning == fingerprint(edit(PIPELINE))
+    savepoint, states = upgraded(folder, as_graph(edit(PIPELINE)))
+    assert savepoint.meaning == fingerprint(as_graph(edit(PIPELINE)))
     assert len(list(states)) == savepoint.key_groups == edit(PIPELINE).key_groups
 
 
@@ -133,9 +133,9 @@ CANNOT: list[tuple[Edit, str]] = [
 @pytest.mark.parametrize(("edit", "field"), CANNOT, ids=[field for _, field in CANNOT])
 def test_what_cannot_change_is_refused_by_its_field(edit: Edit, field: str, folder: Path) -> None:
     with pytest.raises(CheckpointError, match=rf"\n  {field}: .* there, .* here\nleave that as it was"):
-        meant(folder, edit(PIPELINE))
+        meant(folder, as_graph(edit(PIPELINE)))
     with pytest.raises(CheckpointError):
-        upgraded(folder, edit(PIPELINE))
+        upgraded(folder, as_graph(edit(PIPELINE)))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_what_cannot_change_is_refused_by_its_field(edit: Edit, field: str, fold
 )
 def test_a_type_that_cannot_go_on_is_refused_with_the_reason(type_: DataType, why: str, folder: Path) -> None:
     with pytest.raises(CheckpointError, match=rf"\n  decode\.amount: .* there, .* here: {why}.*\nleave that as it was"):
-        meant(folder, amount(Field("amount", type_))(PIPELINE))
+        meant(folder, as_graph(amount(Field("amount", type_))(PIPELINE)))
 
 
 @pytest.mark.parametrize(
@@ -212,19 +212,19 @@ def of_two_streams(low: str, high: str, *, changelog: bool = True) -> Graph:
 def test_a_table_is_of_one_stream_with_its_changelog_or_without(
     there: Pipeline | Graph, here: Pipeline | Graph, found: list[str], tmp_path: Path
 ) -> None:
-    checkpoint = Checkpoint.new(tmp_path, there, [0])
-    assert checkpoint.differences(here) == []
+    checkpoint = Checkpoint.new(tmp_path, as_graph(there), [0])
+    assert checkpoint.differences(as_graph(here)) == []
     (checkpoint.spark / "offsets").mkdir(parents=True)
     (checkpoint.spark / "offsets" / "0").touch()
-    assert checkpoint.differences(here) == found
+    assert checkpoint.differences(as_graph(here)) == found
     kept = tmp_path / "kept"
-    savepoint = Savepoint(Run(there.name, "one"), 3, {0: 5}, (0,), there.key_groups, fingerprint(there))
+    savepoint = Savepoint(Run(there.name, "one"), 3, {0: 5}, (0,), there.key_groups, fingerprint(as_graph(there)))
     savepoint.write(kept, ((group, MemoryState()) for group in range(there.key_groups)))
     if not found:
-        assert meant(kept, here) == []
+        assert meant(kept, as_graph(here)) == []
         return
     with pytest.raises(CheckpointError) as refused:
-        meant(kept, here)
+        meant(kept, as_graph(here))
     assert all(f"{line}: the table has the rows of before" in str(refused.value) for line in found)
 
 
@@ -275,38 +275,51 @@ def test_records_that_a_process_holds_can_get_wider_types_but_no_other_fields(tm
         process=process,
         sink=PIPELINE.sink,
     )
-    kept = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, fingerprint(pipeline))
+    kept = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, fingerprint(as_graph(pipeline)))
     kept.write(tmp_path / "kept", ((group, MemoryState()) for group in range(8)))
     wider = Field("amount", DecimalType(14, 4), optional=True)
-    (change,) = meant(tmp_path / "kept", replace(pipeline, decode=Decode((*pipeline.decode.fields[:2], wider))))
+    (change,) = meant(
+        tmp_path / "kept", as_graph(replace(pipeline, decode=Decode((*pipeline.decode.fields[:2], wider))))
+    )
     assert change.means is not None
     more = Decode((*pipeline.decode.fields, Field("shop", StringType())))
     with pytest.raises(CheckpointError, match=r"decode\.shop: .* here: records that are held until their time"):
-        meant(tmp_path / "kept", replace(pipeline, decode=more))
+        meant(tmp_path / "kept", as_graph(replace(pipeline, decode=more)))
 
 
 def test_a_topic_at_other_servers_may_have_another_id(tmp_path: Path) -> None:
     """One that was moved there, with its offsets."""
     pipeline = replace(PIPELINE, source=KafkaSource("one:9092", "spend"))
-    kept = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, fingerprint(pipeline), identity="the first")
+    kept = Savepoint(
+        Run("user-spend", "one"), 3, {0: 5}, (0,), 8, fingerprint(as_graph(pipeline)), identity="the first"
+    )
     kept.write(tmp_path / "kept", ((group, MemoryState()) for group in range(8)))
-    assert upgraded(tmp_path / "kept", pipeline)[0].identity == "the first"
-    assert upgraded(tmp_path / "kept", replace(pipeline, source=KafkaSource("two:9092", "spend")))[0].identity is None
+    assert upgraded(tmp_path / "kept", as_graph(pipeline))[0].identity == "the first"
+    assert (
+        upgraded(tmp_path / "kept", as_graph(replace(pipeline, source=KafkaSource("two:9092", "spend"))))[0].identity
+        is None
+    )
 
 
 def test_the_group_that_shows_the_lag_may_change(tmp_path: Path) -> None:
     pipeline = replace(PIPELINE, source=KafkaSource("one:9092", "spend"))
-    kept = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, fingerprint(pipeline), identity="the first")
+    kept = Savepoint(
+        Run("user-spend", "one"), 3, {0: 5}, (0,), 8, fingerprint(as_graph(pipeline)), identity="the first"
+    )
     kept.write(tmp_path / "kept", ((group, MemoryState()) for group in range(8)))
     other = replace(pipeline, source=KafkaSource("one:9092", "spend", group="lag"))
-    assert meant(tmp_path / "kept", other) == []
-    assert upgraded(tmp_path / "kept", other)[0].identity == "the first"
-    assert Checkpoint.new(tmp_path, pipeline, [0]).differences(other) == []
+    assert meant(tmp_path / "kept", as_graph(other)) == []
+    assert upgraded(tmp_path / "kept", as_graph(other))[0].identity == "the first"
+    assert Checkpoint.new(tmp_path, as_graph(pipeline), [0]).differences(as_graph(other)) == []
 
 
 def test_a_punctuation_in_the_place_of_a_delay(folder: Path) -> None:
     changed = decode(Field("w", StringType()))(time(watermark=Punctuated("w"))(PIPELINE))
-    assert {change.field for change in meant(folder, changed)} == {"decode.w", "time.delay", "time.punctuated"}
+    assert {change.field for change in meant(folder, as_graph(changed))} == {
+        "decode.w",
+        "time.delay",
+        "time.punctuated",
+    }
 
 
 def test_a_field_that_is_decoded_where_it_was_derived_is_another() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.engine.pipelines import main, record
+from tests.graphs import as_graph
 
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.source import Loss
@@ -159,9 +160,9 @@ def test_what_comes_while_a_run_reads_comes_after_the_end_that_it_tells(log: Pat
         if step.epoch == 0:
             write(log, record("A", 3), record("A", 4))
 
-    StreamRun(_over(log), sink, settings).run(grow)
+    StreamRun(as_graph(_over(log)), sink, settings).run(grow)
     assert told(sink) == [(0, "insert", "on_time", 2)]
-    StreamRun(_over(log), sink, settings).run(lambda _: None)
+    StreamRun(as_graph(_over(log)), sink, settings).run(lambda _: None)
     assert sorted(sink.steps) == [0, 1]
     assert [row for row in told(sink) if row[1] != "update_before"][1:] == [
         (1, "update_after", "late", 3),
@@ -190,11 +191,11 @@ def test_an_end_that_was_planned_is_told_whoever_takes_the_step(log: Path, tmp_p
     write(log, record("A", 1), record("A", 2))
     sink, settings = Dying(0), StreamSettings(tmp_path / "checkpoint", until_end=True)
     with pytest.raises(SinkError, match=DIED):
-        StreamRun(_over(log), sink, settings).run(lambda _: None)
+        StreamRun(as_graph(_over(log)), sink, settings).run(lambda _: None)
     assert told(sink) == []
     write(log, record("A", 3))
     held = replace(_over(log), emit=Emit(lateness=main().emit.lateness, at_end="hold"))
-    StreamRun(held, sink, settings).run(lambda _: None)
+    StreamRun(as_graph(held), sink, settings).run(lambda _: None)
     revised = [(1, "update_before", "late", 2), (1, "update_after", "late", 3)]
     assert told(sink) == [(0, "insert", "on_time", 2), *revised]
 
@@ -204,7 +205,7 @@ def test_an_end_that_is_taken_again_is_told_once(log: Path, tmp_path: Path) -> N
     write(log, record("A", 1), record("A", 2))
     sink, tries = Dying(0, SinkUnavailableError), list[Fault]()
     settings = StreamSettings(tmp_path / "checkpoint", until_end=True, on_trouble=tries.append)
-    StreamRun(_over(log), sink, settings).run(lambda _: None)
+    StreamRun(as_graph(_over(log)), sink, settings).run(lambda _: None)
     assert [(fault.partition(";")[0], fault.reason) for fault in tries] == [(DIED, "sink")]
     assert (sorted(sink.steps), told(sink)) == ([0], [(0, "insert", "on_time", 2)])
 
@@ -214,9 +215,9 @@ def test_an_end_that_was_not_planned_is_none_for_the_next_run(log: Path, tmp_pat
     write(log, record("A", 1), record("A", 2))
     sink, settings = Dying(0), StreamSettings(tmp_path / "checkpoint", until_end=True, max_records=1)
     with pytest.raises(SinkError, match=DIED):
-        StreamRun(_over(log), sink, settings).run(lambda _: None)
+        StreamRun(as_graph(_over(log)), sink, settings).run(lambda _: None)
     held = replace(_over(log), emit=Emit(lateness=main().emit.lateness, at_end="hold"))
-    StreamRun(held, sink, settings).run(lambda _: None)
+    StreamRun(as_graph(held), sink, settings).run(lambda _: None)
     assert (sorted(sink.steps), told(sink)) == ([0, 1], [])
 
 
@@ -229,7 +230,7 @@ def test_a_step_that_another_process_notes_as_this_one_begins_is_taken_again(
     write(log, record("A", 1), record("A", 2), record("A", 9))
     sink, folder = CollectSink(), tmp_path / "checkpoint"
     settings = StreamSettings(folder, until_end=True, max_records=1, on_trouble=(tries := list[str]()).append)
-    StreamRun(held, sink, settings).run(lambda _: None)
+    StreamRun(as_graph(held), sink, settings).run(lambda _: None)
     noted = shutil.copytree(folder / "spark", tmp_path / "noted")
     last = max(sink.steps)
     del sink.steps[last]
@@ -241,12 +242,12 @@ def test_a_step_that_another_process_notes_as_this_one_begins_is_taken_again(
 
     monkeypatch.setattr("windrow.runtime.stream.run.preflight", end_the_other)
     write(log, record("A", 10))
-    StreamRun(held, sink, settings).run(lambda _: None)
+    StreamRun(as_graph(held), sink, settings).run(lambda _: None)
     monkeypatch.undo()
     assert [text.partition(";")[0] for text in tries] == [BUSY]
     assert sorted(sink.steps) == [*range(last + 2)]
     alone = CollectSink()
-    StreamRun(held, alone, replace(settings, checkpoint=tmp_path / "alone")).run(lambda _: None)
+    StreamRun(as_graph(held), alone, replace(settings, checkpoint=tmp_path / "alone")).run(lambda _: None)
     assert told(sink) == told(alone)
 
 

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from tests.contracts.stores import PostgresStore, SqliteStore, Store
+from tests.graphs import as_graph
 from tests.runtime.answers import assert_epochs, assert_same
 from tests.runtime.runs import Runner, Scene, read
 from tests.runtime.spend import Files, Topic, event, events, spend
@@ -241,7 +242,7 @@ def test_a_run_in_a_thread_of_its_own(files: Files, store: Store, tmp_path: Path
     stops: Queue[Callable[[], None]] = Queue()
     ended: Queue[Ended] = Queue()
     options = Options(tmp_path / "checkpoint", every=50_000)
-    thread = threading.Thread(target=lambda: ended.put(launch(pipeline, options, reports.put, stops.put)))
+    thread = threading.Thread(target=lambda: ended.put(launch(as_graph(pipeline), options, reports.put, stops.put)))
     thread.start()
     stop = stops.get(timeout=60)
     first = reports.get(timeout=240)

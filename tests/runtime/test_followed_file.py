@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.graphs import as_graph, parse_short
 from tests.runtime.runs import Runner, Scene, read
 
-from windrow.authoring.pipeline_file import read_document
 from windrow.errors import InputError
 from windrow.model import LogSource, Pipeline, SqliteSink
 from windrow.runtime.launch import Options, launch
@@ -31,9 +31,7 @@ sink: {sqlite: {path: FOLDER/rates.db, table: rates}}
 
 
 def pipeline(folder: Path) -> Pipeline:
-    found = read_document(PIPELINE.replace("FOLDER", str(folder)), "rates.yaml").pipeline
-    assert isinstance(found, Pipeline)
-    return found
+    return parse_short(PIPELINE.replace("FOLDER", str(folder)), "rates.yaml")
 
 
 def write(folder: Path, **rates: str) -> None:
@@ -44,7 +42,12 @@ def write(folder: Path, **rates: str) -> None:
 
 
 def in_memory(given: Pipeline, folder: Path, *, fresh: bool = False) -> None:
-    launch(given, Options(folder / "checkpoint", "memory", until_end=True, fresh=fresh), lambda _: None, lambda _: None)
+    launch(
+        as_graph(given),
+        Options(folder / "checkpoint", "memory", until_end=True, fresh=fresh),
+        lambda _: None,
+        lambda _: None,
+    )
 
 
 def rows(folder: Path, table: str = "rates") -> list[tuple[Any, ...]]:

@@ -13,11 +13,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.graphs import Runnable, as_graph
 from tests.runtime.runs import Runner, Scene, read
 
 from windrow.authoring.pipeline_file import read_document
 from windrow.errors import InputError
-from windrow.model import Graph, KafkaSource, LogSource, Runnable, SourceNode
+from windrow.model import Graph, KafkaSource, LogSource, SourceNode
 from windrow.runtime.launch import Options, launch
 from windrow.telemetry.reports import Fault, Lag
 from windrow.testing.servers.kafka import Kafka
@@ -90,7 +91,7 @@ def replayed(shop: Shop, log: LogSource | KafkaSource) -> None:
 
 def in_memory(shop: Shop, pipeline: Runnable) -> None:
     options = Options(shop.folder / "memory", "memory", until_end=True, fresh=True)
-    launch(pipeline, options, lambda _: None, lambda _: None)
+    launch(as_graph(pipeline), options, lambda _: None, lambda _: None)
 
 
 def test_runs_to_the_end_read_what_was_committed_and_a_replay_needs_no_database(shop: Shop) -> None:

@@ -19,6 +19,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2
 from google.protobuf.message_factory import GetMessageClass
+from tests.graphs import Runnable, as_graph
 from tests.servers.registry import SchemaRegistry
 
 from windrow.authoring.checks import require_valid
@@ -26,7 +27,7 @@ from windrow.authoring.pipeline_file import read_document
 from windrow.authoring.printing import to_text
 from windrow.engine.decode.protobuf_messages import descriptor_of
 from windrow.errors import RunError
-from windrow.model import ProtobufMessage, Runnable
+from windrow.model import ProtobufMessage
 from windrow.runtime.compatibility import _decoding, pipeline_changes
 from windrow.runtime.launch import HostName, Options, launch
 from windrow.runtime.savepoint import fingerprint
@@ -112,7 +113,7 @@ def pipeline(servers: str, topic: str, format_: str, folder: Path) -> Runnable:
 
 def run(given: Runnable, folder: Path, host: HostName, *, fresh: bool = True) -> tuple[list[Any], list[Any]]:
     options = Options(folder / "checkpoint", host, until_end=True, max_records=250, fresh=fresh)
-    launch(given, options, lambda _: None, lambda _: None)
+    launch(as_graph(given), options, lambda _: None, lambda _: None)
     with closing(sqlite3.connect(folder / "spend.db")) as tables:
         rows = tables.execute("SELECT window_start, user_id, total, events FROM spend ORDER BY 1, 2").fetchall()
         return rows, tables.execute("SELECT partition, raw FROM spend_dead ORDER BY 1").fetchall()
@@ -157,10 +158,10 @@ def test_a_run_on_spark_waits_for_the_registry_and_makes_no_dead_letters_of_that
     registry.status = 503
     options = Options(tmp_path / "checkpoint", "stream", until_end=True, max_records=250, retry=0)
     with pytest.raises(RunError, match=r"the schema registry .* cannot answer now"):
-        launch(given, options, lambda _: None, lambda _: None)
+        launch(as_graph(given), options, lambda _: None, lambda _: None)
     registry.status = None
-    assert "Avro records with the schemas of http://" in to_text(given)
-    assert "JSON" not in to_text(given)
+    assert "Avro records with the schemas of http://" in to_text(as_graph(given))
+    assert "JSON" not in to_text(as_graph(given))
     rows, dead = run(given, tmp_path, "stream", fresh=False)
     assert sum(row[3] for row in rows) == len(EVENTS)
     assert dead == [(1, BAD)]
@@ -187,11 +188,11 @@ def test_another_registry_is_no_change_and_another_schema_is_one(tmp_path: Path)
     (tmp_path / "other.avsc").write_text(json.dumps(SCHEMA | {"fields": [*SCHEMA["fields"][::-1]]}))
 
     def changes(there: str, here: str) -> list[str]:
-        before, after = (fingerprint(pipeline("a:1", "spend", one, tmp_path)) for one in (there, here))
+        before, after = (fingerprint(as_graph(pipeline("a:1", "spend", one, tmp_path))) for one in (there, here))
         return [one.field for one in pipeline_changes(before, after) if one.means is None]
 
     def decoding(format_: str) -> object:
-        return _decoding(fingerprint(pipeline("a:1", "spend", format_, tmp_path)))
+        return _decoding(fingerprint(as_graph(pipeline("a:1", "spend", format_, tmp_path))))
 
     schema, registry = "{{avro: {{schema: {}}}}}", "{{avro: {{registry: {}}}}}"
     given = schema.format(tmp_path / "spend.avsc")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.contracts.stores import SqliteStore
+from tests.graphs import as_graph
 from tests.runtime.runs import Runner
 from tests.runtime.spend import MINUTE, Files, events, spend
 
@@ -84,7 +85,7 @@ def alone(files: Files, folder: Path) -> dict[str, list[Any]]:
         for table in (name, "again") if name == "minutes" else (name,):
             pipeline = replace(one, name=table, sink=SqliteSink(str(folder / f"{file}.db"), table))
             options = Options(folder / "unused", "memory", until_end=True, max_records=200)
-            launch(pipeline, options, lambda _: None, lambda _: None)
+            launch(as_graph(pipeline), options, lambda _: None, lambda _: None)
     return tables(folder)
 
 

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError
 from confluent_kafka.admin import AdminClient
 from tests.contracts.stores import SqliteStore
+from tests.graphs import Runnable, as_graph
 from tests.runtime.answers import assert_same
 from tests.runtime.realtime_jobs import ends_of, feed, open_jobs, process_pipeline, until_read
 from tests.runtime.runs import Runner
@@ -23,7 +24,7 @@ from tests.waiting import wait_until
 from windrow.connectors.kafka.client import ConsumerGroup, denied
 from windrow.connectors.open_sources import open_source
 from windrow.errors import SourceError, SourceUnavailableError
-from windrow.model import Graph, KafkaSource, Node, Runnable, SelectNode, SinkNode, SourceNode, SqliteSink, as_graph
+from windrow.model import Graph, KafkaSource, Node, SelectNode, SinkNode, SourceNode, SqliteSink
 from windrow.runtime import group_offsets
 from windrow.runtime.group_offsets import GroupOffsets
 from windrow.runtime.launch import Options, launch
@@ -124,7 +125,7 @@ def test_a_run_in_real_time_commits_to_the_group_what_its_own_group_has(
     jobs = open_jobs(pipeline)
     serve(jobs, until_read(jobs, ends_of(pipeline)))
     with GroupOffsets(as_graph(pipeline), pytest.fail) as groups:
-        Progress(pipeline, "run", [0, 1], pytest.fail).report(groups.committing(lambda _: None))
+        Progress(as_graph(pipeline), "run", [0, 1], pytest.fail).report(groups.committing(lambda _: None))
     assert committed(kafka, group, name) == {0: 100, 1: 100}
 
 

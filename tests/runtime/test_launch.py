@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.graphs import Runnable, as_graph
 from tests.runtime.spend import Files, events, spend
 from tests.waiting import wait_until
 
 from windrow.errors import SourceError
-from windrow.model import LogSource, Runnable, SqliteSink
+from windrow.model import LogSource, SqliteSink
 from windrow.runtime.batch.plan import BatchSettings
 from windrow.runtime.launch import Ended, HostName, Job, OnStart, Options, launch, launch_all
 from windrow.runtime.stream.run import StreamSettings
@@ -22,7 +23,9 @@ from windrow.telemetry.reports import OnStep, StepReport
 @pytest.fixture
 def jobs(tmp_path: Path) -> list[Job]:
     pipeline = spend(LogSource(str(tmp_path)), SqliteSink("s.db", "t"))
-    return [Job(replace(pipeline, name=name), Options(Path(name)), lambda _: None) for name in ("a", "b", "c")]
+    return [
+        Job(as_graph(replace(pipeline, name=name)), Options(Path(name)), lambda _: None) for name in ("a", "b", "c")
+    ]
 
 
 def _nothing(_: object) -> None:
@@ -120,7 +123,7 @@ def test_two_live_pipelines_run_in_one_spark(tmp_path: Path) -> None:
             if len(steps) == 2:
                 stop[0]()
 
-        made.append(Job(pipeline, Options(tmp_path / name, max_records=100_000), on_step))
+        made.append(Job(as_graph(pipeline), Options(tmp_path / name, max_records=100_000), on_step))
     assert launch_all(made, stop.append, _nothing) == ["asked", "asked"]
     assert steps["a"] == steps["b"] > 0
 
@@ -154,5 +157,5 @@ def test_a_step_has_the_records_that_are_given_or_those_of_the_host(
     monkeypatch.setattr("windrow.runtime.batch.run.BatchRun", Run)
     pipeline = spend(LogSource(str(tmp_path)), SqliteSink(str(tmp_path / "s.db"), "t"))
     options = Options(tmp_path / "checkpoint", host=host, until_end=until_end, max_records=given)
-    assert launch(pipeline, options, lambda _: None, lambda _: None) == "end"
+    assert launch(as_graph(pipeline), options, lambda _: None, lambda _: None) == "end"
     assert found == [taken]

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from tests.contracts.stores import Store
+from tests.graphs import as_graph
 from tests.runtime.answers import assert_epochs, micros
 from tests.runtime.runs import Runner, Scene, read
 from tests.runtime.spend import Files, Topic, Value, event, spend
@@ -75,7 +76,7 @@ def assert_verdicts_repeat(store: Store, pipeline: Pipeline, since: dict[int, in
     kept = pa.Table.from_pylist(
         [{name: row[name] for name in schema.CLOCKS.names} for row in journal(store, pipeline)], schema=schema.CLOCKS
     )
-    host = MemoryHost(pipeline, since, WatermarkBounds.of(kept))
+    host = MemoryHost(as_graph(pipeline), since, WatermarkBounds.of(kept))
     raw = pa.Table.from_batches(open_source(pipeline.source).read_all(), schema=schema.RAW)
     output = StepOutput.concat(one.rows for group in (host.step(raw), host.end()) for one in group)
     again = {(row["partition"], row["offset"], micros(row["window_start"])) for row in output.late.to_pylist()}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.graphs import as_graph
 from tests.runtime.spend import spend
 
 from windrow.connectors.cuts import Offset
@@ -32,7 +33,7 @@ GONE = Loss(0, 5, 7, "offsets 5 to 6 are gone")
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Checkpoint:
     """A checkpoint whose first two steps are done, and whose third was planned and got as far as the state."""
-    made = Checkpoint.new(tmp_path, PIPELINE, [0])
+    made = Checkpoint.new(tmp_path, as_graph(PIPELINE), [0])
     made.write()
     for name in (
         *(f"offsets/{batch}" for batch in range(3)),
@@ -140,7 +141,7 @@ def test_there_is_no_savepoint_of_a_run_that_has_yet_to_tell_what_is_gone(
     sink = CollectSink()
     monkeypatch.setattr(sink, "open", lambda *_: 1)
     with pytest.raises(CheckpointError, match=r"records are gone \(.*offsets 5 to 6.*\): run the pipeline once more"):
-        take_savepoint(PIPELINE, sink, checkpoint.folder, None, SparkOptions("local[1]"))
+        take_savepoint(as_graph(PIPELINE), sink, checkpoint.folder, None, SparkOptions("local[1]"))
 
 
 class KilledError(Exception):
@@ -178,7 +179,9 @@ def planned(tmp_path: Path) -> tuple[LossGuard, list[str], Path]:
     folder.mkdir()
     file = folder / "partition-0.jsonl"
     file.write_text("".join(f'{{"n": {n}}}\n' for n in range(10)))
-    made = Checkpoint.new(tmp_path / "checkpoint", spend(LogSource(str(folder)), SqliteSink("x.db", "spend")), [0])
+    made = Checkpoint.new(
+        tmp_path / "checkpoint", as_graph(spend(LogSource(str(folder)), SqliteSink("x.db", "spend"))), [0]
+    )
     made.write()
     log = LogFolder(folder)
     for batch, lines in enumerate((4, 8)):

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 
 import pytest
 from tests.engine.outputs import only
+from tests.graphs import as_graph
 
 from windrow.engine.changelog import StepOutput
 from windrow.model import (
@@ -82,8 +83,8 @@ def test_a_delay_that_follows_the_lateness_seen() -> None:
     log = [(number % 2, record("AB"[number % 2], number - chance.choice([0, 0, 0, 4]), 1)[1]) for number in range(1100)]
     pipeline = replace(PIPELINE, time=EventTime("t", Adaptive(0.7, 0, 30 * MINUTE)))
     steps = [log[:700], log[700:710], log[710:]]
-    told = only(memory.play(pipeline, steps, "fire"))
+    told = only(memory.play(as_graph(pipeline), steps, "fire"))
     # the delay is 30 minutes to begin with, and nothing is late; then it is shorter
     assert told[0].late.num_rows == 0
     assert "late" in told[2].changes.column("pane").to_pylist()
-    assert rows(only(stream.play(pipeline, steps, "fire"))) == rows(told)
+    assert rows(only(stream.play(as_graph(pipeline), steps, "fire"))) == rows(told)

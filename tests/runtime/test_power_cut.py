@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.contracts.stores import SqliteStore
+from tests.graphs import as_graph
 from tests.runtime.answers import assert_epochs, assert_same_values
 from tests.runtime.runs import Runner
 from tests.runtime.spend import Files, events, spend
@@ -104,7 +105,7 @@ def test_a_power_cut_after_a_commit(
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Checkpoint:
     """A checkpoint whose steps 0 and 1 are done, and step 2 planned and run as far as its states."""
-    made = Checkpoint.new(tmp_path, PIPELINE, [0])
+    made = Checkpoint.new(tmp_path, as_graph(PIPELINE), [0])
     made.write()
     names = ["metadata", *(f"offsets/{batch}" for batch in range(3)), "commits/0", "commits/1"]
     for name in (*names, *(f"state/0/0/{version}.changelog" for version in range(1, 4)), "state/0/0/3.zip"):

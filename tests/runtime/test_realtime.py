@@ -18,6 +18,7 @@ from uuid import uuid4
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
+from tests.graphs import Runnable, as_graph
 from tests.runtime.realtime_jobs import (
     Committed,
     Written,
@@ -42,8 +43,9 @@ from windrow.cli import main
 from windrow.connectors.kafka.lists import ListWatch
 from windrow.connectors.kafka.read import Tail
 from windrow.connectors.open_sources import with_lists
+from windrow.engine.lists import lists_of
 from windrow.errors import InputError, RunError, SinkUnavailableError, SourceError
-from windrow.model import KafkaSource, RulesPipeline, Runnable
+from windrow.model import KafkaSource
 from windrow.runtime.realtime import partition
 from windrow.runtime.realtime.journal import read_journal
 from windrow.runtime.realtime.partition import FencedError, Owner, Partition, PartitionRun
@@ -256,10 +258,10 @@ def test_a_list_changes_while_it_runs(kafka: Kafka, topic: Callable[..., str], t
     assert {row["rule"] for row in alerts} == {"blocked", "burst", "large", "testing"}
     standing = sum(json.loads(values[-1] or b"")["op"] != "delete" for values in before[f"{name}.alerts"].values())
     options = ReplayOptions(tmp_path, end="log", journal=False, host="memory")
-    found = back_test(pipeline, pipeline.rules, options, lambda _: None, lambda _: None)
+    found = back_test(as_graph(pipeline), pipeline.rules, options, lambda _: None, lambda _: None)
     assert found != "asked"
     assert (found.all.old.alerts, found.is_same) == (standing, True)
-    assert len({row.offset for row in read_journal(pipeline).changes if row.partition == 0}) > 4
+    assert len({row.offset for row in read_journal(as_graph(pipeline)).changes if row.partition == 0}) > 4
 
 
 def test_a_key_that_is_no_entry_is_reported_with_its_place_and_stops_nothing(
@@ -277,7 +279,7 @@ def test_a_key_that_is_no_entry_is_reported_with_its_place_and_stops_nothing(
 
     write(b"card 1", b"[]")
     jobs, warnings = open_jobs(pipeline), list[str]()
-    watch = ListWatch(topic_lists(pipeline), source_of(pipeline), warnings.append)
+    watch = ListWatch(topic_lists(as_graph(pipeline)), source_of(as_graph(pipeline)), warnings.append)
     place = f"the list 'blocked': the key of partition 0, offset %d of topic {blocked} is not a JSON object with a "
     assert len(warnings) == 1
     assert warnings[0].startswith(place % 0)
@@ -298,17 +300,16 @@ def test_a_key_that_is_no_entry_is_reported_with_its_place_and_stops_nothing(
     serve(jobs, until_read(jobs, ends_of(pipeline)))
     for name, values in expected(pipeline).items():
         assert written(kafka.servers, name) == values
-    assert any(change.added for change in read_journal(pipeline).changes)
+    assert any(change.added for change in read_journal(as_graph(pipeline)).changes)
     file = tmp_path / "pipeline.yaml"
-    file.write_text(to_yaml(pipeline))
+    file.write_text(to_yaml(as_graph(pipeline)))
     status = windrow("status", str(file))["lists"]["blocked"]
     assert (status["entries"], len(status["wrong"])) == (1, 3)
     # null mends it, on other hosts too
     write(b"card 1", b"[]", value=None)
     found = list[str]()
-    given = with_lists(pipeline, found.append)
-    assert isinstance(given, RulesPipeline)
-    assert given.rules.lists[0].entries == ("card 0 3",)
+    given = with_lists(as_graph(pipeline), found.append)
+    assert lists_of(given)[0].entries == ("card 0 3",)
     assert [one.startswith(place % 2) for one in found] == [True]
     watch.close()
     lists = {"blocked": wr.list_topic("nowhere")}

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
+from tests.graphs import as_graph
 from tests.runtime.realtime_jobs import (
     ends_of,
     expected,
@@ -118,7 +119,7 @@ def test_a_topic_that_was_made_anew_is_told(kafka: Kafka, pipeline: ProcessPipel
     """Also if it has more records than the old one, where the committed offset would fit."""
     read(kafka, pipeline, 0)
     source = source_of(pipeline)
-    watch = Progress(pipeline, "run", [0], on_trouble=pytest.fail)
+    watch = Progress(as_graph(pipeline), "run", [0], on_trouble=pytest.fail)
     watch.report(lambda _: None)
     delete(kafka, source)
     kafka.create_topic(source, 1)
@@ -140,11 +141,11 @@ def test_state_that_would_expire_is_refused(kafka: Kafka, pipeline: ProcessPipel
 def test_a_topic_that_the_broker_does_not_create_is_refused(pipeline: ProcessPipeline) -> None:
     too_long = replace(pipeline, name="n" * 249)
     with pytest.raises(InputError, match=r"topic n*\.state cannot be created: .*; create it, with 1 partitions"):
-        prepare_topics(too_long)
+        prepare_topics(as_graph(too_long))
 
 
 def test_a_partition_that_is_added_ends_the_run(kafka: Kafka, pipeline: ProcessPipeline) -> None:
-    watch = Progress(pipeline, "run", [0], on_trouble=pytest.fail)
+    watch = Progress(as_graph(pipeline), "run", [0], on_trouble=pytest.fail)
     watch.report(lambda _: None)
     kafka.add_partitions(source_of(pipeline), 2)
     with pytest.raises(RunError, match="has 2 partitions, and had 1 when the run began: keys have moved"):
@@ -185,14 +186,14 @@ def test_the_offset_of_a_quiet_partition_does_not_expire(
     (job,) = open_jobs(pipeline)
     run = job.open()
     admin = AdminClient({"bootstrap.servers": kafka.servers})
-    committed = ConsumerGroupTopicPartitions(group_of(pipeline), [TopicPartition(job.source.topic, 0, 0)])
+    committed = ConsumerGroupTopicPartitions(group_of(as_graph(pipeline)), [TopicPartition(job.source.topic, 0, 0)])
     # as a broker does with what was committed a week ago
-    admin.alter_consumer_group_offsets([committed])[group_of(pipeline)].result(30)
+    admin.alter_consumer_group_offsets([committed])[group_of(as_graph(pipeline))].result(30)
     monkeypatch.setattr(partition, "_RENEW_EVERY", 0.0)
     for _ in range(20):
         run.turn()
     run.abandon()
-    assert [one.lag for one in Positions(pipeline).ask()] == [0]
+    assert [one.lag for one in Positions(as_graph(pipeline)).ask()] == [0]
 
 
 def attempt(pipeline: ProcessPipeline, number: int) -> Partition:

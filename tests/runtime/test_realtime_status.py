@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import KafkaError, KafkaException
+from tests.graphs import as_graph
 from tests.runtime.realtime_jobs import ends_of, feed, open_jobs, until_read, window_pipeline
 from tests.waiting import join, wait_until
 
@@ -42,7 +43,7 @@ def topic_of(pipeline: Pipeline) -> str:
 
 def invoke(command: str, pipeline: Pipeline, folder: Path, *options: str) -> Result:
     file = folder / "pipeline.yaml"
-    file.write_text(to_yaml(pipeline))
+    file.write_text(to_yaml(as_graph(pipeline)))
     return CliRunner().invoke(main, [command, str(file), *options])
 
 
@@ -68,7 +69,7 @@ def test_what_a_run_has_read_counts_from_its_first_offset_on(kafka: Kafka, pipel
     feed(kafka, topic_of(pipeline), 0, 100, partitions=2)
     reports: list[StepReport] = []
     for run, records in (("first", 200), ("second", 40)):
-        watch = Progress(pipeline, run, [0, 1], on_trouble=pytest.fail)
+        watch = Progress(as_graph(pipeline), run, [0, 1], on_trouble=pytest.fail)
         if run == "second":
             watch.report(reports.append)
             feed(kafka, topic_of(pipeline), 100, 20, partitions=2)
@@ -77,14 +78,14 @@ def test_what_a_run_has_read_counts_from_its_first_offset_on(kafka: Kafka, pipel
         watch.report(reports.append)
         assert reports[-1].records == records
     assert [one.records for one in reports] == [200, 0, 40]
-    Progress(pipeline, "second", [0, 1], on_trouble=pytest.fail).report(reports.append)
+    Progress(as_graph(pipeline), "second", [0, 1], on_trouble=pytest.fail).report(reports.append)
     assert reports[-1].records == 40
 
 
 def test_a_run_that_is_starting_is_shown_and_can_be_stopped(kafka: Kafka, pipeline: Pipeline, tmp_path: Path) -> None:
-    prepare_topics(pipeline)
+    prepare_topics(as_graph(pipeline))
     run = Announced("first", 1_760_000_000.0)
-    announce(pipeline, run)
+    announce(as_graph(pipeline), run)
     lines = invoke("status", pipeline, tmp_path).output.splitlines()
     assert lines[1].endswith("0 behind; starting, begun 2025-10-09 08:53:20")
     assert json.loads(invoke("status", pipeline, tmp_path, "--json").output)["starting"] == {
@@ -92,22 +93,22 @@ def test_a_run_that_is_starting_is_shown_and_can_be_stopped(kafka: Kafka, pipeli
         "begun": 1_760_000_000.0,
     }
     with pytest.raises(RunError, match="has not ended after 0 s, as it is starting"):
-        stop_run(pipeline, 0)
-    with StopRequests(pipeline, "first") as requests:
+        stop_run(as_graph(pipeline), 0)
+    with StopRequests(as_graph(pipeline), "first") as requests:
         wait_until(requests.is_asked, "the request to stop")
-    announce(pipeline, replace(run, ended=True))
+    announce(as_graph(pipeline), replace(run, ended=True))
     assert invoke("status", pipeline, tmp_path).output.splitlines()[1].endswith("it never ran")
     with pytest.raises(RunError, match="is going on: it never ran"):
-        stop_run(pipeline, 0)
+        stop_run(as_graph(pipeline), 0)
     # one that has committed is not starting
     feed(kafka, topic_of(pipeline), 0, 100, partitions=2)
-    announce(pipeline, Announced("second", 1_760_000_000.0))
+    announce(as_graph(pipeline), Announced("second", 1_760_000_000.0))
     jobs = open_jobs(pipeline, "second")
     serve(jobs, until_read(jobs, ends_of(pipeline)))
-    assert announced(pipeline) == Announced("second", 1_760_000_000.0)
+    assert announced(as_graph(pipeline)) == Announced("second", 1_760_000_000.0)
     assert invoke("status", pipeline, tmp_path).output.splitlines()[1].split("; ")[1].startswith("ended, begun ")
     with pytest.raises(RunError, match="each has ended"):
-        stop_run(pipeline, 0)
+        stop_run(as_graph(pipeline), 0)
 
 
 def test_stop_ends_a_run_with_its_transactions_finished(kafka: Kafka, pipeline: Pipeline, tmp_path: Path) -> None:
@@ -115,7 +116,7 @@ def test_stop_ends_a_run_with_its_transactions_finished(kafka: Kafka, pipeline: 
     assert "no run of" in invoke("stop", pipeline, tmp_path).stderr
 
     def task() -> None:
-        with StopRequests(pipeline, "first") as requests:
+        with StopRequests(as_graph(pipeline), "first") as requests:
             serve(open_jobs(pipeline, "first"), requests.is_asked)
 
     running = Thread(target=task)
@@ -129,19 +130,19 @@ def test_stop_ends_a_run_with_its_transactions_finished(kafka: Kafka, pipeline: 
         join(running)
     assert json.loads(stopped.stdout)["offsets"] == {str(number): at for number, at in ends_of(pipeline).items()}
     # the request was to that run: the next one goes on
-    with StopRequests(pipeline, "second") as requests:
+    with StopRequests(as_graph(pipeline), "second") as requests:
         jobs = open_jobs(pipeline, "second")
         feed(kafka, topic_of(pipeline), 100, 100, partitions=2)
         serve(jobs, until_read(jobs, ends_of(pipeline)))
         assert not requests.is_asked()
-    assert [one.lag for one in Positions(pipeline).ask()] == [0, 0]
+    assert [one.lag for one in Positions(as_graph(pipeline)).ask()] == [0, 0]
 
 
 def test_a_run_that_died_cannot_be_stopped(pipeline: Pipeline) -> None:
     for job in open_jobs(pipeline):
         job.open().abandon()
     with pytest.raises(RunError, match=r"has not ended after 0 s, in partition 0, 1: .* if it died before"):
-        stop_run(pipeline, 0)
+        stop_run(as_graph(pipeline), 0)
 
 
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._WAIT_COORD, KafkaError.NOT_COORDINATOR])  # noqa: SLF001
@@ -157,14 +158,14 @@ def test_keys_in_two_partitions_are_counted(kafka: Kafka, pipeline: Pipeline) ->
     warned: list[str] = []
     source = topic_of(pipeline)
     feed(kafka, source, 0, 200, partitions=2)
-    apart = sample_keys(pipeline)
+    apart = sample_keys(as_graph(pipeline))
     assert (apart.keys, apart.met) == (40, 0)
     record = {"id": "x", "t": 1_760_000_000_000, "amount": 1.0}
     for partition in range(2):
         # of one card in its own partition and in the other one, and of a card of its own
         cards = ["card 0 1", f"only {partition}"]
         kafka.produce(source, partition, [json.dumps({**record, "card": card}).encode() for card in cards])
-    watch = KeyWatch(pipeline, warned.append)
+    watch = KeyWatch(as_graph(pipeline), warned.append)
     for _ in range(2):
         watch.look()
     assert len(warned) == 1

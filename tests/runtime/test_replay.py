@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.graphs import as_graph
 from tests.runtime.spend import HOUR, Files, event, spend
 
 from windrow.connectors.database import WindowRange
@@ -85,11 +86,11 @@ class Live:
     def bounded(self) -> None:
         """Run to the end of the log, and fire what is open."""
         fires = replace(self.pipeline, emit=replace(self.pipeline.emit, at_end="fire"))
-        StreamRun(fires, self._sink, StreamSettings(self.checkpoint, until_end=True)).run(lambda _: None)
+        StreamRun(as_graph(fires), self._sink, StreamSettings(self.checkpoint, until_end=True)).run(lambda _: None)
         self._sink.close()
 
     def _run(self, done: Callable[[StepReport], bool]) -> None:
-        run = StreamRun(self.pipeline, self._sink, StreamSettings(self.checkpoint, every=50_000))
+        run = StreamRun(as_graph(self.pipeline), self._sink, StreamSettings(self.checkpoint, every=50_000))
 
         def on_step(report: StepReport) -> None:
             if done(report):
@@ -105,7 +106,7 @@ class Live:
 
     def replay(self, host: ReplayHost, **options: Any) -> Replay:  # noqa: ANN401 - options of it
         given = ReplayOptions(self.checkpoint, default=False, host=host, into=f"spend_{host}", **options)
-        replay = plan_replay(self.pipeline, given)
+        replay = plan_replay(as_graph(self.pipeline), given)
         assert run_replay(replay, given, lambda _: None, lambda _: None) == "end"
         return replay
 
@@ -151,11 +152,11 @@ def test_a_replay_takes_the_place_of_the_live_run_and_goes_on(files: Files, tmp_
     files.append([(1, event(2, "u2")), (2, event(3, "u3")), (0, event(live.minute))])
     fires = replace(live.pipeline, emit=replace(live.pipeline.emit, at_end="fire"))
     options = Options(tmp_path / "next", until_end=True, savepoint=kept)
-    assert launch(fires, options, lambda _: None, lambda _: None) == "end"
+    assert launch(as_graph(fires), options, lambda _: None, lambda _: None) == "end"
     # the journal goes on too, so that all of it can be replayed
     given = ReplayOptions(tmp_path / "next", default=False, host="memory", into="again")
-    assert run_replay(plan_replay(live.pipeline, given), given, lambda _: None, lambda _: None) == "end"
+    assert run_replay(plan_replay(as_graph(live.pipeline), given), given, lambda _: None, lambda _: None) == "end"
     assert contents(live.path, "again") == contents(live.path, "spend")
     whole = ReplayOptions(tmp_path / "none", end="log", host="memory", into="whole")
-    assert run_replay(plan_replay(fires, whole), whole, lambda _: None, lambda _: None) == "end"
+    assert run_replay(plan_replay(as_graph(fires), whole), whole, lambda _: None, lambda _: None) == "end"
     assert contents(live.path, "whole") == contents(live.path, "spend")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.graphs import Runnable, as_graph
 
 import windrow as wr
 from windrow.authoring.pipeline_file import read_document
@@ -23,7 +24,7 @@ from windrow.engine.operators.base import GroupOutput
 from windrow.engine.schema import RAW
 from windrow.engine.state.store import MemoryState
 from windrow.errors import CheckpointError
-from windrow.model import MAX_PARTITIONS, Runnable, as_graph
+from windrow.model import MAX_PARTITIONS
 from windrow.runtime.compatibility import upgraded
 from windrow.runtime.memory import MemoryHost
 from windrow.runtime.savepoint import Savepoint, fingerprint
@@ -430,7 +431,7 @@ def raw(log: Log, begin: int, end: int, partitions: Iterable[int] = PARTITIONS) 
 
 def rows_of(pipeline: Runnable, outputs: Iterable[list[GroupOutput]]) -> Tables:
     """The tables after some steps."""
-    nothing = empty_by_sink(pipeline)
+    nothing = empty_by_sink(as_graph(pipeline))
     tables: Tables = {name: Counter() for name in nothing}
     for groups in outputs:
         for name, output in concat_by_sink(nothing, (group.by_sink for group in groups)).items():
@@ -469,7 +470,7 @@ Answer = dict[str, list[tuple[dict[str, Any], int]]]
 def one_run(text: str, seed: int, partitions: tuple[int, ...], hidden: frozenset[str]) -> Answer:
     """The tables of one run over the whole log."""
     pipeline, log = parsed(text), log_of(seed)
-    host = MemoryHost(pipeline, partitions)
+    host = MemoryHost(as_graph(pipeline), partitions)
     steps = [host.step(raw(log, *cut, partitions)) for cut in ((0, CUT), (CUT, RECORDS))]
     return joined(rows_of(pipeline, [*steps, host.end()]), hidden=hidden)
 
@@ -478,7 +479,7 @@ def one_run(text: str, seed: int, partitions: tuple[int, ...], hidden: frozenset
 def first_half(text: str, seed: int, partitions: tuple[int, ...]) -> tuple[Tables, list[MemoryState]]:
     """The tables and the states of a run up to the cut."""
     pipeline = parsed(text)
-    host = MemoryHost(pipeline, partitions)
+    host = MemoryHost(as_graph(pipeline), partitions)
     tables = rows_of(pipeline, [host.step(raw(log_of(seed), 0, CUT, partitions))])
     return tables, host.copy_states()
 
@@ -492,7 +493,7 @@ def second_half(
 ) -> Answer:
     """The tables after a run that resumes from states."""
     partitions = PARTITIONS[: len(as_graph(pipeline).sources)]
-    host, log = MemoryHost(pipeline, partitions), log_of(seed)
+    host, log = MemoryHost(as_graph(pipeline), partitions), log_of(seed)
     host.begin(states)
     steps = [host.step(raw(log, CUT, RECORDS, partitions)), host.end()]
     return joined(before, rows_of(pipeline, steps), hidden=hidden)
@@ -553,15 +554,20 @@ def test_a_change_is_taken_with_the_right_rows_or_refused(
     named: list[str] = []
     if way == "checkpoint":
         is_expected = change.is_place
-        is_taken = not Checkpoint.new(tmp_path, old, partitions).differences(new)
+        is_taken = not Checkpoint.new(tmp_path, as_graph(old), partitions).differences(as_graph(new))
     else:
         is_expected = change.taken is None or node in change.taken
         savepoint = Savepoint(
-            Run("shop", "one"), 0, dict.fromkeys(partitions, CUT), partitions, old.key_groups, fingerprint(old)
+            Run("shop", "one"),
+            0,
+            dict.fromkeys(partitions, CUT),
+            partitions,
+            old.key_groups,
+            fingerprint(as_graph(old)),
         )
         savepoint.write(tmp_path / "savepoint", enumerate(states))
         try:
-            states = [state for _, state in upgraded(tmp_path / "savepoint", new)[1]]
+            states = [state for _, state in upgraded(tmp_path / "savepoint", as_graph(new))[1]]
             is_taken = True
         except CheckpointError as refusal:
             is_taken = False

@@ -12,12 +12,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.graphs import graph_of
+from tests.graphs import as_graph, graph_of
 from tests.runtime.runs import Runner
 
 import windrow as wr
 from windrow.authoring.load import open_pipeline
-from windrow.engine.lists import with_entries
+from windrow.engine.lists import lists_of, with_entries
 from windrow.errors import InputError
 from windrow.model import PostgresSink, RulesJournal, RulesPipeline, RulesVersion
 from windrow.runtime.launch import HostName, Options, launch
@@ -67,9 +67,7 @@ def pipeline(folder: Path, database: str = "fraud.db") -> RulesPipeline:
     file, blocked = folder / f"{database}.yaml", folder / "blocked.csv"
     file.write_text(text.replace("LIST", str(blocked)))
     blocked.write_text("merchant,since\nevil,2026\n")
-    opened = open_pipeline(str(file)).runnable()
-    assert isinstance(opened, RulesPipeline)
-    return opened
+    return graph_of(open_pipeline(str(file)).runnable(), RulesPipeline)
 
 
 def purchase(id_: str, minute: float, place: tuple[float, float], **fields: str) -> dict[str, Any]:
@@ -94,7 +92,7 @@ def rows(database: Path, query: str) -> list[tuple[Any, ...]]:
 
 def run(pipeline: RulesPipeline, folder: Path, host: HostName, max_records: int | None = None) -> None:
     options = Options(folder / f"checkpoint-{host}", host=host, until_end=True, max_records=max_records)
-    launch(pipeline, options, lambda _: None, lambda _: None)
+    launch(as_graph(pipeline), options, lambda _: None, lambda _: None)
 
 
 @pytest.mark.parametrize("step", [1, 2, 100])
@@ -175,14 +173,13 @@ def test_every_host_raises_the_same_alerts(tmp_path: Path) -> None:
 def test_a_checkpoint_keeps_the_entries_of_its_lists(tmp_path: Path) -> None:
     """A step that is run again after a crash is judged by the entries that it was judged by."""
     given, blocked = pipeline(tmp_path), tmp_path / "blocked.csv"
-    checkpoint = Checkpoint.new(tmp_path / "checkpoint", given, [0])
+    checkpoint = Checkpoint.new(tmp_path / "checkpoint", as_graph(given), [0])
     checkpoint.write()
-    assert checkpoint.keep_lists(given) == (with_entries(given), [])
-    kept, _ = checkpoint.keep_lists(given)
+    assert checkpoint.keep_lists(as_graph(given)) == (with_entries(as_graph(given)), [])
+    kept, _ = checkpoint.keep_lists(as_graph(given))
     blocked.write_text("merchant\nworse\n")
-    assert checkpoint.keep_lists(given) == (kept, ["blocked"])
-    assert isinstance(kept, RulesPipeline)
-    assert kept.rules.lists[0].entries == ("evil",)
+    assert checkpoint.keep_lists(as_graph(given)) == (kept, ["blocked"])
+    assert lists_of(kept)[0].entries == ("evil",)
 
 
 def test_a_back_test_takes_a_list_that_was_empty_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +188,7 @@ def test_a_back_test_takes_a_list_that_was_empty_as_it_was(tmp_path: Path, monke
     journal = RulesJournal(versions=(RulesVersion.of(given.rules),))
     monkeypatch.setattr("windrow.runtime.realtime.journal.read_journal", lambda _: journal)
     options = ReplayOptions(tmp_path, end="log", journal=False, host="memory")
-    found = back_test(given, given.rules, options, lambda _: None, lambda _: None)
+    found = back_test(as_graph(given), given.rules, options, lambda _: None, lambda _: None)
     assert found != "asked"
     assert found.all.old.alerts == 0
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.graphs import as_graph
 from tests.runtime.spend import spend
 
 from windrow.connectors.sink import Run
@@ -19,7 +20,7 @@ from windrow.model import LogSource, SqliteSink
 from windrow.runtime.savepoint import Savepoint, fingerprint
 
 PIPELINE = replace(spend(LogSource("data/spend"), SqliteSink("spend.db", "spend")), key_groups=3)
-SAVEPOINT = Savepoint(Run("user-spend", "one"), 7, {0: 12, 1: 0, 11: 5}, (0, 1), 3, fingerprint(PIPELINE))
+SAVEPOINT = Savepoint(Run("user-spend", "one"), 7, {0: 12, 1: 0, 11: 5}, (0, 1), 3, fingerprint(as_graph(PIPELINE)))
 
 
 def states(number: int = 3) -> Iterator[tuple[int, MemoryState]]:

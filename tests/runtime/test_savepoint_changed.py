@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 from tests.contracts.stores import Store
+from tests.graphs import as_graph
 from tests.runtime.answers import assert_same
 from tests.runtime.conftest import MakeStore
 from tests.runtime.runs import Runner
@@ -47,8 +48,8 @@ def half(files: Files, store: Store, runner: Runner, edit: Callable[[Pipeline], 
 
 def goes_on(store: Store, runner: Runner, before: Pipeline, after: Pipeline) -> str:
     """Run a pipeline on from a savepoint of another one; return what the tables lack, which are altered."""
-    sink = open_sinks(before)
-    folder = take_savepoint(before, sink, runner.checkpoint, None, SparkOptions("local[*]"))
+    sink = open_sinks(as_graph(before))
+    folder = take_savepoint(as_graph(before), sink, runner.checkpoint, None, SparkOptions("local[*]"))
     sink.close()
     other = Runner(runner.checkpoint.with_name("other"))
     with pytest.raises(SinkError) as refusal:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.contracts.stores import Store
+from tests.graphs import as_graph
 from tests.runtime.answers import assert_same
 from tests.runtime.conftest import MakeLog
 from tests.runtime.runs import Runner
@@ -41,9 +42,9 @@ def half(files: Files, store: Store, runner: Runner) -> Pipeline:
 
 
 def take(pipeline: Pipeline, checkpoint: Path) -> Path:
-    sink = open_sinks(pipeline)
+    sink = open_sinks(as_graph(pipeline))
     try:
-        taken = take_savepoint(pipeline, sink, checkpoint, None, SparkOptions("local[*]"))
+        taken = take_savepoint(as_graph(pipeline), sink, checkpoint, None, SparkOptions("local[*]"))
         assert isinstance(taken, Path)
         return taken
     finally:
@@ -83,7 +84,7 @@ def test_a_run_goes_on_from_a_savepoint_with_other_key_groups(
     with pytest.raises(CheckpointError, match=r"other did not begin from the savepoint"):
         goes_on(runner, wider, take(wider, other.checkpoint))
     with pytest.raises(InputError, match="is not empty"):
-        take_savepoint(wider, open_sinks(wider), other.checkpoint, folder, SparkOptions("local[*]"))
+        take_savepoint(as_graph(wider), open_sinks(as_graph(wider)), other.checkpoint, folder, SparkOptions("local[*]"))
 
 
 @pytest.mark.parametrize("kind", ["log", pytest.param("kafka", marks=pytest.mark.long)])
@@ -117,7 +118,7 @@ def test_a_savepoint_is_of_the_last_step_in_the_tables_and_is_whole(
         take(half, runner.checkpoint)
     with pytest.raises(CheckpointError, match="there is no checkpoint in"):
         take(half, tmp_path / "nowhere")
-    checkpoint = Checkpoint.open(runner.checkpoint, half)
+    checkpoint = Checkpoint.open(runner.checkpoint, as_graph(half))
     assert checkpoint is not None
     # Spark was ended before it noted the step, and had planned none after it
     for path in (checkpoint.spark / "commits").glob(f"*{checkpoint.batch}*"):
@@ -149,8 +150,8 @@ def test_what_a_run_began_with_is_known_before_a_step_has_taken_it_over(
     # one that was ended before its first step, then one whose first step is empty
     ended = runner.checkpoint.with_name("ended")
     with locked(ended):
-        begin_from(ended, wider, first)
-    epoch, states = look(wider, ended, SparkOptions("local[*]"))
+        begin_from(ended, as_graph(wider), first)
+    epoch, states = look(as_graph(wider), ended, SparkOptions("local[*]"))
     second = take(wider, ended)
     assert (Savepoint.read(second).epoch, Savepoint.read(second).offsets) == (epoch, Savepoint.read(first).offsets)
     assert known(Savepoint.states(second)) == known(states) == known(Savepoint.states(ended / "start"))
@@ -163,12 +164,12 @@ def test_what_a_run_began_with_is_known_before_a_step_has_taken_it_over(
     files.append(EVENTS[HALF:])
     last = Runner(runner.checkpoint.with_name("last"))
     last.bounded(pipeline, 150, savepoint=third)
-    _, states = look(pipeline, last.checkpoint, SparkOptions("local[*]"))
+    _, states = look(as_graph(pipeline), last.checkpoint, SparkOptions("local[*]"))
     now, then = dict(states), known(Savepoint.states(last.checkpoint / "start"))
     with monkeypatch.context() as small:
         # a step that has reached one key group alone
         small.setattr(taking, "read_states", lambda *_: iter([(1, now[1])]))
-        _, states = look(pipeline, last.checkpoint, SparkOptions("local[*]"))
+        _, states = look(as_graph(pipeline), last.checkpoint, SparkOptions("local[*]"))
         assert known(states) == then | known([(1, now[1])])
     last.bounded(replace(pipeline, emit=replace(pipeline.emit, at_end="fire")))
     assert_same(store, replace(pipeline, emit=replace(pipeline.emit, at_end="fire")))

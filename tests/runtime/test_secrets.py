@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.contracts.stores import PostgresStore
+from tests.graphs import as_graph
 from tests.runtime.runs import Runner
 from tests.runtime.spend import Topic, event, spend
 from tests.servers.secure_kafka import USER, SecureKafka
@@ -50,7 +51,7 @@ def test_a_secret_is_in_nothing_that_a_run_leaves_behind(  # noqa: PLR0917 - fix
     options = (("sasl.jaas.config", LOGIN.format("${SPEND_PASSWORD}")), ("ssl.key.password", "${SPEND_PASSWORD}"))
     sink = PostgresSink(tls.url_of(secure_database, "${SPEND_PASSWORD}"), "spend")
     pipeline = spend(KafkaSource(kafka.servers, log.name, options=options), sink)
-    shown = [to_text(pipeline), to_yaml(pipeline), to_json(pipeline), to_python(pipeline)]
+    shown = [to_text(as_graph(pipeline)), to_yaml(as_graph(pipeline)), to_json(as_graph(pipeline)), to_python(pipeline)]
     assert all("${SPEND_PASSWORD}@" in text for text in shown[1:])
     runner.bounded(pipeline)
     assert sum(report.records for report in runner.reports) == len(VALUES)
@@ -103,7 +104,7 @@ def test_a_topic_behind_tls_and_a_password(
         pipeline = spend(source, PostgresStore(database).settings())
         assert KafkaTopic(source).partitions() == [0, 1]
         memory = CollectSink()
-        MemoryRun(pipeline, memory, None).run(lambda _: None)
+        MemoryRun(as_graph(pipeline), memory, None).run(lambda _: None)
         runner.bounded(pipeline, on_warning=pytest.fail)  # of the group, too
         assert sum(report.records for report in runner.reports) == len(VALUES)
         for wrong, said in (

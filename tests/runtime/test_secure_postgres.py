@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.stores import PostgresStore
 from tests.faults.windrow_process import WindrowProcess
+from tests.graphs import as_graph
 from tests.runtime.answers import assert_same
 from tests.runtime.spend import Files, events, spend
 from tests.servers.certificates import make_certificates
@@ -78,7 +79,7 @@ def test_a_run_does_not_wait_for_the_right_one(  # noqa: PLR0917 - fixtures
     files.append(FEED)
     options = Options(tmp_path / "checkpoint", until_end=True, max_records=len(FEED) // 2, on_trouble=told.append)
     with pytest.raises(SinkError, match=f"^cannot connect to PostgreSQL at .*{said}.*$") as caught:
-        launch(pipeline, options, lambda _: spoil(), lambda _: None)
+        launch(as_graph(pipeline), options, lambda _: spoil(), lambda _: None)
     assert len(told) == 1
     assert "trying again" in told[0]
     assert not caught.value.passes
@@ -100,7 +101,7 @@ def test_a_process_leaves_no_password_behind(  # noqa: PLR0917 - fixtures
     """With the password in the environment, and a folder of its own for what is put aside."""
     files.append(FEED)
     url = tls.url_of(secure_database, "${SPEND_PASSWORD}")
-    (tmp_path / "pipeline.yaml").write_text(to_yaml(replace(pipeline, sink=PostgresSink(url, "spend"))))
+    (tmp_path / "pipeline.yaml").write_text(to_yaml(as_graph(replace(pipeline, sink=PostgresSink(url, "spend")))))
     (tmp_path / "password").unlink()
     (tmp_path / "aside").mkdir()
     aside = {"TMPDIR": str(tmp_path / "aside"), "SPARK_LOCAL_DIRS": str(tmp_path / "aside")}

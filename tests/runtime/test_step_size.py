@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.graphs import as_graph
 from tests.runtime.answers import expected_of
 from tests.runtime.conftest import MakeLog
 from tests.runtime.spend import events, spend
@@ -51,7 +52,7 @@ def test_steps_of_other_sizes_go_on_where_the_ones_before_ended(
     pipeline = spend(log.source, SqliteSink("unused.db", "spend"), at_end="hold")
     sink, reports = CollectSink(), list[StepReport]()
     settings = StreamSettings(tmp_path / "checkpoint", max_records=SIZES[0], every=50_000, step_time=3_000_000)
-    run = StreamRun(pipeline, sink, settings)
+    run = StreamRun(as_graph(pipeline), sink, settings)
 
     def on_step(report: StepReport) -> None:
         reports.append(report)

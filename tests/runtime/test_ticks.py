@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.engine.outputs import only, unchanging
+from tests.graphs import as_graph
 from tests.runtime.conftest import MakeLog
 from tests.runtime.runs import Runner, Scene, read
 from tests.runtime.spend import HOUR, Files, event, spend
@@ -59,8 +60,8 @@ def test_a_story_with_ticks_is_the_same_on_both_hosts() -> None:
         Tick(NOON + 9 * SECOND),
     ]
     pipeline = idling(PIPELINE, 8)
-    told = only(memory.play(pipeline, steps, "fire"))
-    assert rows(only(stream.play(pipeline, steps, "fire"))) == rows(told)
+    told = only(memory.play(as_graph(pipeline), steps, "fire"))
+    assert rows(only(stream.play(as_graph(pipeline), steps, "fire"))) == rows(told)
     reasons = [reason for output in told for reason in output.clocks.column("reason").to_pylist()]
     assert reasons == ["idle", "active", "end", "end"]
     assert told[5].changes.num_rows == 2, "the tick at which partition 1 is idle fires both windows"
@@ -97,7 +98,9 @@ def test_the_first_tick_of_a_story_is_the_first_that_is_known() -> None:
     # partition 0 is silent since noon, and not since the records before it, of which no time is known
     steps: list[PlayStep] = [[record("A", 0, 5)], Tick(NOON), [other("B", 31, 1)], Tick(NOON + SECOND)]
     pipeline = idling(PIPELINE, 8)
-    assert rows(only(stream.play(pipeline, steps, "hold"))) == rows(only(memory.play(pipeline, steps, "hold")))
+    assert rows(only(stream.play(as_graph(pipeline), steps, "hold"))) == rows(
+        only(memory.play(as_graph(pipeline), steps, "hold"))
+    )
 
 
 @pytest.mark.parametrize("kind", ["log", pytest.param("kafka", marks=pytest.mark.long)])
@@ -165,11 +168,11 @@ def test_a_step_that_is_run_again_sees_the_same_ticks_and_the_journal_gives_a_re
     def refused(reason: str) -> None:
         sink.refuses = lambda output: reason in output.clocks.column("reason").to_pylist()
         with pytest.raises(SinkError, match="refused"):
-            StreamRun(hold, sink, settings).run(go_on)
+            StreamRun(as_graph(hold), sink, settings).run(go_on)
         sink.refuses = lambda _: False
 
     def bounded(pipeline: Pipeline) -> None:
-        StreamRun(pipeline, sink, replace(settings, until_end=True)).run(lambda _: None)
+        StreamRun(as_graph(pipeline), sink, replace(settings, until_end=True)).run(lambda _: None)
 
     files.append([(0, event(0)), (1, event(1, "u2")), (1, event(7, "u2"))])
     refused("idle")
@@ -186,10 +189,10 @@ def test_a_step_that_is_run_again_sees_the_same_ticks_and_the_journal_gives_a_re
     assert told.clocks.column("reason").to_pylist() == ["idle"] * 2 + ["active"] * 2 + ["end"] * 3
     assert {"on_time", "late"} == set(told.changes.column("pane").to_pylist())
     source = open_source(pipeline.source)
-    host = MemoryHost(pipeline, source.partitions(), WatermarkBounds.of(told.clocks))
+    host = MemoryHost(as_graph(pipeline), source.partitions(), WatermarkBounds.of(told.clocks))
     outputs = [*host.step(pa.Table.from_batches(source.read_all())), *host.end()]
     assert unchanging(StepOutput.concat(output.rows for output in outputs), "each") == unchanging(told, "each")
     replay = StreamSettings(tmp_path / "replay", until_end=True, bounds=WatermarkBounds.of(told.clocks))
     again = CollectSink()
-    StreamRun(pipeline, again, replay).run(lambda _: None)
+    StreamRun(as_graph(pipeline), again, replay).run(lambda _: None)
     assert unchanging(again.output(pipeline), "each") == unchanging(told, "each")

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
+from tests.graphs import as_graph
 from tests.runtime.spend import MINUTE, Files, events, spend
 
 from windrow.connectors.memory import CollectSink
@@ -83,7 +84,7 @@ def test_packets_of_records(least: int, files: Files, tmp_path: Path, monkeypatc
     files.append(events(600))
     pipeline = spend(files.source, SqliteSink("unused.db", "unused"))
     raw = list(open_source(files.source).read_all())
-    sent = list(Ingest(pipeline, packed=TableTransport(tmp_path / "rows").pack).run(raw))
+    sent = list(Ingest(as_graph(pipeline), packed=TableTransport(tmp_path / "rows").pack).run(raw))
     assert len(list(tmp_path.glob("rows/*"))) == sum(isinstance(packet.message, Records) for packet in sent) * (
         least == 0
     )
@@ -91,7 +92,7 @@ def test_packets_of_records(least: int, files: Files, tmp_path: Path, monkeypatc
     given = {"": NodeInput.of(pipeline, record_schema(pipeline))}
     came = StepInput.of(given, (with_records(packet.message) for packet in read))
     assert list(tmp_path.glob("rows/*")) == []
-    expected = StepInput.of(given, (packet.message for packet in Ingest(pipeline).run(raw)))
+    expected = StepInput.of(given, (packet.message for packet in Ingest(as_graph(pipeline)).run(raw)))
     assert came.raw[""].num_rows > 400
     assert came.raw[""].equals(expected.raw[""])
     assert (came.dead, came.progress) == (expected.dead, expected.progress)
@@ -103,9 +104,9 @@ def test_a_step_whose_records_come_by_files(files: Files, tmp_path: Path, monkey
     monkeypatch.setattr(tempfile, "tempdir", None)
     files.append(events(60_000))
     pipeline, sink = spend(files.source, SqliteSink("unused.db", "unused")), CollectSink()
-    StreamRun(pipeline, sink, StreamSettings(tmp_path / "checkpoint", until_end=True)).run(lambda _: None)
+    StreamRun(as_graph(pipeline), sink, StreamSettings(tmp_path / "checkpoint", until_end=True)).run(lambda _: None)
     expected = CollectSink()
-    MemoryRun(pipeline, expected, None).run(lambda _: None)
+    MemoryRun(as_graph(pipeline), expected, None).run(lambda _: None)
     for table in ("changes", "late", "dead"):
         came, there = (getattr(one.output(pipeline), table).to_pylist() for one in (sink, expected))
         assert sorted(came, key=repr) == sorted(there, key=repr) != []
@@ -165,12 +166,12 @@ def test_steps_without_rows(host: str, files: Files, tmp_path: Path) -> None:
     sink.needs_rows = False
     if host == "stream":
         settings = StreamSettings(tmp_path / "checkpoint", until_end=True, max_records=300)
-        StreamRun(pipeline, sink, settings).run(reports.append)
+        StreamRun(as_graph(pipeline), sink, settings).run(reports.append)
     else:
-        BatchRun(pipeline, sink, BatchSettings(max_records=300)).run(reports.append)
+        BatchRun(as_graph(pipeline), sink, BatchSettings(max_records=300)).run(reports.append)
     assert sink.last == len(reports) - 1 >= 1
     expected = CollectSink()
-    MemoryRun(pipeline, expected, None).run(lambda _: None)
+    MemoryRun(as_graph(pipeline), expected, None).run(lambda _: None)
     output = expected.output(pipeline)
     assert sum(report.inserts for report in reports) == pc.sum(pc.equal(output.changes["op"], "insert")).as_py() > 0
     assert sum(report.expired for report in reports) == output.late.num_rows > 0

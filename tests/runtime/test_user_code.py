@@ -10,10 +10,11 @@ from typing import Any, Literal, NoReturn
 
 import pytest
 from pyspark.errors import PySparkException
+from tests.graphs import Runnable, as_graph
 
 import windrow as wr
 from windrow.errors import EngineError, PipelineError, RunError, SourceUnavailableError, WorkerLostError
-from windrow.model import LongType, Runnable
+from windrow.model import LongType
 from windrow.runtime.spark.errors import translate_spark_error
 from windrow.runtime.spark.transport import pickle_pipeline, unpickle_pipeline
 
@@ -114,7 +115,7 @@ def test_a_run_on_spark_ends_with_one_error_that_says_where(
     pipeline = made(tmp_path, code)
     checkpoint = tmp_path / "checkpoint" if host == "stream" else None
     with pytest.raises(RunError, match=said) as raised:
-        wr.Pipeline(pipeline).run(host, progress=False, checkpoint=checkpoint)
+        wr.Pipeline(as_graph(pipeline)).run(host, progress=False, checkpoint=checkpoint)
     # so it is not tried again
     assert type(raised.value) is RunError
 
@@ -129,10 +130,10 @@ def test_code_that_cannot_be_sent_or_loaded_is_told(tmp_path: Path) -> None:
     with pytest.raises(
         RunError, match=r"the functions of the pipeline cannot be loaded .*: SourceUnavailableError: mi"
     ):
-        unpickle_pipeline(pickle_pipeline(sent))
+        unpickle_pipeline(pickle_pipeline(as_graph(sent)))
     (tmp_path / "other").mkdir()
     with pytest.raises(PipelineError, match=r"cannot be sent to Spark's workers \(mine\)"):
-        pickle_pipeline(made(tmp_path / "other", NotSent()))
+        pickle_pipeline(as_graph(made(tmp_path / "other", NotSent())))
 
 
 FAILED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: \

@@ -13,6 +13,7 @@ from typing import cast
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from tests.graphs import as_graph
 from tests.runtime.spend import spend
 
 from windrow.connectors.sink import Run
@@ -127,9 +128,9 @@ def test_a_folder_that_is_not_finished_is_not_there(folder: Folder) -> None:
 
 
 def test_a_checkpoint(folder: Folder) -> None:
-    assert Checkpoint.open(folder, PIPELINE) is None
+    assert Checkpoint.open(folder, as_graph(PIPELINE)) is None
     with locked(folder):
-        made = Checkpoint.new(folder, PIPELINE, [0, 1])
+        made = Checkpoint.new(folder, as_graph(PIPELINE), [0, 1])
         made.write()
         made.note_beginning(StepOffsets({"0": {"line": 0}}))
         made.note_identity("log 1")
@@ -137,22 +138,22 @@ def test_a_checkpoint(folder: Folder) -> None:
         made.sync()
         with pytest.raises(CheckpointError, match=f"another run is using the checkpoint {folder}"), locked(folder):
             pass
-    found = Checkpoint.open(folder, PIPELINE)
+    found = Checkpoint.open(folder, as_graph(PIPELINE))
     assert found == made
     assert found.identity == "log 1"
     assert found.step_size.read_text() == "1000\n"
     assert found.step_size.is_relative_to(on_this_machine(folder))
     with pytest.raises(CheckpointError, match="is of another pipeline; it differs in\n  key_groups: 2 there, 3 here"):
-        Checkpoint.open(folder, replace(PIPELINE, key_groups=3))
+        Checkpoint.open(folder, as_graph(replace(PIPELINE, key_groups=3)))
     Checkpoint.remove(folder)
-    assert Checkpoint.open(folder, PIPELINE) is None
+    assert Checkpoint.open(folder, as_graph(PIPELINE)) is None
     write_whole(folder / "notes.txt", "mine")
     with pytest.raises(CheckpointError, match=r"is not a checkpoint of windrow: there is no windrow.json in it"):
-        Checkpoint.open(folder, PIPELINE)
+        Checkpoint.open(folder, as_graph(PIPELINE))
 
 
 def test_what_spark_keeps_is_taken_back(folder: Folder) -> None:
-    made = Checkpoint.new(folder, PIPELINE, [0])
+    made = Checkpoint.new(folder, as_graph(PIPELINE), [0])
     made.write()
     made.note_beginning(StepOffsets({"0": {"line": 0}}))
     write_whole(made.spark / "metadata", "{}")
@@ -179,7 +180,7 @@ def test_a_savepoint(folder: Folder) -> None:
     state = MemoryState()
     state.set_summary(b"summary")
     state.set("panes", 7, b"x" * 100_000)
-    known = Savepoint(Run("user-spend", "1"), 3, {0: 5}, (0,), 1, fingerprint(PIPELINE))
+    known = Savepoint(Run("user-spend", "1"), 3, {0: 5}, (0,), 1, fingerprint(as_graph(PIPELINE)))
     known.write(folder, [(0, state)])
     assert Savepoint.read(folder) == known
     found = Savepoint.state(folder, 0)
@@ -207,7 +208,7 @@ def test_a_store_that_does_not_answer(s3: str, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free.getsockname()[1]}")
         nowhere = folder_of(s3.replace("checkpoints", "other-bucket"))
         with pytest.raises(CheckpointError, match=r"the object store does not give other-bucket/\w+: .*credentials"):
-            Checkpoint.open(nowhere, PIPELINE)
+            Checkpoint.open(nowhere, as_graph(PIPELINE))
 
 
 def test_spark_is_led_to_the_same_store(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +257,7 @@ class Planned:
 
 
 def test_a_step_that_another_process_has_planned_is_not_taken(folder: Folder) -> None:
-    made = Checkpoint.new(folder, PIPELINE, [0])
+    made = Checkpoint.new(folder, as_graph(PIPELINE), [0])
     plan = json.dumps(StepOffsets({"0": {"line": 5}}).written())
     write_whole(made.spark / "offsets/0", f"v1\n{{}}\n{plan}")
     guard = PlanGuard(cast("SparkSession", Planned(str(made.spark), 5)), made)

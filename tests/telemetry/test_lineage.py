@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.client.test_progress import REPORT
 from tests.contracts.stores import Store
+from tests.graphs import as_graph
 from tests.runtime.runs import Runner
 from tests.runtime.spend import Files, events, spend
 from tests.runtime.test_chain import chain
@@ -31,7 +32,6 @@ from windrow.model import (
     Sink,
     Source,
     SqliteSink,
-    as_graph,
 )
 from windrow.runtime.launch import Options, launch
 from windrow.telemetry.exporting import LEAVE
@@ -78,7 +78,7 @@ def test_a_run_says_what_it_reads_and_writes(
         monkeypatch.setenv("OPENLINEAGE_URL", receiver.url)
         monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "shop")
         options = Options(runner.checkpoint, "memory", until_end=True, max_records=100, on_warning=pytest.fail)
-        launch(spend(files.source, store.settings()), options, steps.append, lambda _: None)
+        launch(as_graph(spend(files.source, store.settings())), options, steps.append, lambda _: None)
     start, last = received(receiver)
     assert (start["eventType"], last["eventType"]) == ("START", "COMPLETE")
     assert (last["job"]["namespace"], last["job"]["name"]) == ("shop", "user-spend")

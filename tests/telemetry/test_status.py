@@ -15,6 +15,7 @@ from unittest import mock
 import pytest
 from click.testing import CliRunner
 from tests.engine.pipelines import main as main_pipeline
+from tests.graphs import as_graph
 from tests.telemetry.test_history import STEP, T0
 from tests.waiting import time_with
 
@@ -23,7 +24,6 @@ from windrow.cli import main
 from windrow.engine.hot_keys import HotKeys
 from windrow.engine.window_counts import WindowCounts
 from windrow.errors import InputError
-from windrow.model import as_graph
 from windrow.telemetry.history import HistoryWriter, RunRecord, history_of
 from windrow.telemetry.reports import Fault, Lag, StepReport, now_micros
 from windrow.telemetry.status import RunStatus, standing_since
@@ -158,7 +158,7 @@ def status(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_says_it(tmp_path: Path) -> None:
     file = tmp_path / "main.yaml"
-    file.write_text(to_yaml(main_pipeline()))
+    file.write_text(to_yaml(as_graph(main_pipeline())))
     missing = status(tmp_path, "main.yaml")
     assert missing.returncode == 2
     assert "with --host memory or batch write none); run the pipeline on the stream host" in missing.stderr

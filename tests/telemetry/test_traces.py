@@ -17,13 +17,14 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tests.client.test_progress import REPORT
 from tests.contracts.stores import Store
+from tests.graphs import as_graph
 from tests.runtime.runs import Runner
 from tests.runtime.spend import Files, events, spend
 from tests.servers.receiver import Receiver
 
 from windrow.engine.part_times import PartTime, join_part_times
 from windrow.errors import RunError
-from windrow.model import KafkaSource, PostgresSink, SqliteSink, as_graph
+from windrow.model import KafkaSource, PostgresSink, SqliteSink
 from windrow.runtime.launch import Options, ReplayHost, launch
 from windrow.runtime.replay import ReplayOptions, plan_replay, run_replay
 from windrow.telemetry.exporting import LEAVE
@@ -231,7 +232,7 @@ def test_the_console_gets_a_line_a_span_on_stderr(
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
     files.append(events(100))
     options = Options(runner.checkpoint, "memory", until_end=True)
-    assert launch(spend(files.source, store.settings()), options, lambda _: None, lambda _: None) == "end"
+    assert launch(as_graph(spend(files.source, store.settings())), options, lambda _: None, lambda _: None) == "end"
     out, err = capsys.readouterr()
     assert out == ""
     lines = err.splitlines()
@@ -241,7 +242,7 @@ def test_the_console_gets_a_line_a_span_on_stderr(
 def replayed(files: Files, folder: Path, host: ReplayHost) -> None:
     pipeline = spend(files.source, SqliteSink(str(folder / "spend.db"), "spend"))
     options = ReplayOptions(folder / "none", end="log", host=host, max_records=40, on_warning=pytest.fail)
-    assert run_replay(plan_replay(pipeline, options), options, lambda _: None, lambda _: None) == "end"
+    assert run_replay(plan_replay(as_graph(pipeline), options), options, lambda _: None, lambda _: None) == "end"
 
 
 def test_a_replay_is_traced(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

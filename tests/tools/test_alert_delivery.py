@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 from tests.engine.pipelines import main as main_pipeline
+from tests.graphs import as_graph
 from tests.runtime.receivers import appending, lines, webhook
 from tests.telemetry.test_history import T0, writer
 from tests.tools.test_alerts import BASE, only
 from tests.waiting import wait_until
 
 from windrow.errors import CheckpointError
-from windrow.model import Alerts, as_graph
+from windrow.model import Alerts
 from windrow.telemetry.history import RunRecord, note_savepoint, read_alerts, read_saved
 from windrow.telemetry.reports import Alert, Lag, now_micros
 from windrow.telemetry.status import RunStatus

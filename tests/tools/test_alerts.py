@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.pipelines import main as main_pipeline
+from tests.graphs import as_graph, with_names
 from tests.telemetry.test_history import STEP, T0
 
 import windrow as wr
@@ -21,7 +22,7 @@ from windrow.cli import main
 from windrow.engine.histogram import Histogram
 from windrow.engine.hot_keys import HotKeys
 from windrow.errors import CheckpointError, SinkUnavailableError
-from windrow.model import ALERT_NAMES, AlertName, Alerts, SqliteSink, as_graph
+from windrow.model import ALERT_NAMES, AlertName, Alerts, SqliteSink
 from windrow.runtime.command_lines import CommandLines
 from windrow.telemetry.reports import Alert, Fault, Lag, StepReport
 from windrow.tools.alerts.conditions import NO_PAST, AlertEvaluator, Past
@@ -264,7 +265,7 @@ def test_a_dead_letter_for_a_new_reason_is_not_said_to_exceed_the_share() -> Non
 
 def test_the_tables_that_have_the_dead_letters_are_named() -> None:
     """Those of the sinks that were given the letters of the reason; one that has all of them is enough."""
-    graph = as_graph(main_pipeline())
+    graph = with_names(as_graph(main_pipeline()))
     (sink,) = graph.sinks
     database = cast("SqliteSink", sink.sink)
     sinks = [replace(sink, name=name, sink=replace(database, table=name)) for name in ("a", "b", "c")]
@@ -288,9 +289,14 @@ def test_messages_advise_commands_that_can_be_pasted() -> None:
     """Of the pipeline's file and its checkpoint; a graph's dead letters are shown, as they cannot be redriven."""
     commands = CommandLines("my spend.yaml", "/data/spend")
     alerts = only(dead_letters={"for": "20s"}, checkpoint={"savepoint": "10s"}, late_spike={"for": "20s"})
-    for made, dead in ((main_pipeline(), "redrive 'my spend.yaml' --list"), (as_graph(main_pipeline()), "show")):
+    short = as_graph(main_pipeline())
+    for made, dead in ((short, "redrive 'my spend.yaml' --list"), (with_names(short), "show")):
         evaluator = AlertEvaluator(
-            replace(made, alerts=alerts), every=SECOND, now=T0, past=Past(10_000, 1, began=T0), commands=commands
+            replace(made, alerts=alerts),
+            every=SECOND,
+            now=T0,
+            past=Past(10_000, 1, began=T0),
+            commands=commands,
         )
         report = replace(BASE, late=50, dead=1, dead_reasons={"null: user": 1})
         for second in range(30):

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests.contracts.stores import SqliteStore
+from tests.graphs import as_graph
 from tests.runtime.answers import assert_same
 from tests.runtime.receivers import appending, lines, webhook
 from tests.runtime.spend import Topic, Value, event, spend
@@ -158,7 +159,7 @@ def test_each_alert_of_a_live_run(kafka: Kafka, topic: Callable[..., str], tmp_p
             watch=watch_run,
             on_warning=warnings.append,
         )
-        assert launch(pipeline, options, steps.on_step, on_start) == "asked"
+        assert launch(as_graph(pipeline), options, steps.on_step, on_start) == "asked"
         players[0].join(60)
     assert warnings == []
     assert {one.name for one in said} == set(ALERT_NAMES)
@@ -186,7 +187,7 @@ def _of(said: list[Alert]) -> dict[tuple[str, int], str]:
 
 def _status_has_the_active_one(pipeline: Pipeline, checkpoint: Path, folder: Path) -> None:
     spec = folder / "pipeline.yaml"
-    spec.write_text(to_yaml(pipeline))
+    spec.write_text(to_yaml(as_graph(pipeline)))
     arguments = ["status", str(spec), "--checkpoint", str(checkpoint)]
     assert "  alert checkpoint, raised 20" in CliRunner().invoke(main, arguments).output
     found = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).output)

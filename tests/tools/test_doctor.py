@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.docs.pages import ROOT
 from tests.engine.pipelines import main as main_pipeline
+from tests.graphs import Runnable, as_graph
 from tests.telemetry.test_history import STEP, T0
 
 from windrow.authoring.load import open_pipeline
@@ -30,8 +31,6 @@ from windrow.model import (
     KafkaSink,
     KafkaSource,
     PostgresSink,
-    Runnable,
-    as_graph,
 )
 from windrow.runtime.command_lines import CommandLines
 from windrow.telemetry.history import RunRecord
@@ -102,7 +101,6 @@ def examined(pipeline: Runnable = PIPELINE, **facts: Any) -> Examined:  # noqa: 
     run = facts.get("run", run_of())
     total = None if isinstance(run, Unknown) else run.total
     known: dict[str, Any] = {
-        "pipeline": pipeline,
         "graph": graph,
         "now": NOW,
         "commands": CommandLines("spend.yaml"),

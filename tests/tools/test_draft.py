@@ -14,9 +14,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.graphs import graph_of
 
 from windrow.errors import InputError
-from windrow.model import Delay
+from windrow.model import Delay, Pipeline
 from windrow.tools.scaffold.pipeline import Draft, draft_pipeline
 from windrow.tools.scaffold.sample import read_sample
 
@@ -32,7 +33,7 @@ def drafted(folder: Path, records: Sequence[Mapping[str, Any] | str]) -> Draft:
 
 
 def types(draft: Draft) -> dict[str, str]:
-    return {field.name: field.type_text for field in draft.pipeline.decode.fields}
+    return {field.name: field.type_text for field in draft.pipeline.sources[0].decode.fields}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_nested_fields_have_paths_and_what_has_no_type_is_left_out(tmp_path: Pat
         "odd": {"in": 1},
     }
     draft = drafted(tmp_path, [record, record | {"mixed": "x", "odd": 2}])
-    fields = {field.name: (field.type_text, field.path) for field in draft.pipeline.decode.fields}
+    fields = {field.name: (field.type_text, field.path) for field in draft.pipeline.sources[0].decode.fields}
     assert fields == {
         "t": ("timestamp", ()),
         "user_id": ("string", ("user", "id")),
@@ -151,18 +152,21 @@ def test_event_time_and_key_by_what_speaks_for_them(tmp_path: Path) -> None:
         for n in range(100)
     ]
     draft = drafted(tmp_path, rows)
-    assert (draft.pipeline.time.field, draft.pipeline.key) == ("createdAt", ("customer",))
+    assert (draft.pipeline.sources[0].time.field, graph_of(draft.pipeline, Pipeline).key) == (
+        "createdAt",
+        ("customer",),
+    )
     assert "  field: createdAt" in draft.text
     assert "# by its name, not received_at" in draft.text
     assert "# 7 values" in draft.text
-    assert [one.name for one in draft.pipeline.aggregates] == ["events", "total_amount"]
+    assert [one.name for one in graph_of(draft.pipeline, Pipeline).aggregates] == ["events", "total_amount"]
 
 
 def test_the_delay_covers_the_disorder_that_was_seen(tmp_path: Path) -> None:
     def delay(behind: int, count: int, records: int) -> tuple[str, str]:
         rows = [{"t": T0 + n - (behind if n % 100 < count else 0)} for n in range(1, records)]
         draft = drafted(tmp_path, rows)
-        assert isinstance(draft.pipeline.time.watermark, Delay)
+        assert isinstance(draft.pipeline.sources[0].time.watermark, Delay)
         return draft.text.partition("delay: ")[2].split()[0], draft.text.partition("lateness: ")[2].partition("}")[0]
 
     assert delay(40, 10, 500) == ("45s", "1h")

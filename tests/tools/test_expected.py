@@ -12,11 +12,12 @@ import pytest
 from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.graphs import Runnable, as_graph
 
 from windrow.authoring.pipeline_file import read_document
 from windrow.engine.columns import unpack
 from windrow.engine.schema import RAW
-from windrow.model import MAX_PARTITIONS, Runnable, as_graph
+from windrow.model import MAX_PARTITIONS
 from windrow.runtime.memory import MemoryHost
 from windrow.tools.capacity.expected import NodeExpected, Setting
 from windrow.tools.capacity.load import Behind, Keys, Load, measure_load
@@ -131,7 +132,7 @@ def log(case: Case, seed: int) -> tuple[pa.Table, np.ndarray]:
 
 def run(case: Case, raw: pa.Table, now: np.ndarray) -> Found:
     """Run it on the memory host."""
-    host, counts, rows = MemoryHost(case.pipeline, range(PARTITIONS)), Counter[str](), []
+    host, counts, rows = MemoryHost(as_graph(case.pipeline), range(PARTITIONS)), Counter[str](), []
     for begin in np.arange(0, case.seconds, case.step):
         part = raw.filter(pa.array((now >= begin) & (now < begin + case.step))).combine_chunks()
         outputs = host.step(part)
@@ -148,7 +149,7 @@ def run(case: Case, raw: pa.Table, now: np.ndarray) -> Found:
 
 def expectation(case: Case, raw: pa.Table) -> NodeExpected:
     """Return what the model says for the load that is measured on the log; its keys are known."""
-    measured = measure_load(case.pipeline, raw.to_batches(), "it")
+    measured = measure_load(as_graph(case.pipeline), raw.to_batches(), "it")
     load = replace(measured, keys={"": Keys.even(case.keys, case.hot)})
     graph = as_graph(case.pipeline)
     (found,) = expected(graph, load, Setting(case.step, graph.key_groups))

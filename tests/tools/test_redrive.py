@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.graphs import as_graph
 from tests.runtime.conftest import MakeLog, MakeStore
 from tests.runtime.runs import Runner
 from tests.runtime.spend import event, spend
@@ -39,8 +40,8 @@ def test_the_dead_letter_of_a_row_is_not_listed(make_log: MakeLog, make_store: M
     log, store = make_log("log", 1), make_store("sqlite")
     pipeline = spend(log.source, store.settings())
     log.append([(0, b"{")])
-    sink = open_sinks(pipeline)
-    assert MemoryRun(pipeline, sink, None).run(lambda _: None) == "end"
+    sink = open_sinks(as_graph(pipeline))
+    assert MemoryRun(as_graph(pipeline), sink, None).run(lambda _: None) == "end"
     sink.close()
     store.query(f"INSERT INTO spend_dead VALUES ('{pipeline.source.label}', NULL, NULL, NULL, 'out of range: x', '')")
     assert [(one.reason, one.letters) for one in list_letters(pipeline)[0]] == [("malformed", 1)]
@@ -54,17 +55,17 @@ def test_a_mended_run_has_the_numbers_of_a_replay(
     before = spend(log.source, store.settings(), at_end="hold")
     log.append([(0, event(1, "a")), (0, renamed(2, "a")), (1, renamed(1, "b")), (1, b"{"), (1, event(8, "c"))])
     runner.bounded(before)
-    sink = open_sinks(before)
-    saved = take_savepoint(before, sink, runner.checkpoint, None, SparkOptions("local[*]"))
+    sink = open_sinks(as_graph(before))
+    saved = take_savepoint(as_graph(before), sink, runner.checkpoint, None, SparkOptions("local[*]"))
     sink.close()
     after = mended(before)
     other = Runner(runner.checkpoint.with_name("other"))
     log.append([(0, renamed(9, "d"))])
     other.bounded(after, savepoint=saved)
     plain = [(0, 1, "redriven"), (1, 0, "redriven"), (1, 1, "dead")]
-    assert places(redrive(after, Choice(), other.checkpoint, attempts=3, dry_run=True)) == plain
-    assert places(redrive(after, Choice(), other.checkpoint, attempts=3)) == plain
-    again = redrive(after, Choice(), other.checkpoint, attempts=3)
+    assert places(redrive(as_graph(after), Choice(), other.checkpoint, attempts=3, dry_run=True)) == plain
+    assert places(redrive(as_graph(after), Choice(), other.checkpoint, attempts=3)) == plain
+    again = redrive(as_graph(after), Choice(), other.checkpoint, attempts=3)
     assert places(again) == [(0, 1, "already"), (1, 0, "already"), (1, 1, "dead")]
     assert [(one.reason, one.letters, one.redriven) for one in list_letters(after)[0]] == [
         ("missing", 2, 2),
@@ -77,8 +78,8 @@ def test_a_mended_run_has_the_numbers_of_a_replay(
     assert live == [("a", 2.0, 2), ("b", 1.0, 1), ("c", 1.0, 1), ("d", 1.0, 1)]
     sqlite = SqliteSink(str(tmp_path / "replayed.db"), "spend")
     replayed = replace(fired, sink=sqlite)
-    sink = open_sinks(replayed)
-    assert MemoryRun(replayed, sink, None).run(lambda _: None) == "end"
+    sink = open_sinks(as_graph(replayed))
+    assert MemoryRun(as_graph(replayed), sink, None).run(lambda _: None) == "end"
     sink.close()
     with closing(sqlite3.connect(sqlite.path)) as db:
         assert [(u, float(t), n) for u, t, n in db.execute(columns.format("spend"))] == live

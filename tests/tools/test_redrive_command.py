@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
+from tests.graphs import Runnable, as_graph
 
 from windrow.authoring.load import open_pipeline
 from windrow.cli import main
@@ -21,7 +22,6 @@ from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import Follows, Run
 from windrow.engine.changelog import concat_by_sink, empty_by_sink
 from windrow.engine.schema import RAW
-from windrow.model import Runnable
 from windrow.runtime.compatibility import upgraded
 from windrow.runtime.memory import MemoryHost
 from windrow.runtime.savepoint import Savepoint, fingerprint
@@ -102,7 +102,9 @@ class Chain:
 
     def _commit(self, groups: list[Any], checkpoint: Path | None) -> None:
         self.epoch += 1
-        self.sinks.commit(self.epoch, concat_by_sink(empty_by_sink(self.pipeline), (one.by_sink for one in groups)))
+        self.sinks.commit(
+            self.epoch, concat_by_sink(empty_by_sink(as_graph(self.pipeline)), (one.by_sink for one in groups))
+        )
         if checkpoint is not None:
             report = StepReport.of(self.epoch, [group.stats for group in groups], 1.0)
             with HistoryWriter(
@@ -115,7 +117,7 @@ class Chain:
         saved, folder = Path(f"saved-{number}"), Path(f".windrow/{number}")
         since = {} if number == 1 else Checkpoint.read(Path(f".windrow/{number - 1}")).carried().decoded_since  # type: ignore[union-attr]
         savepoint = Savepoint(
-            self.run, self.epoch, {0: self.next}, (0,), 8, fingerprint(self.pipeline), decoded_since=since
+            self.run, self.epoch, {0: self.next}, (0,), 8, fingerprint(as_graph(self.pipeline)), decoded_since=since
         )
         savepoint.write(saved, enumerate(self.host.states))
         Path("spend.yaml").write_text(text)

@@ -15,6 +15,7 @@ from tests.runtime.spend import Files, events
 from windrow.authoring.load import open_pipeline
 from windrow.cli import main
 from windrow.engine.histogram import Histogram
+from windrow.expressions import short_view
 from windrow.model import Pipeline
 from windrow.telemetry.history import HistoryWriter, RunRecord
 
@@ -140,7 +141,7 @@ def test_a_missing_lateness_is_added() -> None:
     result = tune("--log", "--late", "2%", "--expired", "0.5%", "--write")
     assert result.exit_code == 0, result.output
     assert "\n+emit: {lateness: " in result.output
-    written = open_pipeline("pipeline.yaml").valid()
+    written = short_view(open_pipeline("pipeline.yaml").runnable())
     assert isinstance(written, Pipeline)
     assert written.emit.lateness > 0
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.graphs import Runnable, as_graph
 from tests.runtime.spend import events
 
 from windrow.authoring.pipeline_file import read_document
 from windrow.engine.histogram import Histogram
 from windrow.engine.schema import RAW
 from windrow.errors import InputError
-from windrow.model import Graph, Runnable, SinkNode, as_graph, parse_duration
+from windrow.model import Graph, SinkNode, parse_duration
 from windrow.runtime.memory import MemoryHost
 from windrow.telemetry.reports import StepReport
 from windrow.tools.tune.choose import Goals, Tuning, percent, tune, with_settings
@@ -86,7 +87,7 @@ def log(number: int = 3_000) -> pa.Table:
 
 def run(given: Runnable, records: pa.Table) -> StepReport:
     partitions = np.unique(records.column("partition").to_numpy()).tolist()
-    groups = MemoryHost(given, partitions).step(records)
+    groups = MemoryHost(as_graph(given), partitions).step(records)
     return StepReport.of(0, [one.stats for one in groups], 0.0, committed=0)
 
 
@@ -96,8 +97,8 @@ def run(given: Runnable, records: pa.Table) -> StepReport:
 def test_a_run_counts_what_was_predicted(text: str, delay: str, lateness: str) -> None:
     given, records = pipeline(text), log()
     changes = {"time.delay": parse_duration(delay), "emit.lateness": parse_duration(lateness)}
-    report = run(with_settings(given, changes), records)
-    found = measure(given, records.to_batches()).missed(changes["time.delay"], None, changes)
+    report = run(with_settings(as_graph(given), changes), records)
+    found = measure(as_graph(given), records.to_batches()).missed(changes["time.delay"], None, changes)
     assert report.expired or lateness != "0s" or delay == "1h"
     assert (found.late.most, found.expired.most) == (report.late + report.expired, report.expired)
 
@@ -175,10 +176,12 @@ sinks:
 @pytest.mark.parametrize("how", BEHIND)
 def test_records_behind_an_operator_are_counted(how: str) -> None:
     given, direct = pipeline(behind(BEHIND[how])), pipeline(behind("{from: purchases, where: true}"))
-    disorder = measure(given, log().to_batches())
+    disorder = measure(as_graph(given), log().to_batches())
     assert not disorder.is_exact
     assert not disorder.is_log_exact
-    found, plain = (tune(one, measure(one, log().to_batches()), Goals(late=0.05)) for one in (given, direct))
+    found, plain = (
+        tune(as_graph(one), measure(as_graph(one), log().to_batches()), Goals(late=0.05)) for one in (given, direct)
+    )
     chosen, others = found.delays[0].chosen, plain.delays[0].chosen
     assert chosen is not None
     assert others is not None
@@ -189,7 +192,7 @@ def test_records_behind_an_operator_are_counted(how: str) -> None:
     # the operator may drop each of them; a window judges them itself
     assert missed.late.least < missed.late.most
     assert (missed.late.least == 0) is (how not in {"windows", "sessions"})
-    report = run(with_settings(given, {"sources.purchases.time.delay": 0}), log())
+    report = run(with_settings(as_graph(given), {"sources.purchases.time.delay": 0}), log())
     assert report.late <= missed.late.most
     named = {as_graph(given).partition_name(int(number)): one for number, one in report.lateness.items()}
     recorded = read_recorded(as_graph(given), [replace(report, lateness=named)])
@@ -204,7 +207,7 @@ def test_the_least_value_that_meets_the_goals_is_chosen() -> None:
     assert lateness.chosen is not None
     records = log()
     for value, is_met in ((delay.chosen, True), (delay.chosen // 2, False)):
-        smaller = with_settings(pipeline(WINDOW), {"time.delay": value})
+        smaller = with_settings(as_graph(pipeline(WINDOW)), {"time.delay": value})
         report = run(smaller, records)
         assert (report.late + report.expired <= 0.05 * delay.records) is is_met
 
@@ -218,7 +221,7 @@ def test_each_setting_of_a_graph_is_chosen() -> None:
         "streams.visits.emit.lateness",
     ]
     given = pipeline(GRAPH)
-    then = with_settings(given, found.changes)
+    then = with_settings(as_graph(given), found.changes)
     assert run(then, log()).expired < run(given, log()).expired
 
 
@@ -230,13 +233,13 @@ def test_each_delay_by_partition_is_chosen_by_its_own_records() -> None:
     times = pa.array([b'{"user_id": "a", "event_time": %d, "amount": 1}' % n for n in range(len(numbers))])
     mixed = pa.array(np.where(numbers == 1, times.to_numpy(zero_copy_only=False)[::-1], times))
     records = records.set_column(4, records.schema.field(4), mixed.cast(RAW.field(4).type))
-    found = tune(given, measure(given, records.to_batches()), Goals(late=0.05))
+    found = tune(as_graph(given), measure(as_graph(given), records.to_batches()), Goals(late=0.05))
     assert {one.setting.path: one.chosen for one in found.delays} == {
         "time.delay.by_partition.default": 0,
         "time.delay.by_partition.1": 0,  # windows of 5 minutes hold all of its records
         "time.delay.by_partition.7": None,
     }
-    found = tune(given, measure(given, records.to_batches()), Goals(quantile=0.95))
+    found = tune(as_graph(given), measure(as_graph(given), records.to_batches()), Goals(quantile=0.95))
     assert found.changes.keys() == {"time.delay.by_partition.default", "time.delay.by_partition.1"}
     assert found.changes["time.delay.by_partition.1"] > found.changes["time.delay.by_partition.default"] == 0
 
@@ -260,7 +263,8 @@ def test_a_time_alone_gives_the_delay_that_leaves_fewest_behind() -> None:
     assert delay.chosen <= 7 * 60_000_000
     records = log()
     longest, chosen = (
-        run(with_settings(pipeline(WINDOW), {"time.delay": one}), records) for one in (7 * 60_000_000, delay.chosen)
+        run(with_settings(as_graph(pipeline(WINDOW)), {"time.delay": one}), records)
+        for one in (7 * 60_000_000, delay.chosen)
     )
     assert longest.late + longest.expired == chosen.late + chosen.expired
 
@@ -291,7 +295,9 @@ def test_what_is_recorded_bounds_what_windows_miss() -> None:
 
 def test_a_lateness_is_chosen_by_what_is_recorded_whatever_that_of_others_is() -> None:
     given = pipeline(GRAPH)
-    found = tune(given, recorded(given, {0: Histogram.of(np.full(1_000, 1_200) * 1_000_000)}), Goals(expired=0.01))
+    found = tune(
+        as_graph(given), recorded(given, {0: Histogram.of(np.full(1_000, 1_200) * 1_000_000)}), Goals(expired=0.01)
+    )
     assert found.problems == []
     assert {path: chosen // 60_000_000 for path, chosen in found.changes.items()} == {
         "sources.purchases.lateness": 20,

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.contracts.stores import Store
 from tests.engine.pipelines import MAIN, MINUTE, main
 from tests.examples import examples
+from tests.graphs import Runnable, as_graph
 from tests.runtime.conftest import MakeLog
 from tests.runtime.runs import Runner
 from tests.runtime.spend import events, spend
@@ -47,7 +48,6 @@ from windrow.model import (
     Rule,
     RuleSet,
     RulesPipeline,
-    Runnable,
     SelectNode,
     Session,
     SinkNode,
@@ -55,7 +55,6 @@ from windrow.model import (
     SqliteSink,
     TableNode,
     WindowNode,
-    as_graph,
 )
 from windrow.runtime.memory import MemoryHost, MemoryRun
 from windrow.tools.why.explain import Explanation, explain_row
@@ -97,8 +96,8 @@ def write(folder: Path, log: Log) -> LogSource:
 
 
 def ran(pipeline: Runnable, max_records: int | None = None) -> None:
-    sink = open_sinks(pipeline)
-    MemoryRun(pipeline, sink, max_records).run(lambda _: None)
+    sink = open_sinks(as_graph(pipeline))
+    MemoryRun(as_graph(pipeline), sink, max_records).run(lambda _: None)
     sink.close()
 
 
@@ -127,7 +126,7 @@ def conditions(pipeline: Runnable, row: dict[str, Any]) -> list[Condition]:
 
 def explained(pipeline: Runnable, row: dict[str, Any], folder: Path) -> Explanation:
     (sink,) = as_graph(pipeline).sinks
-    return explain_row(pipeline, sink.name, conditions(pipeline, row), checkpoint=folder / "none")
+    return explain_row(as_graph(pipeline), sink.name, conditions(pipeline, row), checkpoint=folder / "none")
 
 
 def judged(pipeline: Runnable) -> dict[tuple[int, int, int | None, int | None], str]:
@@ -147,8 +146,8 @@ def judged(pipeline: Runnable) -> dict[tuple[int, int, int | None, int | None], 
                 verdict = "expired" if one.expired[row] else "on_time" if one.on_time[row] else "late"
                 found[(*place, *window)] = verdict
 
-    source = open_sources(pipeline)
-    host = MemoryHost(pipeline, source.partitions(), observe=see)
+    source = open_sources(as_graph(pipeline))
+    host = MemoryHost(as_graph(pipeline), source.partitions(), observe=see)
     batches = list(source.read_all())
     if batches:
         host.step(pa.Table.from_batches(batches))
@@ -277,7 +276,7 @@ def line(user: str, minute: float, amount: str = "1") -> str:
 
 def ask(pipeline: Runnable, folder: Path, *where: Condition) -> Explanation:
     (sink,) = as_graph(pipeline).sinks
-    return explain_row(pipeline, sink.name, where, checkpoint=folder / "none")
+    return explain_row(as_graph(pipeline), sink.name, where, checkpoint=folder / "none")
 
 
 USER = Condition("user", "=", "ann")
@@ -305,7 +304,7 @@ def test_late_expired_and_dead_are_there(tmp_path: Path) -> None:
     plain = json.loads(json.dumps(found.plain()))
     assert plain["window"] == ["1970-01-01T00:00:00Z", "1970-01-01T00:05:00Z"]
     assert plain["records"][1]["clock"] == "1970-01-01T00:09:00Z"
-    one = explain_row(pipeline, "", [USER, START], checkpoint=tmp_path / "none", most=1)
+    one = explain_row(as_graph(pipeline), "", [USER, START], checkpoint=tmp_path / "none", most=1)
     assert ([record.offset for record in one.records], one.counts) == ([0, 2], found.counts)
 
 
@@ -381,7 +380,7 @@ def test_the_words_of_an_error_are_the_asker_s(tmp_path: Path) -> None:
     pipeline = pipeline_of(tmp_path, line("ann", 1), line("ann", 6))
     ran(pipeline)
     with pytest.raises(InputError) as found:
-        explain_row(pipeline, "", [USER], checkpoint=tmp_path / "none", option="")
+        explain_row(as_graph(pipeline), "", [USER], checkpoint=tmp_path / "none", option="")
     assert "--" not in str(found.value)
     assert "window_start=1970-01-01T00:05:00Z" in str(found.value)
 
@@ -390,7 +389,7 @@ def test_an_explanation_that_nobody_waits_for_stops(tmp_path: Path) -> None:
     pipeline = pipeline_of(tmp_path, line("ann", 1), line("ann", 6))
     ran(pipeline)
     with pytest.raises(StoppedError):
-        explain_row(pipeline, "", [USER, START], checkpoint=tmp_path / "none", is_stopped=lambda: True)
+        explain_row(as_graph(pipeline), "", [USER, START], checkpoint=tmp_path / "none", is_stopped=lambda: True)
 
 
 def test_duplicates_are_named(tmp_path: Path) -> None:
@@ -408,7 +407,7 @@ def test_alerts_are_refused(tmp_path: Path) -> None:
         plain.name, plain.source, plain.decode, plain.time, plain.key, rules, plain.sink, plain.key_groups
     )
     with pytest.raises(InputError, match="rows of 'spend' are not explained: it has alerts, which carry"):
-        explain_row(pipeline, "", [], checkpoint=tmp_path)
+        explain_row(as_graph(pipeline), "", [], checkpoint=tmp_path)
 
 
 @pytest.mark.usefixtures("spark")
@@ -425,7 +424,7 @@ def test_a_live_table_on_kafka_is_explained_as_far_as_it_is(make_log: MakeLog, s
     made = rows(pipeline)
     late = [row for row in made if row["pane"] == "late"]
     for row in (made[0], made[-1], *late[:2]):
-        found = explain_row(pipeline, "", conditions(pipeline, row), checkpoint=runner.checkpoint)
+        found = explain_row(as_graph(pipeline), "", conditions(pipeline, row), checkpoint=runner.checkpoint)
         assert found.differences == ()
         assert found.counted == row["events"]
         assert all(one.log_time is not None for one in found.records)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from bench.discard import DiscardSink
 from bench.peers.first_task import tell_ready
 from bench.peers.job import DONE, TABLE, TABLE_ONLY, Job, tell, told
@@ -13,7 +11,7 @@ from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.open_sources import open_source
 from windrow.connectors.stream_reader import stream_of
-from windrow.model import DeltaSink, KafkaSink, ParquetSink, Pipeline, PostgresSink
+from windrow.model import DeltaSink, Graph, KafkaSink, ParquetSink, PostgresSink
 from windrow.runtime.batch.plan import BatchSettings
 from windrow.runtime.batch.run import BatchRun
 from windrow.runtime.spark.rows import PACKET_DDL
@@ -30,12 +28,12 @@ def main(job: Job) -> None:
     if job.postgres is not None:
         kept = not job.engine.endswith(TABLE_ONLY)
         sink = PostgresSink(job.postgres, TABLE, key=("window_start", "user_id"), changelog=kept)
-        pipeline = replace(pipeline, sink=sink)
+        pipeline = pipeline.into(sink)
     if job.results is not None:
-        pipeline = replace(pipeline, sink=KafkaSink(job.servers, job.results))
+        pipeline = pipeline.into(KafkaSink(job.servers, job.results))
     if job.lake is not None:
         lake = str(job.folder / "lake")
-        pipeline = replace(pipeline, sink=DeltaSink(lake, TABLE) if job.lake == "delta" else ParquetSink(lake, TABLE))
+        pipeline = pipeline.into(DeltaSink(lake, TABLE) if job.lake == "delta" else ParquetSink(lake, TABLE))
     tell_ready(spark_session(log=job.folder / "spark.log"))
     if job.engine == "clock":
         _clock(pipeline, job)
@@ -51,8 +49,8 @@ def main(job: Job) -> None:
     tell(DONE)
 
 
-def _clock(pipeline: Pipeline, job: Job) -> None:
-    spark, source = spark_session(), open_source(pipeline.source)
+def _clock(pipeline: Graph, job: Job) -> None:
+    spark, source = spark_session(), open_source(pipeline.sources[0].source)
     tasks = spark.sparkContext.defaultParallelism
     reader = source.reader(
         stream_ingest(pipeline, TableTransport()), source.beginning(), tasks=tasks, max_records=job.step

@@ -11,21 +11,16 @@ import yaml
 
 from windrow.authoring.checks import require_valid
 from windrow.authoring.sections import DOCUMENT
+from windrow.authoring.short_form import graph_of_short
 from windrow.authoring.variables import NOTHING_GIVEN, PROFILES, Given, substitute
 from windrow.declare.yaml_node import YamlMapping, YamlNode, compose, compose_all, place_of, read_texts
 from windrow.errors import PipelineError, Place, call_all, needs_extra
-from windrow.model import Graph, Pipeline, RulesPipeline, as_graph, database_of
+from windrow.model import Graph, database_of
 
 
-def parse_pipeline(text: str, file: str = "<string>") -> Pipeline:
-    """Read and validate the text of a pipeline with one stream; raise PipelineError, with file:line, if it is wrong."""
+def parse_pipeline(text: str, file: str = "<string>") -> Graph:
+    """Read and validate the text of a pipeline file; raise PipelineError, with file:line, if it is wrong."""
     document = read_document(text, file)
-    if isinstance(document.pipeline, Graph):
-        msg = "this is a graph of named streams, not a pipeline with one stream"
-        raise PipelineError(msg, document.place(""))
-    if isinstance(document.pipeline, RulesPipeline):
-        msg = "this is a pipeline with rules, not one with windows"
-        raise PipelineError(msg, document.place(""))
     return require_valid(document.pipeline, document.place)
 
 
@@ -33,7 +28,7 @@ def parse_pipeline(text: str, file: str = "<string>") -> Pipeline:
 class Document:
     """A pipeline as its file says it, not yet validated; `is_alone` if the file has no other."""
 
-    pipeline: Pipeline | RulesPipeline | Graph
+    pipeline: Graph
     file: str
     root: yaml.Node
     is_alone: bool = True
@@ -108,7 +103,7 @@ def _refuse_shared(roots: Sequence[YamlNode], documents: Sequence[Document]) -> 
             msg = f"two pipelines of this file are called {name!r}: each needs a name of its own"
             raise root.error(msg)
         names.add(name)
-        for node in as_graph(document.pipeline).sinks:
+        for node in document.pipeline.sinks:
             other = tables.setdefault((database_of(node.sink), node.sink.table.lower()), name)
             if other != name:
                 msg = (
@@ -130,7 +125,9 @@ def _read_root(root: YamlNode) -> Document:
     if root.keys == {"profiles"}:
         msg = "these are the profiles of the pipelines beside this file, and no pipeline"
         raise PipelineError(msg, root.place)
-    return Document(DOCUMENT.read(root), root.file, root.node)
+    written = DOCUMENT.read(root)
+    graph = written if isinstance(written, Graph) else graph_of_short(written)
+    return Document(graph, root.file, root.node)
 
 
 def _read_profile(path: Path, name: str) -> dict[str, str]:

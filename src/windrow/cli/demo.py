@@ -9,7 +9,6 @@ import threading
 import time
 import webbrowser
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from rich.table import Table
 from windrow.authoring.load import open_pipeline
 from windrow.connectors.diff import differences
 from windrow.errors import InputError
-from windrow.model import AnyPipeline, SqliteSink
+from windrow.expressions import short_view
+from windrow.model import Graph, SqliteSink
 from windrow.runtime.launch import HostName, Options, launch
 from windrow.telemetry.history import history_of
 from windrow.telemetry.reports import Totals, counted
@@ -112,7 +112,7 @@ def command(*, folder: Path, events: int, host: HostName, watch: bool, as_json: 
     return OK if same else DIFFERENT
 
 
-def _prepare(console: Console, folder: Path, events: int) -> AnyPipeline:
+def _prepare(console: Console, folder: Path, events: int) -> Graph:
     """Generate the log and write the pipeline file, in an empty folder."""
     try:
         _empty_folder(folder)
@@ -132,7 +132,7 @@ def _prepare(console: Console, folder: Path, events: int) -> AnyPipeline:
     file.write_text(text, encoding="utf-8")
     console.print(f"The pipeline is {file}:\n")
     console.print(text, markup=False)
-    return open_pipeline(str(file)).valid()
+    return open_pipeline(str(file)).runnable()
 
 
 def _empty_folder(folder: Path) -> None:
@@ -156,7 +156,7 @@ def _refuse_watch(host: HostName, *, as_json: bool) -> None:
         raise InputError(msg)
 
 
-def _watch(console: Console, pipeline: AnyPipeline, folder: Path, events: int) -> None:
+def _watch(console: Console, pipeline: Graph, folder: Path, events: int) -> None:
     """Run the day in many steps while the page shows it, which then stays until Ctrl-C."""
     checkpoint = folder / "checkpoint"
     with (
@@ -175,7 +175,7 @@ def _wait_for_interrupt() -> None:
     threading.Event().wait()
 
 
-def _run(pipeline: AnyPipeline, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:
+def _run(pipeline: Graph, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:
     options = Options(checkpoint=checkpoint, host=host, until_end=True, max_records=step)
     saying = saying_spark_starts(quiet=quiet, advice=NEEDS_NO_SPARK)
     with ProgressLine(f"steps of {step:,}", quiet=quiet) as progress, saying, interruptible():
@@ -183,13 +183,18 @@ def _run(pipeline: AnyPipeline, checkpoint: Path, host: HostName, step: int, *, 
     return progress.totals
 
 
-def _replay(console: Console, pipeline: AnyPipeline, database: Path, host: HostName, step: int) -> dict[str, Any]:
+def _replay(console: Console, pipeline: Graph, database: Path, host: HostName, step: int) -> dict[str, Any]:
     """Run the same log with another step size into a database of its own, and compare."""
     replayed = database.with_name(f"replay-{step}.db")
-    sink = SqliteSink(str(replayed), pipeline.sink.table)
     checkpoint = database.with_name(f"checkpoint-{step}")
-    totals = _run(replace(pipeline, sink=sink), checkpoint, host, step, quiet=console.quiet)
-    found = differences(pipeline, database, replayed)
+    totals = _run(
+        pipeline.into(SqliteSink(str(replayed), pipeline.sinks[0].sink.table)),
+        checkpoint,
+        host,
+        step,
+        quiet=console.quiet,
+    )
+    found = differences(short_view(pipeline), database, replayed)
     verdict = "the same" if not found else "DIFFERENT: " + "; ".join(found)
     console.print(
         f"Replayed in steps of {step:,} ({counted(totals.steps, 'step')}, {totals.seconds:.1f} s): table, changelog, "

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windrow.model import as_graph
 from windrow.telemetry.reports import counted
 from windrow.terminal.common import OK, echo_error, json_option, print_json
 from windrow.terminal.display import aligned
@@ -38,7 +37,7 @@ def command(*, pipeline: str, limit: int, as_json: bool) -> int:
 
     valid = opened.runnable()
     with tables_of_first(valid) as first:
-        views = sink_views(as_graph(first.pipeline))
+        views = sink_views(first.pipeline)
         found = {
             name or view.sink.table: read(view, layout(view, view.sink).result, Query(limit=limit))
             for name, view in views.items()

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from windrow.errors import InputError
-from windrow.model import RulesPipeline, Runnable, as_graph
+from windrow.model import Graph, RuleSet
 from windrow.runtime.batch.plan import MAX_RECORDS
 from windrow.runtime.launch import ReplayHost
 from windrow.runtime.replay import Replay, ReplayOptions, plan_replay, run_replay
@@ -143,32 +143,33 @@ def command(
     return OK if ended == "end" else DIFFERENT
 
 
-def _back_test(pipeline: Runnable, other: str, labels: Path | None, options: ReplayOptions, *, as_json: bool) -> int:
+def _back_test(graph: Graph, other: str, labels: Path | None, options: ReplayOptions, *, as_json: bool) -> int:
     """Compare the alerts of a pipeline's rules with those of another file's; return the exit code."""
     given = [name for name in ("checkpoint", "into", "savepoint", "fresh", "journal") if is_given(name)]
     if given:
         msg = f"a back-test (--rules) writes no table and reads the log alone: leave --{' and --'.join(given)} out"
         raise InputError(msg)
-    old, new = _with_rules(pipeline), _with_rules(open_pipeline(other).runnable())
+    _rules(graph)
+    new = _rules(open_pipeline(other).runnable())
     truth = None if labels is None else read_labels(labels)
     options = replace(options, journal=False, end="log" if options.end == "live" else options.end)
     saying = saying_spark_starts(quiet=as_json, advice=NEEDS_NO_SPARK)
-    with ProgressLine(pipeline.name, quiet=as_json) as progress, saying, stopping(echo_error) as on_start:
-        found = back_test(old, new.rules, options, progress.on_step, on_start, labels=truth)
+    with ProgressLine(graph.name, quiet=as_json) as progress, saying, stopping(echo_error) as on_start:
+        found = back_test(graph, new, options, progress.on_step, on_start, labels=truth)
     if found == "asked":
-        click.echo(f"{pipeline.name}: stopped on request, so there is nothing to compare", err=True)
+        click.echo(f"{graph.name}: stopped on request, so there is nothing to compare", err=True)
         return DIFFERENT
     if as_json:
-        print_json({"pipeline": pipeline.name} | plain_backtest(found))
+        print_json({"pipeline": graph.name} | plain_backtest(found))
     else:
         show_backtest(found)
     return OK
 
 
-def _with_rules(pipeline: Runnable) -> RulesPipeline:
-    if isinstance(pipeline, RulesPipeline):
-        return pipeline
-    msg = f"pipeline {pipeline.name!r} has no rules: a back-test compares the alerts of two pipelines with `rules`"
+def _rules(graph: Graph) -> RuleSet:
+    for node in graph.rules:
+        return node.rules
+    msg = f"pipeline {graph.name!r} has no rules: a back-test compares the alerts of two pipelines with `rules`"
     raise InputError(msg)
 
 
@@ -177,7 +178,7 @@ def _where(replay: Replay) -> str:
 
 
 def _ends(replay: Replay) -> dict[int | str, int]:
-    graph = as_graph(replay.pipeline)
+    graph = replay.pipeline
     return {graph.partition_name(partition): offset for partition, offset in sorted(replay.end.items())}
 
 

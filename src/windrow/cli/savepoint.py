@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from windrow.model import as_graph
 from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.reports import counted
@@ -47,7 +46,7 @@ def command(*, pipeline: str, checkpoint: Folder | None, to: Folder | None, spar
     note_savepoint(history_of(checkpoint), folder)
     savepoint = Savepoint.read(folder)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    offsets = {as_graph(valid).partition_name(partition): offset for partition, offset in savepoint.offsets.items()}
+    offsets = {valid.partition_name(partition): offset for partition, offset in savepoint.offsets.items()}
     if as_json:
         print_json(
             {

@@ -13,7 +13,6 @@ from windrow.client.tables import Query, Rows, find_table, read, require_of_log
 from windrow.connectors.tables import layout
 from windrow.errors import InputError, WindrowError
 from windrow.expressions import sink_views
-from windrow.model import as_graph
 from windrow.telemetry.folders import Folder
 from windrow.telemetry.reports import counted
 from windrow.terminal.common import OK
@@ -41,7 +40,7 @@ def _complete_tables(context: click.Context, _parameter: click.Parameter, incomp
     """Return the tables of the pipeline that begin so; none if it is wrong, or Python that would run."""
     file = context.params.get("pipeline") or ""
     try:
-        views = {} if load.split_spec(file) else sink_views(as_graph(load.open_pipeline(file).runnable()))
+        views = {} if load.split_spec(file) else sink_views(load.open_pipeline(file).runnable())
     except WindrowError:
         return []
     names = (table.name for view in views.values() for table in layout(view, view.sink).own)
@@ -134,7 +133,7 @@ def command(
         for line in missing_of(runnable):
             click.echo(f"warning: {line}", err=True)
         with tables_as_of(runnable, as_of) as past:
-            rows = read(sink_views(as_graph(past))[sink], named, query)
+            rows = read(sink_views(past)[sink], named, query)
     _print(rows, is_part=query.is_part, as_json=as_json, as_csv=as_csv)
     return OK
 

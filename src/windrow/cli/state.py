@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windrow.errors import InputError
-from windrow.model import Runnable, as_graph
+from windrow.model import Graph
 from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.numbers import format_time
@@ -81,7 +81,7 @@ def command(
 
 
 def _show_key(
-    pipeline: Runnable,
+    graph: Graph,
     epoch: int,
     states: Iterable[tuple[int, MemoryState]],
     key: Sequence[str],
@@ -95,7 +95,7 @@ def _show_key(
     from windrow.engine.state.inspect import rows_of_key  # noqa: PLC0415 - help needs no Arrow
 
     fields = dict(text.partition("=")[::2] for text in key)
-    found = list(rows_of_key(pipeline, states, fields, lambda field, text: read_value(field, text, "--key")))
+    found = list(rows_of_key(graph, states, fields, lambda field, text: read_value(field, text, "--key")))
     rows: list[dict[str, Any]] = [
         {"key_group": one.group, "kind": one.kind, "at": _bucket(one.kind.rpartition("/")[2], one.bucket)}
         | dict(zip(one.rows.column_names, row, strict=True))
@@ -103,10 +103,10 @@ def _show_key(
         for row in plain_rows(one.rows)
     ]
     if as_json:
-        print_json({"pipeline": pipeline.name, "epoch": epoch, "rows": rows[:limit], "total": len(rows)})
+        print_json({"pipeline": graph.name, "epoch": epoch, "rows": rows[:limit], "total": len(rows)})
         return OK
     if not rows:
-        click.echo(f"{pipeline.name}: no state of {', '.join(key)} after epoch {epoch}")
+        click.echo(f"{graph.name}: no state of {', '.join(key)} after epoch {epoch}")
     for row in rows[:limit]:
         group, kind, at = (row.pop(name) for name in ("key_group", "kind", "at"))
         click.echo(f"{kind} {at}, key group {group}: {json.dumps(row, ensure_ascii=False, default=str)}")
@@ -115,8 +115,8 @@ def _show_key(
     return OK
 
 
-def _plain(pipeline: Runnable, report: StateReport) -> dict[str, Any]:
-    clocks, graph = report.clocks, as_graph(pipeline)
+def _plain(graph: Graph, report: StateReport) -> dict[str, Any]:
+    clocks = report.clocks
     return {
         "low_watermark": None if clocks is None else _known(clocks.low()),
         "partitions": []
@@ -145,10 +145,10 @@ def _plain(pipeline: Runnable, report: StateReport) -> dict[str, Any]:
     }
 
 
-def _text(pipeline: Runnable, epoch: int, report: StateReport) -> str:
-    plain = _plain(pipeline, report)
+def _text(graph: Graph, epoch: int, report: StateReport) -> str:
+    plain = _plain(graph, report)
     first = (
-        f"{pipeline.name}: state after epoch {epoch}: {counted(plain['bytes'], 'byte')}, "
+        f"{graph.name}: state after epoch {epoch}: {counted(plain['bytes'], 'byte')}, "
         f"{counted(plain['keys'], 'key')}, {counted(report.windows, 'open window')}, "
         f"{report.revisable:,} that can be revised; low watermark {_time(plain['low_watermark'])}"
     )

@@ -15,7 +15,7 @@ import click
 
 from windrow.authoring.load import OpenedPipeline
 from windrow.errors import InputError
-from windrow.model import KafkaSource, Runnable, as_graph
+from windrow.model import Graph, KafkaSource
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.health import OVER, STATES
 from windrow.telemetry.history import FILES, history_of
@@ -110,7 +110,7 @@ def _streams(opened: OpenedPipeline | None, checkpoint: Folder | None) -> tuple[
     """Return the status of the runs that are asked for as plain JSON and as lines, and the exit code."""
     if opened is not None or checkpoint is not None:
         name = "" if opened is None else opened.pipeline.name
-        graph = None if opened is None else as_graph(opened.pipeline)
+        graph = None if opened is None else opened.pipeline
         found = RunStatus.read(history_of(checkpoint or default_checkpoint(name)), now_micros(), graph)
         return found.plain(), list(_stream_lines(found, name)), _code(found)
     paths = sorted(Path(".windrow").glob(f"*/{FILES[0]}"))
@@ -286,7 +286,7 @@ def _table(partitions: Sequence[PartitionStatus]) -> Iterator[str]:
         yield "  ".join(["", row[0].ljust(widths[0]), *cells, row[5]]).rstrip()
 
 
-def _realtime(valid: Runnable) -> tuple[Any, list[str], int]:
+def _realtime(valid: Graph) -> tuple[Any, list[str], int]:
     """Return how far a realtime run is by its brokers, as plain JSON and as lines."""
     from windrow.connectors.kafka.lists import read_list  # noqa: PLC0415 - the same
     from windrow.runtime.realtime.key_sample import sample_keys  # noqa: PLC0415 - a stream needs no Kafka and no Arrow
@@ -341,14 +341,14 @@ def _plain(position: Position) -> dict[str, Any]:
     return plain | {name: getattr(position.owner, name, None) for name in ("run", "attempt", "begun", "ended")}
 
 
-def _lines(pipeline: Runnable, positions: Sequence[Position], last: Announced | None, keys: KeySample) -> list[str]:
+def _lines(graph: Graph, positions: Sequence[Position], last: Announced | None, keys: KeySample) -> list[str]:
     behind = sum(one.lag for one in positions)
-    lines = [f"{pipeline.name}: {counted(behind, 'offset')} behind in {counted(len(positions), 'partition')}"]
+    lines = [f"{graph.name}: {counted(behind, 'offset')} behind in {counted(len(positions), 'partition')}"]
     for one in positions:
         at = "nothing committed" if one.committed is None else f"offset {one.committed:,}"
         lines.append(f"  partition {one.partition}: {at} of {one.end:,}, {one.lag:,} behind; {_owner(one, last)}")
     if keys.met:
-        lines.append(f"{pipeline.name}: warning: {keys.text}")
+        lines.append(f"{graph.name}: warning: {keys.text}")
     return lines
 
 

@@ -18,7 +18,7 @@ from typing import Literal, Self
 
 from windrow.client.result import Result, summary
 from windrow.errors import WindrowError
-from windrow.model import Runnable
+from windrow.model import Graph
 from windrow.runtime.launch import OnStart
 from windrow.telemetry.reports import OnStep, StepReport, Totals
 from windrow.terminal.interrupts import end_in_order
@@ -51,22 +51,22 @@ class BackgroundRun:
 
     def __init__(
         self,
-        pipeline: Runnable,
+        graph: Graph,
         line: ProgressLine,
         launch: Callable[[Callable[[], None], OnStep, OnStart], Result],
     ) -> None:
-        self.graph = pipeline
+        self.graph = graph
         self._line = line
         self._launch = launch
         self._lock = threading.Lock()
         self._state: State = "starting"
         self._ask: Callable[[], None] | None = None
         self._totals = Totals()
-        self._result = Result(pipeline)
+        self._result = Result(graph)
         self._error: BaseException | None = None
         self._ended = threading.Event()
         # a daemon: a Ctrl-C while the interpreter waits for its step ends the process
-        self._thread = threading.Thread(target=self._run, name=f"windrow-run-{pipeline.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"windrow-run-{graph.name}", daemon=True)
         line.__enter__()  # here, as the cell is the one that is executed now
         _ACTIVE.add(self)
         end_in_order(lambda: bool(_ACTIVE))

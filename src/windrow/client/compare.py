@@ -18,8 +18,8 @@ from windrow.connectors.database import WindowRange
 from windrow.connectors.diff import Compared, Number, RowDifference, compare_answers
 from windrow.connectors.open_sinks import open_database
 from windrow.errors import InputError
-from windrow.expressions import RecordStream, View, sink_views
-from windrow.model import Graph, Runnable, as_graph, with_table
+from windrow.expressions import View, sink_views
+from windrow.model import Graph, with_table
 from windrow.runtime.replay import SHADOW
 from windrow.telemetry.numbers import format_time
 from windrow.terminal.display import html_lines, html_table
@@ -188,8 +188,8 @@ def diff(
 
 
 def compare_tables(
-    one: Runnable,
-    other: Runnable | None,
+    one: Graph,
+    other: Graph | None,
     against: str | None,
     bounds: WindowRange,
     *,
@@ -212,10 +212,10 @@ def compare_tables(
     )
 
 
-def _pairs(one: Runnable, other: Runnable | None, against: str | None, options: str) -> list[tuple[View, View]]:
+def _pairs(one: Graph, other: Graph | None, against: str | None, options: str) -> list[tuple[View, View]]:
     """Return the tables to compare, each with the one that it is compared with: of two graphs, sinks of one name."""
-    here = sink_views(as_graph(one))
-    there = here if other is None else sink_views(as_graph(other))
+    here = sink_views(one)
+    there = here if other is None else sink_views(other)
     if against is not None and len(here) > 1:
         msg = (
             f"{options}against names one table, but there are {len(here)}: leave it out, so that each is TABLE{SHADOW}"
@@ -232,8 +232,8 @@ def _pairs(one: Runnable, other: Runnable | None, against: str | None, options: 
         if view.sink == compared.sink:
             msg = f"{table!r} is the table itself: name another table with {options}against"
             raise InputError(msg)
-        if not isinstance(compared, RecordStream) and not isinstance(one, Graph):
-            require_valid(compared)
+        if one.is_short:
+            require_valid(one.into(compared.sink))
         found.append((view, compared))
     return found
 

@@ -10,7 +10,7 @@ from typing import Any
 from windrow.client.tables import Query, condition, find_table
 from windrow.connectors.database import Condition
 from windrow.errors import InputError
-from windrow.model import Runnable
+from windrow.model import Graph
 from windrow.telemetry.folders import Folder, default_checkpoint, folder_of
 from windrow.telemetry.numbers import format_time, printable, short_duration
 from windrow.telemetry.reports import counted
@@ -48,7 +48,7 @@ class Why:
 
 
 def explain(
-    pipeline: Runnable,
+    graph: Graph,
     sink: str,
     where: Sequence[Condition],
     checkpoint: Folder | None,
@@ -57,9 +57,9 @@ def explain(
     options: str = "",
 ) -> Why:
     """Explain a row, with `most` of its records; see `windrow.tools.why.explain.explain_row`."""
-    folder = checkpoint or default_checkpoint(pipeline.name)
+    folder = checkpoint or default_checkpoint(graph.name)
     found = explain_row(
-        pipeline,
+        graph,
         sink,
         where,
         checkpoint=folder,
@@ -71,19 +71,19 @@ def explain(
 
 
 def explain_where(
-    pipeline: Runnable,
+    graph: Graph,
     where: Mapping[str, object],
     table: str | None,
     checkpoint: str | PathLike[str] | None,
     limit: int,
 ) -> Why:
     """Explain the row of a table that has these values."""
-    sink, view, named = find_table(pipeline, table)
+    sink, view, named = find_table(graph, table)
     if named.name != view.sink.table:
         msg = f"a row of {view.sink.table} is explained, not of {named.name}: name that table"
         raise InputError(msg)
     conditions = [condition(named, *one) for one in Query.of(where, (), None).named()]
-    return explain(pipeline, sink, conditions, None if checkpoint is None else folder_of(str(checkpoint)), most=limit)
+    return explain(graph, sink, conditions, None if checkpoint is None else folder_of(str(checkpoint)), most=limit)
 
 
 def _lines(found: Explanation, options: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from windrow.authoring.checks import Finding, validate
 from windrow.engine.lists import list_problems
 from windrow.errors import HIDDEN_VALUES
-from windrow.model import Runnable
+from windrow.model import Graph
 
 
 class Findings(list[Finding]):
@@ -47,9 +47,9 @@ def summary(levels: Sequence[str]) -> str:
     return ", ".join(said if "error" in levels else ["ok", *said])
 
 
-def find(pipeline: Runnable) -> Findings:
+def find(graph: Graph) -> Findings:
     """Return what the rules find, and lists of rules that cannot be read on this machine."""
-    found = Findings(validate(pipeline))
+    found = Findings(validate(graph))
     if not found.errors:
-        found.extend(Finding("error", where, message) for where, message in list_problems(pipeline))
+        found.extend(Finding("error", where, message) for where, message in list_problems(graph))
     return Findings(replace(one, message=HIDDEN_VALUES.hide(one.message)) for one in found)

@@ -13,7 +13,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from windrow.errors import HIDDEN_VALUES
-from windrow.model import Runnable, as_graph
+from windrow.model import Graph
 
 if TYPE_CHECKING:
     from windrow.client.background import BackgroundRun
@@ -35,7 +35,7 @@ class Pipeline:
     `graph` is what it is made of. `windrow.ProcessPipeline` and `windrow.RulesPipeline` are other names of the class.
     """
 
-    graph: Runnable
+    graph: Graph
 
     @property
     def name(self) -> str:
@@ -280,7 +280,7 @@ class Pipeline:
         return explain_where(self.graph, where, table, checkpoint, limit)
 
     def __repr__(self) -> str:
-        tables = ", ".join(node.sink.table for node in as_graph(self.graph).sinks)
+        tables = ", ".join(node.sink.table for node in self.graph.sinks)
         return HIDDEN_VALUES.hide(f"<Pipeline {self.name} into {tables}>")
 
     def _repr_html_(self) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from windrow.client.tables import PipelineLike
-    from windrow.model import Runnable
+    from windrow.model import Graph
 
     Times = npt.NDArray[np.datetime64]
 
@@ -94,7 +94,7 @@ def lateness(pipeline: PipelineLike, *, bins: int = 50, ax: Axes | None = None) 
     import numpy as np  # noqa: PLC0415 - as above
 
     from windrow.client.tables import graph_of  # noqa: PLC0415
-    from windrow.model import Delay, as_graph  # noqa: PLC0415
+    from windrow.model import Delay  # noqa: PLC0415
     from windrow.telemetry.numbers import short_duration  # noqa: PLC0415
     from windrow.tools.tune.disorder import read_log  # noqa: PLC0415
 
@@ -109,11 +109,7 @@ def lateness(pipeline: PipelineLike, *, bins: int = 50, ax: Axes | None = None) 
         axes.hist(seconds, edges.tolist(), weights=counts.records[is_late], color="tab:blue")
         axes.set_xscale("log")
         axes.set_yscale("log")
-    delays = {
-        mark.micros
-        for one in as_graph(runnable).sources
-        if isinstance(mark := one.time.watermark, Delay) and mark.micros
-    }
+    delays = {mark.micros for one in runnable.sources if isinstance(mark := one.time.watermark, Delay) and mark.micros}
     for delay in sorted(delays):
         axes.axvline(delay / _SECOND, color="tab:red", linestyle="--", label=f"delay {short_duration(delay / _SECOND)}")
     if delays:
@@ -204,7 +200,7 @@ def _moments(micros: npt.NDArray[np.int64]) -> Times:
     return micros.astype("datetime64[us]")
 
 
-def _records(pipeline: Runnable, most: int) -> pa.Table:
+def _records(graph: Graph, most: int) -> pa.Table:
     """Return the first good records with their place, event time, watermark and log timestamp, in the log's order."""
     import pyarrow as pa  # noqa: PLC0415 - as above
 
@@ -218,13 +214,11 @@ def _records(pipeline: Runnable, most: int) -> pa.Table:
     from windrow.model import LOG_TIME  # noqa: PLC0415
     from windrow.runtime.as_of import read_first  # noqa: PLC0415
 
-    batches = list(read_first(open_sources(pipeline), most))
-    packets = Ingest(with_lists(pipeline, lambda _: None)).run(batches)
+    batches = list(read_first(open_sources(graph), most))
+    packets = Ingest(with_lists(graph, lambda _: None)).run(batches)
     found = [unpack(packet.message.blob) for packet in packets if isinstance(packet.message, Records)]
     if not found:
-        msg = (
-            f"the log of {pipeline.name!r} has no good records to plot; `check` and the table of dead letters say more"
-        )
+        msg = f"the log of {graph.name!r} has no good records to plot; `check` and the table of dead letters say more"
         raise InputError(msg)
     columns = [PARTITION, OFFSET, TIME, WATERMARK]
     # several operators may take a record

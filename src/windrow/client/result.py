@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from windrow.client.tables import SHOWN, Moment, PipelineLike, Rows, count_rows, read_table
 from windrow.errors import WindrowError
 from windrow.expressions import sink_views
-from windrow.model import Runnable, as_graph
+from windrow.model import Graph
 from windrow.runtime.launch import Ended
 from windrow.telemetry.numbers import format_time
 from windrow.telemetry.reports import StepReport, Totals, counted
@@ -33,7 +33,7 @@ class Result:
     argument `table` takes it as `windrow.read_table` does.
     """
 
-    graph: Runnable
+    graph: Graph
     ended: Ended | None = None
     totals: Totals | None = None
     warnings: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Result:
     @property
     def counts(self) -> dict[str, int]:
         """How many rows each table has that is there: results, changes, late output, dead letters, clock journal."""
-        views = sink_views(as_graph(self.graph)).values()
+        views = sink_views(self.graph).values()
         return {name: rows for view in views for name, rows in count_rows(view).items()}
 
     def diff(self, other: PipelineLike | None = None, *, panes: bool = False, limit: int = 10) -> Diff:
@@ -113,7 +113,7 @@ class Result:
     def _parts(self) -> list[Rows | Text]:
         """Return the first rows of each result table, or why they cannot be read."""
         found: list[Rows | Text] = []
-        for sink, view in sink_views(as_graph(self.graph)).items():
+        for sink, view in sink_views(self.graph).items():
             try:
                 found.append(self.table(sink or view.sink.table, limit=SHOWN))
             except WindrowError as exc:
@@ -128,7 +128,7 @@ def _counts(result: Result) -> list[str]:
         return ["tables that cannot be read"]
     words = {"_late": "expired", "_dead": "dead letter", "_changes": "change"}
     said = []
-    for view in sink_views(as_graph(result.graph)).values():
+    for view in sink_views(result.graph).values():
         table = view.sink.table
         if table in counts:
             said.append(f"{counted(counts[table], 'row')} in {table}")

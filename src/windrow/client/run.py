@@ -15,12 +15,11 @@ from windrow.connectors.source import OnDataLoss
 from windrow.errors import HIDDEN_VALUES, InputError, WindrowError, did_you_mean, not_one_of
 from windrow.model import (
     MAX_DURATION,
+    Graph,
     KafkaSink,
     ParquetSink,
     RunMode,
-    Runnable,
     Sink,
-    as_graph,
     companion,
     parse_duration,
 )
@@ -67,9 +66,9 @@ _MODES: Mapping[HostName, RunMode] = {"stream": "micro-batch", "realtime": "real
 """The mode of a pipeline that runs on a host, whatever its file says."""
 
 
-def host_of(pipeline: Runnable) -> HostName:
+def host_of(graph: Graph) -> HostName:
     """Return the host of a pipeline's mode."""
-    return "realtime" if pipeline.mode == "realtime" else "stream"
+    return "realtime" if graph.mode == "realtime" else "stream"
 
 
 def require_host(host: HostName) -> HostName:
@@ -84,9 +83,9 @@ def _require_one_of(name: str, given: str, options: Sequence[str]) -> None:
         raise InputError(msg)
 
 
-def on_host(pipeline: Runnable, host: HostName) -> Runnable:
+def on_host(graph: Graph, host: HostName) -> Graph:
     """Return the pipeline in the mode of a host."""
-    return replace(pipeline, mode=_MODES[host]) if host in _MODES else pipeline
+    return replace(graph, mode=_MODES[host]) if host in _MODES else graph
 
 
 def refuse_together(host: HostName, given: Mapping[str, Any], options: str = "") -> None:
@@ -109,18 +108,18 @@ def refuse_together(host: HostName, given: Mapping[str, Any], options: str = "")
 
 
 def warnings_of(
-    pipeline: Runnable, ended: Ended, totals: Totals, above: float, commands: CommandLines = PLACEHOLDER
+    graph: Graph, ended: Ended, totals: Totals, above: float, commands: CommandLines = PLACEHOLDER
 ) -> list[str]:
     """Return what to warn of after a run: records that are in no result, if they are more than the share `above`.
 
     Also last lines that a run to the end has left out. `commands` are those that help.
     """
-    return [*_in_no_result(pipeline, totals, above, commands), *(_incomplete(pipeline) if ended == "end" else [])]
+    return [*_in_no_result(graph, totals, above, commands), *(_incomplete(graph) if ended == "end" else [])]
 
 
-def _in_no_result(pipeline: Runnable, totals: Totals, above: float, commands: CommandLines) -> Iterator[str]:
+def _in_no_result(graph: Graph, totals: Totals, above: float, commands: CommandLines) -> Iterator[str]:
     """Yield warnings of dead letters and of expired records, by what a run has counted of its log alone."""
-    sink, read, dead = as_graph(pipeline).sinks[0].sink, totals.events, totals.dead + totals.rejected
+    sink, read, dead = graph.sinks[0].sink, totals.events, totals.dead + totals.rejected
     if totals.dead and totals.dead >= read:
         yield f"all records ({totals.dead:,}) are dead letters; {_reasons_of(sink)} says why"
     elif dead > above * read:
@@ -152,10 +151,10 @@ def _share(number: int, records: int) -> str:
     return f"{number:,} of {counted(records, 'record')}" + (f" ({number / records:.3%})" if records else "")
 
 
-def _incomplete(pipeline: Runnable) -> list[str]:
+def _incomplete(graph: Graph) -> list[str]:
     """Return a warning for each last line that a run to the end of the input has left out."""
     try:
-        files = open_sources(pipeline).incomplete()
+        files = open_sources(graph).incomplete()
     except WindrowError as exc:
         return [f"cannot look for a last line without a newline: {exc}"]  # the run itself has succeeded
     return [
@@ -220,7 +219,7 @@ class RunOptions(TypedDict, total=False):
 class _Prepared:
     """A run that is valid: its pipeline and options, and what watches it."""
 
-    pipeline: Runnable
+    pipeline: Graph
     options: Options
     watch: _Watch
     warn_above: float
@@ -235,14 +234,14 @@ class _Prepared:
         return Result(self.pipeline, ended, totals, warnings)
 
 
-def run(pipeline: Runnable, host: HostName | None, **options: Unpack[RunOptions]) -> Result:
+def run(graph: Graph, host: HostName | None, **options: Unpack[RunOptions]) -> Result:
     """Do what `windrow.client.pipeline.Pipeline.run` says."""
-    prepared = _prepare(pipeline, host, in_background=False, **options)
+    prepared = _prepare(graph, host, in_background=False, **options)
     with prepared.watch.running() as on_start:
         return prepared.run(prepared.watch.on_step, on_start)
 
 
-def start(pipeline: Runnable, host: HostName | None, **options: Unpack[RunOptions]) -> BackgroundRun:
+def start(graph: Graph, host: HostName | None, **options: Unpack[RunOptions]) -> BackgroundRun:
     """Do what `windrow.client.pipeline.Pipeline.start` says."""
     from windrow.client.background import BackgroundRun  # noqa: PLC0415 - as in `_Prepared.run`
 
@@ -253,7 +252,7 @@ def start(pipeline: Runnable, host: HostName | None, **options: Unpack[RunOption
         )
         raise TypeError(msg)
     given = options.pop("on_step", None)
-    prepared = _prepare(pipeline, host, in_background=True, **options)
+    prepared = _prepare(graph, host, in_background=True, **options)
 
     def run_it(on_ready: Callable[[], None], on_step: OnStep, on_start: OnStart) -> Result:
         def on_each(report: StepReport) -> None:
@@ -267,7 +266,7 @@ def start(pipeline: Runnable, host: HostName | None, **options: Unpack[RunOption
 
 
 def _prepare(
-    pipeline: Runnable,
+    graph: Graph,
     host: HostName | None,
     *,
     in_background: bool,
@@ -286,7 +285,7 @@ def _prepare(
     warn_above: float = WARN_ABOVE,
 ) -> _Prepared:
     """Return a run with options that fit its host, and a valid pipeline; raise an InputError if they are wrong."""
-    host = host_of(pipeline) if host is None else require_host(host)
+    host = host_of(graph) if host is None else require_host(host)
     if on_data_loss is not None:
         _require_one_of("on_data_loss", on_data_loss, get_args(OnDataLoss))
     given = {
@@ -305,7 +304,7 @@ def _prepare(
         msg = f"host {host} does not use {' and '.join(unused)}: leave {'it' if len(unused) == 1 else 'them'} out"
         raise InputError(msg)
     refuse_together(host, given)
-    valid = require_valid(on_host(pipeline, host))
+    valid = require_valid(on_host(graph, host))
     watch = _Watch(valid.name, on_step, progress=progress, in_background=in_background)
     options = Options(
         checkpoint=_folder(checkpoint) or default_checkpoint(valid.name),
@@ -331,7 +330,7 @@ def _prepare(
 
 
 def replay(
-    pipeline: Runnable,
+    graph: Graph,
     host: ReplayHost,
     *,
     into: str | None,
@@ -350,9 +349,9 @@ def replay(
 
     _require_one_of("host", host, get_args(ReplayHost))
     folder = _folder(checkpoint)
-    watch = _Watch(pipeline.name, on_step, progress=progress)
+    watch = _Watch(graph.name, on_step, progress=progress)
     options = ReplayOptions(
-        checkpoint=folder or default_checkpoint(pipeline.name),
+        checkpoint=folder or default_checkpoint(graph.name),
         default=folder is None,
         into=into,
         end="log" if to_end else "live",
@@ -362,22 +361,22 @@ def replay(
         max_records=max_records or MAX_RECORDS,
         on_warning=watch.warn,
     )
-    planned = plan_replay(require_valid(pipeline), options)
+    planned = plan_replay(require_valid(graph), options)
     with watch.running() as on_start:
         ended = run_replay(planned, options, watch.on_step, on_start)
     return Result(planned.pipeline, ended, watch.line.totals, tuple(watch.warnings))
 
 
-def preview(pipeline: Runnable, n: int, table: str | None, records: int | None) -> Rows:
+def preview(graph: Graph, n: int, table: str | None, records: int | None) -> Rows:
     """Do what `windrow.client.pipeline.Pipeline.preview` says."""
     from windrow.client.tables import Query, find_table, read, require_of_log  # noqa: PLC0415
     from windrow.expressions import sink_views  # noqa: PLC0415 - as in `run`
     from windrow.runtime.as_of import FIRST, tables_of_first  # noqa: PLC0415
 
-    sink, view, found = find_table(pipeline, table)
+    sink, view, found = find_table(graph, table)
     require_of_log(view, found, "a preview")
-    with tables_of_first(require_valid(pipeline), FIRST if records is None else records) as first:
-        rows = read(sink_views(as_graph(first.pipeline))[sink], found, Query(limit=n))
+    with tables_of_first(require_valid(graph), FIRST if records is None else records) as first:
+        rows = read(sink_views(first.pipeline)[sink], found, Query(limit=n))
     if first.share is None:
         return replace(rows, notes=first.notes)
     part = f"from the first {first.share:,} records of each partition: windows may lack records that follow"

@@ -19,7 +19,7 @@ from windrow.connectors.tables import Table, layout, plain_rows, table_names
 from windrow.engine.schema import DEAD, LATE
 from windrow.errors import InputError, SetupError, did_you_mean
 from windrow.expressions import View, sink_views
-from windrow.model import Runnable, as_graph, parse_time
+from windrow.model import Graph, parse_time
 from windrow.telemetry.reports import counted
 from windrow.terminal.display import aligned, html_lines, html_table
 
@@ -38,7 +38,7 @@ class HasGraph(Protocol):
     """A pipeline, or the result of one."""
 
     @property
-    def graph(self) -> Runnable:
+    def graph(self) -> Graph:
         """The graph of the pipeline."""
         ...
 
@@ -49,7 +49,7 @@ Moment = str | dt.datetime
 """A time as ISO 8601 has it, or as Python's own; in UTC unless it has a zone."""
 
 
-def graph_of(given: PipelineLike) -> Runnable:
+def graph_of(given: PipelineLike) -> Graph:
     """Return the graph of a pipeline, read from a file if that is given; raise PipelineError as `windrow.load` does."""
     if isinstance(given, str | os.PathLike):
         return open_pipeline(os.fspath(given)).runnable()
@@ -203,16 +203,16 @@ def read_table(
     from windrow.runtime.as_of import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
 
     with tables_as_of(runnable, micros_of(as_of)) as past:
-        return replace(read(sink_views(as_graph(past))[sink], found, query), notes=tuple(missing_of(runnable)))
+        return replace(read(sink_views(past)[sink], found, query), notes=tuple(missing_of(runnable)))
 
 
-def find_table(pipeline: Runnable, name: str | None = None) -> tuple[str, View, Table]:
+def find_table(graph: Graph, name: str | None = None) -> tuple[str, View, Table]:
     """Return the table of that name, its sink and what that takes; raise InputError if there is none, or several.
 
     It is a result table or one beside it. If the pipeline has one sink, it can be left out, and those beside it can be
     called changes, late, dead, clocks and outbox; else the name of a sink can stand in the place of that of its table.
     """
-    views = sink_views(as_graph(pipeline))
+    views = sink_views(graph)
     layouts = [(sink, view, layout(view, view.sink)) for sink, view in views.items()]
     tables = [
         (sink, view, table)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from windrow.errors import InputError, WindrowError
 from windrow.expressions import sink_views
-from windrow.model import DeltaSink, DuckDBSink, KafkaSink, ParquetSink, PostgresSink, SqliteSink, as_graph, database_of
+from windrow.model import DeltaSink, DuckDBSink, KafkaSink, ParquetSink, PostgresSink, SqliteSink, database_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from windrow.connectors.database import Database, Promoted
     from windrow.connectors.sink import Sink, SinkGroup
     from windrow.expressions import View
-    from windrow.model import Runnable
+    from windrow.model import Graph
     from windrow.model import Sink as SinkModel
 
 
 _NO_TABLE = "which this command cannot look into; it takes pipelines that write to a table"
 
 
-def open_sinks(pipeline: Runnable) -> SinkGroup:
+def open_sinks(graph: Graph) -> SinkGroup:
     """Return the sinks of a graph, not yet connected: one for all tables in the same database.
 
     Raise PipelineError if tables cannot be laid out in their database.
@@ -29,7 +29,6 @@ def open_sinks(pipeline: Runnable) -> SinkGroup:
     from windrow.connectors.sink import SinkGroup  # noqa: PLC0415 - Arrow loads only where a pipeline runs
 
     databases: dict[SinkModel, list[str]] = {}
-    graph = as_graph(pipeline)
     pipelines = sink_views(graph)
     streams = {sink.name: sink.input or graph.name for sink in graph.sinks}
     for name, one in pipelines.items():
@@ -72,25 +71,25 @@ def _open(pipelines: Sequence[View], streams: Sequence[str]) -> Sink:
             assert_never(pipelines[0].sink)
 
 
-def promote(pipeline: Runnable, shadows: Mapping[str, str]) -> dict[str, Promoted]:
+def promote(graph: Graph, shadows: Mapping[str, str]) -> dict[str, Promoted]:
     """Put the shadow of each live table of a pipeline in its place, those in one database at once.
 
     If one database refuses, what was promoted in others is taken back. Raises the errors of `Database.promote`.
     """
     databases: dict[SinkModel, list[tuple[str, str]]] = {}
-    for node in as_graph(pipeline).sinks:
+    for node in graph.sinks:
         place = database_of(node.sink)
         databases.setdefault(place, []).append((node.sink.table, shadows[node.sink.table]))
     promoted: dict[str, Promoted] = {}
     done: list[SinkModel] = []
     try:
         for place, tables in databases.items():
-            found = open_database(place).promote(pipeline.name, tables)
+            found = open_database(place).promote(graph.name, tables)
             done.append(place)
             promoted |= {live: one for (live, _), one in zip(tables, found, strict=True)}
     except WindrowError:
         for place in done:
-            open_database(place).promote(pipeline.name, databases[place])
+            open_database(place).promote(graph.name, databases[place])
         raise
     return promoted
 

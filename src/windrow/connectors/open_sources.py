@@ -13,13 +13,11 @@ from windrow.expressions import table_keys
 from windrow.model import (
     FileSource,
     FilesSource,
+    Graph,
     KafkaSource,
     LogSource,
     PostgresCdcSource,
-    RulesPipeline,
-    Runnable,
     TopicList,
-    as_graph,
 )
 from windrow.model import Source as SourceModel
 
@@ -78,9 +76,9 @@ def open_appender(source: SourceModel, identity: str, prefix: bytes) -> Appender
             assert_never(source)
 
 
-def open_sources(pipeline: Runnable) -> Source:
+def open_sources(graph: Graph) -> Source:
     """Return the connector of all sources of a pipeline, as one log."""
-    first, *others = as_graph(pipeline).sources
+    first, *others = graph.sources
     if not others:
         return open_source(first.source)
     from windrow.connectors.several import SeveralLogs  # noqa: PLC0415 - Arrow only when a source is opened
@@ -88,7 +86,7 @@ def open_sources(pipeline: Runnable) -> Source:
     return SeveralLogs({one.name: open_source(one.source) for one in (first, *others)})
 
 
-def with_lists(pipeline: Runnable, on_warning: Callable[[str], None]) -> Runnable:
+def with_lists(graph: Graph, on_warning: Callable[[str], None]) -> Graph:
     """Return a pipeline with the entries of its lists in it, also of those in topics, as of their ends.
 
     `on_warning` is called with the place of a key that cannot be an entry. Raise InputError for a list that cannot be
@@ -98,7 +96,7 @@ def with_lists(pipeline: Runnable, on_warning: Callable[[str], None]) -> Runnabl
     def read_topic(one: TopicList) -> frozenset[str]:
         from windrow.connectors.kafka.lists import read_list  # noqa: PLC0415 - librdkafka only for a topic
 
-        source = pipeline.source if isinstance(pipeline, RulesPipeline) else None
+        source = graph.sources[0].source
         if not isinstance(source, KafkaSource):
             msg = f"the list {one.name!r} is at the brokers of the source, which is not Kafka"
             raise InputError(msg)
@@ -107,13 +105,13 @@ def with_lists(pipeline: Runnable, on_warning: Callable[[str], None]) -> Runnabl
             on_warning(found.warning)
         return found.entries
 
-    return with_entries(pipeline, read_topic)
+    return with_entries(graph, read_topic)
 
 
-def followers(pipeline: Runnable) -> dict[str, Follower]:
+def followers(graph: Graph) -> dict[str, Follower]:
     """Return by source what appends the changes of files and tables to the logs that a run reads of them."""
     found: dict[str, Follower] = {}
-    for node in as_graph(pipeline).sources:
+    for node in graph.sources:
         match node.source:
             case FileSource():
                 from windrow.connectors.file.source import FollowedFile  # noqa: PLC0415 - Arrow only where there is a file
@@ -122,7 +120,7 @@ def followers(pipeline: Runnable) -> dict[str, Follower]:
             case PostgresCdcSource():
                 from windrow.connectors.postgres.cdc import FollowedTable  # noqa: PLC0415 - psycopg only where it is used
 
-                keys = table_keys(as_graph(pipeline), node)
+                keys = table_keys(graph, node)
                 given = [one for one in node.decode.fields if one.name in keys and not one.path]
                 found[node.name] = FollowedTable(node.source, [(one.name, *one.alias) for one in given])
             case LogSource() | FilesSource() | KafkaSource():
@@ -132,14 +130,14 @@ def followers(pipeline: Runnable) -> dict[str, Follower]:
     return found
 
 
-def partition_finders(pipeline: Runnable) -> list[tuple[str, Callable[[], list[int]]]]:
+def partition_finders(graph: Graph) -> list[tuple[str, Callable[[], list[int]]]]:
     """Return the name of each log, and a function that finds its partitions.
 
     The function can be sent to another process, which needs no environment for it: references to secrets are resolved.
     Raise InputError for one that leads nowhere, and for an option that is wrong.
     """
     found: list[tuple[str, Callable[[], list[int]]]] = []
-    for node in as_graph(pipeline).sources:
+    for node in graph.sources:
         match node.source.records:
             case LogSource() | FilesSource() as source:
                 log = open_source(source)

@@ -24,11 +24,9 @@ from windrow.model import (
     DecimalType,
     Field,
     Graph,
-    Runnable,
     SimpleType,
     StructType,
     TimestampType,
-    as_graph,
 )
 
 
@@ -89,9 +87,9 @@ def concat_by_sink(
     return {name: StepOutput.concat([none, *(part[name] for part in rows)]) for name, none in nothing.items()}
 
 
-def empty_by_sink(pipeline: Runnable) -> dict[str, StepOutput]:
+def empty_by_sink(graph: Graph) -> dict[str, StepOutput]:
     """Return an output without rows for each sink of a graph."""
-    return {name: StepOutput.empty(one) for name, one in sink_views(as_graph(pipeline)).items()}
+    return {name: StepOutput.empty(one) for name, one in sink_views(graph).items()}
 
 
 def source_numbers(graph: Graph, partitions: pa.ChunkedArray) -> Micros:

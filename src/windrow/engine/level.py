@@ -81,12 +81,10 @@ from windrow.model import (
     ProcessPipeline,
     ResultNode,
     RulesPipeline,
-    Runnable,
     Session,
     SinkNode,
     TableJoinNode,
     TableNode,
-    as_graph,
     is_behind_process,
     made_by,
     versions_of,
@@ -114,7 +112,7 @@ def _ignore(_: Observed) -> None:
 
 
 def open_levels(
-    pipeline: Runnable,
+    graph: Graph,
     partitions: Iterable[int],
     packed: Callable[[pa.Table], bytes] = pack,
     *,
@@ -126,8 +124,7 @@ def open_levels(
     `packed` packs the records that a level gives the next one. How late records are is counted, and the verdicts on a
     sample are given, for reports, if it `is_reported`. `observe` is called with what each operator does in a step.
     """
-    graph, known = as_graph(pipeline), tuple(partitions)
-    levels = graph.levels
+    levels, known = graph.levels, tuple(partitions)
     return tuple(
         LevelRunner(
             graph, places, known, packed, is_last=places is levels[-1], is_reported=is_reported, observe=observe
@@ -136,14 +133,14 @@ def open_levels(
     )
 
 
-def number_of_levels(pipeline: Runnable) -> int:
+def number_of_levels(graph: Graph) -> int:
     """Return how many levels `open_levels` opens."""
-    return len(as_graph(pipeline).levels)
+    return len(graph.levels)
 
 
-def levels_with_state(pipeline: Runnable) -> tuple[int, ...]:
+def levels_with_state(graph: Graph) -> tuple[int, ...]:
     """Return the numbers of the levels that have more state than the clocks, counted from the last, which is 0."""
-    levels = as_graph(pipeline).levels
+    levels = graph.levels
     return tuple(
         number for number, places in enumerate(reversed(levels)) if not all(place.is_local for place in places)
     )
@@ -276,13 +273,12 @@ def join_levels(states: Iterable[MemoryState]) -> MemoryState:
     return joined
 
 
-def migrate(pipeline: Runnable, changes: Mapping[str, StateChange], states: Iterable[MemoryState]) -> list[MemoryState]:
+def migrate(graph: Graph, changes: Mapping[str, StateChange], states: Iterable[MemoryState]) -> list[MemoryState]:
     """Return the initial states of the pipeline's key groups (of all levels), in their order, from those of a run.
 
     `changes` says by node how the run's differed; a node that it does not have starts without state. Clocks are the
     same in every key group, so any of them gives the clocks of all.
     """
-    graph = as_graph(pipeline)
     known = [(LevelSummary.decode(blob), state) for state in states if (blob := state.summary()) is not None]
     made = [MemoryState() for _ in range(graph.key_groups)]
     if not known:

@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from windrow.errors import InputError
-from windrow.model import FileList, RuleList, RulesPipeline, Runnable, TopicList
+from windrow.model import FileList, Graph, Node, RuleList, RulesNode, TopicList
 
 
-def with_entries(pipeline: Runnable, read_topic: Callable[[TopicList], Iterable[str]] | None = None) -> Runnable:
+def with_entries(graph: Graph, read_topic: Callable[[TopicList], Iterable[str]] | None = None) -> Graph:
     """Return a pipeline with the entries of its lists in it, so that other machines need not have the files.
 
     Without `read_topic` lists in topics stay as they are. Raise InputError for a file that cannot be read.
     """
-    if not isinstance(pipeline, RulesPipeline) or not pipeline.rules.lists:
-        return pipeline
 
     def known(one: RuleList) -> RuleList:
         if isinstance(one, FileList):
             return replace(one, entries=tuple(sorted(_entries(one))))
         return one if read_topic is None else replace(one, entries=tuple(sorted(read_topic(one))))
 
-    lists = tuple(known(one) for one in pipeline.rules.lists)
-    return replace(pipeline, rules=replace(pipeline.rules, lists=lists))
+    return with_lists_of(graph, [known(one) for one in lists_of(graph)])
+
+
+def lists_of(graph: Graph) -> tuple[RuleList, ...]:
+    """Return the lists of the rules of a graph."""
+    return tuple(one for node in graph.rules for one in node.rules.lists)
+
+
+def with_lists_of(graph: Graph, lists: Iterable[RuleList]) -> Graph:
+    """Return a graph with other lists of the same names."""
+    named = {one.name: one for one in lists}
+    return graph.map_nodes(lambda node: _with_lists(node, named))
+
+
+def _with_lists(node: Node, lists: Mapping[str, RuleList]) -> Node:
+    if not isinstance(node, RulesNode) or not node.rules.lists:
+        return node
+    return replace(node, rules=replace(node.rules, lists=tuple(lists[one.name] for one in node.rules.lists)))
 
 
 def read_entries(lists: Iterable[RuleList]) -> dict[str, frozenset[str]]:
@@ -33,9 +47,9 @@ def read_entries(lists: Iterable[RuleList]) -> dict[str, frozenset[str]]:
     return {one.name: _entries(one) for one in lists}
 
 
-def list_problems(pipeline: Runnable) -> Iterator[tuple[str, str]]:
+def list_problems(graph: Graph) -> Iterator[tuple[str, str]]:
     """Yield where a list of a pipeline is said whose file cannot be read on this machine, and why."""
-    for one in pipeline.rules.lists if isinstance(pipeline, RulesPipeline) else ():
+    for one in lists_of(graph):
         if isinstance(one, FileList):
             try:
                 _entries(one)

@@ -636,6 +636,12 @@ def result_pipelines(graph: Graph) -> dict[str, AnyPipeline]:
     return {name: one for name, one in found.items() if isinstance(one, AnyPipeline)}
 
 
+def short_view(graph: Graph) -> AnyPipeline:
+    """Return a short form as a view with all that is decoded, of which that of its result has what it can take."""
+    (view,) = result_pipelines(graph).values()
+    return replace(view, decode=graph.sources[0].decode)
+
+
 def sink_view(graph: Graph, sink: SinkNode) -> View:
     """Return the node whose rows a sink takes as a short form, or the stream that it takes."""
     node = graph.producer(sink.input)

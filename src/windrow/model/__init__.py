@@ -98,7 +98,6 @@ from windrow.model.graph import (
     ProcessNode,
     ResultNode,
     RulesNode,
-    Runnable,
     SelectNode,
     SinkNode,
     SourceNode,
@@ -107,12 +106,10 @@ from windrow.model.graph import (
     TableJoinNode,
     TableNode,
     WindowNode,
-    as_graph,
     made_by,
     outputs_of,
     source_number,
     versions_of,
-    with_at_end,
 )
 from windrow.model.identity import is_behind_process, is_by_branch, is_of_log
 from windrow.model.pipeline import (
@@ -322,7 +319,6 @@ __all__ = [
     "RulesPipeline",
     "RulesVersion",
     "RunMode",
-    "Runnable",
     "SelectNode",
     "Session",
     "Severity",
@@ -360,7 +356,6 @@ __all__ = [
     "When",
     "Window",
     "WindowNode",
-    "as_graph",
     "companion",
     "database_of",
     "format_duration",
@@ -379,6 +374,5 @@ __all__ = [
     "source_number",
     "state_partitions",
     "versions_of",
-    "with_at_end",
     "with_table",
 ]

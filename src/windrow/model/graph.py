@@ -1,27 +1,20 @@
 """Graphs: nodes with names, from a source through streams to sinks; the general form of a pipeline.
 
-A `Pipeline`, `ProcessPipeline` or `RulesPipeline` is the short form of a graph with one source, one keyed node and one
-sink. Hosts run graphs: `as_graph` returns the graph of a short form.
+All that runs is a graph. One with one source, one result and one sink can be written without names for these, in the
+short form (`windrow.authoring.short_form`): then its result and its sink have empty names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, assert_never
+from typing import Literal
 
 from windrow.errors import InputError
 from windrow.model.aggregates import Aggregate
 from windrow.model.alerts import DEFAULT_ALERTS, Alerts
 from windrow.model.connectors import LOG_TIME, FileSource, Sink, Source
-from windrow.model.pipeline import (
-    DEFAULT_KEY_GROUPS,
-    AnyPipeline,
-    Pipeline,
-    ProcessPipeline,
-    RulesPipeline,
-    RunMode,
-)
+from windrow.model.pipeline import DEFAULT_KEY_GROUPS, RunMode
 from windrow.model.process import Process
 from windrow.model.rules import RuleSet
 from windrow.model.time import Delay, DelayByPartition, EventTime, PartitionWatermark, Readings
@@ -396,6 +389,11 @@ class Graph:
         return tuple(node for node in self.nodes if isinstance(node, StreamNode))
 
     @property
+    def rules(self) -> tuple[RulesNode, ...]:
+        """The nodes with rules, in order."""
+        return tuple(node for node in self.nodes if isinstance(node, RulesNode))
+
+    @property
     def sinks(self) -> tuple[SinkNode, ...]:
         """The sinks, in order."""
         return tuple(node for node in self.nodes if isinstance(node, SinkNode))
@@ -407,7 +405,19 @@ class Graph:
 
     def ending(self, at_end: Literal["fire", "hold"]) -> Graph:
         """Return the graph with another end of the input."""
-        return replace(self, nodes=tuple(_ending(node, at_end) for node in self.nodes))
+        return self.map_nodes(lambda node: _ending(node, at_end))
+
+    def map_nodes(self, change: Callable[[Node], Node]) -> Graph:
+        """Return the graph with each node as `change` returns it."""
+        return replace(self, nodes=tuple(map(change, self.nodes)))
+
+    def with_rules(self, rules: RuleSet) -> Graph:
+        """Return the graph with other rules."""
+        return self.map_nodes(lambda node: replace(node, rules=rules) if isinstance(node, RulesNode) else node)
+
+    def into(self, sink: Sink) -> Graph:
+        """Return the graph, which has one sink, with another one."""
+        return self.map_nodes(lambda node: replace(node, sink=sink) if isinstance(node, SinkNode) else node)
 
     @property
     def levels(self) -> tuple[tuple[LevelNode, ...], ...]:
@@ -563,21 +573,6 @@ def outputs_of(node: Node) -> Iterator[str]:
             yield node.name
 
 
-Runnable = AnyPipeline | Graph
-"""What a host runs."""
-
-
-def with_at_end(pipeline: Runnable, at_end: Literal["fire", "hold"]) -> Runnable:
-    """Return the pipeline with another end of the input."""
-    match pipeline:
-        case Graph():
-            return pipeline.ending(at_end)
-        case ProcessPipeline() | RulesPipeline():
-            return replace(pipeline, at_end=at_end)
-        case _:
-            return replace(pipeline, emit=replace(pipeline.emit, at_end=at_end))
-
-
 def _ending(node: Node, at_end: Literal["fire", "hold"]) -> Node:
     match node:
         case ProcessNode() | RulesNode():
@@ -586,21 +581,3 @@ def _ending(node: Node, at_end: Literal["fire", "hold"]) -> Node:
             return replace(node, emit=replace(node.emit, at_end=at_end))
         case _:
             return node
-
-
-def as_graph(pipeline: Runnable) -> Graph:
-    """Return the graph of a short form; the names of its keyed node and its sink are empty."""
-    match pipeline:
-        case Graph():
-            return pipeline
-        case Pipeline(key=key, window=window, aggregates=aggregates, emit=emit, salt=salt):
-            node: KeyedNode = WindowNode("", "source", key, window, aggregates, emit, salt)
-        case ProcessPipeline(key=key, process=process, at_end=at_end):
-            node = ProcessNode("", "source", key, process, at_end)
-        case RulesPipeline(key=key, rules=rules, at_end=at_end):
-            node = RulesNode("", "source", key, rules, at_end)
-        case _:
-            assert_never(pipeline)
-    source = SourceNode("source", pipeline.source, pipeline.decode, pipeline.time, pipeline.derive)
-    nodes = (source, node, SinkNode("", "", pipeline.sink))
-    return Graph(pipeline.name, nodes, pipeline.key_groups, pipeline.mode, pipeline.alerts)

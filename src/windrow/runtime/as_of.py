@@ -17,12 +17,9 @@ from windrow.model import (
     MAX_PARTITIONS,
     FileSource,
     Graph,
-    Runnable,
     SinkNode,
     SourceNode,
     SqliteSink,
-    as_graph,
-    with_at_end,
 )
 from windrow.model import Source as SourceModel
 from windrow.runtime.memory import MemoryRun
@@ -33,14 +30,14 @@ FIRST = 10_000
 
 
 @contextmanager
-def tables_as_of(pipeline: Runnable, until: int) -> Iterator[Runnable]:
+def tables_as_of(graph: Graph, until: int) -> Iterator[Graph]:
     """Yield the pipeline into a database of its own, with the records up to `until` (microseconds, inclusive).
 
     The log is read from its first record; watermarks are those of the whole log, so verdicts are as in a replay without
     the clock journal. Raise a WindrowError if it cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
-        past = _into(with_lists(pipeline, lambda _: None), Path(folder))
+        past = _into(with_lists(graph, lambda _: None), Path(folder))
         with closing(open_sinks(past)) as sinks:
             MemoryRun(past, sinks, None, until=until).run(lambda _: None)
         yield past
@@ -54,14 +51,14 @@ class FirstTables:
     these are all of the log. `notes` are warnings about the lists of its rules.
     """
 
-    pipeline: Runnable
+    pipeline: Graph
     totals: Totals
     share: int | None
     notes: tuple[str, ...]
 
 
 @contextmanager
-def tables_of_first(pipeline: Runnable, most: int = FIRST) -> Iterator[FirstTables]:
+def tables_of_first(graph: Graph, most: int = FIRST) -> Iterator[FirstTables]:
     """Yield the tables of about the first `most` records, as if the log ended there: all windows fire.
 
     Each partition has its share of them. A file is read as it is now if no run has followed it. Raise a WindrowError if
@@ -75,7 +72,7 @@ def tables_of_first(pipeline: Runnable, most: int = FIRST) -> Iterator[FirstTabl
         share = yield from read_first(source, most)
 
     with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
-        past = with_at_end(_into(with_lists(pipeline, notes.append), Path(folder)), "fire")
+        past = _into(with_lists(graph, notes.append), Path(folder)).ending("fire")
         past, own = _following(past, Path(folder))
         for name, follower in followers(past).items():
             if name in own:
@@ -101,7 +98,7 @@ def read_first(source: Source, most: int) -> Generator[pa.RecordBatch, None, int
     return share if has_more else None
 
 
-def _following(pipeline: Runnable, folder: Path) -> tuple[Runnable, set[str]]:
+def _following(graph: Graph, folder: Path) -> tuple[Graph, set[str]]:
     """Return the pipeline with a log in a folder for each file that has none yet, and the names of these sources."""
     own: set[str] = set()
 
@@ -111,20 +108,16 @@ def _following(pipeline: Runnable, folder: Path) -> tuple[Runnable, set[str]]:
         own.add(name)
         return replace(source, log=str(folder / f"log-{len(own)}"))
 
-    if not isinstance(pipeline, Graph):
-        # the name that it has in its graph
-        return replace(pipeline, source=log_of(as_graph(pipeline).sources[0].name, pipeline.source)), own
-    nodes = tuple(
-        replace(node, source=log_of(node.name, node.source)) if isinstance(node, SourceNode) else node
-        for node in pipeline.nodes
+    following = graph.map_nodes(
+        lambda node: replace(node, source=log_of(node.name, node.source)) if isinstance(node, SourceNode) else node
     )
-    return replace(pipeline, nodes=nodes), own
+    return following, own
 
 
-def missing_of(pipeline: Runnable) -> list[str]:
+def missing_of(graph: Graph) -> list[str]:
     """Say of which partitions the beginning is gone, or older records of keys: tables of the past lack them."""
-    graph, found = as_graph(pipeline), []
-    for partition, (first, _) in sorted(open_sources(pipeline).ends().items()):
+    found = []
+    for partition, (first, _) in sorted(open_sources(graph).ends().items()):
         folder, name = graph.source_of(partition).source.folder, graph.partition_name(partition)
         if first:
             found.append(f"partition {name} begins at offset {first:,}: the table lacks what was before")
@@ -133,15 +126,11 @@ def missing_of(pipeline: Runnable) -> list[str]:
     return found
 
 
-def _into(pipeline: Runnable, folder: Path) -> Runnable:
+def _into(graph: Graph, folder: Path) -> Graph:
     """Return the pipeline with each table in a SQLite database of its own."""
-    if not isinstance(pipeline, Graph):
-        sink = SqliteSink(str(folder / "as_of.db"), pipeline.sink.table)
-        return replace(pipeline, sink=sink, mode="micro-batch")
-    nodes = tuple(
-        replace(node, sink=SqliteSink(str(folder / f"{number}.db"), node.sink.table))
-        if isinstance(node, SinkNode)
-        else node
-        for number, node in enumerate(pipeline.nodes)
-    )
-    return replace(pipeline, nodes=nodes)
+    own = {
+        node.name: replace(node, sink=SqliteSink(str(folder / f"{number}.db"), node.sink.table))
+        for number, node in enumerate(graph.sinks)
+    }
+    moved = graph.map_nodes(lambda node: own[node.name] if isinstance(node, SinkNode) else node)
+    return replace(moved, mode="micro-batch")

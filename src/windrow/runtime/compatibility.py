@@ -21,11 +21,10 @@ from windrow.model import (
     AnyPipeline,
     DataType,
     Field,
+    Graph,
     ProcessPipeline,
     Rule,
     RulesPipeline,
-    Runnable,
-    as_graph,
     parse_duration,
     parse_field_type,
     parse_type,
@@ -395,14 +394,14 @@ def _text(value: Any) -> str:  # noqa: ANN401 - plain JSON
     return _NOTHING if value is None else json.dumps(value)
 
 
-def meant(folder: Folder, pipeline: Runnable) -> list[PipelineChange]:
+def meant(folder: Folder, graph: Graph) -> list[PipelineChange]:
     """Return what has changed since the savepoint in a folder, and what that means.
 
     Raise CheckpointError if the pipeline cannot resume from there.
     """
-    kept, now = Savepoint.read(folder).meaning, fingerprint(pipeline)
-    found = pipeline_changes(kept, now, result_pipelines(as_graph(pipeline)))
-    for other in other_tables(kept, pipeline):
+    kept, now = Savepoint.read(folder).meaning, fingerprint(graph)
+    found = pipeline_changes(kept, now, result_pipelines(graph))
+    for other in other_tables(kept, graph):
         why = "the table has the rows of before: leave that as it was, or choose another table and start over"
         found.append(PipelineChange(other.field, other.there, other.here, None, why))
     refused = [change for change in found if change.means is None]
@@ -416,17 +415,17 @@ def meant(folder: Folder, pipeline: Runnable) -> list[PipelineChange]:
     return found
 
 
-def upgraded(folder: Folder, pipeline: Runnable) -> tuple[Savepoint, Iterator[tuple[int, MemoryState]]]:
+def upgraded(folder: Folder, graph: Graph) -> tuple[Savepoint, Iterator[tuple[int, MemoryState]]]:
     """Return the savepoint in a folder as one of a pipeline that resumes from it, and its states.
 
     Raise CheckpointError as `meant` does, and where a file is damaged.
     """
-    meant(folder, pipeline)
-    savepoint, now = Savepoint.read(folder), fingerprint(pipeline)
+    meant(folder, graph)
+    savepoint, now = Savepoint.read(folder), fingerprint(graph)
     since = savepoint.decoded_since if _decoding(savepoint.meaning) == _decoding(now) else savepoint.offsets
     given = replace(
         savepoint,
-        key_groups=pipeline.key_groups,
+        key_groups=graph.key_groups,
         meaning=now,
         identity=_identity(savepoint, now),
         decoded_since=since,
@@ -434,13 +433,13 @@ def upgraded(folder: Folder, pipeline: Runnable) -> tuple[Savepoint, Iterator[tu
     before, after = _streams(savepoint.meaning), _streams(now)
     plans = {name: _plan(before[name], after[name]) for name in after}
     # what deduplications keep stays as it is
-    others = {node.name: StateChange((), 0) for node in as_graph(pipeline).computed if node.name not in plans}
+    others = {node.name: StateChange((), 0) for node in graph.computed if node.name not in plans}
     same = all(plan == _plan(after[name], after[name]) for name, plan in plans.items())
     # in their order, which is that of the columns of stored records
     same &= json.dumps(_records(savepoint.meaning)) == json.dumps(_records(now))
-    if same and savepoint.key_groups == pipeline.key_groups:
+    if same and savepoint.key_groups == graph.key_groups:
         return given, Savepoint.states(folder)
-    return given, iter(enumerate(migrate(pipeline, plans | others, (state for _, state in Savepoint.states(folder)))))
+    return given, iter(enumerate(migrate(graph, plans | others, (state for _, state in Savepoint.states(folder)))))
 
 
 _OF_DECODING = ("decode", "derive", "time", "key", "window", "aggregate")

@@ -15,7 +15,7 @@ from windrow.connectors.sink import SinkGroup
 from windrow.connectors.source import OnDataLoss
 from windrow.engine.lists import with_entries
 from windrow.errors import InputError, WindrowError
-from windrow.model import Runnable, as_graph
+from windrow.model import Graph
 from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
 from windrow.runtime.group_offsets import GroupOffsets
 from windrow.runtime.settings import AS_GIVEN, SparkOptions
@@ -36,7 +36,7 @@ OnStart = Callable[[Callable[[], None]], None]
 
 OnAlert = Callable[[Alert], None]
 
-Watch = Callable[[Runnable, "Options", RunRecord], AbstractContextManager[Observer]]
+Watch = Callable[[Graph, "Options", RunRecord], AbstractContextManager[Observer]]
 """Raises the alerts of a live run, by its record in the history, from what the observer is called with."""
 
 
@@ -83,7 +83,7 @@ class Options:
 class Job:
     """A pipeline to run, what is called with its steps and when it has ended, and what shows it while it runs."""
 
-    pipeline: Runnable
+    pipeline: Graph
     options: Options
     on_step: OnStep
     shown: AbstractContextManager[object] = field(default_factory=nullcontext)
@@ -192,15 +192,14 @@ class _Together:
             self.stop()
 
 
-def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+def launch(graph: Graph, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
     """Run a pipeline; `on_start` is given the function that asks the run to stop.
 
     Raise a WindrowError if it cannot be run, or fails; what was committed stays.
     """
-    graph = as_graph(pipeline)
     own = Observer(on_step, options.on_trouble, options.on_ready, options.on_lag, options.on_resume)
     with (
-        _noting(pipeline, options) as noted,
+        _noting(graph, options) as noted,
         GroupOffsets(graph, options.on_warning) as groups,
         tracing(graph, options.host, options.on_warning) as traces,
         lineage(graph, is_bounded=options.until_end, on_warning=options.on_warning) as events,
@@ -213,18 +212,18 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
             on_lag=naming_lag(graph, all_.on_lag),
             on_resume=all_.on_resume,
         )
-        ended = _launch(pipeline, watched, groups.committing(naming_partitions(graph, all_.on_step)), on_start)
+        ended = _launch(graph, watched, groups.committing(naming_partitions(graph, all_.on_step)), on_start)
         all_.on_end(ended == "asked")
         return ended
 
 
 @contextmanager
-def _noting(pipeline: Runnable, options: Options) -> Iterator[list[Observer]]:
+def _noting(graph: Graph, options: Options) -> Iterator[list[Observer]]:
     """Yield what writes the history of a run that has a checkpoint, and what raises the alerts of a live one."""
     if options.host in {"batch", "memory"}:
         yield []
         return
-    record, path = RunRecord.here(pipeline.name, options.host, options.every), history_of(options.checkpoint)
+    record, path = RunRecord.here(graph.name, options.host, options.every), history_of(options.checkpoint)
     with HistoryWriter(path, record, options.on_warning) as history:
         if options.until_end:
             yield [history.observer]
@@ -234,24 +233,24 @@ def _noting(pipeline: Runnable, options: Options) -> Iterator[list[Observer]]:
             history.note_alert(alert)
             options.on_alert(alert)
 
-        with options.watch(pipeline, replace(options, on_alert=on_alert), record) as alerts:
+        with options.watch(graph, replace(options, on_alert=on_alert), record) as alerts:
             yield [alerts, history.observer]
 
 
-def _launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+def _launch(graph: Graph, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
     # in real time lists in topics are followed
-    pipeline = with_entries(pipeline) if options.host == "realtime" else with_lists(pipeline, options.on_warning)
-    for follower in followers(pipeline).values():
+    graph = with_entries(graph) if options.host == "realtime" else with_lists(graph, options.on_warning)
+    for follower in followers(graph).values():
         follower.update()
     if options.fresh:
-        open_sources(pipeline).partitions()  # a log that cannot be read costs no results
+        open_sources(graph).partitions()  # a log that cannot be read costs no results
     if options.host == "realtime":
-        return _realtime(pipeline, options, on_step, on_start)
-    sinks = open_sinks(pipeline)
+        return _realtime(graph, options, on_step, on_start)
+    sinks = open_sinks(graph)
     try:
         match options.host:
             case "stream":
-                return _stream(pipeline, sinks, options, on_step, on_start)
+                return _stream(graph, sinks, options, on_step, on_start)
             case "batch":
                 from windrow.runtime.batch.plan import MAX_RECORDS, BatchSettings  # noqa: PLC0415
                 from windrow.runtime.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
@@ -259,7 +258,7 @@ def _launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnS
 
                 _begin_bounded(sinks, options)
                 batch = BatchRun(
-                    pipeline,
+                    graph,
                     sinks,
                     BatchSettings(
                         max_records=options.max_records or MAX_RECORDS,
@@ -273,7 +272,7 @@ def _launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnS
                 from windrow.runtime.memory import MemoryRun  # noqa: PLC0415 - Arrow only where it runs
 
                 _begin_bounded(sinks, options)
-                memory = MemoryRun(pipeline, sinks, options.max_records)
+                memory = MemoryRun(graph, sinks, options.max_records)
                 on_start(memory.stop)
                 return memory.run(on_step)
             case _:
@@ -296,7 +295,7 @@ def require_end(options: Options, remedy: str = "add --until-end") -> None:
         raise InputError(msg)
 
 
-def _realtime(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+def _realtime(graph: Graph, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
     from windrow.runtime.realtime.run import RealtimeRun, RealtimeSettings  # noqa: PLC0415 - Spark only where it runs
     from windrow.runtime.stream.checkpoint import log_of  # noqa: PLC0415
 
@@ -309,12 +308,12 @@ def _realtime(pipeline: Runnable, options: Options, on_step: OnStep, on_start: O
         on_lag=options.on_lag,
         **({} if options.retry is None else {"retry": options.retry}),
     )
-    run = RealtimeRun(pipeline, settings)
+    run = RealtimeRun(graph, settings)
     on_start(run.stop)
     return run.run(on_step)
 
 
-def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+def _stream(graph: Graph, sinks: SinkGroup, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
     from windrow.runtime.batch.plan import MAX_RECORDS  # noqa: PLC0415 - Spark only where it runs
     from windrow.runtime.stream.checkpoint import Checkpoint, locked  # noqa: PLC0415
     from windrow.runtime.stream.run import LIVE_MAX_RECORDS, StreamRun, StreamSettings  # noqa: PLC0415
@@ -329,7 +328,7 @@ def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnS
     if options.backfill:
         from windrow.runtime.backfill import Backfill  # noqa: PLC0415
 
-        begun = Backfill(pipeline, options.checkpoint, options.spark).run(on_step, on_start)
+        begun = Backfill(graph, options.checkpoint, options.spark).run(on_step, on_start)
         if isinstance(begun, str):
             return begun
         savepoint = begun
@@ -350,6 +349,6 @@ def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnS
         on_data_loss=options.on_data_loss,
         has_company=options.has_company,
     )
-    run = StreamRun(pipeline, sinks, settings)
+    run = StreamRun(graph, sinks, settings)
     on_start(run.stop)
     return run.run(on_step)

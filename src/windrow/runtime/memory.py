@@ -26,7 +26,7 @@ from windrow.engine.schema import RAW, TIME
 from windrow.engine.state.store import MemoryState
 from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.engine.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBounds
-from windrow.model import Graph, ListChange, Runnable, as_graph
+from windrow.model import Graph, ListChange
 from windrow.runtime.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after, first_outputs
 from windrow.runtime.savepoint import require_new_folder
 from windrow.telemetry.reports import OnStep, StepReport, Stopwatch, ending_now, timing
@@ -45,7 +45,7 @@ class MemoryHost:
 
     def __init__(
         self,
-        pipeline: Runnable,
+        graph: Graph,
         partitions: Iterable[int],
         bounds: WatermarkBounds = NO_BOUNDS,
         decoded_since: Mapping[int, int] = NO_OFFSETS,
@@ -53,10 +53,10 @@ class MemoryHost:
         is_reported: bool = True,
         observe: Observe | None = None,
     ) -> None:
-        self._stage = Ingest(pipeline, bounds, decoded_since=decoded_since, is_reported=is_reported)
-        self._levels = open_levels(pipeline, partitions, is_reported=is_reported, observe=observe)
-        self._key_groups = pipeline.key_groups
-        self._states = [[MemoryState() for _ in range(pipeline.key_groups)] for _ in self._levels]
+        self._stage = Ingest(graph, bounds, decoded_since=decoded_since, is_reported=is_reported)
+        self._levels = open_levels(graph, partitions, is_reported=is_reported, observe=observe)
+        self._key_groups = graph.key_groups
+        self._states = [[MemoryState() for _ in range(graph.key_groups)] for _ in self._levels]
 
     @property
     def states(self) -> list[MemoryState]:
@@ -133,8 +133,8 @@ class MemoryHost:
 class _HostUntil(MemoryHost):
     """Leaves out records of the sources after an event time; watermarks and verdicts are those of the whole log."""
 
-    def __init__(self, pipeline: Runnable, partitions: Iterable[int], bounds: WatermarkBounds, until: int) -> None:
-        super().__init__(pipeline, partitions, bounds)
+    def __init__(self, graph: Graph, partitions: Iterable[int], bounds: WatermarkBounds, until: int) -> None:
+        super().__init__(graph, partitions, bounds)
         self._until = until
 
     def kept(self, packets: Iterable[Packet]) -> Iterable[Packet]:
@@ -158,7 +158,7 @@ class MemoryRun:
 
     def __init__(
         self,
-        pipeline: Runnable,
+        graph: Graph,
         sink: Sink | SinkGroup,
         max_records: int | None,
         bounds: WatermarkBounds = NO_BOUNDS,
@@ -166,11 +166,11 @@ class MemoryRun:
         until: int | None = None,
         read: Callable[[Source], Iterator[pa.RecordBatch]] = lambda source: source.read_all(),
     ) -> None:
-        self._pipeline = pipeline
+        self._pipeline = graph
         self._read = read
         self._until = until
         self._sinks = SinkGroup.of(sink)
-        self._nothing = empty_by_sink(pipeline)
+        self._nothing = empty_by_sink(graph)
         self._floors = bounds
         self._max_records = max_records
         self._stop = threading.Event()
@@ -232,23 +232,22 @@ def _steps(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
 
 
 def play(
-    pipeline: Runnable, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
+    graph: Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
 ) -> list[dict[str, StepOutput]]:
     """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
 
     All partitions that occur are there from the start. Offsets count from 0.
     """
-    graph = as_graph(pipeline)
     fed = [step for step in steps if not isinstance(step, Tick | Crash)]
     partitions = sorted({partition for step in fed for partition, _ in step})
-    host = MemoryHost(pipeline, partitions)
+    host = MemoryHost(graph, partitions)
     offsets: dict[int, int] = {}
     outputs: list[list[GroupOutput]] = []
     given: Tick | pa.Table = RAW.empty_table()
     checkpoint: list[MemoryState] = []
     for step, following in zip_longest(steps, steps[1:]):
         if isinstance(step, Crash):
-            host = MemoryHost(pipeline, partitions)
+            host = MemoryHost(graph, partitions)
             host.begin(checkpoint)
             outputs.pop()
         else:
@@ -257,7 +256,7 @@ def play(
             checkpoint = host.copy_states()
         outputs.append(host.tick(given.micros) if isinstance(given, Tick) else host.step(given))
     outputs.append(host.end() if at_end == "fire" else host.step(RAW.empty_table()))
-    nothing = empty_by_sink(pipeline)
+    nothing = empty_by_sink(graph)
     found = [concat_by_sink(nothing, (group.by_sink for group in output)) for output in outputs]
     return with_crashes(steps, found, nothing)
 
@@ -280,11 +279,11 @@ def _raw(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
 class InProcessRun:
     """Does what `BatchRun` does, for logs that fit in memory. The sink is given a step an epoch."""
 
-    def __init__(self, pipeline: Runnable, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
-        self._pipeline = pipeline
+    def __init__(self, graph: Graph, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
+        self._pipeline = graph
         self._sinks = SinkGroup.of(sink)
         self._settings = settings
-        self._source = open_sources(pipeline)
+        self._source = open_sources(graph)
         self._stop = threading.Event()
 
     def stop(self) -> None:

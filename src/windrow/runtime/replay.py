@@ -27,12 +27,9 @@ from windrow.model import (
     Graph,
     KafkaSource,
     Node,
-    RulesPipeline,
-    Runnable,
     SinkNode,
     SourceNode,
     WindowNode,
-    as_graph,
     with_table,
 )
 from windrow.model import Sink as SinkModel
@@ -82,7 +79,7 @@ class Replay:
     read records before them, so that the shadow cannot have them.
     """
 
-    pipeline: Runnable
+    pipeline: Graph
     tables: tuple[tuple[str, str], ...]
     end: Cut
     settings: BatchSettings
@@ -90,9 +87,9 @@ class Replay:
     lacks: Cut | None = None
 
 
-def shadows(pipeline: Runnable, into: str | None, option: str) -> dict[str, str]:
+def shadows(graph: Graph, into: str | None, option: str) -> dict[str, str]:
     """Return the shadow of each live table; `into` names that of a pipeline with one, as the option says."""
-    live = [node.sink.table for node in as_graph(pipeline).sinks]
+    live = [node.sink.table for node in graph.sinks]
     if into is not None and len(live) > 1:
         msg = f"{option} names one table, but there are {len(live)}: leave it out, so that each is TABLE{SHADOW}"
         raise InputError(msg)
@@ -102,22 +99,22 @@ def shadows(pipeline: Runnable, into: str | None, option: str) -> dict[str, str]
     return {table: into or table + SHADOW for table in live}
 
 
-def plan_replay(pipeline: Runnable, options: ReplayOptions) -> Replay:
+def plan_replay(graph: Graph, options: ReplayOptions) -> Replay:
     """Look at the log, the live run's checkpoint and its tables; raise a WindrowError if they cannot be read."""
-    if options.since is not None and isinstance(pipeline, RulesPipeline):
+    if options.since is not None and graph.rules:
         msg = "alerts have no windows, so a replay of them begins at offsets, not at a time: give --from as offsets"
         raise InputError(msg)
     warnings: list[str] = []
-    pipeline = with_lists(pipeline, warnings.append)
-    graph, tables = as_graph(pipeline), shadows(pipeline, options.into, "--into")
+    graph = with_lists(graph, warnings.append)
+    tables = shadows(graph, options.into, "--into")
     if options.savepoint is not None:
         require_new_folder(options.savepoint)
-    there = open_sources(pipeline).ends()
+    there = open_sources(graph).ends()
     begin = _numbered(graph, "--from", options.begin, there)
     asked = None if isinstance(options.end, str) else _numbered(graph, "--to", options.end, there)
     first = {partition: begin for partition, (begin, _) in there.items()}
     checkpoint = _checkpoint(options) if options.end == "live" else None
-    epoch = None if checkpoint is None else _epoch(pipeline, checkpoint)
+    epoch = None if checkpoint is None else _epoch(graph, checkpoint)
     end: dict[int, int]
     if checkpoint is not None:
         end = {**first, **checkpoint.offsets(-1 if epoch is None else epoch - checkpoint.first_epoch)}
@@ -127,7 +124,7 @@ def plan_replay(pipeline: Runnable, options: ReplayOptions) -> Replay:
         end = {partition: last for partition, (_, last) in there.items()}
     replayed = JournalReplay()
     if options.journal:
-        with closing(open_sinks(pipeline)) as sinks:
+        with closing(open_sinks(graph)) as sinks:
             replayed = JournalReplay.of(with_numbers(graph, sinks.journal()), end)
     if checkpoint is not None:
         replayed = replace(replayed, idle_at_end=_with_unknown(replayed, checkpoint, first, end))
@@ -146,10 +143,10 @@ def plan_replay(pipeline: Runnable, options: ReplayOptions) -> Replay:
         spark=options.spark,
         savepoint=options.savepoint,
         log=log_of(options.checkpoint),
-        run=Run.new(pipeline.name),
+        run=Run.new(graph.name),
     )
-    notes = (*warnings, *_notes(pipeline, options, checkpoint, replayed, first=first, epoch=epoch))
-    shadowed = _shadowed(pipeline, tables, checkpoint, options)
+    notes = (*warnings, *_notes(graph, options, checkpoint, replayed, first=first, epoch=epoch))
+    shadowed = _shadowed(graph, tables, checkpoint, options)
     lacks = first if any(first.values()) and _is_trimmed(Checkpoint.read(options.checkpoint), first) else None
     return Replay(shadowed, tuple(tables.items()), end, settings, notes, lacks)
 
@@ -160,7 +157,7 @@ def _is_trimmed(checkpoint: Checkpoint | None, first: Cut) -> bool:
     return any(offset > begun.get(partition, offset) for partition, offset in first.items())
 
 
-def require_as_far(pipeline: Runnable, tables: Mapping[str, str], folder: Folder) -> None:
+def require_as_far(graph: Graph, tables: Mapping[str, str], folder: Folder) -> None:
     """Raise SinkError if the shadow of a live table ends before where the live table is, or is of another log.
 
     See `_position`, with the checkpoint in the folder. If nothing says where a table is, a live one is at the end of
@@ -171,33 +168,33 @@ def require_as_far(pipeline: Runnable, tables: Mapping[str, str], folder: Folder
     no checkpoint says where it began.
     """
     checkpoint = Checkpoint.read(folder)
-    for node in as_graph(pipeline).sinks:
+    for node in graph.sinks:
         live, shadow, database = node.sink.table, tables[node.sink.table], open_database(node.sink)
         if database.stands(shadow) is None:
             continue
         replayed, stands = database.replayed(shadow), database.stands(live)
         if replayed is not None and replayed.at is not None:
-            _require_log(pipeline, f"the replay into {shadow!r} read", replayed.at, replayed.identity)
+            _require_log(graph, f"the replay into {shadow!r} read", replayed.at, replayed.identity)
         if stands is None or (replayed is None and database.replayed(live) is not None):
             continue
-        _require_rows(pipeline, tables, node.sink, checkpoint, folder)
+        _require_rows(graph, tables, node.sink, checkpoint, folder)
         if checkpoint is None or checkpoint.run != stands[0]:
-            _require_as_early(pipeline, node.sink, shadow)
+            _require_as_early(graph, node.sink, shadow)
         elif checkpoint.place(checkpoint.batch)[0].is_file():
-            _require_log(pipeline, f"{live!r} is of", checkpoint.note(checkpoint.batch).at, checkpoint.identity)
+            _require_log(graph, f"{live!r} is of", checkpoint.note(checkpoint.batch).at, checkpoint.identity)
 
 
 def _require_rows(
-    pipeline: Runnable, tables: Mapping[str, str], sink: SinkModel, checkpoint: Checkpoint | None, folder: Folder
+    graph: Graph, tables: Mapping[str, str], sink: SinkModel, checkpoint: Checkpoint | None, folder: Folder
 ) -> None:
-    there, here = (_position(pipeline, names, sink, checkpoint) for names in ({}, tables))
+    there, here = (_position(graph, names, sink, checkpoint) for names in ({}, tables))
     if there is None:
-        there = {partition: last for partition, (_, last) in open_sources(pipeline).ends().items()}
+        there = {partition: last for partition, (_, last) in open_sources(graph).ends().items()}
     behind = ((number, offset) for number, offset in there.items() if offset > (here or {}).get(number, 0))
     partition, offset = next(behind, (None, 0))
     if partition is None:
         return
-    shadow, name = tables[sink.table], as_graph(pipeline).partition_name(partition)
+    shadow, name = tables[sink.table], graph.partition_name(partition)
     end = f"{(here or {}).get(partition, 0):,} of partition {name}"
     if open_database(sink).replayed(shadow) is not None:
         ended = f"the replay into {shadow!r} ended at {end}"
@@ -213,9 +210,9 @@ def _require_rows(
     raise SinkError(msg)
 
 
-def _require_log(pipeline: Runnable, what: str, at: Offset, identity: str | None) -> None:
+def _require_log(graph: Graph, what: str, at: Offset, identity: str | None) -> None:
     """Raise SinkError if the pipeline's log does not have what was read up to a position, other than by retention."""
-    source = open_sources(pipeline)
+    source = open_sources(graph)
     others = [loss for loss in source.find_losses(at, identity).losses if loss.goes_on <= loss.stood]
     if others:
         msg = (
@@ -225,10 +222,10 @@ def _require_log(pipeline: Runnable, what: str, at: Offset, identity: str | None
         raise SinkError(msg)
 
 
-def _require_as_early(pipeline: Runnable, sink: SinkModel, shadow: str) -> None:
-    if not any(first for first, _ in open_sources(pipeline).ends().values()):
+def _require_as_early(graph: Graph, sink: SinkModel, shadow: str) -> None:
+    if not any(first for first, _ in open_sources(graph).ends().values()):
         return
-    begins = [_first_window(pipeline, sink, table) for table in (sink.table, shadow)]
+    begins = [_first_window(graph, sink, table) for table in (sink.table, shadow)]
     if begins[0] is not None and (begins[1] is None or begins[0] < begins[1]):
         first = "no windows" if begins[1] is None else f"windows from {format_time(begins[1])} on"
         msg = (
@@ -238,9 +235,9 @@ def _require_as_early(pipeline: Runnable, sink: SinkModel, shadow: str) -> None:
         raise SinkError(msg)
 
 
-def _first_window(pipeline: Runnable, sink: SinkModel, name: str) -> int | None:
+def _first_window(graph: Graph, sink: SinkModel, name: str) -> int | None:
     """Return the begin of the first window in a table; None if it has none, or if its rows are of no windows."""
-    view = next(view for view in sink_views(as_graph(pipeline)).values() if view.sink == sink)
+    view = next(view for view in sink_views(graph).values() if view.sink == sink)
     table = layout(view, with_table(sink, name)).result
     if "window_start" not in table.columns:
         return None
@@ -249,9 +246,7 @@ def _first_window(pipeline: Runnable, sink: SinkModel, name: str) -> int | None:
     return next((int(part["window_start"][0].value) for part in rows if part.num_rows), None)
 
 
-def _position(
-    pipeline: Runnable, names: Mapping[str, str], sink: SinkModel, checkpoint: Checkpoint | None
-) -> Cut | None:
+def _position(graph: Graph, names: Mapping[str, str], sink: SinkModel, checkpoint: Checkpoint | None) -> Cut | None:
     """Return the next offset of each partition where the table of a sink is, or the one that `names` has for it.
 
     That is where its replay ended, where the checkpoint is if it is of its run, or where the input of its bounded run
@@ -266,12 +261,11 @@ def _position(
         return checkpoint.offsets(-1 if epoch is None else epoch - checkpoint.first_epoch)
     if checkpoint is not None and checkpoint.follows is not None and checkpoint.follows.run == owner:
         return checkpoint.offsets(-1)
-    return None if epoch is None else _ended(pipeline, names, epoch)
+    return None if epoch is None else _ended(graph, names, epoch)
 
 
-def _ended(pipeline: Runnable, names: Mapping[str, str], epoch: int) -> Cut | None:
+def _ended(graph: Graph, names: Mapping[str, str], epoch: int) -> Cut | None:
     """Return where the input ended in a step, None if it did not, by the journal, which is beside the first table."""
-    graph = as_graph(pipeline)
     view = next(iter(sink_views(graph).values()))
     name = names.get(view.sink.table, view.sink.table)
     clocks = layout(view, with_table(view.sink, name)).clocks
@@ -292,7 +286,7 @@ def run_replay(
     replay: Replay, options: ReplayOptions, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]
 ) -> Ended:
     """Replay; `on_start` is given the function that asks it to stop. Raise a WindrowError if it fails."""
-    graph = as_graph(replay.pipeline)
+    graph = replay.pipeline
     with tracing(graph, options.host, options.on_warning) as traces:
         both = Observer.all_of([Observer(on_step), Observer(naming_partitions(graph, traces.on_step))])
         return _run_replay(replay, options, both.on_step, on_start)
@@ -319,7 +313,7 @@ def _run_replay(
                 identity=source.identity(),
             ),
         )
-        for node in as_graph(replay.pipeline).sinks
+        for node in replay.pipeline.sinks
     ]
     try:
         if options.fresh:
@@ -378,13 +372,13 @@ def _checkpoint(options: ReplayOptions) -> Checkpoint | None:
     return checkpoint
 
 
-def _epoch(pipeline: Runnable, checkpoint: Checkpoint) -> int | None:
+def _epoch(graph: Graph, checkpoint: Checkpoint) -> int | None:
     """Return the epoch at which the live tables stand, None if their run has committed none.
 
     That is one more than Spark has noted if the run died between the two. Raise CheckpointError if a table is not of
     the checkpoint's run, whose offsets would say nothing of it, or if they stand at different epochs.
     """
-    epochs = {node.sink.table: _epoch_of(node.sink, checkpoint) for node in as_graph(pipeline).sinks}
+    epochs = {node.sink.table: _epoch_of(node.sink, checkpoint) for node in graph.sinks}
     if len(set(epochs.values())) > 1:
         msg = (
             f"the run of {checkpoint.folder} ended between the commits of a step to two tables: run the pipeline "
@@ -415,11 +409,9 @@ def _with_unknown(replayed: JournalReplay, checkpoint: Checkpoint, first: Cut, e
     return IdleAtEnd(tuple(sorted(lows.items())))
 
 
-def _shadowed(
-    pipeline: Runnable, tables: Mapping[str, str], checkpoint: Checkpoint | None, options: ReplayOptions
-) -> Runnable:
+def _shadowed(graph: Graph, tables: Mapping[str, str], checkpoint: Checkpoint | None, options: ReplayOptions) -> Graph:
     """Return the pipeline into other tables, from the beginning of its sources."""
-    latest = [node.name for node in as_graph(pipeline).sources if starts_at_latest(node.source)]
+    latest = [node.name for node in graph.sources if starts_at_latest(node.source)]
     if latest and options.begin is None:
         whose = "" if checkpoint is None else f" (the checkpoint {options.checkpoint} has them)"
         msg = f"the pipeline starts at the latest records: say at which offsets it did{whose}, as --from 0=100,1=250"
@@ -431,10 +423,8 @@ def _shadowed(
     def shadow(sink: SinkModel) -> SinkModel:
         return with_table(sink, tables[sink.table])
 
-    if not isinstance(pipeline, Graph):
-        return require_valid(replace(pipeline, source=begins(pipeline.source), sink=shadow(pipeline.sink)))
     nodes: list[Node] = []
-    for node in pipeline.nodes:
+    for node in graph.nodes:
         match node:
             case SourceNode(source=source):
                 nodes.append(replace(node, source=begins(source)))
@@ -442,11 +432,11 @@ def _shadowed(
                 nodes.append(replace(node, sink=shadow(sink)))
             case _:
                 nodes.append(node)
-    return require_valid(replace(pipeline, nodes=tuple(nodes)))
+    return require_valid(replace(graph, nodes=tuple(nodes)))
 
 
 def _notes(
-    pipeline: Runnable,
+    graph: Graph,
     options: ReplayOptions,
     checkpoint: Checkpoint | None,
     replayed: JournalReplay,
@@ -454,7 +444,6 @@ def _notes(
     first: Cut,
     epoch: int | None,
 ) -> Iterator[str]:
-    graph = as_graph(pipeline)
     if checkpoint is not None:
         where = "the beginning" if epoch is None else f"epoch {epoch}"
         yield f"as far as the live table: {where} of the checkpoint {options.checkpoint}"

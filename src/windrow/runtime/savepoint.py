@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from windrow.authoring.printing import to_dict
+from windrow.authoring.printing import short_dict, to_dict
 from windrow.connectors.cuts import Offset
 from windrow.connectors.sink import Run
 from windrow.engine.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
 from windrow.expressions import result_pipelines
-from windrow.model import DEFAULT_ALERTS, Graph, KafkaSource, ResultNode, Runnable, SelectNode, as_graph, is_by_branch
+from windrow.model import DEFAULT_ALERTS, Graph, KafkaSource, ResultNode, SelectNode, is_by_branch
 from windrow.telemetry.folders import Folder, new_folder
 
 if TYPE_CHECKING:
@@ -226,39 +226,38 @@ FREE = {
 """Settings that no state depends on: locations, and how a bounded run ends."""
 
 
-def fingerprint(pipeline: Runnable) -> Meaning:
+def fingerprint(graph: Graph) -> Meaning:
     """Return what the state of a pipeline depends on, and where its things are; of a graph, for each of its streams."""
     # a topic has its name in its section
-    folders = [source for source in as_graph(pipeline).sources if not isinstance(source.source.records, KafkaSource)]
-    is_graph = isinstance(pipeline, Graph)
-    named = {source.name if is_graph else "": source.source.label for source in folders}
+    folders = [source for source in graph.sources if not isinstance(source.source.records, KafkaSource)]
+    named = {"" if graph.is_short else source.name: source.source.label for source in folders}
     labels = {"labels": named} if folders else {}
-    if not isinstance(pipeline, Graph):
-        return to_dict(replace(pipeline, alerts=DEFAULT_ALERTS)) | {"key_groups": pipeline.key_groups} | labels
-    streams = {name: to_dict(one) for name, one in result_pipelines(pipeline).items()}
-    printed = to_dict(pipeline)
+    if graph.is_short:
+        return to_dict(replace(graph, alerts=DEFAULT_ALERTS)) | {"key_groups": graph.key_groups} | labels
+    streams = {name: short_dict(one) for name, one in result_pipelines(graph).items()}
+    printed = to_dict(graph)
     records: dict[str, Any] = {}
-    for source in pipeline.sources:
+    for source in graph.sources:
         section = printed["sources"][source.name]
         # where windows alone take its records, it is in each of them
-        is_in_all = all(isinstance(node, ResultNode) for node in pipeline.readers(source))
+        is_in_all = all(isinstance(node, ResultNode) for node in graph.readers(source))
         records[source.name] = section.get("lateness") if is_in_all else without_location(section)
-    for node in pipeline.streams:
+    for node in graph.streams:
         if isinstance(node, ResultNode):
             streams[node.name]["from"] = node.input
-            streams[node.name]["is_chained"] = pipeline.is_chained(node)
+            streams[node.name]["is_chained"] = graph.is_chained(node)
         else:
             records[node.name] = printed["streams"][node.name]
-        if isinstance(node, SelectNode) and is_by_branch(pipeline, node):
+        if isinstance(node, SelectNode) and is_by_branch(graph, node):
             # states of before knew the rows by their places alone
             records[node.name]["rows"] = "by branch"
-    found = {"name": pipeline.name, "key_groups": pipeline.key_groups, "streams": streams, "records": records} | labels
+    found = {"name": graph.name, "key_groups": graph.key_groups, "streams": streams, "records": records} | labels
     # with the places of the topics, as an id is that of a topic at its servers
     found["servers"] = {
         source.name: printed["sources"][source.name]["source"].get("kafka", {}).get("servers")
-        for source in pipeline.sources
+        for source in graph.sources
     }
-    return found | ({"sources": [node.name for node in pipeline.sources]} if len(pipeline.sources) > 1 else {})
+    return found | ({"sources": [node.name for node in graph.sources]} if len(graph.sources) > 1 else {})
 
 
 _SAME_TABLE = ("path", "url", "servers", "table", "topic")
@@ -274,18 +273,17 @@ class OtherTable:
     here: Any
 
 
-def other_tables(kept: Meaning, pipeline: Runnable) -> Iterator[OtherTable]:
+def other_tables(kept: Meaning, graph: Graph) -> Iterator[OtherTable]:
     """Go through the sinks whose table another stream wrote, or the same without its changelog.
 
     What is kept of a pipeline names one sink of each window, and that is all that is known of tables of older versions.
     """
-    graph = as_graph(pipeline)
     streams: dict[str, Meaning] = kept.get("streams", {"": kept})
     known = {_table(one["sink"]): (name, one["sink"]) for name, one in streams.items() if "sink" in one}
-    # a short form is printed as such: a graph has no rules
-    printed = to_dict(pipeline)["sinks"] if isinstance(pipeline, Graph) else {"": to_dict(pipeline)}
+    # a short form is printed as such
+    printed = to_dict(graph)["sinks"] if not graph.is_short else {"": to_dict(graph)}
     for node in graph.sinks:
-        section = printed[node.name if isinstance(pipeline, Graph) else ""]["sink"]
+        section = printed[node.name]["sink"]
         if _table(section) not in known:
             continue
         stream, before = known[_table(section)]

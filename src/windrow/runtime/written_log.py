@@ -7,17 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from windrow.connectors.open_sources import Cut
-from windrow.model import MAX_PARTITIONS, Graph, LogSource, Node, Runnable, Source, SourceNode, as_graph
+from windrow.model import MAX_PARTITIONS, Graph, LogSource, Node, Source, SourceNode
 
 
 def write_log(
-    pipeline: Runnable, steps: Sequence[Sequence[tuple[int, bytes]]], folder: Path, upto: int | None = None
-) -> tuple[Runnable, list[Cut]]:
+    graph: Graph, steps: Sequence[Sequence[tuple[int, bytes]]], folder: Path, upto: int | None = None
+) -> tuple[Graph, list[Cut]]:
     """Write the records of the first `upto` steps, or of all, to a folder that may have some of them.
 
     Return the pipeline over what is written, and the cut after each step.
     """
-    graph = as_graph(pipeline)
     logs: dict[int, list[bytes]] = {partition: [] for step in steps for partition, _ in step}
     cuts: list[Cut] = []
     for step in steps[:upto]:
@@ -30,9 +29,7 @@ def write_log(
         number = partition % MAX_PARTITIONS if len(graph.sources) > 1 else partition
         path = folder / graph.source_of(partition).source.label / f"partition-{number}.jsonl"
         path.write_bytes(b"".join(values))
-    if isinstance(pipeline, Graph):
-        return replace(pipeline, nodes=tuple(_written(node, folder) for node in pipeline.nodes)), cuts
-    return replace(pipeline, source=_log(pipeline.source, folder)), cuts
+    return graph.map_nodes(lambda node: _written(node, folder)), cuts
 
 
 def _written(node: Node, folder: Path) -> Node:

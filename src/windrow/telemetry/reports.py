@@ -20,7 +20,7 @@ from windrow.engine.part_times import PartTime, join_part_times
 from windrow.engine.samples import RecordSample, least, with_verdicts
 from windrow.engine.window_counts import WindowCounts, add_windows
 from windrow.errors import RecordsLostError, SinkError, SourceError, WindrowError
-from windrow.model import AlertName, Graph, Runnable, as_graph
+from windrow.model import AlertName, Graph
 from windrow.telemetry.health import runbook_of
 
 if TYPE_CHECKING:
@@ -318,9 +318,8 @@ class StepReport:
         """Return the report with the offsets at which the step ends, also behind the marks of transactions."""
         return replace(self, offsets=dict(sorted(reached.items())))
 
-    def with_state(self, pipeline: Runnable, levels: Sequence[tuple[int, int]]) -> StepReport:
+    def with_state(self, graph: Graph, levels: Sequence[tuple[int, int]]) -> StepReport:
         """Return the report with the rows and bytes that the state store holds at each level, if they are known."""
-        graph = as_graph(pipeline)
         if len(levels) != len(graph.levels):
             return self
         names = (

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.graphs import graph_of
+from tests.graphs import as_graph, graph_of
 
 import windrow as wr
 from windrow.authoring.checks import validate
-from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
+from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.declare.python_code import code_name
 from windrow.errors import PipelineError
 from windrow.model import AnyOf, Custom, DataType, LongType, Pipeline, Records, When
@@ -91,22 +91,22 @@ def test_a_trigger_of_ones_own() -> None:
 def test_code_is_told_by_its_name() -> None:
     here = __name__
     made = pipeline(wr.when(at_a_round_number), p=wr.custom(Product(7), "amount", where="amount > 0"))
-    assert to_dict(made)["aggregate"] == {
+    assert to_dict(as_graph(made))["aggregate"] == {
         "p": f"custom({here}.Product(modulo=7, returns=windrow.model.types.LongType()), amount) where amount > 0"
     }
-    assert to_dict(made)["emit"]["early"] == {"when": f"{here}.at_a_round_number"}
+    assert to_dict(as_graph(made))["emit"]["early"] == {"when": f"{here}.at_a_round_number"}
     for print_ in (to_json, to_text, to_mermaid):
-        assert f"{here}.at_a_round_number" in print_(made)
-        assert f"{here}.Product(modulo=7" in print_(made)
+        assert f"{here}.at_a_round_number" in print_(as_graph(made))
+        assert f"{here}.Product(modulo=7" in print_(as_graph(made))
 
 
-@pytest.mark.parametrize(("print_", "form"), [(to_yaml, "YAML"), (to_python, "a print-out")])
+@pytest.mark.parametrize(("print_", "form"), [(to_yaml, "YAML"), (to_python_file, "a print-out")])
 def test_what_no_file_can_hold_is_not_printed_to_one(print_: Any, form: str) -> None:  # noqa: ANN401
     made = pipeline(
         wr.all_of(wr.every("1s"), wr.repeat(wr.when(at_a_round_number), times=2)), p=wr.custom(Product(7), "amount")
     )
     with pytest.raises(PipelineError, match=rf"Python code in it, which {form} cannot hold") as refused:
-        print_(made)
+        print_(as_graph(made))
     assert f"emit.early calls {__name__}.at_a_round_number" in refused.value.message
     assert f"aggregate.p is {__name__}.Product(modulo=7" in refused.value.message
 
@@ -144,7 +144,7 @@ def test_a_lambda_has_a_name() -> None:
 def test_an_aggregate_of_ones_own_is_checked(aggregate: Any, of: list[str], found: list[str]) -> None:  # noqa: ANN401
     results = {"n": wr.count(), "p": wr.custom(aggregate, *of)}
     if not found:
-        assert not [finding for finding in validate(pipeline(**results)) if finding.where == "aggregate.p"]
+        assert not [finding for finding in validate(as_graph(pipeline(**results))) if finding.where == "aggregate.p"]
         return
     with pytest.raises(PipelineError) as refused:
         pipeline(**results)

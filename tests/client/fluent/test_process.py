@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.graphs import graph_of
+from tests.graphs import as_graph, graph_of
 
 import windrow as wr
 from windrow.authoring.checks import PROCESS_RULES, validate
-from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
+from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.client.fluent.streams import Keyed
 from windrow.errors import PipelineError
 from windrow.model import (
@@ -112,7 +112,7 @@ def test_all_that_can_be_said() -> None:
         ring,
         ring,
     )
-    assert [finding for finding in validate(pipeline) if finding.where != "key_groups"] == []
+    assert [finding for finding in validate(as_graph(pipeline)) if finding.where != "key_groups"] == []
 
 
 def test_what_may_be_left_out() -> None:
@@ -120,7 +120,7 @@ def test_what_may_be_left_out() -> None:
     pipeline = graph_of(made, ProcessPipeline)
     assert pipeline.process == Process(visit, (), (Field("n", LongType()),))
     assert (pipeline.name, pipeline.at_end) == ("visits", "fire")
-    (found,) = [finding for finding in validate(pipeline) if finding.where != "key_groups"]
+    (found,) = [finding for finding in validate(as_graph(pipeline)) if finding.where != "key_groups"]
     assert found.text.startswith("process: has no `ttl`, so the row and state of each key are kept forever")
 
 
@@ -169,12 +169,12 @@ def test_what_means_nothing_is_refused(given: dict[str, Any], message: str) -> N
     ],
 )
 def test_the_rules_of_all_pipelines_hold(changes: dict[str, Any], message: str) -> None:
-    assert any(finding.text.startswith(message) for finding in validate(replace(whole(), **changes)))
+    assert any(finding.text.startswith(message) for finding in validate(as_graph(replace(whole(), **changes))))
 
 
 def test_the_mark_of_a_punctuated_source_is_no_key() -> None:
     pipeline = replace(whole(), time=replace(whole().time, watermark=Punctuated("url")), key=("url",))
-    found = [finding.text for finding in validate(pipeline)]
+    found = [finding.text for finding in validate(as_graph(pipeline))]
     assert any(text.startswith("key: 'url' holds the watermark") for text in found)
 
 
@@ -183,7 +183,7 @@ def test_every_rule_about_a_process_is_in_the_list() -> None:
 
 
 def test_json_tells_functions_by_their_names() -> None:
-    plain = to_dict(whole())
+    plain = to_dict(as_graph(whole()))
     assert list(plain) == [
         "name",
         "source",
@@ -205,11 +205,11 @@ def test_json_tells_functions_by_their_names() -> None:
         "on_timer": "tests.client.fluent.test_process.ring",
         "on_processing_timer": "tests.client.fluent.test_process.ring",
     }
-    assert json.loads(to_json(whole())) == plain
+    assert json.loads(to_json(as_graph(whole()))) == plain
 
 
 def test_text_and_chart_say_what_it_does() -> None:
-    text = to_text(whole())
+    text = to_text(as_graph(whole()))
     for said in (
         "the Python function tests.client.fluent.test_process.visit for each record",
         "records come in order of event time, when the watermark has passed them",
@@ -224,13 +224,13 @@ def test_text_and_chart_say_what_it_does() -> None:
     plain = to_text(keyed().process(visit, returns={"n": "long"}).to(wr.sqlite("a.db", table="t")).graph)
     assert "a key's records come in the order of the log" in plain
     assert "state and row of a key are kept forever" in plain
-    assert "source --> decode --> time --> key --> process --> sink" in to_mermaid(whole())
+    assert "source --> decode --> time --> key --> process --> sink" in to_mermaid(as_graph(whole()))
 
 
-@pytest.mark.parametrize(("form", "named"), [(to_yaml, "YAML"), (to_python, "a print-out")])
+@pytest.mark.parametrize(("form", "named"), [(to_yaml, "YAML"), (to_python_file, "a print-out")])
 def test_a_function_has_no_other_form(form: Any, named: str) -> None:  # noqa: ANN401
     with pytest.raises(PipelineError) as raised:
-        form(whole())
+        form(as_graph(whole()))
     assert str(raised.value) == (
         f"the pipeline has Python code in it, which {named} cannot hold "
         "(process calls tests.client.fluent.test_process.visit); keep its Python file"

@@ -78,7 +78,7 @@ def test_all_that_can_be_said() -> None:
         .emit(late="batch", mode="retract", lateness="1h", at_end="hold")
         .to(wr.postgres("postgresql://", table="t", key=["window_start", "user", "a-b"]), name="x", key_groups=9)
     )
-    assert pipeline.graph == Pipeline(
+    assert graph_of(pipeline, Pipeline) == Pipeline(
         name="x",
         source=KafkaSource("localhost:9092", "spend", "latest", (("security.protocol", "SSL"),), "g"),
         decode=Decode(

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.graphs import graph_of
+from tests.graphs import as_graph, graph_of
 
 import windrow as wr
 from windrow.connectors.kafka.rows import KafkaRecords, json_objects
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
 from windrow.expressions import sink_views
-from windrow.model import Pipeline, as_graph
+from windrow.model import Pipeline
 
 
 def totals() -> Pipeline:

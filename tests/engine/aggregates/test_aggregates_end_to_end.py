@@ -16,6 +16,7 @@ from tests.engine.aggregates.aggregated import CASES, INEXACT, PIPELINE, Rec, lo
 from tests.engine.outputs import play
 from tests.engine.pipelines import MINUTE
 from tests.examples import examples
+from tests.graphs import as_graph
 
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import Run
@@ -74,7 +75,7 @@ def test_a_sum_of_doubles_that_are_too_large_is_infinite_and_goes_to_the_table(c
     output = StepOutput.concat(play(pipeline, steps, "fire"))
     (row,) = output.changes.to_pylist()
     assert (row["total"], row["mean"], row["half"]) == (math.inf, math.inf, None)
-    with closing(open_sinks(pipeline)) as sink:
+    with closing(open_sinks(as_graph(pipeline))) as sink:
         sink.open(Run.new(pipeline.name))
         sink.commit(0, {"": output})
 

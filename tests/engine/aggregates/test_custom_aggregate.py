@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.engine.outputs import play
 from tests.engine.pipelines import MINUTE, main, raw, record
+from tests.graphs import as_graph
 
 from windrow.engine.level import open_levels
 from windrow.engine.messages import EndOfInput, Packet
@@ -70,10 +71,10 @@ def test_records_are_in_the_order_of_the_log_in_whatever_order_the_packets_come(
     packets: list[Packet] = []
     for partition in (0, 1):
         log = raw(partition, 0, *(record("A", 1, 10 * partition + number) for number in range(3)))
-        packets += Ingest(pipeline).run(log.to_batches())
+        packets += Ingest(as_graph(pipeline)).run(log.to_batches())
     packets.append(Packet(0, EndOfInput()))
     for given in (packets, packets[::-1]):
-        (level,) = open_levels(pipeline, [0, 1])
+        (level,) = open_levels(as_graph(pipeline), [0, 1])
         changes = level.step(0, (packet.message for packet in given), MemoryState()).rows.changes
         assert changes.column("total").to_pylist() == ["0.001.002.0010.0011.0012.00"]
 
@@ -88,7 +89,7 @@ def test_an_error_names_the_aggregate_and_the_method(method: str) -> None:
 
 
 def test_a_result_of_another_type_names_the_aggregate() -> None:
-    host = MemoryHost(custom(Written(returns=LongType())), [0])
+    host = MemoryHost(as_graph(custom(Written(returns=LongType()))), [0])
     host.step(raw(0, 0, record("A", 1)))
     with pytest.raises(RunError, match=r"the aggregate 'total' failed in finish\(\): TypeError: the result is '1.00' "):
         host.end()

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.pipelines import MAIN, MINUTE, raw, record
+from tests.graphs import as_graph
 
 from windrow.engine.changelog import concat_by_sink, empty_by_sink
 from windrow.engine.decode import Decoder
@@ -112,7 +113,7 @@ def table(pipeline: Pipeline, *parts: list[Any]) -> list[tuple[Any, ...]]:
     """The last revision of each row, as window, user, total and events."""
     found: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for outputs in parts:
-        changes = concat_by_sink(empty_by_sink(pipeline), (group.by_sink for group in outputs))[""].changes
+        changes = concat_by_sink(empty_by_sink(as_graph(pipeline)), (group.by_sink for group in outputs))[""].changes
         for row in changes.to_pylist():
             if row["op"] != "update_before":
                 found[row["window_start"], row["user"]] = (row["total"], row["events"])
@@ -122,12 +123,12 @@ def table(pipeline: Pipeline, *parts: list[Any]) -> list[tuple[Any, ...]]:
 def test_a_replay_has_the_numbers_of_the_run_that_was_mended() -> None:
     first = [record("a", 1), renamed("a", 2), record("b", 1), renamed("c", 3), record("a", 8)]
     more = [record("b", 9), copy(first[1], 1), copy(first[3], 3), renamed("d", 9), record("a", 20)]
-    old = MemoryHost(MAIN, [0])
+    old = MemoryHost(as_graph(MAIN), [0])
     begun = old.step(raw(0, 0, *first))
-    new = MemoryHost(MENDED, [0], decoded_since={0: len(first)})
+    new = MemoryHost(as_graph(MENDED), [0], decoded_since={0: len(first)})
     new.begin(old.copy_states())
     live = table(MENDED, begun, new.step(raw(0, len(first), *more)), new.end())
-    again = MemoryHost(MENDED, [0])
+    again = MemoryHost(as_graph(MENDED), [0])
     replayed = table(MENDED, again.step(pa.concat_tables([raw(0, 0, *first), raw(0, 5, *more)])), again.end())
     assert live == replayed
     assert [(row[1], row[3]) for row in live] == [("a", 2), ("b", 1), ("c", 1), ("a", 1), ("b", 1), ("d", 1), ("a", 1)]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.graphs import Runnable, as_graph
 
 from windrow.authoring.pipeline_file import read_document
-from windrow.model import Runnable
 from windrow.runtime.memory import play
 
 HEAD = """
@@ -44,7 +44,7 @@ def records(texts: Sequence[str | None]) -> list[tuple[int, bytes]]:
 
 
 def dead_of(pipeline: Runnable, steps: Sequence[Sequence[tuple[int, bytes]]]) -> list[dict[str, Any]]:
-    return [row for output in play(pipeline, steps, "fire") for row in output["to_x"].dead.to_pylist()]
+    return [row for output in play(as_graph(pipeline), steps, "fire") for row in output["to_x"].dead.to_pylist()]
 
 
 BRANCHES = """

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.pipelines import raw
 from tests.examples import examples
+from tests.graphs import Runnable, as_graph
 
 from windrow.authoring.pipeline_file import read_document
 from windrow.engine.changelog import concat_by_sink, empty_by_sink
 from windrow.engine.schema import RAW
 from windrow.engine.tick import Crash
-from windrow.model import Runnable
 from windrow.runtime.memory import MemoryHost, play
 
 HEAD = """
@@ -118,18 +118,18 @@ def test_rows_and_dead_letters_are_the_same_in_every_cut_and_after_a_crash(
 ) -> None:
     pipeline = graph(streams)
     cut: list[Any] = [log[at : at + size] for at in range(0, len(log), size)]
-    outputs = play(pipeline, [log], "fire")
+    outputs = play(as_graph(pipeline), [log], "fire")
     table(outputs, is_by_pane="discard" in streams)
-    whole, parts = told(outputs), told(play(pipeline, cut, "fire"))
+    whole, parts = told(outputs), told(play(as_graph(pipeline), cut, "fire"))
     assert parts == whole
     at = data.draw(st.integers(1, len(cut)))
     crashed = [*cut[:at], Crash(is_committed=data.draw(st.booleans())), *cut[at:]]
-    assert told(play(pipeline, crashed, "fire")) == whole
+    assert told(play(as_graph(pipeline), crashed, "fire")) == whole
 
 
 def test_a_dead_letter_of_a_row_says_which_formula_fails_and_what_the_row_is() -> None:
     log = [(0, b'{"id":1,"t":"2026-01-01T10:00:00Z","c":"x"}'), (0, b'{"id":2,"t":"2026-01-01T10:00:00Z","c":"3"}')]
-    *_, last = play(graph(window("x", MINUTES)), [log], "fire")
+    *_, last = play(as_graph(graph(window("x", MINUTES))), [log], "fire")
     (row,) = last["to_x"].dead.to_pylist()
     assert {name: row[name] for name in ("source", "partition", "offset", "log_time")} == {
         "source": "x",
@@ -165,7 +165,7 @@ def test_a_dead_letter_of_a_row_says_which_formula_fails_and_what_the_row_is() -
 )
 def test_what_no_column_can_have_is_a_failure(formula: str, why: str) -> None:
     log = [(0, b'{"id":1,"t":"2026-01-01T10:00:00Z","c":"x"}')]
-    *_, last = play(graph(window("x", MINUTES, formula=f'"{formula}"')), [log], "fire")
+    *_, last = play(as_graph(graph(window("x", MINUTES, formula=f'"{formula}"'))), [log], "fire")
     (row,) = last["to_x"].dead.to_pylist()
     assert row["reason"].startswith(f"expression: v: {why}")
     assert json.loads(row["raw"])["v"] is None
@@ -184,21 +184,21 @@ def test_a_state_of_an_earlier_version_keeps_its_rule_for_windows_that_had_begun
         graph(streams),
         graph(streams.replace("CAST(last", "TRY_CAST(last").replace("(m - 2)", "nullif(m - 2, 0)")),
     )
-    before = MemoryHost(then, [0])
+    before = MemoryHost(as_graph(then), [0])
     outputs = [before.step(raw(0, 0, *(value for _, value in log[:at])))]
     states = before.copy_states()
     for state in states:
         summary = state.summary()
         assert summary is not None
         state.set_summary(re.sub(rb', "null_until": -?\d+', b"", summary))
-    after = MemoryHost(now, [0])
+    after = MemoryHost(as_graph(now), [0])
     after.begin(states)
     outputs.append(after.step(raw(0, at, *(value for _, value in log[at:])) if log[at:] else RAW.empty_table()))
     outputs.append(after.end())
-    none = empty_by_sink(now)
+    none = empty_by_sink(as_graph(now))
     found = table([concat_by_sink(none, (group.by_sink for group in output)) for output in outputs])
     # what is read of the log in the step of the new version had begun by then
-    assert found == table(play(then, [log], "fire"))
+    assert found == table(play(as_graph(then), [log], "fire"))
 
 
 def table(outputs: Sequence[dict[str, Any]], *, is_by_pane: bool = False) -> dict[Any, dict[str, Any]]:

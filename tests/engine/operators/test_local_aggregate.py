@@ -11,6 +11,7 @@ from hypothesis import given
 from tests.engine.outputs import play
 from tests.engine.pipelines import MAIN, MINUTE, main, raw, record
 from tests.examples import examples
+from tests.graphs import as_graph
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.messages import Records
@@ -91,7 +92,7 @@ def by_key(tables: list[list[dict[str, object]]]) -> list[list[dict[str, object]
 def test_a_hot_key_is_in_as_many_groups_as_its_salt(key: tuple[str, ...]) -> None:
     log = raw(0, 0, *(record("hot", 1) for _ in range(300)))
     for salt, groups in ((1, 1), (3, 3)):
-        packets = Ingest(main(key=key, salt=salt, key_groups=4)).run(log.to_batches())
+        packets = Ingest(as_graph(main(key=key, salt=salt, key_groups=4))).run(log.to_batches())
         assert len({packet.key_group for packet in packets if isinstance(packet.message, Records)}) == groups
 
 
@@ -106,7 +107,7 @@ def test_records_after_an_end_of_the_input_revise_what_it_fired(
             # its watermarks may be far behind
             decode = Decode((*MAIN.decode.fields, Field("mark", TimestampType("micros"))))
             pipeline = replace(pipeline, decode=decode, time=EventTime("t", Punctuated("mark")))
-        host = MemoryHost(pipeline, [0])
+        host = MemoryHost(as_graph(pipeline), [0])
         host.step(raw(0, 0, record("A", 1, 5), record("A", 2, 5)))
         host.end()
         changes = StepOutput.concat(group.rows for group in host.step(raw(0, 2, record("A", 3, 1)))).changes

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.graphs import as_graph
 from tests.runtime.spend import MINUTE, event, spend
 
 from windrow.engine.changelog import StepOutput
@@ -47,7 +48,7 @@ class Story:
     """A log that is read a record at a time, by one pipeline and then by another."""
 
     def __init__(self, pipeline: Pipeline | ProcessPipeline) -> None:
-        self.host = MemoryHost(pipeline, [0])
+        self.host = MemoryHost(as_graph(pipeline), [0])
         self._next = 0
 
     def at(self, *records: tuple[float, str, str]) -> StepOutput:
@@ -61,8 +62,8 @@ class Story:
     def goes_on(self, pipeline: Pipeline | ProcessPipeline, plan: StateChange) -> None:
         """Read on by another pipeline."""
         states = self.host.states
-        self.host = MemoryHost(pipeline, [0])
-        self.host.begin(migrate(pipeline, {"": plan}, states))
+        self.host = MemoryHost(as_graph(pipeline), [0])
+        self.host.begin(migrate(as_graph(pipeline), {"": plan}, states))
 
 
 def rows(output: StepOutput, *columns: str) -> list[tuple[Any, ...]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.graphs import as_graph
 
 import windrow as wr
 from windrow.engine.schema import RAW
@@ -68,7 +69,7 @@ def _records(first: int, keys: np.ndarray, times: np.ndarray) -> pa.Table:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("keys", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_state_returns_to_where_it_was(shape: str, keys: int) -> None:
-    host = MemoryHost(SHAPES[shape](), [0])
+    host = MemoryHost(as_graph(SHAPES[shape]()), [0])
     host.step(_records(0, np.array([0]), np.array([0])))
     host.step(_records(1, np.array([0]), np.array([10 * HOUR])))
     before = host.state_size

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from tests.engine.state.test_migrate import PLAIN, rows
+from tests.graphs import as_graph
 from tests.runtime.spend import event
 
 from windrow.engine.changelog import StepOutput
@@ -45,12 +46,12 @@ def step(host: MemoryHost, *records: tuple[int, int, float, str]) -> StepOutput:
     ids=["a new aggregate", "a wider type", "both"],
 )
 def test_more_can_wait_with_those_that_wait(after: Pipeline, plan: StateChange) -> None:
-    host = MemoryHost(PLAIN, [0, 1])
+    host = MemoryHost(as_graph(PLAIN), [0, 1])
     # partition 1 holds the low watermark at 1, where partition 0 is at 7: what comes there for [0, 5) is late
     step(host, (0, 0, 2, "1.00"), (1, 0, 1, "1.00"), (0, 1, 7, "1.00"), (0, 2, 3, "9999999999.00"))
     states = host.states
-    host = MemoryHost(after, [0, 1])
-    host.begin(migrate(after, {"": plan}, states))
+    host = MemoryHost(as_graph(after), [0, 1])
+    host.begin(migrate(as_graph(after), {"": plan}, states))
     assert step(host, (0, 3, 4, "100.00")).changes.num_rows == 0
     fired = step(host, (1, 1, 7, "1.00"))
     assert [(pane, float(total)) for pane, total in sorted(rows(fired, "pane", "total"))] == [

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+from tests.graphs import as_graph
 
 from windrow.engine import schema
 from windrow.engine.messages import Message, Packet, RecordsLost
@@ -18,7 +19,7 @@ from windrow.engine.watermarks.clocks import PartitionClocks
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.engine.watermarks.sources import SourceTimes
 from windrow.engine.watermarks.tracker import ClockAdvance, advance_clocks
-from windrow.model import Pipeline, as_graph
+from windrow.model import Pipeline
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Clocked:
     offsets: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._stage = Ingest(self.pipeline, self.bounds)
+        self._stage = Ingest(as_graph(self.pipeline), self.bounds)
         self._clocks = [PartitionClocks.start(self.partitions) for _ in range(self.pipeline.key_groups)]
 
     def play(self, steps: Iterable[PlayStep]) -> None:

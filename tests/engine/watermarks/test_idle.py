@@ -15,6 +15,7 @@ from tests.engine.outputs import unchanging
 from tests.engine.pipelines import MINUTE, main, record
 from tests.engine.watermarks.clocked import Clocked
 from tests.examples import examples
+from tests.graphs import as_graph
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS, RAW
@@ -91,7 +92,7 @@ def play(
     end: IdleAtEnd | None = None,
 ) -> StepOutput:
     """Run some steps, and then the end of the input or who is silent there; return all that came."""
-    host = MemoryHost(case.pipeline, partitions, bounds)
+    host = MemoryHost(as_graph(case.pipeline), partitions, bounds)
     offsets: dict[int, int] = {}
     outputs = []
     for step in steps:

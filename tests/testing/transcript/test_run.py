@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
+from tests.graphs import as_graph
 
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
@@ -62,7 +63,7 @@ def spoilt(change: Change, *, from_call: int = 0) -> Callable[..., list[dict[str
     def play(
         pipeline: Pipeline, steps: Sequence[Sequence[tuple[int, bytes]]], at_end: Literal["fire", "hold"]
     ) -> list[dict[str, StepOutput]]:
-        outputs = memory.play(pipeline, steps, at_end)
+        outputs = memory.play(as_graph(pipeline), steps, at_end)
         calls[0] += 1
         if calls[0] <= from_call:
             return outputs

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.engine.pipelines import main as main_pipeline
+from tests.graphs import Runnable, as_graph
 from tests.telemetry.test_status import BASE, NOW, RUNNING, SECOND, steps
 
 from windrow.authoring.pipeline_file import read_document
@@ -18,7 +19,7 @@ from windrow.engine.histogram import BOUNDS, Histogram
 from windrow.engine.samples import RecordSample
 from windrow.engine.window_counts import WindowCounts
 from windrow.errors import InputError
-from windrow.model import Graph, Runnable, as_graph
+from windrow.model import Graph
 from windrow.telemetry.history import RunRecord
 from windrow.telemetry.reports import Lag, StepReport
 from windrow.telemetry.status import RunStatus
@@ -29,7 +30,7 @@ from windrow.tools.dashboard.watch import POINTS, Seen, Series, WatchedRun
 from windrow.tools.tune.choose import Goals, tune, what_if
 from windrow.tools.tune.disorder import read_recorded
 
-RUN = WatchedRun("spend", Path("checkpoint"), main_pipeline(), "spend.yaml")
+RUN = WatchedRun("spend", Path("checkpoint"), as_graph(main_pipeline()), "spend.yaml")
 
 
 def seen(
@@ -234,7 +235,7 @@ def test_samples_have_their_worst_verdict_and_the_watermark_before_their_step() 
 
 
 def recorded(pipeline: Runnable, counts: Histogram) -> Seen:
-    return seen(steps({"lateness": {0: counts}}), run=WatchedRun("spend", Path("c"), pipeline))
+    return seen(steps({"lateness": {0: counts}}), run=WatchedRun("spend", Path("c"), as_graph(pipeline)))
 
 
 def test_other_settings_count_as_tune_does() -> None:
@@ -242,7 +243,7 @@ def test_other_settings_count_as_tune_does() -> None:
     counts = Histogram(tuple(range(100, 100 + len(BOUNDS))))
     found = recorded(pipeline, counts)
     disorder = read_recorded(as_graph(pipeline), found.series)
-    (choice,) = tune(pipeline, disorder, Goals(late=0.01)).delays
+    (choice,) = tune(as_graph(pipeline), disorder, Goals(late=0.01)).delays
     assert len(choice.table) > 1
     for row in choice.table:
         made = lateness(found, {"delay": f"{row.delay}us"})["what_if"]
@@ -251,7 +252,7 @@ def test_other_settings_count_as_tune_does() -> None:
         assert made["then"]["expired"] == [missed.expired.least, missed.expired.most]
         assert made["state_ratio"] == pytest.approx(row.held, abs=1e-4)
         assert made["later_seconds"] == (row.delay - choice.setting.delay) / 1e6
-    (other,) = tune(pipeline, disorder, Goals(expired=0.01)).latenesses
+    (other,) = tune(as_graph(pipeline), disorder, Goals(expired=0.01)).latenesses
     for row in other.table:
         made = lateness(found, {"lateness": f"{row.lateness}us"})["what_if"]
         assert made["then"]["expired"] == [row.missed.expired.least, row.missed.expired.most]

@@ -7,7 +7,6 @@ other modules hold the rules by the noun of the pipeline that they check.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
 
 from windrow.authoring.checks.aggregate import (
     aggregate_arguments,
@@ -69,8 +68,9 @@ from windrow.authoring.checks.window import (
     window_lengths,
     window_zone,
 )
+from windrow.authoring.short_form import short_form
 from windrow.errors import PipelineError, Place, join_errors
-from windrow.model import AnyPipeline, Graph, Pipeline, ProcessPipeline, RulesPipeline, Runnable
+from windrow.model import AnyPipeline, Graph, Pipeline, ProcessPipeline, RulesPipeline
 
 __all__ = ["PROCESS_RULES", "RULES", "Finding", "require_valid", "validate"]
 
@@ -175,19 +175,17 @@ RULES_RULES: tuple[Callable[[RulesPipeline], Iterable[Finding]], ...] = (
 """The rules for a pipeline with rules."""
 
 
-P = TypeVar("P", bound=Runnable)
-
-
-def validate(pipeline: Runnable) -> list[Finding]:
+def validate(graph: Graph) -> list[Finding]:
     """Return what the rules find, in their order."""
-    if found := list(choices(pipeline)):
+    short = short_form(graph)
+    if found := list(choices(short or graph)):
         return found  # the other rules need values that can be
-    if isinstance(pipeline, Graph):
-        found = graph_findings(pipeline, _parts)
-        # what a graph means is only known if its names and edges are right
-        found = found if any(one.level == "error" for one in found) else [*found, *realtime(pipeline)]
-        return [*found, *alert_limits(pipeline)]
-    return [*_parts(pipeline), *realtime(pipeline), *alert_limits(pipeline)]
+    if short is not None:
+        return [*_parts(short), *realtime(graph), *alert_limits(graph)]
+    found = graph_findings(graph, _parts)
+    # what a graph means is only known if its names and edges are right
+    found = found if any(one.level == "error" for one in found) else [*found, *realtime(graph)]
+    return [*found, *alert_limits(graph)]
 
 
 def _parts(pipeline: AnyPipeline) -> list[Finding]:
@@ -198,13 +196,13 @@ def _parts(pipeline: AnyPipeline) -> list[Finding]:
     return [finding for rule in RULES for finding in rule(pipeline)]
 
 
-def require_valid(pipeline: P, place: Callable[[str], Place] | None = None) -> P:
-    """Return the pipeline; raise PipelineError if a rule finds errors. `place` tells where a path stands in a file."""
+def require_valid(graph: Graph, place: Callable[[str], Place] | None = None) -> Graph:
+    """Return the graph; raise PipelineError if a rule finds errors. `place` tells where a path stands in a file."""
     errors = [
         PipelineError(finding.text, place(finding.where) if place else None)
-        for finding in validate(pipeline)
+        for finding in validate(graph)
         if finding.level == "error"
     ]
     if errors:
         raise join_errors(errors)
-    return pipeline
+    return graph

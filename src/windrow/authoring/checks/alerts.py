@@ -13,10 +13,9 @@ from windrow.model import (
     DEFAULT_ALERTS,
     MAX_DURATION,
     CheckpointLimit,
+    Graph,
     KafkaSource,
     LagLimit,
-    Runnable,
-    as_graph,
     format_duration,
 )
 from windrow.model.references import is_reference, mask_arguments, with_placeholders
@@ -27,30 +26,30 @@ _NUMBERS = {"share", "times", "records"}
 """The limits that are no times."""
 
 
-def alert_limits(pipeline: Runnable) -> Iterator[Finding]:
+def alert_limits(graph: Graph) -> Iterator[Finding]:
     """Times are at least a second, shares between 0 and 1, and a webhook is a URL that can be asked."""
-    alerts = pipeline.alerts
+    alerts = graph.alerts
     for name, limit in alerts.limits.items():
         for one in fields(limit):
             where = f"alerts.{name}.{'for' if one.name == 'span' else one.name}"
             yield from _limit(where, one.name, getattr(limit, one.name))
     savepoint = alerts.checkpoint.savepoint if isinstance(alerts.checkpoint, CheckpointLimit) else None
-    if pipeline.mode == "realtime" and savepoint is not None:
+    if graph.mode == "realtime" and savepoint is not None:
         yield error("alerts.checkpoint.savepoint", "is for savepoints, and a realtime run has none: leave it out")
-    yield from _never_raised(pipeline)
-    yield from _receivers(pipeline)
+    yield from _never_raised(graph)
+    yield from _receivers(graph)
 
 
-def _never_raised(pipeline: Runnable) -> Iterator[Finding]:
+def _never_raised(graph: Graph) -> Iterator[Finding]:
     """Yield warnings of alerts that the pipeline asks for, and whose figures its runs do not know."""
-    limits, usual = pipeline.alerts.limits, DEFAULT_ALERTS.limits
+    limits, usual = graph.alerts.limits, DEFAULT_ALERTS.limits
     asked = [name for name, limit in limits.items() if limit != usual.get(name)]
-    is_realtime = pipeline.mode == "realtime"
+    is_realtime = graph.mode == "realtime"
     if is_realtime:
         for name in asked:
             if name in COUNTING_ALERTS:
                 yield warning(f"alerts.{name}", "is never raised, as a realtime run knows its offsets alone")
-    has_times = any(isinstance(one.source.records, KafkaSource) for one in as_graph(pipeline).sources)
+    has_times = any(isinstance(one.source.records, KafkaSource) for one in graph.sources)
     if "latency" in asked and not (has_times or is_realtime):
         message = "is known of records with a log timestamp of Kafka's alone; for other logs it is never raised"
         yield warning("alerts.latency", message)
@@ -75,15 +74,15 @@ def _limit(where: str, kind: str, value: Any) -> Iterator[Finding]:  # noqa: ANN
             yield error(where, "is longer than a hundred years")
 
 
-def _receivers(pipeline: Runnable) -> Iterator[Finding]:
+def _receivers(graph: Graph) -> Iterator[Finding]:
     """Yield what is wrong with the command and the webhook, whose URL is not repeated, as it may hold a secret."""
-    match mask_arguments(pipeline.alerts.command):
+    match mask_arguments(graph.alerts.command):
         case (text,) if len(words := text.split()) > 1 and "/" not in words[0]:
             written = f"[{', '.join(words)}]"
             yield warning(
                 "alerts.command", f"{text!r} is one program with spaces in its name, as no shell reads it: {written}?"
             )
-    url = pipeline.alerts.webhook
+    url = graph.alerts.webhook
     if url is None or is_reference(url):
         return
     try:

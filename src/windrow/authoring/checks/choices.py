@@ -11,12 +11,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from windrow.authoring.checks.base import Finding, error
 from windrow.authoring.checks.streams import at
 from windrow.errors import not_one_of
-from windrow.model import Graph, Runnable
+from windrow.model import AnyPipeline, Graph
 
 _MODEL = "windrow.model."
 
 
-def choices(pipeline: Runnable) -> Iterator[Finding]:
+def choices(pipeline: AnyPipeline | Graph) -> Iterator[Finding]:
     """Each value whose type in the model is a `Literal` is one of its values, as YAML and SQL see to by themselves."""
     if isinstance(pipeline, Graph):
         for node in pipeline.nodes:

@@ -32,6 +32,7 @@ from windrow.authoring.checks.time import (
     too_long,
 )
 from windrow.authoring.checks.waiting import waiting
+from windrow.authoring.short_form import NODE_NAMES
 from windrow.errors import PipelineError
 from windrow.expressions import (
     RecordStream,
@@ -177,9 +178,7 @@ def _names(graph: Graph) -> Iterator[Finding]:
     counts = Counter(name for node in graph.nodes for name in (node.name, *set(outputs_of(node)) - {node.name}))
     for node in graph.nodes:
         if not _NAME.fullmatch(node.name):
-            yield error(
-                at(node), "a name has 1 to 100 letters, digits, '.', '_' or '-', and starts with a letter or digit"
-            )
+            yield error(at(node), NODE_NAMES)
         for name in dict.fromkeys([node.name, *outputs_of(node)]):
             if counts[name] > 1:
                 yield error(at(node), f"the name {name!r} is given twice; choose another one")

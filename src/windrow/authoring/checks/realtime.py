@@ -16,20 +16,17 @@ from windrow.model import (
     KeyedNode,
     Node,
     ProcessNode,
-    Runnable,
     SinkNode,
     SourceNode,
     WindowNode,
-    as_graph,
 )
 
 _MOST_COMMIT = 5_000_000
 _STREAM = "leave `mode` out: the stream host does that, about a second behind"
 
 
-def realtime(pipeline: Runnable) -> Iterator[Finding]:
+def realtime(graph: Graph) -> Iterator[Finding]:
     """Refuse what the realtime host cannot run, and on the other hosts a setting that is only for it."""
-    graph = as_graph(pipeline)
     if graph.mode != "realtime":
         for node in graph.sinks:
             if isinstance(node.sink, KafkaSink) and node.sink.commit != KafkaSink.commit:

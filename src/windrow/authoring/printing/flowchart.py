@@ -8,6 +8,7 @@ from typing import assert_never
 
 from windrow.authoring.aggregate_text import aggregate_text
 from windrow.authoring.sections import TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
+from windrow.authoring.short_form import short_form
 from windrow.declare.python_code import code_name
 from windrow.errors import HIDDEN_VALUES
 from windrow.model import (
@@ -30,7 +31,6 @@ from windrow.model import (
     Records,
     RulesNode,
     RulesPipeline,
-    Runnable,
     SelectNode,
     SinkNode,
     SourceNode,
@@ -71,11 +71,12 @@ class Flowchart:
     ways: tuple[Way, ...]
 
 
-def flowchart(pipeline: Runnable) -> Flowchart:
+def flowchart(graph: Graph) -> Flowchart:
     """Return the data's way from source to sink, of one pipeline with dead letters and late output; secrets are ***."""
-    if isinstance(pipeline, Graph):
-        return _graph(mask_graph(pipeline))
-    shown = mask_secrets(pipeline)
+    short = short_form(graph)
+    if short is None:
+        return _graph(mask_graph(graph))
+    shown = mask_secrets(short)
     fields = [f"{field.name} {field.type_text}" for field in shown.decode.fields]
     fields += [f"{derived.name} = {derived.sql}" for derived in shown.derive]
     middle = _middle(shown)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from windrow.authoring.printing.flowchart import Way, flowchart
 from windrow.errors import HIDDEN_VALUES
-from windrow.model import Runnable
+from windrow.model import Graph
 
 
-def to_mermaid(pipeline: Runnable) -> str:
+def to_mermaid(graph: Graph) -> str:
     """Return a flowchart: the data's way from source to sink, with dead letters and late output; secrets are ***."""
-    chart = flowchart(pipeline)
+    chart = flowchart(graph)
     lines = ["flowchart LR"]
     for box in chart.boxes:
         left, right = ("[(", ")]") if box.is_store else ("[", "]")

@@ -8,11 +8,12 @@ from typing import Any
 import yaml
 
 from windrow.authoring.sections import GRAPH, mask_graph, mask_secrets, section_of
+from windrow.authoring.short_form import short_form
 from windrow.authoring.variables import escaped
 from windrow.declare.python_code import refuse_code
 from windrow.errors import HIDDEN_VALUES
 from windrow.expressions import result_pipelines
-from windrow.model import Graph, Runnable, as_graph
+from windrow.model import AnyPipeline, Graph
 
 _WIDTH = 120
 
@@ -20,31 +21,37 @@ Plain = dict[str, Any]
 """Mappings, lists, texts and numbers."""
 
 
-def to_dict(pipeline: Runnable) -> Plain:
+def to_dict(graph: Graph) -> Plain:
     """Return the pipeline as mappings, lists, texts and numbers, in canonical order; secrets are ***.
 
     Python code in it (a custom aggregate, trigger or process function) is named; no file reads that back.
     """
-    if isinstance(pipeline, Graph):
-        graph: Plain = GRAPH.plain(mask_graph(pipeline))
-        return graph
+    short = short_form(graph)
+    if short is not None:
+        return short_dict(short)
+    plain: Plain = GRAPH.plain(mask_graph(graph))
+    return plain
+
+
+def short_dict(pipeline: AnyPipeline) -> Plain:
+    """Return the same of a short form, or of a result of a graph as one."""
     shown = mask_secrets(pipeline)
     plain: Plain = section_of(shown).plain(shown)
     return plain
 
 
-def to_yaml(pipeline: Runnable) -> str:
+def to_yaml(graph: Graph) -> str:
     """Return the canonical YAML of a pipeline, one noun a line; it reads back as the same pipeline, but for ***.
 
     A section that is longer than a line has a line for each of its parts.
 
     Raise PipelineError if there is Python code in it.
     """
-    for one in result_pipelines(as_graph(pipeline)).values():
+    for one in result_pipelines(graph).values():
         refuse_code(one, "YAML")
-    root = _yaml_node(_escaped(to_dict(pipeline), ()))
+    root = _yaml_node(_escaped(to_dict(graph), ()))
     root.flow_style = False
-    _unfold(root, 0, deepest=2 if isinstance(pipeline, Graph) else 0)
+    _unfold(root, 0, deepest=0 if graph.is_short else 2)
     return _yaml_text(root)
 
 
@@ -101,6 +108,6 @@ def _yaml_node(value: Any) -> Any:  # noqa: ANN401 plain values to nodes, as PyY
             return yaml.ScalarNode("tag:yaml.org,2002:str", value, style=style)
 
 
-def to_json(pipeline: Runnable) -> str:
+def to_json(graph: Graph) -> str:
     """Return the pipeline as indented JSON in the shape of its YAML; secrets are ***."""
-    return HIDDEN_VALUES.hide(json.dumps(to_dict(pipeline), indent=2, ensure_ascii=False)) + "\n"
+    return HIDDEN_VALUES.hide(json.dumps(to_dict(graph), indent=2, ensure_ascii=False)) + "\n"

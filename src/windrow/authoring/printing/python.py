@@ -24,6 +24,7 @@ from windrow.authoring.sections import (
 )
 from windrow.authoring.sections.alerts import ALERTS_KEY
 from windrow.authoring.sections.pipeline import KEY_GROUPS, MODE, NAME, SALT
+from windrow.authoring.short_form import short_form
 from windrow.declare.python_code import refuse_code
 from windrow.declare.spec import DURATION, arguments
 from windrow.errors import HIDDEN_VALUES
@@ -40,7 +41,6 @@ from windrow.model import (
     ProcessNode,
     RulesNode,
     RulesPipeline,
-    Runnable,
     SelectNode,
     SinkNode,
     SourceNode,
@@ -83,17 +83,18 @@ def _ruled(pipeline: RulesPipeline) -> list[str]:
     return [rules_python(pipeline.rules), end]
 
 
-def to_python_file(pipeline: Runnable) -> str:
+def to_python_file(graph: Graph) -> str:
     """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***. Raise PipelineError as above.
 
     A comment says so if values of variables are hidden: Python puts no values in.
     """
-    if isinstance(pipeline, Graph):
-        text = _graph(mask_graph(pipeline))
+    short = short_form(graph)
+    if short is None:
+        text = _graph(mask_graph(graph))
         shown = HIDDEN_VALUES.hide(text)
         is_hidden = shown != text
     else:
-        shown = f"pipeline = {to_python(pipeline)}"
+        shown = f"pipeline = {to_python(short)}"
         is_hidden = "${" in shown
     note = "# ${NAME} stands for the value of a variable: write the value, or read os.environ\n" if is_hidden else ""
     return f"import windrow as wr\n\n{note}{shown}"

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from windrow.authoring.printing.flowchart import Box, Flowchart, Way, flowchart
 from windrow.errors import HIDDEN_VALUES
-from windrow.model import Runnable
+from windrow.model import Graph
 
 _WIDTH = 230
 _LINE = 15
@@ -54,16 +54,16 @@ class _Drawn:
         return self.x + _WIDTH / 2
 
 
-def to_svg(pipeline: Runnable) -> str:
+def to_svg(graph: Graph) -> str:
     """Return a drawing: the data's way from the sources down to the sinks; secrets are ***."""
-    chart = flowchart(pipeline)
+    chart = flowchart(graph)
     places = _places(chart)
     width = max(one.x for one in places.values()) + _WIDTH + _MARGIN
     height = max(one.bottom for one in places.values()) + _MARGIN
     size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}"'
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} style="max-width: 100%; background: #fff; {_FONT}">',
-        f"<title>{escape(pipeline.name)}</title>",
+        f"<title>{escape(graph.name)}</title>",
         _ARROW,
         *(line for way in chart.ways for line in _way(way, places)),
         *(line for one in places.values() for line in _drawn(one)),

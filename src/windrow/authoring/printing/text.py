@@ -8,6 +8,7 @@ from typing import assert_never
 from windrow.authoring.aggregate_text import aggregate_text
 from windrow.authoring.sections import DELAY, LATE, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
 from windrow.authoring.sections.alerts import alert_words
+from windrow.authoring.short_form import short_form
 from windrow.declare.python_code import code_name
 from windrow.errors import HIDDEN_VALUES
 from windrow.expressions import (
@@ -53,7 +54,6 @@ from windrow.model import (
     RuleList,
     RulesNode,
     RulesPipeline,
-    Runnable,
     SelectNode,
     Sink,
     SourceNode,
@@ -65,7 +65,6 @@ from windrow.model import (
     TableSink,
     TopicList,
     WindowNode,
-    as_graph,
     companion,
     format_duration,
     is_by_branch,
@@ -73,19 +72,19 @@ from windrow.model import (
 )
 
 
-def to_text(pipeline: Runnable) -> str:
+def to_text(graph: Graph) -> str:
     """Return what the pipeline does: the data's way, noun by noun, and what each means; secrets are ***."""
-    if isinstance(pipeline, Graph):
-        return HIDDEN_VALUES.hide(_graph(mask_graph(pipeline)))
-    shown = mask_secrets(pipeline)
+    short = short_form(graph)
+    if short is None:
+        return HIDDEN_VALUES.hide(_graph(mask_graph(graph)))
+    shown = mask_secrets(short)
     nouns = _source(shown, shown.sink.table) | _keyed(shown, _passed(shown.time)) | {"sink": _sink(shown.sink)}
     nouns |= {"alerts": alert_words(shown.alerts)}
-    return HIDDEN_VALUES.hide("\n".join([shown.name, *_written(_mode(shown)), *_written(nouns)])) + "\n"
+    return HIDDEN_VALUES.hide("\n".join([shown.name, *_written(_mode(graph)), *_written(nouns)])) + "\n"
 
 
-def realtime_words(pipeline: Runnable) -> str:
+def realtime_words(graph: Graph) -> str:
     """Return what to expect of a pipeline in real time, and what it needs."""
-    graph = as_graph(pipeline)
     commit = min((sink.sink.commit for sink in graph.sinks if isinstance(sink.sink, KafkaSink)), default=0)
     # a change waits for half of `commit` on average; its record is polled and judged before that
     millis = commit // 1000
@@ -103,10 +102,10 @@ def realtime_words(pipeline: Runnable) -> str:
     )
 
 
-def file_words(pipeline: Runnable) -> list[str]:
+def file_words(graph: Graph) -> list[str]:
     """Return from when on the rows of each file hold that is a source."""
     found = []
-    for node in as_graph(pipeline).sources:
+    for node in graph.sources:
         if isinstance(node.source, FileSource):
             since = (
                 "have no time of their own: the first of a key holds from the beginning, others from their reading"
@@ -135,8 +134,8 @@ def _history_size(pipeline: RulesPipeline) -> str:
     )
 
 
-def _mode(pipeline: Runnable) -> dict[str, str]:
-    return {"mode": realtime_words(pipeline)} if pipeline.mode == "realtime" else {}
+def _mode(graph: Graph) -> dict[str, str]:
+    return {"mode": realtime_words(graph)} if graph.mode == "realtime" else {}
 
 
 def _graph(graph: Graph) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from windrow.authoring.sections.alerts import ALERTS, ALERTS_KEY
 from windrow.authoring.sections.pipeline import (
@@ -22,6 +22,7 @@ from windrow.authoring.sections.pipeline import (
     SINK_KEY,
 )
 from windrow.authoring.sections.records import DERIVE, KeyFields
+from windrow.authoring.short_form import NODE_NAMES
 from windrow.declare.spec import (
     DURATION,
     FIELD_NAME,
@@ -65,6 +66,8 @@ from windrow.model import (
 )
 
 _WINDOWED = (*KEYED[1:], *RESULTS, SALT)
+
+T = TypeVar("T")
 
 
 def _source(**sections: Any) -> SourceNode:  # noqa: ANN401
@@ -195,6 +198,15 @@ def _graph_parts(graph: Graph) -> Mapping[str, Any]:
     return dict(vars(graph)) | {"sources": sources, "streams": graph.streams, "sinks": graph.sinks}
 
 
+class _Nodes(Named[T]):
+    """The nodes of a graph by their names, none of which is empty: those of short forms are."""
+
+    def read(self, node: YamlNode) -> tuple[T, ...]:
+        if "" in node.keys:
+            raise node.error(NODE_NAMES)
+        return super().read(node)
+
+
 _LATENESS = Key(
     "lateness",
     DURATION,
@@ -202,7 +214,7 @@ _LATENESS = Key(
     "output of the tables. Deduplications need it, as it says for how long they keep keys.",
 )
 _CLOCKED = (DERIVED, EVENT_TIME, _LATENESS)
-_SOURCES = Named("mapping of names", Section("", _source, (*RECORDS, *_CLOCKED), parts=vars))
+_SOURCES = _Nodes("mapping of names", Section("", _source, (*RECORDS, *_CLOCKED), parts=vars))
 
 
 def _from(of: str, field: str = "input") -> Key:
@@ -342,7 +354,7 @@ _LOOKUP: Section[Mapping[str, Any]] = Section(
     ),
     parts=dict,
 )
-_STREAMS: Named[Any] = Named(
+_STREAMS: Named[Any] = _Nodes(
     "mapping of names",
     Shapes(
         (
@@ -492,7 +504,7 @@ _STREAMS: Named[Any] = Named(
         )
     ),
 )
-_SINKS = Named(
+_SINKS = _Nodes(
     "mapping of names",
     Section(
         "",

@@ -8,6 +8,7 @@ from typing import Literal
 
 from windrow.authoring.aggregate_text import Measure
 from windrow.authoring.checks import require_valid
+from windrow.authoring.short_form import NODE_NAMES
 from windrow.client.fluent.streams import Aggregated, Emitted, Given, Keyed, Processed, Timed, Windowed
 from windrow.client.fluent.windows import Duration, duration_micros
 from windrow.client.pipeline import Pipeline
@@ -299,6 +300,8 @@ class GraphBuilder:
         ordered = [
             node for kind in (SourceNode, StreamNode, SinkNode) for node in self._nodes if isinstance(node, kind)
         ]
+        if not all(node.name for node in ordered):
+            raise PipelineError(NODE_NAMES)
         graph = Graph(self._name, tuple(ordered), self._key_groups, self._mode, self._alerts)
         return Pipeline(require_valid(graph))
 

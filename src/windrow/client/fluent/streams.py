@@ -10,6 +10,7 @@ from typing import Literal, TypedDict, overload
 from windrow import model
 from windrow.authoring.aggregate_text import Measure, parse_aggregate
 from windrow.authoring.checks import require_valid
+from windrow.authoring.short_form import graph_of_short
 from windrow.client.fluent.process import StateType, declared_columns, declared_states
 from windrow.client.fluent.rules import named_lists
 from windrow.client.fluent.windows import Duration, as_trigger, duration_micros
@@ -362,19 +363,17 @@ class Emitted:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
         windowed = self.aggregated.windowed
-        return Pipeline(
-            require_valid(
-                model.Pipeline(
-                    **ends_of(windowed.keyed.of, sink, name),
-                    key=windowed.keyed.key,
-                    window=windowed.cut,
-                    aggregates=self.aggregated.aggregates,
-                    emit=self.how,
-                    key_groups=key_groups,
-                    salt=salt,
-                    mode=mode,
-                    alerts=alerts,
-                )
+        return _complete(
+            model.Pipeline(
+                **ends_of(windowed.keyed.of, sink, name),
+                key=windowed.keyed.key,
+                window=windowed.cut,
+                aggregates=self.aggregated.aggregates,
+                emit=self.how,
+                key_groups=key_groups,
+                salt=salt,
+                mode=mode,
+                alerts=alerts,
             )
         )
 
@@ -411,17 +410,15 @@ class Processed:
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
-        return Pipeline(
-            require_valid(
-                model.ProcessPipeline(
-                    **ends_of(self.of, sink, name),
-                    key=self.key,
-                    process=self.process,
-                    key_groups=key_groups,
-                    at_end=at_end,
-                    mode=mode,
-                    alerts=alerts,
-                )
+        return _complete(
+            model.ProcessPipeline(
+                **ends_of(self.of, sink, name),
+                key=self.key,
+                process=self.process,
+                key_groups=key_groups,
+                at_end=at_end,
+                mode=mode,
+                alerts=alerts,
             )
         )
 
@@ -456,18 +453,20 @@ class Ruled:
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
-        return Pipeline(
-            require_valid(
-                model.RulesPipeline(
-                    **ends_of(self.of, sink, name),
-                    key=self.key,
-                    rules=self.rules,
-                    key_groups=key_groups,
-                    mode=mode,
-                    alerts=alerts,
-                )
+        return _complete(
+            model.RulesPipeline(
+                **ends_of(self.of, sink, name),
+                key=self.key,
+                rules=self.rules,
+                key_groups=key_groups,
+                mode=mode,
+                alerts=alerts,
             )
         )
+
+
+def _complete(short: model.AnyPipeline) -> Pipeline:
+    return Pipeline(require_valid(graph_of_short(short)))
 
 
 class Ends(TypedDict):

@@ -36,8 +36,8 @@ from windrow.engine.samples import RecordSample, least, limit, places_below
 from windrow.engine.schema import OFFSET, PARTITION, REPLACED, TIME, WATERMARK, record_schema
 from windrow.engine.watermarks.clocks import StepWatermark
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.expressions import table_keys
-from windrow.model import Adaptive, Graph, Readings, Runnable, SourceNode, as_graph
+from windrow.expressions import short_view, table_keys
+from windrow.model import Adaptive, Graph, Readings, SourceNode
 
 NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
 
@@ -57,16 +57,15 @@ class _Source:
     """Decodes the records of a source, and routes them."""
 
     def __init__(
-        self, pipeline: Runnable, node: SourceNode, packed: Callable[[pa.Table], bytes], since: Mapping[int, int]
+        self, graph: Graph, node: SourceNode, packed: Callable[[pa.Table], bytes], since: Mapping[int, int]
     ) -> None:
         # in a short form, a record must be valid for its one node to count for the clock
-        spec = node if isinstance(pipeline, Graph) else pipeline
+        spec = short_view(graph) if graph.is_short else node
         self.name = node.name
         self.watermark = node.time.watermark
         self.schema = record_schema(spec)
-        graph = as_graph(pipeline)
         self.decoder = Decoder(spec, table_keys(graph, node))
-        self.records = RedrivenDecoder(self.decoder, pipeline.name, since)
+        self.records = RedrivenDecoder(self.decoder, graph.name, since)
         self.router = Router(graph, node, packed)
 
 
@@ -83,18 +82,18 @@ class Ingest:
 
     def __init__(
         self,
-        pipeline: Runnable,
+        graph: Graph,
         bounds: WatermarkBounds = NO_BOUNDS,
         packed: Callable[[pa.Table], bytes] = pack,
         decoded_since: Mapping[int, int] = NO_OFFSETS,
         *,
         is_reported: bool = True,
     ) -> None:
-        graph = self._graph = as_graph(pipeline)
+        self._graph = graph
         self._key_groups = graph.key_groups
         self._floors = bounds
         self._is_reported = is_reported
-        self._sources = {node.name: _Source(pipeline, node, packed, decoded_since) for node in graph.sources}
+        self._sources = {node.name: _Source(graph, node, packed, decoded_since) for node in graph.sources}
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
         """Yield the step's packets; those about partitions come last."""

@@ -18,7 +18,7 @@ from windrow.engine.watermarks.clocks import PartitionClocks
 from windrow.engine.watermarks.sources import sources_of
 from windrow.errors import InputError
 from windrow.expressions import View, view_of
-from windrow.model import Pipeline, ProcessPipeline, Runnable, Session, Sliced, as_graph
+from windrow.model import Graph, Pipeline, ProcessPipeline, Session, Sliced
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,9 @@ class StateReport:
     largest: tuple[tuple[int, int, str, int], ...]
 
 
-def inspect_state(pipeline: Runnable, states: Iterable[tuple[int, MemoryState]], largest: int = 5) -> StateReport:
+def inspect_state(graph: Graph, states: Iterable[tuple[int, MemoryState]], largest: int = 5) -> StateReport:
     """Count windows, keys and bytes in the states of a pipeline's key groups."""
     clocks: PartitionClocks | None = None
-    graph = as_graph(pipeline)
     keyed = {node.name: view_of(graph, node) for node in graph.keyed}
     open_windows: set[tuple[str, int]] = set()
     fired: set[tuple[str, int]] = set()
@@ -100,7 +99,7 @@ class KeyRows:
 
 
 def rows_of_key(
-    pipeline: Runnable,
+    graph: Graph,
     states: Iterable[tuple[int, MemoryState]],
     key: Mapping[str, str],
     read: Callable[[pa.Field, str], Any],
@@ -110,7 +109,6 @@ def rows_of_key(
     `read` returns the value of a column as Arrow has it. Raise InputError if no stream has such a key, or if a process
     has it, which stores keys in a form of its own.
     """
-    graph = as_graph(pipeline)
     views = {node.name: view_of(graph, node) for node in graph.keyed}
     streams = {name for name, view in views.items() if key.keys() <= set(view.key)}
     if not streams:

@@ -19,7 +19,7 @@ from windrow.engine.operators.base import GroupOutput
 from windrow.engine.schema import MICROS
 from windrow.engine.watermarks.journal import NO_BOUNDS, NO_IDLE, IdleAtEnd, WatermarkBounds
 from windrow.errors import SourceError
-from windrow.model import KafkaSource, Runnable, as_graph
+from windrow.model import Graph, KafkaSource
 from windrow.model import Source as SourceModel
 from windrow.runtime.savepoint import Savepoint, fingerprint
 from windrow.runtime.settings import AS_GIVEN, SparkOptions
@@ -49,32 +49,32 @@ class BatchPlan:
         """The offsets after the last step."""
         return self.cut.upto[-1] if len(self.cut) else self.begin
 
-    def savepoint(self, pipeline: Runnable, run: Run, epoch: int) -> Savepoint:
+    def savepoint(self, graph: Graph, run: Run, epoch: int) -> Savepoint:
         """Return the savepoint of a run after the last step."""
         return Savepoint(
             run=run,
             epoch=epoch,
             offsets=dict(self.end),
             partitions=self.partitions,
-            key_groups=pipeline.key_groups,
-            meaning=fingerprint(pipeline),
+            key_groups=graph.key_groups,
+            meaning=fingerprint(graph),
             at=self.at,
             identity=self.identity,
         )
 
 
-def batch_plan(pipeline: Runnable, source: Source, settings: BatchSettings) -> BatchPlan:
+def batch_plan(graph: Graph, source: Source, settings: BatchSettings) -> BatchPlan:
     """Plan a batch over the log as it is now; raise SourceError if it does not hold the offsets asked for."""
     identity = None if settings.savepoint is None else source.identity()
-    begin, end = _range(pipeline, source, settings)
+    begin, end = _range(graph, source, settings)
     at = None if settings.savepoint is None else source.beginning(end)
     last: list[Message] = [PartitionIdle(*one) for one in settings.idle_at_end.lows]
-    if (settings.at_end or pipeline.at_end) == "fire":
+    if (settings.at_end or graph.at_end) == "fire":
         last.append(EndOfInput())
     return BatchPlan(begin, slices(begin, end, settings.ends, settings.max_records, tuple(last)), at, identity)
 
 
-def _range(pipeline: Runnable, source: Source, settings: BatchSettings) -> tuple[dict[int, int], dict[int, int]]:
+def _range(graph: Graph, source: Source, settings: BatchSettings) -> tuple[dict[int, int], dict[int, int]]:
     """Return the first and next offsets to read of each partition; raise SourceError if the log does not hold them."""
     there = source.ends()
     begin = {partition: first for partition, (first, _) in there.items()}
@@ -82,7 +82,6 @@ def _range(pipeline: Runnable, source: Source, settings: BatchSettings) -> tuple
     if settings.begin is not None:
         begin |= _within(settings.begin, there)
     else:
-        graph = as_graph(pipeline)
         begin |= {
             partition: last for partition, last in end.items() if starts_at_latest(graph.source_of(partition).source)
         }

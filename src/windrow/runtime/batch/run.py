@@ -27,7 +27,7 @@ from windrow.engine.state.store import MemoryState
 from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RunError, WindrowError
-from windrow.model import Runnable
+from windrow.model import Graph
 from windrow.runtime.batch.plan import BatchPlan, BatchSettings, StepPlan, batch_plan, first_outputs
 from windrow.runtime.savepoint import require_new_folder
 from windrow.runtime.spark.cluster import preflight
@@ -51,11 +51,11 @@ class BatchRun:
     The steps of a run are computed before the first of them is written, each in an epoch of its own.
     """
 
-    def __init__(self, pipeline: Runnable, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
-        self._pipeline = pipeline
+    def __init__(self, graph: Graph, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
+        self._pipeline = graph
         self._sinks = SinkGroup.of(sink)
         self._settings = settings
-        self._source = open_sources(pipeline)
+        self._source = open_sources(graph)
         self._stop = threading.Event()
 
     def stop(self) -> None:
@@ -168,7 +168,7 @@ def _cancelled(spark: SparkSession, stop: threading.Event, description: str) -> 
 class Job:
     """A Spark job that reads the steps of a plan; the other fields are those of `BatchSettings`."""
 
-    pipeline: Runnable
+    pipeline: Graph
     source: Source
     plan: BatchPlan
     bounds: WatermarkBounds = NO_BOUNDS
@@ -218,8 +218,8 @@ class BatchWriter:
     The rows of `journal` are written with the first.
     """
 
-    def __init__(self, pipeline: Runnable, sinks: SinkGroup, journal: pa.Table | None, on_step: OnStep) -> None:
-        self._nothing = empty_by_sink(pipeline)
+    def __init__(self, graph: Graph, sinks: SinkGroup, journal: pa.Table | None, on_step: OnStep) -> None:
+        self._nothing = empty_by_sink(graph)
         self._first = first_outputs(self._nothing, journal)
         self._sinks = sinks
         self._on_step = on_step
@@ -260,7 +260,7 @@ class BatchWriter:
 
 
 def play(
-    pipeline: Runnable, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
+    graph: Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
 ) -> list[dict[str, StepOutput]]:
     """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
 
@@ -272,11 +272,11 @@ def play(
     }
     if at_end == "fire":
         control[len(fed)] = (EndOfInput(),)
-    nothing = empty_by_sink(pipeline)
+    nothing = empty_by_sink(graph)
     found = [nothing for _ in range(len(fed) + 1)]
     with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
         records = [() if isinstance(step, Tick) else step for step in fed]
-        given, cuts = write_log(pipeline, [*records, ()], Path(folder))
+        given, cuts = write_log(graph, [*records, ()], Path(folder))
         if not cuts[-1]:
             return with_crashes(steps, found, nothing)
         plan = BatchPlan(dict.fromkeys(cuts[-1], 0), StepPlan(tuple(cuts), control))

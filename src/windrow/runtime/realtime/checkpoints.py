@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from windrow.engine.state.store import MemoryState
-from windrow.model import Runnable, as_graph
+from windrow.model import Graph
 from windrow.runtime.realtime.topics import source_of
 from windrow.runtime.savepoint import fingerprint
 
@@ -199,11 +199,11 @@ _ELSEWHERE = frozenset({"source", "sink", "servers", "key_groups", "mode", "rule
 """Sections on which the state does not depend: places, and what the rules journal has, by the offset."""
 
 
-def meaning_of(pipeline: Runnable) -> dict[str, Any]:
+def meaning_of(graph: Graph) -> dict[str, Any]:
     """Return what the state depends on, as plain JSON: the pipeline without the sections in `_ELSEWHERE`."""
-    found = _kept(fingerprint(pipeline)) | {"topic": source_of(pipeline).topic}
+    found = _kept(fingerprint(graph)) | {"topic": source_of(graph).topic}
     if "streams" in found:
-        found["tables"] = {sink.sink.table: sink.input for sink in as_graph(pipeline).sinks}
+        found["tables"] = {sink.sink.table: sink.input for sink in graph.sinks}
         found["streams"] = {name: _kept(stream) for name, stream in found["streams"].items()}
     plain: dict[str, Any] = json.loads(json.dumps(found))
     return plain

@@ -23,13 +23,13 @@ from windrow.connectors.kafka.source import preflight
 from windrow.errors import InputError
 from windrow.expressions.rules import uses_next
 from windrow.model import (
+    Graph,
     ListChange,
     Recent,
     Rule,
+    RuleSet,
     RulesJournal,
-    RulesPipeline,
     RulesVersion,
-    Runnable,
     format_duration,
 )
 from windrow.runtime.realtime.checkpoints import MAX_VALUE, Record
@@ -72,11 +72,11 @@ class Journal:
                 else:
                     self._note(row)
 
-    def require_held(self, pipeline: RulesPipeline) -> None:
-        """Raise InputError if the rules of a pipeline need more of the state than the widest ones before."""
+    def require_held(self, rules: RuleSet, name: str) -> None:
+        """Raise InputError if the rules of the pipeline `name` need more of the state than the widest ones before."""
         if not self._versions:
             return
-        recent, name = pipeline.rules.recent, pipeline.name
+        recent = rules.recent
         last = max(one.recent.last for one in self._versions)
         within = max(one.recent.within for one in self._versions)
         if recent.last > last or recent.within > within:
@@ -86,7 +86,7 @@ class Journal:
                 "that, or give the pipeline another name"
             )
             raise InputError(msg)
-        if any(map(uses_next, pipeline.rules.rules)) and not any(
+        if any(map(uses_next, rules.rules)) and not any(
             uses_next(rule) for one in self._versions for rule in one.rules
         ):
             msg = (
@@ -95,9 +95,9 @@ class Journal:
             )
             raise InputError(msg)
 
-    def begin(self, pipeline: RulesPipeline, offset: int) -> None:
-        """Have the rules of a pipeline be in force from an offset on; `require_held` is asked before."""
-        now = RulesVersion.of(pipeline.rules, self._partition, offset)
+    def begin(self, rules: RuleSet, offset: int) -> None:
+        """Have rules be in force from an offset on; `require_held` is asked before."""
+        now = RulesVersion.of(rules, self._partition, offset)
         last = self._versions[-1] if self._versions else None
         if last is None or replace(last, offset=offset) != now:
             self._versions.append(now)
@@ -123,13 +123,13 @@ class Journal:
         self._count += 1
 
 
-def read_journal(pipeline: Runnable) -> RulesJournal:
+def read_journal(graph: Graph) -> RulesJournal:
     """Return the journal of all partitions that a pipeline's runs in real time have committed, empty if there is none.
 
     Raise SourceError if it cannot be read.
     """
-    source = source_of(pipeline)
-    topic, settings = state_topic(pipeline), client_options(source)
+    source = source_of(graph)
+    topic, settings = state_topic(graph), client_options(source)
     preflight(source)
     if topic not in client_of(AdminClient, topic, settings).list_topics(timeout=TIMEOUT).topics:
         return RulesJournal()

@@ -20,7 +20,7 @@ from windrow.engine.messages import Records
 from windrow.engine.operators.ingest import Ingest
 from windrow.engine.schema import PARTITION
 from windrow.errors import SourceError
-from windrow.model import Runnable, as_graph
+from windrow.model import Graph
 from windrow.runtime.realtime.topics import source_of
 
 _SAMPLE = 1000
@@ -45,15 +45,15 @@ class KeySample:
         )
 
 
-def sample_keys(pipeline: Runnable) -> KeySample:
+def sample_keys(graph: Graph) -> KeySample:
     """Read the last records of each partition, and count the keys; raise SourceError if they cannot be read.
 
     A key that is derived in a stream, not in the source, is not counted.
     """
-    topic, names = KafkaTopic(source_of(pipeline)), list(as_graph(pipeline).partition_key)
+    topic, names = KafkaTopic(source_of(graph)), list(graph.partition_key)
     ends = {number: (max(first, end - _SAMPLE), end) for number, (first, end) in topic.ends().items()}
     found = []
-    for packet in Ingest(replace(pipeline, key_groups=1)).run(topic.read_ranges(ends)):
+    for packet in Ingest(replace(graph, key_groups=1)).run(topic.read_ranges(ends)):
         if isinstance(packet.message, Records):
             records = unpack(packet.message.blob)
             if {*names} <= {*records.column_names}:
@@ -68,8 +68,8 @@ def sample_keys(pipeline: Runnable) -> KeySample:
 class KeyWatch:
     """Samples the topic of a run now and then, and warns once."""
 
-    def __init__(self, pipeline: Runnable, on_warning: Callable[[str], None]) -> None:
-        self._pipeline = pipeline
+    def __init__(self, graph: Graph, on_warning: Callable[[str], None]) -> None:
+        self._pipeline = graph
         self._on_warning = on_warning
         self._looked: float | None = None
         self._has_warned = False

@@ -44,7 +44,7 @@ from windrow.engine.operators.base import GroupOutput
 from windrow.engine.state.store import MemoryState
 from windrow.errors import InputError, RecordsLostError, RunError, SinkUnavailableError
 from windrow.expressions import sink_views
-from windrow.model import Delay, FileList, KafkaSource, RulesPipeline, Runnable, as_graph
+from windrow.model import Delay, FileList, Graph, KafkaSource
 from windrow.runtime.memory import MemoryHost
 from windrow.runtime.realtime.checkpoints import Checkpoints, Manifest, manifest_in, meaning_of
 from windrow.runtime.realtime.journal import Journal
@@ -105,7 +105,7 @@ class Owner:
 class Partition:
     """A partition of a pipeline's only source, and the task that runs it; serialized to that task."""
 
-    pipeline: Runnable
+    pipeline: Graph
     number: int
     owner: Owner
 
@@ -141,7 +141,7 @@ class PartitionRun:
     def __init__(self, job: Partition) -> None:
         self._job = job
         pipeline, number = job.pipeline, job.number
-        graph = as_graph(pipeline)
+        graph = pipeline
         settings, views = client_options(job.source), sink_views(graph)
         self._place = TopicPartition(job.source.topic, number)
         limits = {name: limits_of(view.sink) for name, view in views.items()}
@@ -206,15 +206,17 @@ class PartitionRun:
         """Return the host; rules and lists as they are now are in force from `done` on."""
         # one key group: a small step must not be many smaller ones
         pipeline = replace(self._job.pipeline, key_groups=1)
-        if isinstance(pipeline, RulesPipeline):
-            self._journal.begin(pipeline, self.done)
-            given = pipeline.rules.lists
+        for rules in (node.rules for node in pipeline.rules):
+            self._journal.begin(rules, self.done)
             self._lists = {one.name: ListTopic(one, self._job.source) for one in topic_lists(pipeline)}
             entries = {name: topic.entries for name, topic in self._lists.items()}
-            for name, known in {**entries, **read_entries(one for one in given if isinstance(one, FileList))}.items():
+            for name, known in {
+                **entries,
+                **read_entries(one for one in rules.lists if isinstance(one, FileList)),
+            }.items():
                 self._journal.change(name, known, self.done)
-            lists = tuple(replace(one, entries=()) for one in pipeline.rules.lists)
-            pipeline = replace(pipeline, rules=replace(pipeline.rules, lists=lists, journal=self._journal.rows))
+            lists = tuple(replace(one, entries=()) for one in rules.lists)
+            pipeline = pipeline.with_rules(replace(rules, lists=lists, journal=self._journal.rows))
         return MemoryHost(pipeline, [self._place.partition], is_reported=False)
 
     def _begin_state(self) -> None:
@@ -381,8 +383,8 @@ class PartitionRun:
         if committed is not None:
             self._require_log(topic, manifest, committed.offset)
         self._require_same(manifest.meaning)
-        if isinstance(self._job.pipeline, RulesPipeline):
-            self._journal.require_held(self._job.pipeline)
+        for node in self._job.pipeline.rules:
+            self._journal.require_held(node.rules, self._job.pipeline.name)
 
     def _agreed(self, manifest: Manifest | None, committed: TopicPartition | None) -> int:
         """Return the committed offset, 0 if there is none; raise InputError if the state does not go with it."""

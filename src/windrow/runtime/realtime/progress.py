@@ -10,7 +10,7 @@ from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.kafka.read import CommittedOffsets
 from windrow.connectors.source import another_log
 from windrow.errors import RecordsLostError, RunError, WindrowError
-from windrow.model import Runnable
+from windrow.model import Graph
 from windrow.runtime.realtime.partition import Owner
 from windrow.runtime.realtime.topics import group_of, moved_keys, source_of
 from windrow.telemetry.reports import (
@@ -48,10 +48,10 @@ class Position:
 class Positions:
     """Asks how far the partitions of a pipeline are, for at most `seconds` a question; the clients are kept."""
 
-    def __init__(self, pipeline: Runnable, seconds: float = TIMEOUT) -> None:
-        self._source = source_of(pipeline)
+    def __init__(self, graph: Graph, seconds: float = TIMEOUT) -> None:
+        self._source = source_of(graph)
         settings = client_options(self._source)
-        self._committed = CommittedOffsets(group_of(pipeline), self._source.topic, settings)
+        self._committed = CommittedOffsets(group_of(graph), self._source.topic, settings)
         self._topic = Admin(self._source.topic, settings, seconds)
 
     def topic_id(self) -> str:
@@ -76,7 +76,7 @@ class Progress:
 
     def __init__(
         self,
-        pipeline: Runnable,
+        graph: Graph,
         run: str,
         partitions: Sequence[int],
         on_trouble: OnTrouble,
@@ -84,8 +84,8 @@ class Progress:
     ) -> None:
         self._run = run
         self._on_lag = on_lag
-        self._source = source_of(pipeline)
-        self._positions = Positions(pipeline, REPORT_SECONDS)
+        self._source = source_of(graph)
+        self._positions = Positions(graph, REPORT_SECONDS)
         self._topic_id: str | None = None
         self._partitions = len(partitions)
         self._on_trouble = on_trouble

@@ -24,7 +24,7 @@ from windrow.connectors.kafka.client import client_of, group_answer
 from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.kafka.read import CommittedOffsets, Tail
 from windrow.errors import RunError, SourceError
-from windrow.model import Runnable
+from windrow.model import Graph
 from windrow.runtime.realtime.progress import Position, Positions
 from windrow.runtime.realtime.topics import source_of, state_topic, stop_group
 
@@ -47,63 +47,63 @@ class Announced:
         return not self.ended and (at.owner is None or at.owner.run != self.run)
 
 
-def request_stop(pipeline: Runnable, runs: Iterable[str]) -> None:
+def request_stop(graph: Graph, runs: Iterable[str]) -> None:
     """Ask the tasks of runs to commit what is decided, and end; raise SourceUnavailableError if no broker answers."""
-    _commit(pipeline, TopicPartition(state_topic(pipeline), 0, 0, metadata=",".join(runs)))
+    _commit(graph, TopicPartition(state_topic(graph), 0, 0, metadata=",".join(runs)))
 
 
-def announce(pipeline: Runnable, run: Announced) -> None:
+def announce(graph: Graph, run: Announced) -> None:
     """Commit that a run begins, or has ended; raise SourceError if the group may not be used, or no broker answers."""
-    _commit(pipeline, TopicPartition(source_of(pipeline).topic, 0, 0, metadata=json.dumps(vars(run))))
+    _commit(graph, TopicPartition(source_of(graph).topic, 0, 0, metadata=json.dumps(vars(run))))
 
 
-def announced(pipeline: Runnable) -> Announced | None:
+def announced(graph: Graph) -> Announced | None:
     """Return the run that was started last, None if none has announced itself; raise SourceError as `announce` does."""
-    source = source_of(pipeline)
-    found = CommittedOffsets(stop_group(pipeline), source.topic, client_options(source)).ask([0], TIMEOUT).get(0)
+    source = source_of(graph)
+    found = CommittedOffsets(stop_group(graph), source.topic, client_options(source)).ask([0], TIMEOUT).get(0)
     return None if found is None or not found.metadata else Announced(**json.loads(found.metadata))
 
 
-def _commit(pipeline: Runnable, place: TopicPartition) -> None:
-    source = source_of(pipeline)
+def _commit(graph: Graph, place: TopicPartition) -> None:
+    source = source_of(graph)
     admin = client_of(AdminClient, source.topic, {**client_options(source), "error_cb": lambda _: None})
-    asked = ConsumerGroupTopicPartitions(stop_group(pipeline), [place])
+    asked = ConsumerGroupTopicPartitions(stop_group(graph), [place])
     (answer,) = admin.alter_consumer_group_offsets([asked], request_timeout=TIMEOUT).values()
-    group_answer(answer, stop_group(pipeline), source.servers, TIMEOUT)
+    group_answer(answer, stop_group(graph), source.servers, TIMEOUT)
 
 
-def stop_run(pipeline: Runnable, seconds: float) -> list[Position]:
+def stop_run(graph: Graph, seconds: float) -> list[Position]:
     """Stop the run of a pipeline, also one that is starting, and return how far its partitions are then.
 
     Raise RunError if none is running, or if it has not ended in so many seconds; SourceError if no broker answers.
     """
-    positions = Positions(pipeline)
+    positions = Positions(graph)
     at = positions.ask()
     runs = {one.owner.run for one in at if one.owner is not None and not one.owner.ended}
-    last = announced(pipeline)
+    last = announced(graph)
     if last is not None and all(map(last.is_starting, at)):
         runs.add(last.run)
     if not runs:
-        msg = f"no run of {pipeline.name} is going on: {'each has ended' if _has_run(positions) else 'it never ran'}"
+        msg = f"no run of {graph.name} is going on: {'each has ended' if _has_run(positions) else 'it never ran'}"
         raise RunError(msg)
-    request_stop(pipeline, runs)
+    request_stop(graph, runs)
     deadline = time.monotonic() + seconds
     while True:
         found = positions.ask()
         left = [one for one in found if one.owner is not None and one.owner.run in runs and not one.owner.ended]
-        is_starting = _is_starting(pipeline, runs, found)
+        is_starting = _is_starting(graph, runs, found)
         if not left and not is_starting:
             return found
         if time.monotonic() > deadline and is_starting:
             msg = (
-                f"the run of {pipeline.name} has not ended after {seconds:g} s, as it is starting: it was asked to, "
+                f"the run of {graph.name} has not ended after {seconds:g} s, as it is starting: it was asked to, "
                 "and ends once Spark has started; if it died before, nothing is left to be stopped"
             )
             raise RunError(msg)
         if time.monotonic() > deadline:
             numbers = ", ".join(str(one.partition) for one in left)
             msg = (
-                f"the run of {pipeline.name} has not ended after {seconds:g} s, in partition {numbers}: it was asked "
+                f"the run of {graph.name} has not ended after {seconds:g} s, in partition {numbers}: it was asked "
                 "to, and ends when it gets to it; if it died before, nothing is left to be stopped"
             )
             raise RunError(msg)
@@ -113,11 +113,11 @@ def stop_run(pipeline: Runnable, seconds: float) -> list[Position]:
 class StopRequests:
     """Looks for requests to stop a run, in a thread of its own, until it is left."""
 
-    def __init__(self, pipeline: Runnable, run: str) -> None:
+    def __init__(self, graph: Graph, run: str) -> None:
         self._run = run
-        self._topic = state_topic(pipeline)
-        self._settings = client_options(source_of(pipeline))
-        self._group = stop_group(pipeline)
+        self._topic = state_topic(graph)
+        self._settings = client_options(source_of(graph))
+        self._group = stop_group(graph)
         self._asked, self._left = Event(), Event()
         self._thread = Thread(target=self._look, name="windrow-stop", daemon=True)
 
@@ -146,9 +146,9 @@ class StopRequests:
         tail.close()
 
 
-def _is_starting(pipeline: Runnable, runs: Iterable[str], at: Iterable[Position]) -> bool:
+def _is_starting(graph: Graph, runs: Iterable[str], at: Iterable[Position]) -> bool:
     """Whether one of the runs has begun, and has not committed anything yet."""
-    last = announced(pipeline)
+    last = announced(graph)
     return last is not None and last.run in runs and all(map(last.is_starting, at))
 
 

@@ -14,22 +14,23 @@ from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.kafka.read import CommittedOffsets
 from windrow.connectors.kafka.source import preflight
 from windrow.connectors.kafka.topics import COMPACTED, create_topics, require_compaction
+from windrow.engine.lists import lists_of
 from windrow.errors import InputError, SourceError, SourceUnavailableError
-from windrow.model import OWN_GROUPS, KafkaSink, KafkaSource, RulesPipeline, Runnable, TopicList, as_graph, companion
+from windrow.model import OWN_GROUPS, Graph, KafkaSink, KafkaSource, TopicList, companion
 
 
-def source_of(pipeline: Runnable) -> KafkaSource:
+def source_of(graph: Graph) -> KafkaSource:
     """Return the source; raise InputError if it is not the only one, or not Kafka."""
-    sources = as_graph(pipeline).sources
+    sources = graph.sources
     if len(sources) != 1 or not isinstance(sources[0].source, KafkaSource):
         msg = "the realtime host reads one Kafka topic"
         raise InputError(msg)
     return sources[0].source
 
 
-def sinks_of(pipeline: Runnable) -> list[KafkaSink]:
+def sinks_of(graph: Graph) -> list[KafkaSink]:
     """Return the sinks; raise InputError if one is not Kafka."""
-    sinks = [node.sink for node in as_graph(pipeline).sinks]
+    sinks = [node.sink for node in graph.sinks]
     found = [sink for sink in sinks if isinstance(sink, KafkaSink)]
     if len(found) != len(sinks):
         msg = "the realtime host writes to Kafka alone"
@@ -37,25 +38,24 @@ def sinks_of(pipeline: Runnable) -> list[KafkaSink]:
     return found
 
 
-def topic_lists(pipeline: Runnable) -> list[TopicList]:
+def topic_lists(graph: Graph) -> list[TopicList]:
     """Return the lists of rules that are in topics."""
-    lists = pipeline.rules.lists if isinstance(pipeline, RulesPipeline) else ()
-    return [one for one in lists if isinstance(one, TopicList)]
+    return [one for one in lists_of(graph) if isinstance(one, TopicList)]
 
 
-def group_of(pipeline: Runnable) -> str:
+def group_of(graph: Graph) -> str:
     """Return the consumer group whose committed offsets say how far a pipeline is, and what its ids begin with."""
-    return f"{OWN_GROUPS}{pipeline.name}"
+    return f"{OWN_GROUPS}{graph.name}"
 
 
-def stop_group(pipeline: Runnable) -> str:
+def stop_group(graph: Graph) -> str:
     """Return the consumer group whose commits are requests to stop a run."""
-    return f"{group_of(pipeline)}.stop"
+    return f"{group_of(graph)}.stop"
 
 
-def state_topic(pipeline: Runnable) -> str:
+def state_topic(graph: Graph) -> str:
     """Return the topic of a pipeline's checkpoints."""
-    return f"{pipeline.name}.state"
+    return f"{graph.name}.state"
 
 
 def moved_keys(source: KafkaSource, partitions: int, known: int, when: str) -> str:
@@ -66,56 +66,56 @@ def moved_keys(source: KafkaSource, partitions: int, known: int, when: str) -> s
     )
 
 
-def prepare_topics(pipeline: Runnable) -> list[int]:
+def prepare_topics(graph: Graph) -> list[int]:
     """Create the topics that are missing; return the partitions of the source.
 
     Raise SourceError for a broker that cannot be reached, for a list without a topic and for a consumer group that may
     not be used, InputError for a topic that may not be created, and for a state topic of another number of partitions,
     or one that forgets.
     """
-    source = source_of(pipeline)
+    source = source_of(graph)
     partitions = sorted(preflight(source))
     settings = client_options(source)
     errors: list[Any] = []
     admin = client_of(AdminClient, source.topic, {**settings, "error_cb": errors.append})
-    wanted = _topics(pipeline)
+    wanted = _topics(graph)
     try:
         known = admin.list_topics(timeout=TIMEOUT).topics
         missing = [
             NewTopic(name, len(partitions), config=config) for name, config in wanted.items() if name not in known
         ]
         create_topics(admin, missing)
-        state = known.get(state_topic(pipeline))
+        state = known.get(state_topic(graph))
         if state is not None:
-            require_compaction(admin, state_topic(pipeline))
+            require_compaction(admin, state_topic(graph))
     except KafkaException as exc:
         raise SourceError(unreachable(source.servers, errors or [exc.args[0]])) from exc
-    for group in (group_of(pipeline), stop_group(pipeline)):
+    for group in (group_of(graph), stop_group(graph)):
         with suppress(SourceUnavailableError):  # the tasks ask again
             CommittedOffsets(group, source.topic, settings).ask(partitions, TIMEOUT)
-    for one in topic_lists(pipeline):
+    for one in topic_lists(graph):
         Admin(one.topic, settings, TIMEOUT).partitions()
     if state is not None and len(state.partitions) != len(partitions):
-        when = f"when the state in {state_topic(pipeline)} was written"
+        when = f"when the state in {state_topic(graph)} was written"
         raise InputError(moved_keys(source, len(partitions), len(state.partitions), when))
     return partitions
 
 
-def _topics(pipeline: Runnable) -> dict[str, dict[str, str]]:
+def _topics(graph: Graph) -> dict[str, dict[str, str]]:
     """Return the topics that a run writes, with their settings."""
-    wanted = {state_topic(pipeline): COMPACTED}
-    for sink in sinks_of(pipeline):
+    wanted = {state_topic(graph): COMPACTED}
+    for sink in sinks_of(graph):
         wanted |= dict.fromkeys((sink.topic, companion(sink, "late"), companion(sink, "dead")), STAMPED)
     return wanted
 
 
-def missing_topics(pipeline: Runnable) -> list[str]:
+def missing_topics(graph: Graph) -> list[str]:
     """Return the topics that a run would create; raise SourceError for a broker that cannot be reached."""
-    source = source_of(pipeline)
+    source = source_of(graph)
     errors: list[Any] = []
     admin = client_of(AdminClient, source.topic, {**client_options(source), "error_cb": errors.append})
     try:
         known = admin.list_topics(timeout=TIMEOUT).topics
     except KafkaException as exc:
         raise SourceError(unreachable(source.servers, errors or [exc.args[0]])) from exc
-    return [name for name in _topics(pipeline) if name not in known]
+    return [name for name in _topics(graph) if name not in known]

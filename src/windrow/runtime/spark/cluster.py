@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from windrow.connectors.open_sources import partition_finders
 from windrow.errors import CheckpointError, EngineError, InputError, SetupError, WindrowError
-from windrow.model import FilesSource, LogSource, Runnable, as_graph, state_partitions
+from windrow.model import FilesSource, Graph, LogSource, state_partitions
 from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
 from windrow.runtime.spark.transport import is_one_process
 from windrow.telemetry.folders import Folder, folder_of, is_remote
@@ -92,7 +92,7 @@ _Log = tuple[str, Callable[[], list[int]], list[int]]
 """The name of a log, what finds its partitions, and those that the driver has found."""
 
 
-def preflight(spark: SparkSession, pipeline: Runnable, folder: Folder | None) -> None:
+def preflight(spark: SparkSession, graph: Graph, folder: Folder | None) -> None:
     """Have every executor say what it has, and raise SetupError naming host and remedy if that is not enough.
 
     Each must run this Python, windrow and PySpark, read what the driver writes to the checkpoint `folder` (if there is
@@ -104,7 +104,7 @@ def preflight(spark: SparkSession, pipeline: Runnable, folder: Folder | None) ->
         _require_access(spark, folder)
     if is_one_process(spark):
         return
-    logs = [(name, find, find()) for name, find in partition_finders(pipeline)]
+    logs = [(name, find, find()) for name, find in partition_finders(graph)]
     with _nonce(folder) as nonce:
         stage = _probe(logs, None if nonce is None else str(nonce))
         try:
@@ -123,7 +123,7 @@ def preflight(spark: SparkSession, pipeline: Runnable, folder: Folder | None) ->
                 spark.sparkContext._jsc.sc().clearJobGroup()  # noqa: SLF001 - Python has no other way
         found = [_Executor(host=hosts.get(row.task, "?"), **json.loads(row.found)) for row in rows]
         written = set() if nonce is None else {path.name for path in nonce.parent.glob(f"{nonce.name}.*")}
-        problems = dict.fromkeys(_problems(found, folder, pipeline))
+        problems = dict.fromkeys(_problems(found, folder, graph))
         if not problems and nonce is not None and len(written) != slots:
             problems = dict.fromkeys([_not_shared("some executor", folder)])
     if problems:
@@ -156,9 +156,9 @@ _HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0,software.amazon.awssdk:bundle:
 """What Spark needs for s3a."""
 
 
-def _problems(found: Iterable[_Executor], folder: Folder | None, pipeline: Runnable) -> Iterator[str]:
+def _problems(found: Iterable[_Executor], folder: Folder | None, graph: Graph) -> Iterator[str]:
     ours = _here()
-    records = [source.source.records for source in as_graph(pipeline).sources]
+    records = [source.source.records for source in graph.sources]
     paths = [Path(one.place) for one in records if isinstance(one, LogSource | FilesSource)]
     is_relative = not all(path.is_absolute() for path in paths)
     for one in found:

@@ -22,7 +22,7 @@ from windrow.engine.part_times import PartTime
 from windrow.engine.samples import RecordSample
 from windrow.engine.state.store import MemoryState
 from windrow.engine.window_counts import GroupWindows
-from windrow.model import Runnable
+from windrow.model import Graph
 from windrow.runtime.spark.transport import TableTransport, opened, taken
 
 PACKET_DDL = "key_group int, kind string, fields string, blob binary"
@@ -80,9 +80,9 @@ def _output_columns(output: GroupOutput, transport: TableTransport) -> Iterator[
         yield {"sink": sink, **tables, "stats": stats}
 
 
-def outputs(pipeline: Runnable, rows: Iterable[Columns]) -> list[GroupOutput]:
+def outputs(graph: Graph, rows: Iterable[Columns]) -> list[GroupOutput]:
     """Read rows as key groups' outputs, in the order of their numbers."""
-    nothing = empty_by_sink(pipeline)
+    nothing = empty_by_sink(graph)
     found: dict[int, dict[str, Columns]] = {}
     for row in rows:
         found.setdefault(row["key_group"], {})[row["sink"]] = row

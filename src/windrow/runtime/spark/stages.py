@@ -28,7 +28,7 @@ from windrow.engine.part_times import PartTime
 from windrow.engine.state.store import MemoryState, State
 from windrow.engine.tick import Tick
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.model import Runnable
+from windrow.model import Graph
 from windrow.runtime.batch.plan import StepPlan, ending_after
 from windrow.runtime.savepoint import Savepoint
 from windrow.runtime.spark.rows import (
@@ -52,18 +52,18 @@ from windrow.telemetry.reports import now_micros, timing
 # a worker process serves many steps: what a pipeline needs is built once in it
 @lru_cache(maxsize=4)
 def _ingest(
-    pipeline: Runnable, bounds: WatermarkBounds, transport: TableTransport, since: tuple[tuple[int, int], ...]
+    graph: Graph, bounds: WatermarkBounds, transport: TableTransport, since: tuple[tuple[int, int], ...]
 ) -> Ingest:
-    return Ingest(pipeline, bounds, transport.pack, dict(since))
+    return Ingest(graph, bounds, transport.pack, dict(since))
 
 
 @lru_cache(maxsize=4)
-def _levels(pipeline: Runnable, partitions: tuple[int, ...], transport: TableTransport) -> tuple[LevelRunner, ...]:
-    return open_levels(pipeline, partitions, transport.pack)
+def _levels(graph: Graph, partitions: tuple[int, ...], transport: TableTransport) -> tuple[LevelRunner, ...]:
+    return open_levels(graph, partitions, transport.pack)
 
 
 def stream_ingest(
-    pipeline: Runnable,
+    graph: Graph,
     transport: TableTransport,
     bounds: WatermarkBounds = NO_BOUNDS,
     ticks: int | None = None,
@@ -74,10 +74,10 @@ def stream_ingest(
     `transport` carries the records. Those of the partition `ticks`, if there is one, are ticks: microseconds in
     digits. `decoded_since` is that of the savepoint that the run resumes from.
     """
-    sent, since = pickle_pipeline(pipeline), tuple(sorted(decoded_since.items()))
+    sent, since = pickle_pipeline(graph), tuple(sorted(decoded_since.items()))
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pipeline = unpickle_pipeline(sent)
+        graph = unpickle_pipeline(sent)
         times: list[int] = []
         reading, decoding = _Timer(), _Timer()
         has_records = False
@@ -92,9 +92,9 @@ def stream_ingest(
                 else:
                     yield batch
 
-        for packet in decoding.each(_ingest(pipeline, bounds, transport, since).run(records())):
+        for packet in decoding.each(_ingest(graph, bounds, transport, since).run(records())):
             yield packet_batch(packet)
-        for group in range(pipeline.key_groups if times else 0):
+        for group in range(graph.key_groups if times else 0):
             yield packet_batch(Packet(group, Tick(max(times))))
         if has_records:
             yield packet_batch(Packet(0, reading.time("read", reading.seconds)))
@@ -144,14 +144,14 @@ class LevelStep:
 
     def __init__(
         self,
-        pipeline: Runnable,
+        graph: Graph,
         level: int,
         partitions: tuple[int, ...],
         start: str | None,
         transport: TableTransport,
     ) -> None:
-        self._sent = pickle_pipeline(pipeline)
-        self._slots = balanced_key_groups(pipeline.key_groups)
+        self._sent = pickle_pipeline(graph)
+        self._slots = balanced_key_groups(graph.key_groups)
         self._level = level
         self._partitions = partitions
         self._start = start
@@ -196,12 +196,12 @@ Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _CONTROL = (Tick, PartitionIdle, EndOfInput)
 
 
-def batch_ingest(pipeline: Runnable, bounds: WatermarkBounds, cut: StepPlan) -> Stage:
+def batch_ingest(graph: Graph, bounds: WatermarkBounds, cut: StepPlan) -> Stage:
     """Return the function that makes numbered packets of one partition's raw records.
 
     All steps are read before the first one is computed, and the times of that are in the partition's first one.
     """
-    sent = pickle_pipeline(pipeline)
+    sent = pickle_pipeline(graph)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stage = Ingest(unpickle_pipeline(sent), bounds)
@@ -237,7 +237,7 @@ def _pieces(batches: Iterable[pa.RecordBatch], cut: StepPlan) -> Iterator[tuple[
 
 
 def batch_level(
-    pipeline: Runnable,
+    graph: Graph,
     level: int,
     partitions: tuple[int, ...],
     cut: StepPlan,
@@ -251,7 +251,7 @@ def batch_level(
     A result is a row for each step, whose tables go to the transport. With `keeps_state` the state of the key group at
     all levels follows, at the position after those of the steps by its number.
     """
-    sent = pickle_pipeline(pipeline)
+    sent = pickle_pipeline(graph)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         runner, state, group = open_levels(unpickle_pipeline(sent), partitions)[level], MemoryState(), _key_group()

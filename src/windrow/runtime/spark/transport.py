@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from windrow.engine.columns import Blob, pack, unpack
 from windrow.engine.user_code import raise_user_code_error
 from windrow.errors import PipelineError
-from windrow.model import Runnable
+from windrow.model import Graph
 from windrow.runtime.settings import runs_in_driver
 from windrow.runtime.spark.scratch import scratch_folder
 from windrow.telemetry.folders import Folder, fetched, folder_of, remove
@@ -108,7 +108,7 @@ def carrying(spark: SparkSession, *, drops: bool, shared: Folder | None = None) 
         yield TableTransport(Path(folder).absolute(), drops=drops)
 
 
-def pickle_pipeline(pipeline: Runnable) -> bytes:
+def pickle_pipeline(graph: Graph) -> bytes:
     """Pickle a pipeline, with the functions in it that a worker cannot import.
 
     Raise PipelineError if one of them holds something that cannot be sent, such as an open file.
@@ -120,17 +120,17 @@ def pickle_pipeline(pipeline: Runnable) -> bytes:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # it has no types
             held.callback(cloudpickle.unregister_pickle_by_value, module)
         try:
-            return cloudpickle.dumps(pipeline)  # type: ignore[no-any-return, no-untyped-call]
+            return cloudpickle.dumps(graph)  # type: ignore[no-any-return, no-untyped-call]
         except Exception as exc:
             msg = (
-                f"the functions of the pipeline {pipeline.name!r} cannot be sent to Spark's workers ({exc}); let them "
+                f"the functions of the pipeline {graph.name!r} cannot be sent to Spark's workers ({exc}); let them "
                 "use nothing that lives in one process only, such as an open file, a lock or a connection"
             )
             raise PipelineError(msg) from exc
 
 
 @lru_cache(maxsize=4)
-def unpickle_pipeline(sent: bytes) -> Runnable:
+def unpickle_pipeline(sent: bytes) -> Graph:
     """Unpickle a pipeline, once in a process: the same bytes give the same object.
 
     A pipeline may hold Python functions. If each task unpickled it, the functions would be new objects that equal no
@@ -139,7 +139,7 @@ def unpickle_pipeline(sent: bytes) -> Runnable:
     Raise RunError if the code of a function fails as it is loaded.
     """
     try:
-        pipeline: Runnable = pickle.loads(sent)  # noqa: S301 - the driver of this run pickled it
+        pipeline: Graph = pickle.loads(sent)  # noqa: S301 - the driver of this run pickled it
     except BaseException as exc:  # noqa: BLE001 - raised again, with what failed
         raise_user_code_error(exc, "the functions of the pipeline cannot be loaded in a Python process of Spark's")
     return pipeline

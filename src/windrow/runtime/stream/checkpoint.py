@@ -19,9 +19,9 @@ from typing import Any, BinaryIO
 
 from windrow.connectors.cuts import Offset
 from windrow.connectors.sink import Follows, Run
-from windrow.engine.lists import with_entries
+from windrow.engine.lists import lists_of, with_entries, with_lists_of
 from windrow.errors import CheckpointError
-from windrow.model import MAX_PARTITIONS, RulesPipeline, Runnable
+from windrow.model import MAX_PARTITIONS, Graph
 from windrow.runtime.savepoint import FREE, Meaning, RenamedLog, Savepoint, fingerprint, other_tables, renamed_logs
 from windrow.runtime.stream.step_offsets import StepOffsets
 from windrow.telemetry.folders import Folder, draft_of, make_private, on_this_machine, remove, write_whole
@@ -86,14 +86,14 @@ class Checkpoint:
             raise _unreadable(path, exc) from exc
 
     @staticmethod
-    def open(folder: Folder, pipeline: Runnable) -> Checkpoint | None:
+    def open(folder: Folder, graph: Graph) -> Checkpoint | None:
         """Return the checkpoint in a folder, None if there is none yet.
 
         Before the first step it is of the pipeline's tables as they are now. Raise CheckpointError if it is another
         pipeline's, or as `read` does.
         """
         checkpoint = Checkpoint.read(folder)
-        if checkpoint is not None and (differences := checkpoint.differences(pipeline)):
+        if checkpoint is not None and (differences := checkpoint.differences(graph)):
             listed = "\n  ".join(differences)
             msg = (
                 f"the checkpoint {folder} is of another pipeline; it differs in\n  {listed}\n"
@@ -102,32 +102,26 @@ class Checkpoint:
             )
             raise CheckpointError(msg)
         if checkpoint is not None and checkpoint.has_no_rows:
-            return replace(checkpoint, meaning=fingerprint(pipeline))
+            return replace(checkpoint, meaning=fingerprint(graph))
         return checkpoint
 
-    def differences(self, pipeline: Runnable) -> list[str]:
+    def differences(self, graph: Graph) -> list[str]:
         """Return in words how a pipeline differs from that of the checkpoint, as far as its state is concerned."""
-        tables = () if self.has_no_rows else other_tables(self.meaning, pipeline)
+        tables = () if self.has_no_rows else other_tables(self.meaning, graph)
         return [
-            *_differences(self.meaning, fingerprint(pipeline)),
-            *(
-                f"{one.field}: {one.there} there, {one.here} here: {one.why}"
-                for one in self.renamed(pipeline)
-                if one.why
-            ),
+            *_differences(self.meaning, fingerprint(graph)),
+            *(f"{one.field}: {one.there} there, {one.here} here: {one.why}" for one in self.renamed(graph) if one.why),
             *(f"{one.field}: {_text(one.there)} there, {_text(one.here)} here" for one in tables),
         ]
 
-    def renamed(self, pipeline: Runnable) -> list[RenamedLog]:
+    def renamed(self, graph: Graph) -> list[RenamedLog]:
         """Return the sources of a pipeline whose rows would have another `source` than those of before."""
-        return [] if self.has_no_rows else list(renamed_logs(self.meaning, fingerprint(pipeline)))
+        return [] if self.has_no_rows else list(renamed_logs(self.meaning, fingerprint(graph)))
 
     @staticmethod
-    def new(
-        folder: Folder, pipeline: Runnable, partitions: Iterable[int], follows: Follows | None = None
-    ) -> Checkpoint:
+    def new(folder: Folder, graph: Graph, partitions: Iterable[int], follows: Follows | None = None) -> Checkpoint:
         """Return a checkpoint that is not written yet."""
-        return Checkpoint(folder, Run.new(pipeline.name), tuple(partitions), fingerprint(pipeline), follows)
+        return Checkpoint(folder, Run.new(graph.name), tuple(partitions), fingerprint(graph), follows)
 
     def write(self) -> None:
         """Write whose checkpoint this is, unless that is there and may be of tables with rows."""
@@ -144,15 +138,15 @@ class Checkpoint:
         with writing(self.folder):
             write_whole(self.folder / _FILE, json.dumps({**body, "sha256": _digest(body)}, indent=2))
 
-    def keep_lists(self, pipeline: Runnable) -> tuple[Runnable, list[str]]:
+    def keep_lists(self, graph: Graph) -> tuple[Graph, list[str]]:
         """Return a pipeline with the entries that its lists had at first, and the names of lists that have others now.
 
         A step that is run again is judged as it was, so entries change with a savepoint, which is between two steps.
         """
-        pipeline = with_entries(pipeline)
-        if not isinstance(pipeline, RulesPipeline) or not pipeline.rules.lists:
-            return pipeline, []
-        path, lists = self.folder / _LISTS, pipeline.rules.lists
+        graph = with_entries(graph)
+        path, lists = self.folder / _LISTS, lists_of(graph)
+        if not lists:
+            return graph, []
         if not path.exists():
             if self.has_steps:
                 msg = f"{path} is gone, by whose entries the steps were judged; restore it, or start over with --fresh"
@@ -162,10 +156,10 @@ class Checkpoint:
         try:
             kept = {name: tuple(entries) for name, entries in json.loads(path.read_text(encoding="utf-8")).items()}
             changed = [one.name for one in lists if kept[one.name] != one.entries]
-            rules = replace(pipeline.rules, lists=tuple(replace(one, entries=kept[one.name]) for one in lists))
+            first = with_lists_of(graph, [replace(one, entries=kept[one.name]) for one in lists])
         except (OSError, ValueError, KeyError, TypeError) as exc:
             raise _unreadable(path, exc) from exc
-        return replace(pipeline, rules=rules), changed
+        return first, changed
 
     @staticmethod
     def refuse_foreign(folder: Folder) -> None:

@@ -10,7 +10,7 @@ from windrow.connectors.cuts import Offset
 from windrow.connectors.sink import Follows, SinkGroup
 from windrow.connectors.source import FoundLosses, Loss, OnDataLoss, Source, another_log, listed, restoring
 from windrow.errors import CheckpointError, RecordsLostError, SinkError, SourceError
-from windrow.model import Runnable
+from windrow.model import Graph
 from windrow.runtime.compatibility import upgraded
 from windrow.runtime.savepoint import Savepoint
 from windrow.runtime.stream.checkpoint import Checkpoint, last_noted, offsets_of
@@ -176,7 +176,7 @@ def agree(checkpoint: Checkpoint, written: int | None) -> int:
     return held
 
 
-def begin_from(folder: Folder, pipeline: Runnable, given: Folder, sinks: SinkGroup | None = None) -> None:
+def begin_from(folder: Folder, graph: Graph, given: Folder, sinks: SinkGroup | None = None) -> None:
     """Make the checkpoint of a run that resumes from a savepoint, if it is not there, in a folder that is locked.
 
     Raise CheckpointError if it began otherwise, or if the pipeline cannot resume from there, and SinkError if `sinks`
@@ -193,9 +193,9 @@ def begin_from(folder: Folder, pipeline: Runnable, given: Folder, sinks: SinkGro
             )
             raise CheckpointError(msg)
         return
-    checkpoint = Checkpoint.new(folder, pipeline, savepoint.partitions, follows)
+    checkpoint = Checkpoint.new(folder, graph, savepoint.partitions, follows)
     checkpoint.clear_start()
-    known, states = upgraded(given, pipeline)
+    known, states = upgraded(given, graph)
     if sinks is not None:
         sinks.preflight(checkpoint.run, follows)
     known.write(checkpoint.start, states)

@@ -26,7 +26,7 @@ from windrow.engine.part_times import PartTime
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import CheckpointBusyError, EngineError, RunError, WindrowError
 from windrow.expressions import result_pipelines
-from windrow.model import Runnable, as_graph, needs_ticks
+from windrow.model import Graph, needs_ticks
 from windrow.runtime.spark.cluster import SHUFFLE_PARTITIONS, partitions_of_state
 from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
 from windrow.runtime.spark.key_groups import KeyGroupProcessor
@@ -42,7 +42,7 @@ from windrow.telemetry.reports import NOTHING_REFUSED, OnStep, StepReport, Stopw
 
 def key_group_outputs(
     spark: SparkSession,
-    pipeline: Runnable,
+    graph: Graph,
     source: Source,
     checkpoint: Checkpoint,
     transport: TableTransport,
@@ -65,16 +65,16 @@ def key_group_outputs(
     """
     carried = checkpoint.carried()
     since = {} if carried is None else carried.decoded_since
-    begin, stage = checkpoint.note(None), stream_ingest(pipeline, transport, bounds, ticks, since)
+    begin, stage = checkpoint.note(None), stream_ingest(graph, transport, bounds, ticks, since)
     # a checkpoint with steps keeps the number that it has: Spark has noted it with them
-    spark.conf.set(SHUFFLE_PARTITIONS, partitions_of_state(spark, pipeline.key_groups))
+    spark.conf.set(SHUFFLE_PARTITIONS, partitions_of_state(spark, graph.key_groups))
     tasks = spark.sparkContext.defaultParallelism
     reader = source.reader(stage, begin.at, tasks=tasks, max_records=max_records, cuts=cuts)
     planned = dict(enumerate(checkpoint.kept_plan))
     telling = ControlReader(
         reader,
         begin,
-        pipeline.key_groups,
+        graph.key_groups,
         ends=ends,
         ends_apart=cuts is not None,
         size=size,
@@ -82,23 +82,22 @@ def key_group_outputs(
         trigger=trigger,
     )
     packets = stream_of(spark, "windrow", telling, PACKET_DDL)
-    graph = as_graph(pipeline)
     is_idle = any(node.time.idle is not None for node in graph.sources)
     if is_idle or any(map(needs_ticks, result_pipelines(graph).values())):
         spark.dataSource.register(TickDataSource)
-        clock = spark.readStream.format(TickDataSource.name()).option("key_groups", pipeline.key_groups)
+        clock = spark.readStream.format(TickDataSource.name()).option("key_groups", graph.key_groups)
         clock = clock if trigger is None else clock.option("every", trigger.every)
         packets = packets.union(clock.option("planned", json.dumps(planned.get(1))).load())
     known = checkpoint.partitions, None if checkpoint.follows is None else str(checkpoint.start.absolute())
-    last = number_of_levels(pipeline) - 1
+    last = number_of_levels(graph) - 1
     for level in range(last + 1):
-        step = LevelStep(pipeline, level, *known, transport)
-        packets = _by_key_group(packets, pipeline, KeyGroupProcessor(step), OUTPUT_DDL if level == last else PACKET_DDL)
+        step = LevelStep(graph, level, *known, transport)
+        packets = _by_key_group(packets, graph, KeyGroupProcessor(step), OUTPUT_DDL if level == last else PACKET_DDL)
     return packets
 
 
-def _by_key_group(packets: DataFrame, pipeline: Runnable, processor: KeyGroupProcessor, ddl: str) -> DataFrame:
-    numbers = f.array(*map(f.lit, balanced_key_groups(pipeline.key_groups)))
+def _by_key_group(packets: DataFrame, graph: Graph, processor: KeyGroupProcessor, ddl: str) -> DataFrame:
+    numbers = f.array(*map(f.lit, balanced_key_groups(graph.key_groups)))
     slotted = packets.withColumn("slot", f.element_at(numbers, f.col("key_group") + 1))
     return slotted.groupBy("slot").transformWithStateInPandas(
         statefulProcessor=processor, outputStructType=ddl, outputMode="Append", timeMode="None"
@@ -199,7 +198,7 @@ class SinkWriter:
 
     def __init__(
         self,
-        pipeline: Runnable,
+        graph: Graph,
         sinks: SinkGroup,
         on_step: OnStep,
         *,
@@ -216,8 +215,8 @@ class SinkWriter:
         self._first_epoch = first_epoch
         self._check = check
         self._sync = sync
-        self._pipeline = pipeline
-        self._nothing = empty_by_sink(pipeline)
+        self._pipeline = graph
+        self._nothing = empty_by_sink(graph)
         self._sinks = sinks
         self._on_step = on_step
         self._watch = Stopwatch()

@@ -32,7 +32,7 @@ from windrow.errors import (
     SourceUnavailableError,
     WindrowError,
 )
-from windrow.model import Runnable, as_graph, with_at_end
+from windrow.model import Graph
 from windrow.runtime.settings import AS_GIVEN, SparkOptions
 from windrow.runtime.spark.cluster import preflight
 from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
@@ -107,11 +107,11 @@ class StreamSettings:
 class StreamRun:
     """One run of a pipeline on Spark."""
 
-    def __init__(self, pipeline: Runnable, sink: Sink | SinkGroup, settings: StreamSettings) -> None:
-        self._pipeline = pipeline
+    def __init__(self, graph: Graph, sink: Sink | SinkGroup, settings: StreamSettings) -> None:
+        self._pipeline = graph
         self._sinks = SinkGroup.of(sink)
         self._settings = settings
-        self._source = open_sources(pipeline)
+        self._source = open_sources(graph)
         self._following = Following({}, RetryPolicy, settings.on_trouble, settings.on_warning)
         self._stop = threading.Event()
         self._last_reported = -1
@@ -394,7 +394,7 @@ class StreamRun:
 
 
 def play(
-    pipeline: Runnable, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
+    graph: Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
 ) -> list[dict[str, StepOutput]]:
     """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
 
@@ -404,13 +404,13 @@ def play(
     fed = [step for step in steps if not isinstance(step, Crash)]
     last = max((partition for step in fed if not isinstance(step, Tick) for partition, _ in step), default=-1)
     written = [[(last + 1, b"%d" % step.micros)] if isinstance(step, Tick) else step for step in fed]
-    sinks = {sink.name: CollectSink() for sink in as_graph(pipeline).sinks}
+    sinks = {sink.name: CollectSink() for sink in graph.sinks}
     crashes = [(place - number, step) for number, (place, step) in enumerate(_crashes(steps))]
     with tempfile.TemporaryDirectory(prefix="windrow-") as made:
         folder = Path(made)
 
         def run(upto: int, at_end: Literal["fire", "hold"]) -> None:
-            given, cuts = write_log(with_at_end(pipeline, at_end), written, folder, upto)
+            given, cuts = write_log(graph.ending(at_end), written, folder, upto)
             settings = StreamSettings(folder / "checkpoint", until_end=True, cuts=cuts, ticks=last + 1)
             StreamRun(given, SinkGroup(*(([name], sink) for name, sink in sinks.items())), settings).run(lambda _: None)
 
@@ -418,7 +418,7 @@ def play(
             run(upto, "hold")
             _lose_last_step(folder / "checkpoint", sinks.values(), crash)
         run(len(written), at_end)
-    nothing = empty_by_sink(pipeline)
+    nothing = empty_by_sink(graph)
     # a step without records is no epoch
     epochs = iter(sorted(next(iter(sinks.values())).steps))
     found = [next(epochs) if step else None for step in written]

@@ -16,7 +16,7 @@ from windrow.connectors.source import listed
 from windrow.engine.level import join_levels, levels_with_state
 from windrow.engine.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
-from windrow.model import Runnable
+from windrow.model import Graph
 from windrow.runtime.savepoint import Savepoint, require_new_folder
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.spark.cluster import preflight
@@ -29,14 +29,14 @@ from windrow.telemetry.folders import Folder
 
 
 def take_savepoint(
-    pipeline: Runnable, sink: Sink | SinkGroup, checkpoint: Folder, to: Folder | None, spark: SparkOptions
+    graph: Graph, sink: Sink | SinkGroup, checkpoint: Folder, to: Folder | None, spark: SparkOptions
 ) -> Folder:
     """Write what the run of a checkpoint knows after the last step that its tables have; return the folder.
 
     That is `to`, or one beside the checkpoint named after it and the epoch. Raise CheckpointError if a run is using the
     checkpoint, or there is none, or it is of another pipeline; InputError if the run knows nothing yet.
     """
-    known = _open(pipeline, checkpoint)
+    known = _open(graph, checkpoint)
     if to is not None:
         require_new_folder(to)
     with locked(checkpoint):
@@ -65,21 +65,21 @@ def take_savepoint(
             identity=known.identity if carried is None else carried.identity,
             decoded_since={} if begun is None else begun.decoded_since,
         )
-        savepoint.write(folder, _states(pipeline, known, epoch, spark))
+        savepoint.write(folder, _states(graph, known, epoch, spark))
     return folder
 
 
-def look(pipeline: Runnable, checkpoint: Folder, spark: SparkOptions) -> tuple[int, Iterator[tuple[int, MemoryState]]]:
+def look(graph: Graph, checkpoint: Folder, spark: SparkOptions) -> tuple[int, Iterator[tuple[int, MemoryState]]]:
     """Return the last epoch that Spark noted as done, and what the key groups knew after it; raise as above."""
-    known = _open(pipeline, checkpoint)
+    known = _open(graph, checkpoint)
     with locked(checkpoint):
         epoch = _noted(known)
         _batch(known, epoch)
-        return epoch, iter(list(_states(pipeline, known, epoch, spark)))
+        return epoch, iter(list(_states(graph, known, epoch, spark)))
 
 
-def _open(pipeline: Runnable, checkpoint: Folder) -> Checkpoint:
-    known = Checkpoint.open(checkpoint, pipeline)
+def _open(graph: Graph, checkpoint: Folder) -> Checkpoint:
+    known = Checkpoint.open(checkpoint, graph)
     if known is None:
         msg = f"there is no checkpoint in {checkpoint}: run the pipeline first, or name another --checkpoint"
         raise CheckpointError(msg)
@@ -110,9 +110,7 @@ def _batch(known: Checkpoint, epoch: int) -> int:
     return epoch - known.first_epoch
 
 
-def _states(
-    pipeline: Runnable, known: Checkpoint, epoch: int, spark: SparkOptions
-) -> Iterator[tuple[int, MemoryState]]:
+def _states(graph: Graph, known: Checkpoint, epoch: int, spark: SparkOptions) -> Iterator[tuple[int, MemoryState]]:
     """Go through what each key group knew after an epoch.
 
     One that no step has reached yet, and Spark has nothing of, knows what the run began with.
@@ -121,8 +119,8 @@ def _states(
     missing = set(range(groups))
     if batch >= 0:
         session = spark_session(spark, log=known.log)
-        preflight(session, pipeline, known.folder)
-        last, *others = levels_with_state(pipeline)
+        preflight(session, graph, known.folder)
+        last, *others = levels_with_state(graph)
         above = [dict(read_states(session, known.spark, batch, groups, level)) for level in others]
         for group, state in read_states(session, known.spark, batch, groups, last):
             missing.discard(group)

@@ -82,7 +82,7 @@ def _story(root: YamlNode) -> Story:
     fed = read_feeds(outline.value, Sources.of(sections))
     records = [record for step in fed.values() for record in step.records]
     tables: dict[str, YamlNode] = {"": final.value}
-    meant: Tabled | Graph
+    meant: Graph
     match sections:
         case StoryPipeline():
             meant = story_pipeline(node, sections, records, outline.value.at_end)

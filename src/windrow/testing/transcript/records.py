@@ -10,6 +10,7 @@ from functools import partial
 from windrow.authoring.checks import require_valid
 from windrow.authoring.pipeline_file import Document
 from windrow.authoring.sections import StoryGraph, StoryPipeline, StoryRules
+from windrow.authoring.short_form import graph_of_short
 from windrow.declare.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError, Place
 from windrow.model import (
@@ -238,38 +239,42 @@ KEY_GROUPS = 2
 """Few, as a story has few keys and each group costs something in each step."""
 
 
-def story_pipeline(node: YamlNode, sections: StoryPipeline, records: Sequence[Written], at_end: AtEnd) -> Pipeline:
+def story_pipeline(node: YamlNode, sections: StoryPipeline, records: Sequence[Written], at_end: AtEnd) -> Graph:
     """Return the pipeline; raise PipelineError if it means nothing. Its source and sink are names only."""
-    pipeline = Pipeline(
-        name="story",
-        source=LogSource("story"),
-        decode=infer_fields(records, sections.time, node.place),
-        time=sections.time,
-        key=sections.key,
-        window=sections.window,
-        aggregates=sections.aggregates,
-        emit=replace(sections.emit, at_end=at_end),
-        sink=SqliteSink("story.db", "story"),
-        key_groups=KEY_GROUPS,
-        derive=sections.derive,
-        salt=sections.salt,
+    pipeline = graph_of_short(
+        Pipeline(
+            name="story",
+            source=LogSource("story"),
+            decode=infer_fields(records, sections.time, node.place),
+            time=sections.time,
+            key=sections.key,
+            window=sections.window,
+            aggregates=sections.aggregates,
+            emit=replace(sections.emit, at_end=at_end),
+            sink=SqliteSink("story.db", "story"),
+            key_groups=KEY_GROUPS,
+            derive=sections.derive,
+            salt=sections.salt,
+        )
     )
     return require_valid(pipeline, Document(pipeline, node.file, node.node).place)
 
 
-def story_rules(node: YamlNode, sections: StoryRules, records: Sequence[Written], at_end: AtEnd) -> RulesPipeline:
+def story_rules(node: YamlNode, sections: StoryRules, records: Sequence[Written], at_end: AtEnd) -> Graph:
     """Return the same for a pipeline with rules."""
-    pipeline = RulesPipeline(
-        name="story",
-        source=LogSource("story"),
-        decode=infer_fields(records, sections.time, node.place),
-        time=sections.time,
-        key=sections.key,
-        rules=sections.rules,
-        sink=SqliteSink("story.db", "story"),
-        key_groups=KEY_GROUPS,
-        derive=sections.derive,
-        at_end=at_end,
+    pipeline = graph_of_short(
+        RulesPipeline(
+            name="story",
+            source=LogSource("story"),
+            decode=infer_fields(records, sections.time, node.place),
+            time=sections.time,
+            key=sections.key,
+            rules=sections.rules,
+            sink=SqliteSink("story.db", "story"),
+            key_groups=KEY_GROUPS,
+            derive=sections.derive,
+            at_end=at_end,
+        )
     )
     return require_valid(pipeline, Document(pipeline, node.file, node.node).place)
 

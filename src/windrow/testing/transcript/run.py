@@ -10,7 +10,6 @@ from typing import assert_never
 
 from windrow.engine.changelog import StepOutput
 from windrow.errors import Place
-from windrow.model import as_graph
 from windrow.testing.transcript.changelog_check import fold_changelog, table_rows
 from windrow.testing.transcript.hosts import Play, load_play
 from windrow.testing.transcript.reader import read_story
@@ -49,7 +48,7 @@ def check_story(story: Story, play: Play, *, host: str, rebatch: int = 0, seed: 
     on-time panes, the late output, the dead letters and the final table must be the same, and with one partition and
     ``late: each`` the changelog too (`windrow.testing.transcript.views`).
     """
-    at_end = as_graph(story.pipeline).at_end
+    at_end = story.pipeline.at_end
     outputs = play(story.pipeline, story.feed, at_end)
     differences = _as_written(story, outputs)
     runs = 1
@@ -68,7 +67,7 @@ def check_story(story: Story, play: Play, *, host: str, rebatch: int = 0, seed: 
 
 def _observed(story: Story, outputs: Sequence[Mapping[str, StepOutput]]) -> dict[str, Observed]:
     """Return the output of some steps by stream."""
-    has_sources = len(as_graph(story.pipeline).sources) > 1
+    has_sources = len(story.pipeline.sources) > 1
     return {
         stream: observe(pipeline, [output[sink_of(stream)] for output in outputs], has_sources=has_sources)
         for stream, pipeline in story.streams.items()

@@ -150,7 +150,7 @@ class Story:
 
     name: str
     file: str
-    pipeline: Tabled | Graph
+    pipeline: Graph
     steps: tuple[Step, ...]
     final: Mapping[str, Final]
     streams: Mapping[str, Tabled]
@@ -179,12 +179,10 @@ class Story:
         return feed
 
 
-def tabled(pipeline: Tabled | Graph) -> dict[str, Tabled]:
+def tabled(graph: Graph) -> dict[str, Tabled]:
     """Return the streams that a story can have tables of by name, each as a short form."""
-    if not isinstance(pipeline, Graph):
-        return {"": pipeline}
-    found = result_pipelines(pipeline)
-    return {name: one for name, one in found.items() if isinstance(one, Pipeline)}
+    found = result_pipelines(graph)
+    return {name: one for name, one in found.items() if isinstance(one, Tabled)}
 
 
 def sink_of(stream: str) -> str:

@@ -23,14 +23,13 @@ from windrow.model import (
     AlertLimit,
     AlertName,
     CheckpointLimit,
+    Graph,
     LagLimit,
     LatencyLimit,
-    Runnable,
     ShareLimit,
     SinkNode,
     SpikeLimit,
     TimeLimit,
-    as_graph,
     companion,
     format_duration,
 )
@@ -144,12 +143,11 @@ class AlertEvaluator:
     """
 
     def __init__(
-        self, pipeline: Runnable, *, every: int, now: int, past: Past = NO_PAST, commands: CommandLines = PLACEHOLDER
+        self, graph: Graph, *, every: int, now: int, past: Past = NO_PAST, commands: CommandLines = PLACEHOLDER
     ) -> None:
-        self._pipeline = pipeline
-        self._graph = graph = as_graph(pipeline)
+        self._graph = graph
         self._commands = commands
-        self._is_realtime = pipeline.mode == "realtime"
+        self._is_realtime = graph.mode == "realtime"
         # a realtime run takes no checkpoint: its status is asked of the brokers
         self._status = commands.of("status" if self._is_realtime else "status {c}")
         self._servers = "the brokers" if self._is_realtime else "the database"
@@ -539,7 +537,7 @@ class AlertEvaluator:
         from windrow.tools.redrive.copies import redrivable  # noqa: PLC0415 - needs Arrow, which evaluating does not
 
         try:
-            redrivable(self._pipeline)
+            redrivable(self._graph)
         except InputError:
             tables = [companion(node.sink, "dead") for node in self._sinks_given(kinds, total.dead_by_sink)]
             shown = " and ".join(f"`{self._commands.of(f'show {table} --limit 20')}`" for table in tables[:_NAMED])

@@ -20,7 +20,7 @@ from typing import Final, Self
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from windrow.errors import InputError, WindrowError
-from windrow.model import Alerts, Runnable
+from windrow.model import Alerts, Graph
 from windrow.model.references import (
     mask_arguments,
     mask_webhook,
@@ -49,11 +49,11 @@ _WEEK: Final = 7 * 86_400_000_000
 
 
 @contextmanager
-def watch_run(pipeline: Runnable, options: Options, record: RunRecord) -> Iterator[Observer]:
+def watch_run(graph: Graph, options: Options, record: RunRecord) -> Iterator[Observer]:
     """Raise the alerts of a live run until the block ends (`windrow.runtime.launch.Options.watch`)."""
     past = partial(read_past, history_of(options.checkpoint), record)
     with AlertWatch(
-        pipeline, options.every, past, options.on_alert, options.on_warning, commands=options.commands
+        graph, options.every, past, options.on_alert, options.on_warning, commands=options.commands
     ) as alerts:
         yield alerts.observer
 
@@ -68,7 +68,7 @@ class AlertWatch:
 
     def __init__(
         self,
-        pipeline: Runnable,
+        graph: Graph,
         every: int,
         past: Callable[[], Past],
         on_alert: OnAlert,
@@ -76,7 +76,7 @@ class AlertWatch:
         *,
         commands: CommandLines = PLACEHOLDER,
     ) -> None:
-        self._pipeline = pipeline
+        self._pipeline = graph
         self._commands = commands
         self._every = every
         self._past = past
@@ -85,7 +85,7 @@ class AlertWatch:
         self._coming: queue.SimpleQueue[Callable[[AlertEvaluator], None] | None] = queue.SimpleQueue()
         self._has_begun = threading.Event()
         self._has_failed = threading.Event()
-        self._senders = _Sender.all_of(pipeline.alerts, on_warning)
+        self._senders = _Sender.all_of(graph.alerts, on_warning)
         self._thread = threading.Thread(target=self._watch, name="windrow-alerts", daemon=True)
 
     def __enter__(self) -> Self:

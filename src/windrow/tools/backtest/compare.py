@@ -23,7 +23,8 @@ from windrow.connectors.open_sinks import open_database
 from windrow.connectors.tables import layout
 from windrow.engine.duckdb_sql import Connection, identifier, query
 from windrow.errors import InputError, Place
-from windrow.model import ListChange, RuleList, RuleSet, RulesJournal, RulesPipeline, SqliteSink
+from windrow.expressions import sink_views
+from windrow.model import Graph, ListChange, RuleList, RuleSet, RulesJournal, SqliteSink
 from windrow.runtime.replay import ReplayOptions, plan_replay, run_replay
 from windrow.telemetry.reports import OnStep
 
@@ -90,7 +91,7 @@ class Backtest:
 
 
 def back_test(
-    pipeline: RulesPipeline,
+    graph: Graph,
     rules: RuleSet,
     options: ReplayOptions,
     on_step: OnStep,
@@ -105,25 +106,27 @@ def back_test(
     which "asked" is returned. Raise a WindrowError if a run fails.
     """
     alerts: list[pa.Table] = []
-    changes = _list_changes(pipeline)
+    (now,) = (node.rules for node in graph.rules)
+    key, changes = graph.rules[0].key, _list_changes(graph, now)
     with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
-        for name, given in (("old", pipeline.rules), ("new", rules)):
-            own = tuple(change for change in changes if _list(given, change.list) == _list(pipeline.rules, change.list))
+        for name, given in (("old", now), ("new", rules)):
+            own = tuple(change for change in changes if _list(given, change.list) == _list(now, change.list))
             one = replace(given, journal=RulesJournal(changes=own))
             sink = SqliteSink(str(Path(folder) / "alerts.db"), name)
-            replay = plan_replay(replace(pipeline, rules=one, sink=sink, mode="micro-batch"), options)
+            tested = replace(graph.with_rules(one).into(sink), mode="micro-batch")
+            replay = plan_replay(tested, options)
             if run_replay(replay, options, on_step, on_start) == "asked":
                 return "asked"
-            alerts.append(_alerts(pipeline, replace(sink, table=dict(replay.tables)[name])))
-    return compare_alerts(alerts[0], alerts[1], labels, key=pipeline.key)
+            alerts.append(_alerts(replay.pipeline))
+    return compare_alerts(alerts[0], alerts[1], labels, key=key)
 
 
-def _list_changes(pipeline: RulesPipeline) -> tuple[ListChange, ...]:
-    if pipeline.mode != "realtime" or not pipeline.rules.lists:
+def _list_changes(graph: Graph, rules: RuleSet) -> tuple[ListChange, ...]:
+    if graph.mode != "realtime" or not rules.lists:
         return ()
     from windrow.runtime.realtime.journal import read_journal  # noqa: PLC0415 - librdkafka only where it ran
 
-    journal = read_journal(pipeline)
+    journal = read_journal(graph)
     known = {(change.list, change.partition) for change in journal.changes}
     # a list that had no entries has no changes: without one, it would be taken as it is now
     empty = [
@@ -139,11 +142,12 @@ def _list(rules: RuleSet, name: str) -> RuleList | None:
     return next((one for one in rules.lists if one.name == name), None)
 
 
-def _alerts(pipeline: RulesPipeline, sink: SqliteSink) -> pa.Table:
-    """Read the alerts of a table."""
-    (table, *_) = layout(replace(pipeline, sink=sink), sink).own
-    columns = only_columns(table, ["alert_id", "rule", *pipeline.key, "subject", "event_time"])
-    with open_database(sink).snapshot() as snapshot:
+def _alerts(graph: Graph) -> pa.Table:
+    """Read the alerts of the table that a graph writes."""
+    (view,) = sink_views(graph).values()
+    (table, *_) = layout(view, view.sink).own
+    columns = only_columns(table, ["alert_id", "rule", *view.key, "subject", "event_time"])
+    with open_database(view.sink).snapshot() as snapshot:
         found = [rows.cast(columns.schema) for rows in snapshot.rows(columns, ["alert_id"])]
     return pa.concat_tables([columns.schema.empty_table(), *found])
 

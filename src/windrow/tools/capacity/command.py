@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windrow.errors import InputError, PipelineError
-from windrow.model import Graph, Runnable, as_graph, format_duration, parse_duration
+from windrow.model import Graph, format_duration, parse_duration
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.numbers import short_bytes, short_duration
 from windrow.terminal.common import OK, json_option, print_json
@@ -162,10 +162,9 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
     if given["every"] <= 0:
         msg = "--every: there is no plan for steps of no length; say a duration such as 1s"
         raise InputError(msg)
-    valid = open_pipeline(pipeline).runnable()
-    graph = as_graph(valid)
+    graph = open_pipeline(pipeline).runnable()
     priced = None if prices is None else _read_prices(prices)
-    load, notes = _load(valid, graph, given)
+    load, notes = _load(graph, given)
     wishes = Wishes(
         every=given["every"] / _SECOND,
         headroom=given["headroom"],
@@ -190,7 +189,7 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
     return OK
 
 
-def _load(pipeline: Runnable, graph: Graph, given: Mapping[str, Any]) -> tuple[Load, list[str]]:
+def _load(graph: Graph, given: Mapping[str, Any]) -> tuple[Load, list[str]]:
     """Return the load by the options, and what is to be said of it."""
     from windrow.tools.capacity.load import read_sample  # noqa: PLC0415 - help needs no Arrow
 
@@ -199,12 +198,12 @@ def _load(pipeline: Runnable, graph: Graph, given: Mapping[str, Any]) -> tuple[L
         msg = "--log measures on the log, --checkpoint in a history: leave one of them out"
         raise InputError(msg)
     if given["log"]:
-        measured = read_sample(pipeline, given["sample"])
+        measured = read_sample(graph, given["sample"])
         notes += _said_of_sample(measured, graph)
     elif given["rate"] and given["checkpoint"] is None:
         measured = _nothing(graph, given, notes)
     else:
-        measured = _recorded(pipeline, given)
+        measured = _recorded(graph, given)
     load = _stated(measured, graph, given)
     empty = [name for name, rate in load.rates.items() if not rate]
     notes += [f"taken: no records of {name}, as there were none; say --rate {name}=RATE" for name in empty]
@@ -249,11 +248,11 @@ def _nothing(graph: Graph, given: Mapping[str, Any], notes: list[str]) -> Load:
     )
 
 
-def _recorded(pipeline: Runnable, given: Mapping[str, Any]) -> Load:
+def _recorded(graph: Graph, given: Mapping[str, Any]) -> Load:
     from windrow.telemetry.history import history_of, read_history  # noqa: PLC0415 - the same
     from windrow.tools.capacity.load import Keys, recorded_load  # noqa: PLC0415 - help needs no Arrow
 
-    checkpoint: Folder = given["checkpoint"] or default_checkpoint(pipeline.name)
+    checkpoint: Folder = given["checkpoint"] or default_checkpoint(graph.name)
     try:
         reports = read_history(history_of(checkpoint))
     except InputError as exc:
@@ -270,7 +269,7 @@ def _recorded(pipeline: Runnable, given: Mapping[str, Any]) -> Load:
     if missing:
         msg = f"the history of a run does not have this: say {' and '.join(missing)}, or give --log"
         raise InputError(msg)
-    return recorded_load(pipeline, reports, Keys.even(1), float(_RECORD_BYTES))
+    return recorded_load(graph, reports, Keys.even(1), float(_RECORD_BYTES))
 
 
 def _stated(load: Load, graph: Graph, given: Mapping[str, Any]) -> Load:

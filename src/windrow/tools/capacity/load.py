@@ -21,7 +21,7 @@ from windrow.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from windrow.model import Runnable
+    from windrow.model import Graph
     from windrow.telemetry.reports import StepReport
 
 Floats = npt.NDArray[np.float64]
@@ -245,15 +245,14 @@ class Load:
         }
 
 
-def read_sample(pipeline: Runnable, records: int) -> Load:
+def read_sample(graph: Graph, records: int) -> Load:
     """Measure a load on the first records of each partition of a log, so many in all; raise the errors of the sources.
 
     Raise InputError if the log has no good records, or all of them have one event time.
     """
     from windrow.connectors.open_sources import open_sources  # noqa: PLC0415 - a stated load reads no log
-    from windrow.model import as_graph  # noqa: PLC0415 - a stated load needs no graph
 
-    sources = open_sources(pipeline)
+    sources = open_sources(graph)
     ends = sources.ends()
     held = {partition: end - first for partition, (first, end) in ends.items() if end > first}
     share = min(1.0, records / max(1, sum(held.values())))
@@ -262,8 +261,7 @@ def read_sample(pipeline: Runnable, records: int) -> Load:
         for partition, size in held.items()
         for batch in _first(sources.read_from(partition, ends[partition][0]), math.ceil(share * size))
     ]
-    load = measure_load(pipeline, batches, f"{sum(held.values()):,} records of the log")
-    graph = as_graph(pipeline)
+    load = measure_load(graph, batches, f"{sum(held.values()):,} records of the log")
     return replace(load, partitions=Counter(graph.source_of(partition).name for partition in ends))
 
 
@@ -275,7 +273,7 @@ def _first(batches: Iterator[pa.RecordBatch], records: int) -> Iterator[pa.Recor
             return
 
 
-def measure_load(pipeline: Runnable, batches: Sequence[pa.RecordBatch], origin: str) -> Load:
+def measure_load(graph: Graph, batches: Sequence[pa.RecordBatch], origin: str) -> Load:
     """Measure a load on raw records (`windrow.engine.schema.RAW`), each partition's in the order of its offsets.
 
     Raise InputError as `read_sample` does.
@@ -286,10 +284,9 @@ def measure_load(pipeline: Runnable, batches: Sequence[pa.RecordBatch], origin: 
     from windrow.engine.messages import Records  # noqa: PLC0415 - the same
     from windrow.engine.operators.ingest import Ingest  # noqa: PLC0415 - the same
     from windrow.engine.schema import PARTITION, TIME  # noqa: PLC0415 - the same
-    from windrow.model import DeduplicateNode, as_graph  # noqa: PLC0415 - the same
+    from windrow.model import DeduplicateNode  # noqa: PLC0415 - the same
     from windrow.tools.tune.disorder import measure  # noqa: PLC0415 - the same
 
-    graph = as_graph(replace(pipeline, key_groups=1))
     nodes = {node.name: node for node in graph.computed}
     read, size = Counter[str](), Counter[str]()
     for batch in batches:
@@ -300,7 +297,7 @@ def measure_load(pipeline: Runnable, batches: Sequence[pa.RecordBatch], origin: 
     came = Counter[tuple[str, str]]()
     times: dict[str, list[Any]] = {name: [] for name in read}
     tables: dict[str, list[pa.Table]] = {}
-    for packet in Ingest(replace(pipeline, key_groups=1)).run(batches):
+    for packet in Ingest(replace(graph, key_groups=1)).run(batches):
         message = packet.message
         if isinstance(message, Records):
             found = unpack(message.blob)
@@ -317,7 +314,7 @@ def measure_load(pipeline: Runnable, batches: Sequence[pa.RecordBatch], origin: 
         raise InputError(msg)
     spans = {name: _span(np.concatenate(found)) for name, found in times.items() if found}
     keys, texts, coverage = _keys_of({name: [one.drop(TIME) for one in found] for name, found in tables.items()})
-    behind = measure(pipeline, batches).high
+    behind = measure(graph, batches).high
     is_record = behind.records > 0
     lags, rows = np.unique(np.maximum(behind.behind[is_record], 0), return_inverse=True)
     counts = np.bincount(rows, behind.records[is_record])
@@ -396,16 +393,14 @@ def _accepted(rows: pa.Table, within: int) -> float:
     return number / len(key)
 
 
-def recorded_load(pipeline: Runnable, reports: Sequence[StepReport], keys: Keys, record_bytes: float) -> Load:
+def recorded_load(graph: Graph, reports: Sequence[StepReport], keys: Keys, record_bytes: float) -> Load:
     """Measure rates and disorder in the history of a run; it does not know keys and sizes.
 
     The rate is that by event time, or by the wall clock if the watermark did not move. Raise InputError if it has no
     lateness of records.
     """
     from windrow.engine.histogram import Histogram  # noqa: PLC0415 - as above
-    from windrow.model import as_graph  # noqa: PLC0415 - as above
 
-    graph = as_graph(pipeline)
     lateness = Histogram.sum(one for report in reports for one in report.lateness.values())
     if not lateness.total:
         msg = "the history of the run has no lateness of records: give --log, which reads the log itself"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windrow.errors import InputError, needs_extra
-from windrow.model import Runnable
+from windrow.model import Graph
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.history import FILES
 from windrow.terminal.common import OK, complete_files, json_option
@@ -89,13 +89,13 @@ def _dashboard() -> ModuleType:
 
 
 @contextmanager
-def dashboard_beside(pipeline: Runnable, file: Path, checkpoint: Path) -> Iterator[str]:
+def dashboard_beside(graph: Graph, file: Path, checkpoint: Path) -> Iterator[str]:
     """Serve the page of a run on a free port of this machine, in a thread, until the block ends; yield its address."""
     from windrow.tools.dashboard.watch import WatchedRun  # noqa: PLC0415 - as above
 
     dashboard = _dashboard()
     with dashboard.listen("127.0.0.1", 0) as socket:
-        run = WatchedRun(pipeline.name, checkpoint, pipeline, str(file))
+        run = WatchedRun(graph.name, checkpoint, graph, str(file))
         server = dashboard.server(dashboard.create_app([run]))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, name="windrow-dashboard")
         thread.start()

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from windrow.errors import InputError
-from windrow.model import MAX_PARTITIONS, parse_time
+from windrow.model import MAX_PARTITIONS, Graph, parse_time
 from windrow.tools.dashboard.watch import LongView, Query, Seen, View, WatchedRun
 
 if TYPE_CHECKING:
@@ -243,9 +243,8 @@ def _key_fields(run: WatchedRun, sink: str) -> list[pa.Field]:
     """Return the fields of the key of a sink's rows, or of their places; none if they have no key."""
     from windrow.engine.schema import key_fields, row_key  # noqa: PLC0415 - as above
     from windrow.expressions import RecordStream, sink_views  # noqa: PLC0415
-    from windrow.model import as_graph  # noqa: PLC0415
 
-    view = sink_views(as_graph(_pipeline(run)))[sink]
+    view = sink_views(_pipeline(run))[sink]
     return row_key(view) if isinstance(view, RecordStream) else list(key_fields(view))
 
 
@@ -254,7 +253,7 @@ def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]
 
     Raise InputError if nothing is chosen, and the errors of `windrow.tools.redrive.copies.redrive`.
     """
-    from windrow.tools.redrive.copies import Choice, redrivable, redrive  # noqa: PLC0415 - as above
+    from windrow.tools.redrive.copies import Choice, redrive  # noqa: PLC0415 - as above
 
     reason, partition = asked.get("reason") or "", asked.get("partition")
     is_partition = partition is None or (type(partition) is int and 0 <= partition < MAX_PARTITIONS)
@@ -266,7 +265,7 @@ def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]
         raise InputError(msg)
     choice = Choice((reason,) if reason else (), partition)
     is_dry = asked.get("dry_run") is not False
-    letters = redrive(redrivable(_pipeline(run)), choice, run.checkpoint, attempts=_ATTEMPTS, dry_run=is_dry)
+    letters = redrive(_pipeline(run), choice, run.checkpoint, attempts=_ATTEMPTS, dry_run=is_dry)
     return {
         "dry_run": is_dry,
         "outcomes": Counter(one.outcome for one in letters),
@@ -275,7 +274,7 @@ def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
-def _pipeline(run: WatchedRun) -> Any:  # noqa: ANN401 - a Runnable, which is a union
+def _pipeline(run: WatchedRun) -> Graph:
     if run.pipeline is None:
         msg = f"the pipeline of {run.name} is not known, so its tables are not: name its file on the command line"
         raise InputError(msg)
@@ -287,9 +286,9 @@ def _sink(run: WatchedRun, query: Query) -> tuple[list[str], str, Database, Layo
     from windrow.connectors.open_sinks import open_database  # noqa: PLC0415
     from windrow.connectors.tables import layout  # noqa: PLC0415
     from windrow.expressions import sink_views  # noqa: PLC0415 - as above
-    from windrow.model import TableSink, as_graph  # noqa: PLC0415
+    from windrow.model import TableSink  # noqa: PLC0415
 
-    views = sink_views(as_graph(_pipeline(run)))
+    views = sink_views(_pipeline(run))
     name = query.get("sink") or next(iter(views))
     if name not in views:
         named = f"name one of {', '.join(views)}" if any(views) else "it has one sink, so leave this out"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from windrow.errors import InputError, StoppedError
-from windrow.model import Graph, Runnable, as_graph
+from windrow.model import Graph
 from windrow.telemetry.folders import Folder
 from windrow.telemetry.history import RunRecord, history_of, read_new, read_runs
 from windrow.telemetry.reports import StepReport, now_micros
@@ -57,13 +57,13 @@ class WatchedRun:
 
     name: str
     checkpoint: Folder
-    pipeline: Runnable | None = None
+    pipeline: Graph | None = None
     file: str | None = None
 
     @property
     def graph(self) -> Graph | None:
         """The pipeline as a graph."""
-        return None if self.pipeline is None else as_graph(self.pipeline)
+        return None if self.pipeline is None else self.pipeline
 
 
 def first_committed(steps: Iterable[StepReport]) -> int | None:

@@ -74,7 +74,7 @@ def command(*, pipeline: str, checkpoint: Folder | None, no_restore: bool, as_js
 
 def _plain(opened: OpenedPipeline, examined: Examined, folder: Folder, findings: Sequence[Finding]) -> dict[str, Any]:
     return {
-        "pipeline": examined.pipeline.name,
+        "pipeline": examined.graph.name,
         "checkpoint": str(folder),
         "counts": {severity: sum(one.severity == severity for one in findings) for severity in _HEADS},
         "findings": [
@@ -103,7 +103,7 @@ def _lines(opened: OpenedPipeline, examined: Examined, findings: Sequence[Findin
         for severity, head in _HEADS.items()
         if (number := sum(one.severity == severity for one in findings))
     ]
-    yield f"{examined.pipeline.name}: {', '.join(counts)}"
+    yield f"{examined.graph.name}: {', '.join(counts)}"
     for severity, head in _HEADS.items():
         own = [one for one in findings if one.severity == severity]
         if own:

@@ -24,9 +24,7 @@ from windrow.model import (
     Graph,
     ProtobufFormat,
     Registry,
-    Runnable,
     SourceNode,
-    as_graph,
 )
 from windrow.model.references import mask_url
 from windrow.runtime.settings import SparkOptions, is_local
@@ -48,24 +46,23 @@ _LOOKED_AT: Final = 16
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-def connect(pipeline: Runnable, checkpoint: Folder, host: HostName, spark: SparkOptions) -> Iterator[Finding]:
+def connect(graph: Graph, checkpoint: Folder, host: HostName, spark: SparkOptions) -> Iterator[Finding]:
     """Yield what is found of each, in the order in which a run needs it; the `title` says what a finding is about.
 
     A run on the host memory or batch has no checkpoint, and on the memory host it needs neither Java nor Spark.
     """
-    graph = as_graph(pipeline)
     for node in graph.sources:
         title = "source" if graph.is_short else f"source {node.name}"
-        yield from _about(title, partial(_source, pipeline, node))
+        yield from _about(title, partial(_source, graph, node))
         registry = _registry(node)
         if registry is not None:
             yield from _about("registry", partial(_reach, registry))
     run: Run | None = None
     follows: Follows | None = None
     if host in {"stream", "realtime"}:
-        found, run, follows = _checkpoint(checkpoint, pipeline)
+        found, run, follows = _checkpoint(checkpoint, graph)
         yield replace(found, title="checkpoint")
-    yield from _about("sink", partial(_sinks, pipeline, graph, run, follows))
+    yield from _about("sink", partial(_sinks, graph, run, follows))
     if host != "memory":
         machine = machine_facts()
         yield from _about("Java", partial(_java, machine))
@@ -82,11 +79,11 @@ def _about(title: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Findin
         yield replace(serious(str(exc), ""), title=title)
 
 
-def _source(pipeline: Runnable, node: SourceNode) -> Iterator[Finding]:
+def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
     from windrow.connectors.open_sources import followers  # noqa: PLC0415 - Arrow only where there is a pipeline
 
     place = mask_url(node.source.place)
-    follower = followers(pipeline).get(node.name)
+    follower = followers(graph).get(node.name)
     if follower is not None:
         follower.preflight()
         what = "file" if isinstance(node.source, FileSource) else "table"
@@ -149,13 +146,13 @@ def _reach(registry: Registry) -> Iterator[Finding]:
     yield fine(f"{mask_url(registry.url)} answers")
 
 
-def _checkpoint(folder: Folder, pipeline: Runnable) -> tuple[Finding, Run | None, Follows | None]:
+def _checkpoint(folder: Folder, graph: Graph) -> tuple[Finding, Run | None, Follows | None]:
     """Return what is found of the checkpoint, and the run that it is of, with the one that this follows."""
     from windrow.runtime.stream.checkpoint import Checkpoint  # noqa: PLC0415 - Arrow only where there may be one
 
     try:
         # a realtime run has its checkpoints in a topic, and its history alone in the folder
-        known = None if as_graph(pipeline).mode == "realtime" else Checkpoint.open(folder, pipeline)
+        known = None if graph.mode == "realtime" else Checkpoint.open(folder, graph)
     except (CheckpointError, OSError) as exc:
         return serious(str(exc), ""), None, None
     has_room = True
@@ -180,15 +177,15 @@ def _checkpoint(folder: Folder, pipeline: Runnable) -> tuple[Finding, Run | None
     return (finding, None, None) if known is None else (finding, known.run, known.follows)
 
 
-def _sinks(pipeline: Runnable, graph: Graph, run: Run | None, follows: Follows | None) -> Iterator[Finding]:
+def _sinks(graph: Graph, run: Run | None, follows: Follows | None) -> Iterator[Finding]:
     from windrow.connectors.open_sinks import open_sinks  # noqa: PLC0415 - Arrow only where there is a pipeline
     from windrow.connectors.sink import Run as Owner  # noqa: PLC0415 - the same
 
     if graph.mode == "realtime":
-        yield from _realtime(pipeline)
+        yield from _realtime(graph)
         return
     models = {node.name: node.sink for node in graph.sinks}
-    for names, sink in open_sinks(pipeline):
+    for names, sink in open_sinks(graph):
         title = " ".join(["sink", *filter(None, [", ".join(names)])])
         tables = ", ".join(models[name].table for name in names)
         place = mask_url(models[names[0]].place)
@@ -201,10 +198,10 @@ def _tables(sink: Sink, what: str, run: Run, follows: Follows | None) -> Iterato
     yield fine(f"{what} can be written, and no other run has them")
 
 
-def _realtime(pipeline: Runnable) -> Iterator[Finding]:
+def _realtime(graph: Graph) -> Iterator[Finding]:
     from windrow.runtime.realtime.topics import missing_topics  # noqa: PLC0415 - librdkafka only where there is a topic
 
-    missing = missing_topics(pipeline)
+    missing = missing_topics(graph)
     yield fine(f"the run will create {', '.join(missing)}" if missing else "all topics are there")
 
 

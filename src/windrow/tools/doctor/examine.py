@@ -31,10 +31,8 @@ from windrow.model import (
     KafkaSource,
     LogSource,
     PostgresSink,
-    Runnable,
     SinkNode,
     TableSink,
-    as_graph,
 )
 from windrow.model.references import resolve_references
 from windrow.runtime.command_lines import CommandLines
@@ -82,25 +80,24 @@ _NO_RESTORE = "--no-restore was given"
 
 
 def examine(
-    commands: CommandLines, pipeline: Runnable, checkpoint: Folder, *, restore: Callable[[Checkpoint], None] | None
+    commands: CommandLines, graph: Graph, checkpoint: Folder, *, restore: Callable[[Checkpoint], None] | None
 ) -> Examined:
     """Gather the facts about a pipeline as it stands in a file, and the run of a checkpoint.
 
     `commands` are those for the pipeline. `restore` is called before a copy of the checkpoint is restored, which is
     left out without it.
     """
-    graph, now = as_graph(pipeline), now_micros()
+    now = now_micros()
     run = _run(history_of(checkpoint), now, graph)
     with ThreadPoolExecutor() as pool:
         logs = {node.name: pool.submit(log_facts, node) for node in graph.sources}
         tables = {
             node.name: pool.submit(_tables, graph, node) for node in graph.sinks if isinstance(node.sink, TableSink)
         }
-        known, at = _checkpoint(checkpoint, pipeline, run)
+        known, at = _checkpoint(checkpoint, graph, run)
         found_logs = {name: one.result() for name, one in logs.items()}
         found_tables = {name: one.result() for name, one in tables.items()}
     return Examined(
-        pipeline=pipeline,
         graph=graph,
         now=now,
         commands=commands,
@@ -108,13 +105,13 @@ def examine(
         place=disk(checkpoint) if isinstance(checkpoint, Path) else None,
         run=run,
         checkpoint=known,
-        restored=_restored(pipeline, at, known, restore),
+        restored=_restored(graph, at, known, restore),
         disorder=_disorder(graph, history_of(checkpoint), run),
         savepoints=_savepoints(checkpoint),
         logs=found_logs,
         tables=found_tables,
-        lost=_lost(pipeline, at, known, found_logs),
-        warnings=tuple((one.where, one.message) for one in validate(pipeline) if one.level == "warning"),
+        lost=_lost(graph, at, known, found_logs),
+        warnings=tuple((one.where, one.message) for one in validate(graph) if one.level == "warning"),
         leaks=tuple(_leaks(graph, checkpoint, run)),
         readable=tuple(_readable(graph, checkpoint)),
     )
@@ -168,7 +165,7 @@ def _disorder(graph: Graph, path: Path, run: RunFacts | Unknown) -> Disorder | U
 
 
 def _checkpoint(
-    folder: Folder, pipeline: Runnable, run: RunFacts | Unknown
+    folder: Folder, graph: Graph, run: RunFacts | Unknown
 ) -> tuple[CheckpointFacts | Unknown, Checkpoint | None]:
     try:
         is_there = folder.exists()
@@ -186,7 +183,7 @@ def _checkpoint(
         return Unknown(f"no run has left a checkpoint in {folder}"), None
     differs = None
     try:
-        Checkpoint.open(folder, pipeline)
+        Checkpoint.open(folder, graph)
     except CheckpointError as exc:
         # between the first line and the advice there is a line for each difference
         differs = "; ".join(line.strip() for line in str(exc).splitlines()[1:-1])
@@ -219,7 +216,7 @@ def _size(folder: Path) -> int:
 
 
 def _restored(
-    pipeline: Runnable,
+    graph: Graph,
     known: Checkpoint | None,
     facts: CheckpointFacts | Unknown,
     restore: Callable[[Checkpoint], None] | None,
@@ -235,12 +232,12 @@ def _restored(
     restore(known)
     with tempfile.TemporaryDirectory(prefix="windrow-doctor-") as made:
         try:
-            return restore_copy(pipeline, known, Path(made))
+            return restore_copy(graph, known, Path(made))
         except CheckpointError as exc:
             return Damaged(str(exc).replace(made, str(known.folder.parent)))
 
 
-def restore_copy(pipeline: Runnable, known: Checkpoint, to: Path) -> Restored | Damaged | Unknown:
+def restore_copy(graph: Graph, known: Checkpoint, to: Path) -> Restored | Damaged | Unknown:
     """Read the states of a copy of a checkpoint, which is made in a folder; raise CheckpointError if it is damaged."""
     from windrow.engine.state.inspect import inspect_state  # noqa: PLC0415 - Spark only where it is needed
     from windrow.runtime.settings import SparkOptions  # noqa: PLC0415 - the same
@@ -258,8 +255,8 @@ def restore_copy(pipeline: Runnable, known: Checkpoint, to: Path) -> Restored | 
     except WindrowError as exc:
         return Unknown(str(exc))
     try:
-        epoch, states = look(pipeline, copy, spark)
-        report = inspect_state(pipeline, states)
+        epoch, states = look(graph, copy, spark)
+        report = inspect_state(graph, states)
     except EngineError:
         return Damaged("Spark cannot read the states of its key groups")
     held, keys = sum(one.bytes for one in report.groups), sum(one.keys for one in report.groups)
@@ -379,14 +376,14 @@ def _retention(settings: Mapping[str, str]) -> Retention:
 
 
 def _lost(
-    pipeline: Runnable,
+    graph: Graph,
     known: Checkpoint | None,
     facts: CheckpointFacts | Unknown,
     logs: Mapping[str, LogFacts | Unknown],
 ) -> tuple[Loss, ...] | Unknown:
     """Return which records the run would read next the log does not have."""
     why = next((one.why for one in (*logs.values(), facts) if isinstance(one, Unknown)), None)
-    if as_graph(pipeline).mode == "realtime":
+    if graph.mode == "realtime":
         why = "a realtime run looks for losses by itself, as it opens a partition and each second"
     elif known is not None and not isinstance(facts, Unknown) and (facts.damage or facts.differs):
         why = "the checkpoint, which says where the run stands, cannot be used"
@@ -399,7 +396,7 @@ def _lost(
         note = OffsetLog(known).read()
         if note is None:
             return ()
-        return open_sources(pipeline).find_losses(note.at, known.identity).losses
+        return open_sources(graph).find_losses(note.at, known.identity).losses
     except WindrowError as exc:
         return Unknown(str(exc))
 

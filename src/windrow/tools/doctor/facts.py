@@ -17,7 +17,6 @@ from windrow.model import (
     PostgresSink,
     ProtobufFormat,
     Registry,
-    Runnable,
 )
 from windrow.model.references import MASK, mask_arguments, mask_option, mask_url, mask_webhook, references_in
 from windrow.runtime.command_lines import CommandLines
@@ -220,7 +219,6 @@ class Examined:
     `leaks` are files that hold a secret, and `readable` secrets and folders that others can read or write, with why.
     """
 
-    pipeline: Runnable
     graph: Graph
     now: int
     commands: CommandLines

@@ -15,8 +15,6 @@ from windrow.model import (
     FollowedSource,
     Global,
     Graph,
-    Pipeline,
-    ProcessPipeline,
     RulesNode,
     WindowNode,
     companion,
@@ -214,7 +212,7 @@ def delay(x: Examined) -> Iterator[Finding]:
     from windrow.tools.tune.choose import Goals, tune  # noqa: PLC0415 - it loads Arrow
 
     tunes = x.command("tune {c}")
-    for choice in tune(x.pipeline, x.disorder, Goals(quantile=0.999)).delays:
+    for choice in tune(x.graph, x.disorder, Goals(quantile=0.999)).delays:
         setting, own = choice.setting, x.disorder.of(choice.setting.partitions)
         if own.records < _ENOUGH:
             yield unknown(f"{setting.path}: {own.records:,} records are too few to judge a delay by")
@@ -277,9 +275,7 @@ def dead_letters(x: Examined) -> Iterator[Finding]:
     """
     there = [one for one in x.tables.values() if isinstance(one, TableFacts)]
     redriven, table = sum(one.redriven for one in there), companion(x.graph.sinks[0].sink, "dead")
-    can_redrive = isinstance(x.pipeline, Pipeline | ProcessPipeline) and not isinstance(
-        x.pipeline.source, FollowedSource
-    )
+    can_redrive = x.graph.is_short and not x.graph.rules and not isinstance(x.graph.sources[0].source, FollowedSource)
     lists = x.command("redrive --list") if can_redrive else x.command(f"show {table} --limit 20")
     why = f"they are in no row; each is in {table} with its reason, which helps only if somebody reads it"
     total = x.total

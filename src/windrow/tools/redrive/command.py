@@ -96,7 +96,8 @@ def command(
     if offset and partition is None:
         msg = "--offset is one of a partition: give --partition too"
         raise InputError(msg)
-    valid = redrivable(open_pipeline(pipeline).runnable())
+    graph = open_pipeline(pipeline).runnable()
+    valid = redrivable(graph)
     if as_list:
         return _list(valid, pipeline, as_json=as_json)
     if not given:
@@ -105,7 +106,7 @@ def command(
     choice = Choice(reason, partition, offset, since, tuple(_pair(valid, text) for text in key))
     folder = checkpoint or default_checkpoint(valid.name)
     letters = redrive(
-        valid, choice, folder, attempts=max_attempts, dry_run=dry_run, file=command_lines(pipeline).pipeline
+        graph, choice, folder, attempts=max_attempts, dry_run=dry_run, file=command_lines(pipeline).pipeline
     )
     # with further conditions a dead letter may be left out
     is_by_place = set(given) == {"partition", "offset"}

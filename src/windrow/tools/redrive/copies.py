@@ -33,6 +33,7 @@ from windrow.engine.operators.window.assigner import in_windows
 from windrow.engine.schema import END, MICROS, RAW, TIME
 from windrow.engine.state.inspect import inspect_state
 from windrow.errors import CheckpointError, InputError
+from windrow.expressions import short_view
 from windrow.model import (
     FileSource,
     FilesSource,
@@ -42,7 +43,6 @@ from windrow.model import (
     Pipeline,
     ProcessPipeline,
     RulesPipeline,
-    Runnable,
     Session,
 )
 from windrow.runtime.savepoint import Savepoint
@@ -109,32 +109,32 @@ class Listed:
     example: str
 
 
-def redrivable(pipeline: Runnable) -> Redrivable:
-    """Return the pipeline; raise InputError if the dead letters of such a pipeline cannot be redriven."""
-    match pipeline:
-        case Graph() | RulesPipeline():
-            msg = (
-                f"pipeline {pipeline.name!r} has {'several streams' if isinstance(pipeline, Graph) else 'rules'}: a "
-                "record that one of them rejects was counted by others, so its copy would count twice; replay the log "
-                "instead (windrow replay)"
-            )
-            raise InputError(msg)
-        case Pipeline() | ProcessPipeline():
-            if isinstance(pipeline.source, FilesSource):
-                msg = (
-                    f"the files {pipeline.source.place} are not windrow's to write: mend the pipeline and replay them "
-                    "(windrow replay), or put corrected records into a new file"
-                )
-                raise InputError(msg)
-            if isinstance(pipeline.source, FollowedSource):
-                of, how = (
-                    (pipeline.source.path, "change the file, and it is read again")
-                    if isinstance(pipeline.source, FileSource)
-                    else (pipeline.source.table, "change the row in the database, which is a new change")
-                )
-                msg = f"the log {pipeline.source.label} is written by the run that follows {of}: {how}"
-                raise InputError(msg)
-            return pipeline
+def redrivable(graph: Graph) -> Redrivable:
+    """Return the one result of a graph; raise InputError if the dead letters of such a graph cannot be redriven."""
+    view = short_view(graph) if graph.is_short else None
+    if view is None or isinstance(view, RulesPipeline):
+        msg = (
+            f"pipeline {graph.name!r} has {'several streams' if view is None else 'rules'}: a "
+            "record that one of them rejects was counted by others, so its copy would count twice; replay the log "
+            "instead (windrow replay)"
+        )
+        raise InputError(msg)
+    source = view.source
+    if isinstance(source, FilesSource):
+        msg = (
+            f"the files {source.place} are not windrow's to write: mend the pipeline and replay them "
+            "(windrow replay), or put corrected records into a new file"
+        )
+        raise InputError(msg)
+    if isinstance(source, FollowedSource):
+        of, how = (
+            (source.path, "change the file, and it is read again")
+            if isinstance(source, FileSource)
+            else (source.table, "change the row in the database, which is a new change")
+        )
+        msg = f"the log {source.label} is written by the run that follows {of}: {how}"
+        raise InputError(msg)
+    return view
 
 
 def list_letters(pipeline: Redrivable) -> tuple[list[Listed], int]:
@@ -158,7 +158,7 @@ def list_letters(pipeline: Redrivable) -> tuple[list[Listed], int]:
 
 
 def redrive(
-    pipeline: Redrivable,
+    graph: Graph,
     choice: Choice,
     checkpoint: Folder,
     *,
@@ -170,12 +170,13 @@ def redrive(
 
     A record is redriven `attempts` times at most. Raise CheckpointError if the run of the checkpoint decodes by other
     settings than the pipeline's, with the commands that resume it with the pipeline in `file`; and the errors of the
-    source and the sink.
+    source and the sink, and of `redrivable`.
     """
-    begun = _resumed(pipeline, checkpoint, file)
+    pipeline = redrivable(graph)
+    begun = _resumed(graph, checkpoint, file)
     carried = begun.carried()
     since = {} if carried is None else carried.decoded_since
-    limits = _Limits(since, attempts, _low(pipeline, checkpoint, begun))
+    limits = _Limits(since, attempts, _low(graph, checkpoint, begun))
     chosen = list(_dead(pipeline, choice))
     if not chosen:
         return []
@@ -205,7 +206,7 @@ def redrive(
     ]
 
 
-def _resumed(pipeline: Redrivable, folder: Folder, file: str) -> Checkpoint:
+def _resumed(graph: Graph, folder: Folder, file: str) -> Checkpoint:
     """Return the checkpoint of the run that copies are for; raise CheckpointError if it is not of this pipeline."""
     found = Checkpoint.read(folder)
     if found is None:
@@ -215,7 +216,7 @@ def _resumed(pipeline: Redrivable, folder: Folder, file: str) -> Checkpoint:
             "records themselves"
         )
         raise CheckpointError(msg)
-    if differences := found.differences(pipeline):
+    if differences := found.differences(graph):
         listed = "\n  ".join(differences)
         msg = (
             f"the run of the checkpoint {folder} decodes by another pipeline than {file}; it differs in\n  {listed}\n"
@@ -409,7 +410,7 @@ def _forecasts(pipeline: Redrivable, times: pa.ChunkedArray, low: int | None) ->
     ]
 
 
-def _low(pipeline: Redrivable, checkpoint: Folder, begun: Checkpoint) -> int | None:
+def _low(graph: Graph, checkpoint: Folder, begun: Checkpoint) -> int | None:
     """Return the low watermark after a run's last step, or of the savepoint that it begins with; None if unknown."""
     path = history_of(checkpoint)
     reports = read_history(path, last=1) if path.is_file() else []
@@ -418,7 +419,7 @@ def _low(pipeline: Redrivable, checkpoint: Folder, begun: Checkpoint) -> int | N
     if begun.follows is None:
         return None
     # each key group has the clocks, and they never go back: what is expired by them is so now
-    clocks = inspect_state(pipeline, [(0, Savepoint.state(begun.start, 0))]).clocks
+    clocks = inspect_state(graph, [(0, Savepoint.state(begun.start, 0))]).clocks
     low = MIN_TIME if clocks is None else clocks.low()
     return None if low == MIN_TIME else low
 

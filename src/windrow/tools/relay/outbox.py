@@ -27,7 +27,7 @@ from windrow.connectors.postgres.outbox import Outbox, OutboxLag, OutboxRow, Sen
 from windrow.connectors.source import Appender, NewRecord, Source
 from windrow.errors import InputError, RunError, SourceError
 from windrow.expressions import sink_views
-from windrow.model import KafkaSource, LogSource, PostgresSink, Runnable, as_graph
+from windrow.model import Graph, KafkaSource, LogSource, PostgresSink
 from windrow.runtime.stream.run import RetryPolicy
 
 Target = LogSource | KafkaSource
@@ -41,18 +41,18 @@ _OPEN_SECONDS = 90.0
 """How long to wait for transactions of other producers that were open when a relay died."""
 
 
-def outbox_sink(pipeline: Runnable, table: str | None) -> PostgresSink:
+def outbox_sink(graph: Graph, table: str | None) -> PostgresSink:
     """Return the sink with an outbox that writes a table; None is the only one. Raise InputError if there is none."""
-    sinks = [view.sink for view in sink_views(as_graph(pipeline)).values()]
+    sinks = [view.sink for view in sink_views(graph).values()]
     found = {one.table: one for one in sinks if isinstance(one, PostgresSink) and one.outbox}
     if not found:
-        msg = f"no sink of pipeline {pipeline.name!r} has an outbox: set `outbox: true` at a sink `postgres`"
+        msg = f"no sink of pipeline {graph.name!r} has an outbox: set `outbox: true` at a sink `postgres`"
         raise InputError(msg)
     if table is None and len(found) == 1:
         return next(iter(found.values()))
     if table is None or table not in found:
         msg = f"{'several tables' if table is None else f'not {table!r}, but these tables'} of pipeline "
-        msg += f"{pipeline.name!r} have an outbox: choose one with --table {' or --table '.join(found)}"
+        msg += f"{graph.name!r} have an outbox: choose one with --table {' or --table '.join(found)}"
         raise InputError(msg)
     return found[table]
 

@@ -14,25 +14,27 @@ from typing import Final
 
 import pyarrow as pa
 
-from windrow.authoring.checks import require_valid
 from windrow.authoring.checks.base import is_name
 from windrow.authoring.checks.fields import RESERVED
-from windrow.authoring.pipeline_file import read_document
+from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.engine.columns import to_micros
 from windrow.engine.decode import Decoder
 from windrow.engine.decode.exact import KEY, LOG_TIME_TYPE, VALUE, parse_object
 from windrow.engine.decode.values import MalformedError
 from windrow.engine.histogram import BOUNDS
 from windrow.errors import InputError
+from windrow.expressions import short_view
 from windrow.model import (
     LOG_TIME,
     ArrayType,
     DecimalType,
     DoubleType,
+    EventTime,
     FilesSource,
+    Graph,
     KafkaSource,
     LongType,
-    Pipeline,
+    SourceNode,
     StringType,
     TimestampType,
     format_duration,
@@ -97,7 +99,7 @@ class Draft:
     """A pipeline as text; of the `records` of its sample `dead` would be dead letters, by kind."""
 
     text: str
-    pipeline: Pipeline
+    pipeline: Graph
     records: int
     dead: Mapping[str, int]
 
@@ -281,31 +283,32 @@ def _results(usable: Sequence[SampledField], text: DraftText) -> None:
 
 def _timed(sample: Sample, text: DraftText) -> Draft:
     """Choose window, delay and lateness by the event times of the sample, and finish the text."""
-    pipeline = _parsed(text)
+    graph = _parsed(text)
+    time = graph.sources[0].time
     for future in (*_FUTURES, None):
-        pipeline = replace(pipeline, time=replace(pipeline.time, future=future))
-        decoded = Decoder(pipeline).decode(sample.raw)
+        time = replace(time, future=future)
+        decoded = Decoder(short_view(_with_time(graph, time))).decode(sample.raw)
         reasons: list[str] = decoded.dead.column("reason").to_pylist()
         if sum(reason.startswith("future:") for reason in reasons) <= MISFITS * sample.raw.num_rows:
             break
-    text.future = None if pipeline.time.future is None else format_duration(pipeline.time.future)
+    text.future = None if time.future is None else format_duration(time.future)
     times = to_micros(decoded.good.column(2))
     if not len(times):
         msg = f"no record of {sample.place} has all fields: the first is a dead letter, {reasons[0]}"
         raise InputError(msg)
     span = int(times.max() - times.min())
     text.window = next((one for one, size in _WINDOWS.items() if span >= _ENOUGH_WINDOWS * size), [*_WINDOWS][-1])
-    _delays(replace(_parsed(text), time=pipeline.time), sample.raw, text)
+    _delays(_with_time(_parsed(text), time), sample.raw, text)
     dead = Counter(reason.partition(":")[0] for reason in reasons)
     first = {reason.partition(":")[0]: reason for reason in reversed(reasons)}
     text.dead = [f"{number:,} {kind}, such as: {first[kind]}" for kind, number in dead.most_common()]
     return Draft(text.written(), _parsed(text), sample.raw.num_rows, dead)
 
 
-def _delays(pipeline: Pipeline, raw: pa.Table, text: DraftText) -> None:
-    disorder = measure(pipeline, raw.to_batches())
+def _delays(graph: Graph, raw: pa.Table, text: DraftText) -> None:
+    disorder = measure(graph, raw.to_batches())
     share = _MOST if disorder.records >= _MANY else 1.0
-    choice = tune(pipeline, disorder, Goals(quantile=share)).delays[0]
+    choice = tune(graph, disorder, Goals(quantile=share)).delays[0]
     worst, near = disorder.high.quantile(1.0), disorder.high.quantile(share)
     delay = max(BOUNDS[-1] if choice.chosen is None else choice.chosen, _SHORTEST_DELAY)
     whole = "all records" if share == 1 else f"{percent(share)} of the records"
@@ -318,9 +321,9 @@ def _delays(pipeline: Pipeline, raw: pa.Table, text: DraftText) -> None:
     text.lateness = Choice(format_duration(rest), "so long a late record revises its row")
 
 
-def _parsed(text: DraftText) -> Pipeline:
-    document = read_document(text.written(), "pipeline.yaml")
-    valid = require_valid(document.pipeline, document.place)
-    if not isinstance(valid, Pipeline):
-        raise TypeError(valid)
-    return valid
+def _with_time(graph: Graph, time: EventTime) -> Graph:
+    return graph.map_nodes(lambda node: replace(node, time=time) if isinstance(node, SourceNode) else node)
+
+
+def _parsed(text: DraftText) -> Graph:
+    return parse_pipeline(text.written(), "pipeline.yaml")

@@ -22,14 +22,9 @@ from windrow.model import (
     EventTime,
     Graph,
     Node,
-    Pipeline,
-    ProcessPipeline,
     RulesNode,
-    RulesPipeline,
-    Runnable,
     SourceNode,
     WindowNode,
-    as_graph,
     format_duration,
 )
 from windrow.tools.tune.disorder import Bounds, Disorder, Missed
@@ -156,9 +151,8 @@ class Tuning:
         return [problem for problem in found if problem is not None]
 
 
-def tune(pipeline: Runnable, disorder: Disorder, goals: Goals) -> Tuning:
+def tune(graph: Graph, disorder: Disorder, goals: Goals) -> Tuning:
     """Choose the delays and latenesses of a pipeline."""
-    graph = as_graph(pipeline)
     fitting = [one for one in graph.sources if isinstance(one.time.watermark, Delay | DelayByPartition)]
     skipped = tuple(
         f"{one.name}: its watermark is adaptive or in the log, so it has no delay to choose"
@@ -174,13 +168,12 @@ def tune(pipeline: Runnable, disorder: Disorder, goals: Goals) -> Tuning:
     return Tuning(delays, latenesses, skipped, disorder.is_exact, disorder.by_operator, disorder.is_log_exact)
 
 
-def what_if(pipeline: Runnable, disorder: Disorder, delay: int | None = None, lateness: int | None = None) -> WhatIf:
+def what_if(graph: Graph, disorder: Disorder, delay: int | None = None, lateness: int | None = None) -> WhatIf:
     """Count under one delay of all sources, and one lateness of all operators; None is each one's own.
 
     The `WhatIf` has the greatest of the delays and latenesses that were counted with. Raise InputError if a source has
     no delay, as its watermark is adaptive or in the log.
     """
-    graph = as_graph(pipeline)
     settings = [setting for source in graph.sources for setting in _settings(graph, source, disorder.partitions)]
     if len({one.source for one in settings}) < len(graph.sources):
         msg = "the watermark of a source is adaptive or in the log, so other delays cannot be tried"
@@ -380,33 +373,22 @@ def percent(share: float) -> str:
     return f"{number:.{max(0, 1 - math.floor(math.log10(number)))}f} %"
 
 
-def with_settings(pipeline: Runnable, changes: Mapping[str, int]) -> Runnable:
+def with_settings(graph: Graph, changes: Mapping[str, int]) -> Graph:
     """Return a pipeline with other delays and latenesses, by their paths."""
-    match pipeline:
-        case Graph():
-            return replace(pipeline, nodes=tuple(_changed_node(node, changes) for node in pipeline.nodes))
-        case ProcessPipeline():
-            return replace(pipeline, time=_changed_time(pipeline.time, "", changes))
-        case RulesPipeline():
-            lateness = changes.get("emit.lateness", pipeline.rules.lateness)
-            rules = replace(pipeline.rules, lateness=lateness)
-            return replace(pipeline, time=_changed_time(pipeline.time, "", changes), rules=rules)
-        case Pipeline():
-            lateness = changes.get("emit.lateness", pipeline.emit.lateness)
-            emit = replace(pipeline.emit, lateness=lateness)
-            return replace(pipeline, time=_changed_time(pipeline.time, "", changes), emit=emit)
+    return graph.map_nodes(lambda node: _changed_node(node, changes, is_short=graph.is_short))
 
 
-def _changed_node(node: Node, changes: Mapping[str, int]) -> Node:
+def _changed_node(node: Node, changes: Mapping[str, int], *, is_short: bool) -> Node:
+    path = "" if is_short else f"{'sources' if isinstance(node, SourceNode) else 'streams'}.{node.name}."
     match node:
-        case SourceNode(name=name, time=time, lateness=lateness):
-            changed = changes.get(f"sources.{name}.lateness", lateness)
-            return replace(node, time=_changed_time(time, f"sources.{name}.", changes), lateness=changed)
-        case WindowNode(name=name, emit=emit):
-            lateness = changes.get(f"streams.{name}.emit.lateness", emit.lateness)
+        case SourceNode(time=time, lateness=lateness):
+            changed = changes.get(f"{path}lateness", lateness)
+            return replace(node, time=_changed_time(time, path, changes), lateness=changed)
+        case WindowNode(emit=emit):
+            lateness = changes.get(f"{path}emit.lateness", emit.lateness)
             return replace(node, emit=replace(emit, lateness=lateness))
-        case RulesNode(name=name, rules=rules):
-            lateness = changes.get(f"streams.{name}.emit.lateness", rules.lateness)
+        case RulesNode(rules=rules):
+            lateness = changes.get(f"{path}emit.lateness", rules.lateness)
             return replace(node, rules=replace(rules, lateness=lateness))
         case _:
             return node

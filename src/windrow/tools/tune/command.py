@@ -16,7 +16,7 @@ from windrow.authoring.load import OpenedPipeline
 from windrow.authoring.pipeline_file import is_sql, read_documents, read_file
 from windrow.authoring.yaml_edit import set_values
 from windrow.errors import InputError, PipelineError
-from windrow.model import Runnable, as_graph, format_duration
+from windrow.model import Graph, format_duration
 from windrow.model.time import UNITS
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.terminal.common import DIFFERENT, OK, json_option, print_json
@@ -137,23 +137,23 @@ def command(
     return DIFFERENT if found.problems else OK
 
 
-def _disorder(pipeline: Runnable, checkpoint: Folder | None, *, log: bool) -> tuple[Disorder, str]:
+def _disorder(graph: Graph, checkpoint: Folder | None, *, log: bool) -> tuple[Disorder, str]:
     """Return what is known of the records, and where from."""
     from windrow.telemetry.history import history_of, read_history  # noqa: PLC0415 - the same
     from windrow.tools.tune.disorder import read_log, read_recorded  # noqa: PLC0415 - help needs no Arrow
 
     if log:
-        return read_log(pipeline), "the log"
-    path = history_of(checkpoint or default_checkpoint(pipeline.name))
+        return read_log(graph), "the log"
+    path = history_of(checkpoint or default_checkpoint(graph.name))
     try:
         reports = read_history(path)
     except InputError as exc:
         msg = f"{exc.message}; or give --log, which reads the log itself"
         raise InputError(msg) from exc
-    return read_recorded(as_graph(pipeline), reports), str(path)
+    return read_recorded(graph, reports), str(path)
 
 
-def _change(opened: OpenedPipeline, pipeline: Runnable, changes: Mapping[str, int]) -> tuple[str, list[PipelineChange]]:
+def _change(opened: OpenedPipeline, graph: Graph, changes: Mapping[str, int]) -> tuple[str, list[PipelineChange]]:
     """Return the change of the file as a diff (none if it is not YAML), and what it means for a run that is resumed."""
     from windrow.runtime.compatibility import pipeline_changes  # noqa: PLC0415 - help needs no Arrow
     from windrow.runtime.savepoint import fingerprint  # noqa: PLC0415 - the same
@@ -161,38 +161,38 @@ def _change(opened: OpenedPipeline, pipeline: Runnable, changes: Mapping[str, in
 
     if not changes:
         return "", []
-    found = pipeline_changes(fingerprint(pipeline), fingerprint(with_settings(pipeline, changes)))
+    found = pipeline_changes(fingerprint(graph), fingerprint(with_settings(graph, changes)))
     if not opened.is_yaml:
         return "", found
     text = read_file(opened.file)
-    before, after = (one.splitlines(keepends=True) for one in (text, _edited(opened, pipeline, text, changes)))
+    before, after = (one.splitlines(keepends=True) for one in (text, _edited(opened, graph, text, changes)))
     made = difflib.unified_diff(before, after, f"a/{opened.file}", f"b/{opened.file}")
     diff = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made)
     return diff, found
 
 
-def _edited(opened: OpenedPipeline, pipeline: Runnable, text: str, changes: Mapping[str, int]) -> str:
+def _edited(opened: OpenedPipeline, graph: Graph, text: str, changes: Mapping[str, int]) -> str:
     """Return the text of the file with other values; raise PipelineError if that is not the pipeline meant."""
     from windrow.tools.tune.choose import with_settings  # noqa: PLC0415 - help needs no Arrow
 
     edited = set_values(text, opened.file, {path: format_duration(micros) for path, micros in changes.items()})
-    if read_documents(edited, opened.file, given())[0].pipeline != with_settings(pipeline, changes):
+    if read_documents(edited, opened.file, given())[0].pipeline != with_settings(graph, changes):
         values = ", ".join(f"{path}: {format_duration(micros)}" for path, micros in changes.items())
         msg = f"{opened.file} cannot be edited without changing more than that; set by hand {values}"
         raise PipelineError(msg)
     return edited
 
 
-def _show(pipeline: Runnable, found: Tuning, origin: str, diff: str, effects: Sequence[PipelineChange]) -> None:
+def _show(graph: Graph, found: Tuning, origin: str, diff: str, effects: Sequence[PipelineChange]) -> None:
     # a row of a table is one line, whatever the width of the terminal
     console = Console(highlight=False, soft_wrap=True, width=_WIDTH)
-    for line in _head(pipeline, found, origin):
+    for line in _head(graph, found, origin):
         click.echo(line)
     for delay in found.delays:
         click.echo(f"\n{delay.setting.path}: {_words(delay.setting.delay, delay.chosen)}; {delay.records:,} records")
         if delay.records:
             console.print(_delay_table(delay))
-            console.print(_partition_table(pipeline, delay))
+            console.print(_partition_table(graph, delay))
     under = (
         ", under what is chosen above"
         if any(one.chosen not in {None, one.setting.delay} for one in found.delays)
@@ -213,14 +213,14 @@ def _show(pipeline: Runnable, found: Tuning, origin: str, diff: str, effects: Se
         click.echo("nothing to change")
 
 
-def _head(pipeline: Runnable, found: Tuning, origin: str) -> Iterator[str]:
+def _head(graph: Graph, found: Tuning, origin: str) -> Iterator[str]:
     log = "is exact" if found.is_log_exact else "knows more"
     how = f"a range where windows or buckets leave it open; --log {log}"
     if found.is_exact:
         how = "exact"
     elif found.is_of_log:
         how = "a range where an operator before a window may drop, join or add up records"
-    yield f"{pipeline.name}: by {origin} ({how})"
+    yield f"{graph.name}: by {origin} ({how})"
     yield from (f"skipped: {reason}" for reason in found.skipped)
 
 
@@ -283,8 +283,7 @@ def _shares(bounds: Bounds, total: int) -> str:
     return f"{number} ({most})" if least == most else f"{number} ({least} to {most})"
 
 
-def _partition_table(pipeline: Runnable, found: DelayChoice) -> Table:
-    graph = as_graph(pipeline)
+def _partition_table(graph: Graph, found: DelayChoice) -> Table:
     table = _table("partition", "records", "P50", "P99", "P99.9", "most behind", "delay by the goals")
     for one in found.partitions:
         needed = "" if one.needed is None else format_duration(one.needed)
@@ -308,9 +307,8 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _plain(pipeline: Runnable, found: Tuning) -> dict[str, Any]:
+def _plain(graph: Graph, found: Tuning) -> dict[str, Any]:
     """Return choices as plain JSON; times are microseconds."""
-    graph = as_graph(pipeline)
     return {
         "exact": found.is_exact,
         "delays": [

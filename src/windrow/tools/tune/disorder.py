@@ -50,14 +50,12 @@ from windrow.model import (
     ProcessNode,
     Punctuated,
     RulesNode,
-    Runnable,
     Session,
     SinkNode,
     SourceNode,
     Tumbling,
     Window,
     WindowNode,
-    as_graph,
     versions_of,
 )
 from windrow.telemetry.reports import StepReport
@@ -314,20 +312,19 @@ class Disorder:
         return Missed(pairs, Bounds(late_low, late_high), Bounds(expired_low, expired_high))
 
 
-def read_log(pipeline: Runnable) -> Disorder:
+def read_log(graph: Graph) -> Disorder:
     """Measure all that the sources hold now; raise the errors of `Source.read_all`."""
-    return measure(pipeline, open_sources(pipeline).read_all())
+    return measure(graph, open_sources(graph).read_all())
 
 
-def measure(pipeline: Runnable, batches: Iterable[pa.RecordBatch]) -> Disorder:
+def measure(graph: Graph, batches: Iterable[pa.RecordBatch]) -> Disorder:
     """Measure raw records (`windrow.engine.schema.RAW`) of a log, each partition's in the order of its offsets."""
-    plain = _without_delays(pipeline)
-    graph = as_graph(plain)
+    graph = _without_delays(graph)
     known = fed_operators(graph)
     numbers = {one.node.name: number for number, one in enumerate(known)}
     behind = {one.node.name: _judges_behind(graph, one.node) for one in known}
     exact, least, most = _Total(), _Total(), _Total()
-    for packet in Ingest(plain).run(batches):
+    for packet in Ingest(graph).run(batches):
         message = packet.message
         if isinstance(message, Records):
             number, judges, records = numbers[message.to], behind[message.to], unpack(message.blob)
@@ -346,19 +343,15 @@ def measure(pipeline: Runnable, batches: Iterable[pa.RecordBatch]) -> Disorder:
     return Disorder(known, low, high, by_operator=True)
 
 
-def _without_delays(pipeline: Runnable) -> Runnable:
+def _without_delays(graph: Graph) -> Graph:
     """Return a pipeline whose watermarks are the clocks of the partitions, with one key group."""
-    if not isinstance(pipeline, Graph):
-        time = pipeline.time
-        watermark = time.watermark if isinstance(time.watermark, Punctuated) else Delay(0)
-        return replace(pipeline, time=replace(time, watermark=watermark), key_groups=1)
 
     def plain(node: Node) -> Node:
         if not isinstance(node, SourceNode) or isinstance(node.time.watermark, Punctuated):
             return node
         return replace(node, time=replace(node.time, watermark=Delay(0)))
 
-    return replace(pipeline, nodes=tuple(map(plain, pipeline.nodes)), key_groups=1)
+    return replace(graph.map_nodes(plain), key_groups=1)
 
 
 def _measured(operator: FedOperator, number: int, records: pa.Table) -> Iterator[pa.Table]:

@@ -24,11 +24,10 @@ from windrow.engine.windows import window_bounds
 from windrow.errors import CheckpointError, InputError
 from windrow.model import (
     Calendar,
+    Graph,
     Hopping,
-    Runnable,
     Session,
     Tumbling,
-    as_graph,
 )
 from windrow.runtime.replay import ReplayOptions, plan_replay
 from windrow.telemetry.folders import Folder
@@ -112,7 +111,7 @@ class Explanation:
 
 
 def explain_row(
-    pipeline: Runnable,
+    graph: Graph,
     sink: str,
     where: Sequence[Condition],
     *,
@@ -132,18 +131,18 @@ def explain_row(
     has alerts, which carry their evidence; StoppedError if `is_stopped` becomes true; and what reading the log and the
     tables raises.
     """
-    target = RowTarget.of(as_graph(pipeline), sink)
+    target = RowTarget.of(graph, sink)
     row = _find(target, where, option)
     offsets_notes: list[str] = []
     options = ReplayOptions(checkpoint, default=is_default, host="memory")
     try:
-        replay = plan_replay(pipeline, options)
+        replay = plan_replay(graph, options)
     except CheckpointError as exc:
         if not is_default:
             raise
         offsets_notes.append(f"the log is read to its end, as the checkpoint does not say how far the table is: {exc}")
-        replay = plan_replay(pipeline, replace(options, end="log"))
-    graph = as_graph(replay.pipeline)
+        replay = plan_replay(graph, replace(options, end="log"))
+    graph = replay.pipeline
     host = replay_row(replay.pipeline, target, row, replay.settings, most, is_stopped)
     replayed, others = host.result()
     differences = _differences(row.there, replayed, target)

@@ -35,7 +35,6 @@ from windrow.model import (
     Global,
     Graph,
     KeyedNode,
-    Runnable,
     SelectNode,
     SinkNode,
     SourceNode,
@@ -217,7 +216,7 @@ def _common(several: Sequence[Values]) -> Values:
 
 
 def replay_row(  # noqa: PLR0917 - of one caller
-    pipeline: Runnable,
+    graph: Graph,
     target: RowTarget,
     row: TargetRow,
     settings: BatchSettings,
@@ -225,15 +224,15 @@ def replay_row(  # noqa: PLR0917 - of one caller
     is_stopped: Callable[[], bool],
 ) -> RowHost:
     """Read the log through the operators of the row, and find its records; raise StoppedError if it is stopped."""
-    source = open_sources(pipeline)
-    plan = batch_plan(pipeline, source, replace(settings, max_records=STEP))
+    source = open_sources(graph)
+    plan = batch_plan(graph, source, replace(settings, max_records=STEP))
     if target.is_direct:
-        host = RowHost(pipeline, plan, settings, target=target, row=row, most=most, is_stopped=is_stopped)
+        host = RowHost(graph, plan, settings, target=target, row=row, most=most, is_stopped=is_stopped)
         host.run(source)
         return host
     with TemporaryDirectory(prefix="windrow-why-", ignore_cleanup_errors=True) as folder:
         lineage = LineageHost(
-            pipeline, plan, settings, target=target, row=row, most=most, is_stopped=is_stopped, folder=Path(folder)
+            graph, plan, settings, target=target, row=row, most=most, is_stopped=is_stopped, folder=Path(folder)
         )
         with closing(lineage):
             lineage.run(source)

@@ -50,7 +50,6 @@ from windrow.model import (
     Readings,
     ResultNode,
     RulesNode,
-    Runnable,
     SelectNode,
     Session,
     SinkNode,
@@ -59,7 +58,6 @@ from windrow.model import (
     TableNode,
     Tumbling,
     WindowNode,
-    as_graph,
 )
 from windrow.runtime.batch.plan import BatchPlan, BatchSettings
 from windrow.runtime.memory import MemoryHost
@@ -313,7 +311,7 @@ class RowHost(MemoryHost):
 
     def __init__(
         self,
-        pipeline: Runnable,
+        graph: Graph,
         plan: BatchPlan,
         settings: BatchSettings,
         *,
@@ -323,10 +321,10 @@ class RowHost(MemoryHost):
         is_stopped: Callable[[], bool],
     ) -> None:
         super().__init__(
-            replace(pipeline, key_groups=1), plan.partitions, settings.bounds, is_reported=False, observe=self._see
+            replace(graph, key_groups=1), plan.partitions, settings.bounds, is_reported=False, observe=self._see
         )
         self._target = target
-        self._graph = as_graph(pipeline)
+        self._graph = graph
         self._row = row
         self._most = most
         self._plan = plan

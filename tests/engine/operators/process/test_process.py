@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.engine.outputs import play
 from tests.engine.pipelines import MAIN, raw, record
+from tests.graphs import as_graph
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.tick import Tick
@@ -298,7 +299,7 @@ def test_a_function_that_fails_leaves_the_state_as_it_was() -> None:
             raise ValueError(msg)
 
     one = replace(pipeline(function), key_groups=1)
-    host = MemoryHost(one, [0])
+    host = MemoryHost(as_graph(one), [0])
     host.step(raw(0, 0, record("A", 1)))
     step = raw(0, 1, record("A", 2), record("B", 3, 13), record("C", 4))
     with pytest.raises(RunError) as raised:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.engine.operators.process.test_process import Step, at, by_user, count, pipeline, played
 from tests.engine.pipelines import MINUTE, raw, record
 from tests.examples import examples
+from tests.graphs import as_graph
 
 from windrow.connectors.tables import net_changes
 from windrow.engine.changelog import StepOutput
@@ -81,7 +82,7 @@ def test_it_fires_before_the_key_expires_and_does_not_wait_for_other_partitions(
         say(ctx, "r")
 
     given_ = pipeline(function, LOG, TEXT, on_timer=lambda ctx, _: say(ctx, "t"), ttl=2 * MINUTE)
-    host = MemoryHost(given_, [0, 1])
+    host = MemoryHost(as_graph(given_), [0, 1])
     # nothing is known of partition 1: the low watermark stays before all
     host.step(raw(0, 0, record("A", 5), record("A", 7)))
     output = StepOutput.concat(one.rows for one in host.step(raw(0, 2, record("B", 1, 2))))
@@ -123,7 +124,7 @@ def test_at_the_end_each_timer_fires_once_and_those_that_it_sets_wait() -> None:
         say(ctx, "r")
 
     given_ = pipeline(function, LOG, TEXT, on_timer=again)
-    host = MemoryHost(given_, [0])
+    host = MemoryHost(as_graph(given_), [0])
     host.step(raw(0, 0, record("A", 1)))
     output = StepOutput.concat(one.rows for one in host.end())
     assert last(output, "A") == "r@1/- y@15/15 x@20/20"
@@ -221,7 +222,7 @@ def test_many_keys_that_come_and_go_leave_nothing() -> None:
         pipeline(count, ttl=10 * MINUTE, on_timer=count),
         key_groups=1,
     )
-    host = MemoryHost(given_, [0])
+    host = MemoryHost(as_graph(given_), [0])
     (state,) = host.states
     offset = 0
 
@@ -252,7 +253,7 @@ def test_state_without_a_time_to_live_goes_when_it_is_cleared() -> None:
         else:
             ctx.state.n.set(1)
 
-    host = MemoryHost(pipeline(function), [0])
+    host = MemoryHost(as_graph(pipeline(function)), [0])
     host.step(raw(0, 0, *(record(f"u{n}", 1) for n in range(5000))))
     assert all(state._blobs for state in host.states)  # noqa: SLF001 - the state is the point
     host.step(raw(0, 5000, *(record(f"u{n}", 1, 0) for n in range(5000))))
@@ -279,7 +280,7 @@ def test_in_event_time_order_the_partitions_and_their_disorder_are_not_seen() ->
 
 def test_what_is_held_is_taken_once_and_leaves_no_state() -> None:
     given_ = replace(pipeline(count, ttl=MINUTE, order="event_time"), key_groups=1)
-    host = MemoryHost(given_, [0])
+    host = MemoryHost(as_graph(given_), [0])
     seen: list[int] = []
     for number in range(200):
         outputs = host.step(raw(0, number, record("A", number / 10)))

@@ -7,10 +7,10 @@ from itertools import permutations
 
 import pytest
 from tests.engine.pipelines import MINUTE, raw
+from tests.graphs import Runnable, as_graph
 
 import windrow as wr
 from windrow.engine.operators.rules import operator
-from windrow.model import Runnable
 from windrow.runtime.memory import MemoryHost
 
 FIRST = wr.rule("first", when="prev is null")
@@ -34,7 +34,7 @@ def test_the_alerts_that_stand_do_not_depend_on_which_partition_is_read_first() 
     for order in permutations(range(3)):
         if order.index(1) > order.index(2):
             continue
-        host = MemoryHost(pipeline(), [0, 1])
+        host = MemoryHost(as_graph(pipeline()), [0, 1])
         rows: dict[str, str] = {}
         for number in order:
             for output in host.step(steps[number]):
@@ -50,7 +50,7 @@ def test_the_alerts_that_stand_do_not_depend_on_which_partition_is_read_first() 
 
 def test_an_alert_keeps_the_identity_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one of a run of a version that made identities otherwise."""
-    host = MemoryHost(pipeline(), [0])
+    host = MemoryHost(as_graph(pipeline()), [0])
     with monkeypatch.context() as patched:
         patched.setattr(operator, "alert_id", lambda *_: "as it was")
         host.step(raw(0, 0, record("b", 5)))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from tests.engine.pipelines import MINUTE, raw
+from tests.graphs import Runnable, as_graph
 
 import windrow as wr
 from windrow.engine.level import migrate
 from windrow.engine.state.widening import StateChange
-from windrow.model import Runnable
 from windrow.runtime.memory import MemoryHost
 
 
@@ -24,11 +24,11 @@ def seen(lateness: str) -> Runnable:
 def test_an_alert_that_is_forgotten_is_not_raised_again() -> None:
     """The state holds no alert of the first record any more, so that one more before it would raise it anew."""
     changes, late = [], []
-    host = MemoryHost(seen("1m"), [0])
+    host = MemoryHost(as_graph(seen("1m")), [0])
     for offset, minute in enumerate([0, 60, 61, -1, 61 - 0.5]):
         if offset == 3:
-            states = migrate(seen("2h"), {"": StateChange(lateness=MINUTE)}, host.states)
-            host = MemoryHost(seen("2h"), [0])
+            states = migrate(as_graph(seen("2h")), {"": StateChange(lateness=MINUTE)}, host.states)
+            host = MemoryHost(as_graph(seen("2h")), [0])
             host.begin(states)
         one = {"card": "A", "t": round((100 + minute) * MINUTE)}
         for output in host.step(raw(0, offset, json.dumps(one).encode())):

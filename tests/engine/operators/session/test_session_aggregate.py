@@ -21,6 +21,7 @@ from tests.engine.operators.session.session_reference import (
 from tests.engine.outputs import play
 from tests.engine.pipelines import main, raw
 from tests.examples import examples
+from tests.graphs import as_graph
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.tick import Tick
@@ -348,7 +349,7 @@ def groups(outputs: list[Any]) -> list[Change]:
 
 
 def test_after_the_end_a_session_goes_on_and_nothing_is_told_twice() -> None:
-    host = MemoryHost(pipeline(), [0])
+    host = MemoryHost(as_graph(pipeline()), [0])
     host.step(raw(0, 0, line("A", 0, 0), line("A", 8, 1)))
     assert groups(host.end()) == [("insert", "on_time", 0, (0, 18), 3)]
     assert groups(host.end()) == []
@@ -366,7 +367,7 @@ def test_after_the_end_a_session_goes_on_and_nothing_is_told_twice() -> None:
 
 
 def test_what_the_end_fired_is_not_told_again_by_the_watermark() -> None:
-    host = MemoryHost(pipeline(), [0])
+    host = MemoryHost(as_graph(pipeline()), [0])
     host.step(raw(0, 0, line("A", 0, 0)))
     assert groups(host.end()) == [("insert", "on_time", 0, (0, 10), 1)]
     assert groups(host.step(raw(0, 1, line("B", 50, 1)))) == []
@@ -410,11 +411,11 @@ def test_a_late_record_joins_an_early_pane_that_stays_early_until_it_fires() -> 
 def test_triggers_that_do_not_add_up_are_refused() -> None:
     for trigger in (AllOf((Records(3), Every(10))), Repeat(Every(10), 2)):
         with pytest.raises(PipelineError, match="use count, every, or any_of them"):
-            MemoryHost(pipeline(early=trigger), [0])
+            MemoryHost(as_graph(pipeline(early=trigger)), [0])
 
 
 def test_state_goes_with_the_last_session_and_a_key_may_come_back() -> None:
-    host = MemoryHost(pipeline(lateness=30), [0])
+    host = MemoryHost(as_graph(pipeline(lateness=30)), [0])
     users = [f"u{number}" for number in range(200)]
     host.step(raw(0, 0, *(line(user, number) for number, user in enumerate(users))))
     full = host.state_size
@@ -437,7 +438,7 @@ def test_a_row_is_kept_until_no_record_can_touch_it() -> None:
 
 
 def test_an_open_session_melts_to_one_row_whatever_the_number_of_records() -> None:
-    host = MemoryHost(pipeline(delay=20), [0])
+    host = MemoryHost(as_graph(pipeline(delay=20)), [0])
     sizes = []
     for step in range(30):
         times = range(step * 50, step * 50 + 50)

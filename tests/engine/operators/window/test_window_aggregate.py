@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.engine.outputs import play
 from tests.engine.pipelines import MAIN, MINUTE, main, raw, record
 from tests.examples import examples
+from tests.graphs import as_graph
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import RAW
@@ -32,7 +33,7 @@ def rows(outputs: list[Any]) -> list[tuple[Any, ...]]:
 
 
 def test_a_partition_that_joins_begins_at_the_low_watermark_and_is_journaled() -> None:
-    host = MemoryHost(MAIN, [0])
+    host = MemoryHost(as_graph(MAIN), [0])
     host.step(raw(0, 0, record("A", 1), record("A", 20)))
     outputs = host.step(raw(1, 5, record("A", 2), record("B", 17.5), record("B", 30)))
     # watermark 19: [0, 5) fired and is past its lateness of 10 minutes; B's 17.5 is on time for [15, 20)
@@ -50,13 +51,13 @@ def test_a_partition_that_joins_begins_at_the_low_watermark_and_is_journaled() -
 
 
 def test_a_partition_without_a_record_holds_every_window_open() -> None:
-    host = MemoryHost(MAIN, [0, 1])
+    host = MemoryHost(as_graph(MAIN), [0, 1])
     assert rows(host.step(raw(0, 0, record("A", 1), record("A", 90)))) == []
     assert rows(host.step(raw(1, 0, record("B", 7)))) == [("insert", "on_time", 0, 0, "A", Decimal("1.00"), 1)]
 
 
 def test_a_record_after_the_end_of_the_input_revises_what_the_end_fired() -> None:
-    host = MemoryHost(MAIN, [0])
+    host = MemoryHost(as_graph(MAIN), [0])
     host.step(raw(0, 0, record("A", 1, 5)))
     assert rows(host.end()) == [("insert", "on_time", 0, 0, "A", Decimal("5.00"), 1)]
     assert rows(host.step(raw(0, 1, record("A", 2, 2)))) == [
@@ -66,14 +67,14 @@ def test_a_record_after_the_end_of_the_input_revises_what_the_end_fired() -> Non
 
 
 def test_the_end_is_journaled_with_the_offsets_at_which_it_took_effect() -> None:
-    host = MemoryHost(MAIN, [0, 3])
+    host = MemoryHost(as_graph(MAIN), [0, 3])
     host.step(raw(0, 7, record("A", 1)))
     clocks = StepOutput.concat(output.rows for output in host.end()).clocks.to_pylist()
     assert [(row["partition"], row["offset"], row["reason"]) for row in clocks] == [(0, 8, "end"), (3, 0, "end")]
 
 
 def test_state_goes_when_no_record_can_reach_it() -> None:
-    host = MemoryHost(MAIN, [0])
+    host = MemoryHost(as_graph(MAIN), [0])
     for minute in range(0, 150, 3):
         host.step(raw(0, minute // 3, record(f"u{minute % 7}", minute), record("u1", minute - 9)))
     sizes = [len(state._blobs) for state in host.states]  # noqa: SLF001 - the state is the point
@@ -84,7 +85,7 @@ def test_state_goes_when_no_record_can_reach_it() -> None:
 
 
 def test_a_late_record_that_waits_is_kept_over_steps() -> None:
-    host = MemoryHost(main(emit=Emit(lateness=60 * MINUTE)), [0, 1])
+    host = MemoryHost(as_graph(main(emit=Emit(lateness=60 * MINUTE))), [0, 1])
     host.step(raw(0, 0, record("A", 1, 1), record("A", 30, 1)))
     assert rows(host.step(raw(0, 2, record("A", 2, 10)))) == []
     assert rows(host.step(raw(0, 3, record("B", 3, 10), record("A", 4, 100)))) == []
@@ -99,7 +100,7 @@ def test_a_late_record_that_waits_is_kept_over_steps() -> None:
 
 
 def test_one_revision_a_step_where_late_goes_by_batch() -> None:
-    host = MemoryHost(main(emit=Emit(lateness=60 * MINUTE, late="batch")), [0])
+    host = MemoryHost(as_graph(main(emit=Emit(lateness=60 * MINUTE, late="batch"))), [0])
     host.step(raw(0, 0, record("A", 1, 1), record("A", 30, 1)))
     assert rows(host.step(raw(0, 2, record("A", 2, 10), record("A", 3, 100)))) == [
         ("update_before", "late", 0, 0, "A", Decimal("1.00"), 1),
@@ -108,7 +109,7 @@ def test_one_revision_a_step_where_late_goes_by_batch() -> None:
 
 
 def test_a_step_without_records_changes_nothing() -> None:
-    host = MemoryHost(MAIN, [0])
+    host = MemoryHost(as_graph(MAIN), [0])
     host.step(raw(0, 0, record("A", 1)))
     assert rows(host.step(RAW.empty_table())) == []
 
@@ -144,7 +145,7 @@ def test_extremes_come_out_as_they_went_in(type_: DataType, values: list[Any], e
 
 @pytest.mark.parametrize("groups", [1, 4, 8])
 def test_what_the_end_fired_is_the_same_in_every_key_group(groups: int) -> None:
-    host = MemoryHost(main(key_groups=groups), [0])
+    host = MemoryHost(as_graph(main(key_groups=groups)), [0])
     host.step(raw(0, 0, record("A", 1)))
     host.end()
     # the event time had come to minute 1: [0, 5) has fired for every key, also for those that had nothing in it

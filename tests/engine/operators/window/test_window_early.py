@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.engine.pipelines import MINUTE, main, raw, record
 from tests.examples import examples
+from tests.graphs import as_graph
 
 from windrow.engine.changelog import StepOutput
 from windrow.errors import RunError
@@ -62,7 +63,7 @@ def ones(number: int) -> list[bytes]:
 
 
 def test_a_step_writes_each_of_its_early_panes_and_then_the_on_time_one() -> None:
-    host = MemoryHost(early(Records(2)), [0])
+    host = MemoryHost(as_graph(early(Records(2))), [0])
     # the record at minute 7 moves the watermark to 6
     assert rows(host.step(raw(0, 0, *ones(5), record("A", 7)))) == [
         ("insert", "early", 0, 2),
@@ -103,19 +104,19 @@ def test_a_step_writes_each_of_its_early_panes_and_then_the_on_time_one() -> Non
     ],
 )
 def test_modes(mode: Mode, expected: list[tuple[Any, ...]]) -> None:
-    host = MemoryHost(early(Records(2), mode), [0])
+    host = MemoryHost(as_graph(early(Records(2), mode)), [0])
     assert rows(host.step(raw(0, 0, *ones(4), record("A", 7)))) == expected
 
 
 def test_discard_counts_revisions_over_all_panes() -> None:
-    host = MemoryHost(early(Records(2), "discard"), [0])
+    host = MemoryHost(as_graph(early(Records(2), "discard")), [0])
     assert rows(host.step(raw(0, 0, *ones(3)))) == [("insert", "early", 0, 2)]
     assert rows(host.step(raw(0, 3, record("A", 7)))) == [("insert", "on_time", 1, 1)]
     assert rows(host.step(raw(0, 4, *ones(2)))) == [("insert", "late", 2, 1), ("insert", "late", 3, 1)]
 
 
 def test_no_more_panes_than_repeat_says() -> None:
-    host = MemoryHost(early(Repeat(Records(1), 2)), [0])
+    host = MemoryHost(as_graph(early(Repeat(Records(1), 2))), [0])
     assert [row[1] for row in rows(host.step(raw(0, 0, *ones(1)))) if row[0] != "update_before"] == ["early"]
     assert [row[1] for row in rows(host.step(raw(0, 1, *ones(5)))) if row[0] != "update_before"] == ["early"]
     assert rows(host.step(raw(0, 6, *ones(3)))) == []
@@ -123,7 +124,7 @@ def test_no_more_panes_than_repeat_says() -> None:
 
 
 def test_processing_time_counts_from_the_first_unseen_record() -> None:
-    host = MemoryHost(early(Every(10 * SECOND)), [0])
+    host = MemoryHost(as_graph(early(Every(10 * SECOND))), [0])
     host.tick(100 * SECOND)
     host.step(raw(0, 0, *ones(1)))
     assert rows(host.tick(109 * SECOND)) == []
@@ -137,7 +138,7 @@ def test_processing_time_counts_from_the_first_unseen_record() -> None:
 
 
 def test_what_came_before_the_first_tick_waits_from_it_on() -> None:
-    host = MemoryHost(early(Every(10 * SECOND)), [0])
+    host = MemoryHost(as_graph(early(Every(10 * SECOND))), [0])
     host.step(raw(0, 0, *ones(1)))
     assert rows(host.tick(100 * SECOND)) == []
     assert rows(host.tick(109 * SECOND)) == []
@@ -145,7 +146,7 @@ def test_what_came_before_the_first_tick_waits_from_it_on() -> None:
 
 
 def test_both_processing_time_and_count() -> None:
-    host = MemoryHost(early(AllOf((Every(10 * SECOND), Records(3)))), [0])
+    host = MemoryHost(as_graph(early(AllOf((Every(10 * SECOND), Records(3))))), [0])
     host.tick(100 * SECOND)
     assert rows(host.step(raw(0, 0, *ones(4)))) == []
     # the count has been reached before
@@ -157,7 +158,7 @@ def test_both_processing_time_and_count() -> None:
 
 
 def test_a_global_window_fires_at_the_end_what_is_new_and_goes_on() -> None:
-    host = MemoryHost(early(Records(2), window=Global(), emit=Emit(early=Records(2))), [0])
+    host = MemoryHost(as_graph(early(Records(2), window=Global(), emit=Emit(early=Records(2)))), [0])
     host.step(raw(0, 0, *ones(1), record("B", 10_000), *ones(1), record("B", -10_000)))
     host.step(raw(0, 4, record("B", 0)))
     assert [(row[4], *row[:3], row[5]) for row in in_windows(host.end())] == [
@@ -169,7 +170,7 @@ def test_a_global_window_fires_at_the_end_what_is_new_and_goes_on() -> None:
 
 
 def test_early_panes_of_hopping_windows() -> None:
-    host = MemoryHost(early(Records(2), window=Hopping(10 * MINUTE, 5 * MINUTE)), [0])
+    host = MemoryHost(as_graph(early(Records(2), window=Hopping(10 * MINUTE, 5 * MINUTE))), [0])
     # minute 1 is late for [-5, 5), minute 7 for [0, 10)
     assert in_windows(host.step(raw(0, 0, record("A", 6), record("A", 1), record("A", 11), record("A", 7)))) == [
         ("insert", "late", 0, -5, "A", 1),
@@ -208,7 +209,7 @@ PLAIN: st.SearchStrategy[Trigger] = st.sampled_from(
 def test_what_sql_follows_and_what_python_follows_say_the_same(trigger: Trigger, events: Any, mode: Mode) -> None:  # noqa: ANN401
     # a part that never says so keeps a trigger from SQL and changes nothing
     outer = replace(trigger, trigger=AnyOf((trigger.trigger, NEVER))) if isinstance(trigger, Repeat) else None
-    hosts = [MemoryHost(early(one, mode), [0]) for one in (trigger, outer or AnyOf((trigger, NEVER)))]
+    hosts = [MemoryHost(as_graph(early(one, mode)), [0]) for one in (trigger, outer or AnyOf((trigger, NEVER)))]
     now, offset = 100 * SECOND, 0
     waiting: list[bytes] = []
     found: list[list[Any]] = [[], []]
@@ -243,7 +244,7 @@ def fails(_: PaneSoFar) -> bool:
 
 
 def test_an_error_of_a_predicate_names_it_the_record_and_the_pane() -> None:
-    host = MemoryHost(early(When(fails)), [0])
+    host = MemoryHost(as_graph(early(When(fails))), [0])
     where = r"at partition 0, offset 0 of spend, key user='A', PaneSoFar\(.*\)"
     said = rf"the trigger {re.escape(__name__)}\.fails failed {where}: LookupError: no luck \(.*\); what was"
     with pytest.raises(RunError, match=said):

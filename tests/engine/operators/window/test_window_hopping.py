@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.pipelines import MINUTE, main, raw, record
+from tests.graphs import as_graph
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.operators.window.slices import windows_of_slices
@@ -39,7 +40,7 @@ def missed(outputs: list[Any]) -> list[tuple[int, int]]:
 
 def hopping(size: int, slide: int, lateness: int) -> MemoryHost:
     pipeline = main(window=Hopping(size * MINUTE, slide * MINUTE), emit=Emit(lateness=lateness * MINUTE), key_groups=1)
-    return MemoryHost(pipeline, [0])
+    return MemoryHost(as_graph(pipeline), [0])
 
 
 def blobs(host: MemoryHost) -> set[tuple[str, int]]:
@@ -160,7 +161,7 @@ def test_windows_of_slices_of_cumulate_windows_are_known_by_their_ends(
 def test_every_cumulate_pane_counts_all_records_since_its_start(steps: int) -> None:
     # 23 slices are in nodes of 16, 4 and 1, some of which reach over the end of a size
     window = Cumulate(23 * 3 * MINUTE, 3 * MINUTE, MINUTE)
-    host = MemoryHost(main(window=window, emit=Emit(), key_groups=1), [0])
+    host = MemoryHost(as_graph(main(window=window, emit=Emit(), key_groups=1)), [0])
     minutes = [minute for minute in range(-20, 280) if minute % 7]
     outputs = []
     for first in range(0, len(minutes), -(-len(minutes) // steps)):
