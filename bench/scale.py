@@ -27,6 +27,7 @@ from windrow.engine.schema import MICROS, RAW
 from windrow.engine.state.store import MemoryState
 from windrow.runtime.memory import MemoryHost
 from windrow.runtime.spark.rows import packet_batch
+from windrow.telemetry.probe import step_probe
 from windrow.tools.generate.spec import START
 
 TASKS = 16
@@ -49,8 +50,9 @@ def records(partitions: np.ndarray, offsets: np.ndarray, users: np.ndarray) -> p
 def control(partitions: int, groups: int, steps: int = 3) -> str:
     """Return a row of the table on control messages: the last of some steps."""
     pipeline = parse_pipeline(main_job(key_groups=groups))
-    stages = [Ingest(pipeline) for _ in range(TASKS)]
-    runners = [open_levels(pipeline, tuple(range(partitions)))[0] for _ in range(TASKS)]
+    probe = step_probe(pipeline)
+    stages = [Ingest(pipeline, probe=probe) for _ in range(TASKS)]
+    runners = [open_levels(pipeline, tuple(range(partitions)), probe=probe)[0] for _ in range(TASKS)]
     states = [MemoryState() for _ in range(groups)]
     figures = (0.0, 0.0, 0, 0, 0)
     for step in range(steps):

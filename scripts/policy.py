@@ -21,6 +21,7 @@ from windrow.engine.operators.ingest import Ingest
 from windrow.engine.schema import RAW
 from windrow.engine.state.store import MemoryState
 from windrow.model import Delay, Pipeline, format_duration, parse_duration
+from windrow.telemetry.probe import step_probe
 from windrow.telemetry.reports import StepReport, Totals
 from windrow.tools.generate import LogSpec, generate
 
@@ -66,14 +67,16 @@ def steps() -> Iterator[pa.Table]:
 
 def run(pipeline: Pipeline) -> Cost:
     """Run a pipeline over the day."""
-    stage, (level,) = Ingest(pipeline), open_levels(pipeline, range(SPEC.partitions))
+    probe = step_probe(pipeline)
+    stage = Ingest(pipeline, probe=probe)
+    (level,) = open_levels(pipeline, range(SPEC.partitions), probe=probe)
     states = [MeasuredState() for _ in range(pipeline.key_groups)]
     cost = Cost()
 
     def step(packets: Sequence[Packet]) -> None:
         given = [[one.message for one in packets if one.key_group == group] for group in range(len(states))]
         groups = [level.step(group, given[group], state) for group, state in enumerate(states)]
-        cost.totals.add(StepReport.of(cost.totals.steps, [group.stats for group in groups], 0.0))
+        cost.totals.add(StepReport.of(cost.totals.steps, groups, 0.0))
 
     for raw in steps():
         step(list(stage.run(raw.to_batches())))

@@ -17,11 +17,11 @@ import pytest
 from tests.waiting import time_with
 
 from windrow.cli.listen import RunServer
-from windrow.engine.histogram import Histogram
-from windrow.engine.hot_keys import HotKeys
-from windrow.engine.window_counts import WindowCounts
 from windrow.errors import InputError
+from windrow.telemetry.histogram import Histogram
+from windrow.telemetry.hot_keys import HotKeys
 from windrow.telemetry.reports import Fault, Lag, StepReport
+from windrow.telemetry.window_counts import WindowCounts
 
 REPORT = StepReport(
     epoch=7,

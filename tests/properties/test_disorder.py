@@ -18,6 +18,7 @@ from windrow.engine.schema import RAW
 from windrow.engine.tick import Tick
 from windrow.model import Calendar, Delay, Global, Pipeline, TimestampType
 from windrow.runtime.memory import MemoryHost
+from windrow.telemetry.probe import step_probe
 from windrow.telemetry.reports import StepReport
 from windrow.tools.tune.choose import Goals, tune, with_settings
 from windrow.tools.tune.disorder import Bounds, Missed, measure, read_recorded
@@ -59,11 +60,9 @@ def with_policy(case: Case, delay: int, lateness: int) -> Pipeline:
 
 def reports(pipeline: Pipeline, steps: Sequence[pa.Table]) -> list[StepReport]:
     partitions = np.unique(np.concatenate([step.column("partition").to_numpy() for step in steps])).tolist()
-    host = MemoryHost(as_graph(pipeline), partitions)
-    return [
-        StepReport.of(epoch, [one.stats for one in host.step(step)], 0.0, committed=0)
-        for epoch, step in enumerate(steps)
-    ]
+    graph = as_graph(pipeline)
+    host = MemoryHost(graph, partitions, probe=step_probe(graph))
+    return [StepReport.of(epoch, host.step(step), 0.0, committed=0) for epoch, step in enumerate(steps)]
 
 
 @given(cases(), TICKS, TICKS, TICKS, TICKS)

@@ -16,10 +16,11 @@ from tests.properties.strategies import Case, cases
 from tests.properties.test_sessions import sessions
 
 from windrow.engine.tick import PlayStep, Tick
-from windrow.engine.window_counts import WindowCounts
 from windrow.model import Global
 from windrow.runtime.memory import MemoryHost
+from windrow.telemetry.probe import step_probe
 from windrow.telemetry.reports import StepReport
+from windrow.telemetry.window_counts import WindowCounts
 from windrow.testing.transcript.rebatch import cuts
 
 
@@ -27,7 +28,8 @@ def counts_of(
     pipeline: Runnable, steps: Sequence[PlayStep], partitions: Sequence[int]
 ) -> list[dict[str, WindowCounts]]:
     """Return the windows of all steps together before the end of the input, and with it."""
-    host, offsets = MemoryHost(as_graph(pipeline), partitions), dict.fromkeys(partitions, 0)
+    graph = as_graph(pipeline)
+    host, offsets = MemoryHost(graph, partitions, probe=step_probe(graph)), dict.fromkeys(partitions, 0)
     reports = []
     for number, step in enumerate(steps):
         if isinstance(step, Tick):
@@ -39,9 +41,9 @@ def counts_of(
                 tables.append(raw(partition, offsets[partition], *values))
                 offsets[partition] += len(values)
             groups = host.step(pa.concat_tables(tables))
-        reports.append(StepReport.of(number, [one.stats for one in groups], 0.0))
+        reports.append(StepReport.of(number, groups, 0.0))
     before = reduce(add, reports)
-    end = StepReport.of(len(steps), [one.stats for one in host.end()], 0.0)
+    end = StepReport.of(len(steps), host.end(), 0.0)
     return [one.windows or {} for one in (before, before + end)]
 
 

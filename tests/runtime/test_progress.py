@@ -8,10 +8,10 @@ from tests.runtime.conftest import MakeLog
 from tests.runtime.runs import Runner
 from tests.runtime.spend import Files, events, spend
 
-from windrow.engine.histogram import Histogram
-from windrow.engine.samples import SAMPLE
+from windrow.telemetry.histogram import Histogram
 from windrow.telemetry.history import history_of, read_history
 from windrow.telemetry.reports import Totals, now_micros
+from windrow.telemetry.samples import SAMPLE
 from windrow.telemetry.status import RunStatus
 
 pytestmark = pytest.mark.usefixtures("spark")

@@ -18,13 +18,13 @@ from tests.client.test_progress import REPORT
 from tests.examples import examples
 from tests.waiting import wait_until
 
-from windrow.engine.histogram import Histogram
-from windrow.engine.hot_keys import HotKeys
-from windrow.engine.samples import SAMPLE, RecordSample, least
-from windrow.engine.window_counts import GroupWindows, WindowCounts
 from windrow.errors import InputError, RunError
+from windrow.telemetry.histogram import Histogram
 from windrow.telemetry.history import MERGED, RUNS, HistoryWriter, RunRecord, forget_history, read_history, read_runs
+from windrow.telemetry.hot_keys import HotKeys
 from windrow.telemetry.reports import Fault, Lag, Observer, StepReport
+from windrow.telemetry.samples import SAMPLE, RecordSample, least
+from windrow.telemetry.window_counts import GroupWindows, WindowCounts
 
 T0 = 1_767_225_600_000_000
 STEP = replace(

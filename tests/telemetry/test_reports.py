@@ -12,7 +12,6 @@ from tests.engine.pipelines import main
 from tests.telemetry.test_history import STEP
 
 from windrow.engine.changelog import reason_kinds
-from windrow.engine.histogram import Histogram
 from windrow.errors import (
     EngineError,
     RecordsLostError,
@@ -22,6 +21,7 @@ from windrow.errors import (
     WorkerLostError,
 )
 from windrow.model import MAX_PARTITIONS, Graph, SinkNode, SourceNode, SqliteSink
+from windrow.telemetry.histogram import Histogram
 from windrow.telemetry.reports import Fault, FaultReason, StepReport, Totals, naming_partitions
 
 

@@ -21,12 +21,12 @@ from tests.waiting import time_with
 
 from windrow.authoring.printing import to_yaml
 from windrow.cli import main
-from windrow.engine.hot_keys import HotKeys
-from windrow.engine.window_counts import WindowCounts
 from windrow.errors import InputError
 from windrow.telemetry.history import HistoryWriter, RunRecord, history_of
+from windrow.telemetry.hot_keys import HotKeys
 from windrow.telemetry.reports import Fault, Lag, StepReport, now_micros
 from windrow.telemetry.status import RunStatus, standing_since
+from windrow.telemetry.window_counts import WindowCounts
 
 SECOND = 1_000_000
 NOW = T0 + 1_000 * SECOND

@@ -22,12 +22,12 @@ from tests.runtime.runs import Runner
 from tests.runtime.spend import Files, events, spend
 from tests.servers.receiver import Receiver
 
-from windrow.engine.part_times import PartTime, join_part_times
 from windrow.errors import RunError
 from windrow.model import KafkaSource, PostgresSink, SqliteSink
 from windrow.runtime.launch import Options, ReplayHost, launch
 from windrow.runtime.replay import ReplayOptions, plan_replay, run_replay
 from windrow.telemetry.exporting import LEAVE
+from windrow.telemetry.part_times import PartTime, join_part_times
 from windrow.telemetry.reports import Fault
 from windrow.telemetry.traces import trace_exporters, tracing
 

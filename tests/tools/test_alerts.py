@@ -19,11 +19,11 @@ from tests.telemetry.test_history import STEP, T0
 
 import windrow as wr
 from windrow.cli import main
-from windrow.engine.histogram import Histogram
-from windrow.engine.hot_keys import HotKeys
 from windrow.errors import CheckpointError, SinkUnavailableError
 from windrow.model import ALERT_NAMES, AlertName, Alerts, SqliteSink
 from windrow.runtime.command_lines import CommandLines
+from windrow.telemetry.histogram import Histogram
+from windrow.telemetry.hot_keys import HotKeys
 from windrow.telemetry.reports import Alert, Fault, Lag, StepReport
 from windrow.tools.alerts.conditions import NO_PAST, AlertEvaluator, Past
 

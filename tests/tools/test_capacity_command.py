@@ -14,7 +14,7 @@ from tests.client.test_progress import REPORT
 from tests.runtime.spend import Files, events
 
 from windrow.cli import main
-from windrow.engine.histogram import Histogram
+from windrow.telemetry.histogram import Histogram
 from windrow.telemetry.history import HistoryWriter, RunRecord
 
 PIPELINE = """\

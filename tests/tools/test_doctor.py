@@ -17,8 +17,6 @@ from tests.telemetry.test_history import STEP, T0
 from windrow.authoring.load import open_pipeline
 from windrow.connectors.sink import Follows, Run
 from windrow.connectors.source import Loss
-from windrow.engine.histogram import Histogram
-from windrow.engine.hot_keys import HotKeys
 from windrow.model import (
     Adaptive,
     Delay,
@@ -33,7 +31,9 @@ from windrow.model import (
     PostgresSink,
 )
 from windrow.runtime.command_lines import CommandLines
+from windrow.telemetry.histogram import Histogram
 from windrow.telemetry.history import RunRecord
+from windrow.telemetry.hot_keys import HotKeys
 from windrow.telemetry.reports import Lag, StepReport
 from windrow.telemetry.status import RunStatus
 from windrow.tools.doctor import RULES, Examined, Finding, review

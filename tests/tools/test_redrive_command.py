@@ -28,6 +28,7 @@ from windrow.runtime.savepoint import Savepoint, fingerprint
 from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.runtime.stream.offsets import begin_from
 from windrow.telemetry.history import HistoryWriter, RunRecord, history_of
+from windrow.telemetry.probe import step_probe
 from windrow.telemetry.reports import StepReport
 
 OLD = """\
@@ -85,7 +86,7 @@ class Chain:
         self.epoch = -1
         self.run = Run.new("spend")
         self.pipeline: Runnable = open_pipeline("spend.yaml").runnable()
-        self.host = MemoryHost(self.pipeline, [0])
+        self.host = MemoryHost(self.pipeline, [0], probe=step_probe(self.pipeline))
         self.sinks = open_sinks(self.pipeline)
         self.sinks.open(self.run)
         self.next = 0
@@ -106,7 +107,7 @@ class Chain:
             self.epoch, concat_by_sink(empty_by_sink(as_graph(self.pipeline)), (one.by_sink for one in groups))
         )
         if checkpoint is not None:
-            report = StepReport.of(self.epoch, [group.stats for group in groups], 1.0)
+            report = StepReport.of(self.epoch, groups, 1.0)
             with HistoryWriter(
                 history_of(checkpoint), RunRecord.here(self.pipeline.name, "stream"), pytest.fail
             ) as history:
@@ -126,7 +127,7 @@ class Chain:
         begun = Checkpoint.read(folder)
         assert begun is not None
         carried, states = upgraded(saved, self.pipeline)
-        self.host = MemoryHost(self.pipeline, [0], decoded_since=carried.decoded_since)
+        self.host = MemoryHost(self.pipeline, [0], decoded_since=carried.decoded_since, probe=step_probe(self.pipeline))
         self.host.begin(state for _, state in states)
         self.sinks.close()
         self.sinks = open_sinks(self.pipeline)

@@ -14,9 +14,9 @@ from tests.runtime.spend import Files, events
 
 from windrow.authoring.load import open_pipeline
 from windrow.cli import main
-from windrow.engine.histogram import Histogram
 from windrow.expressions import short_view
 from windrow.model import Pipeline
+from windrow.telemetry.histogram import Histogram
 from windrow.telemetry.history import HistoryWriter, RunRecord
 
 PIPELINE = """\

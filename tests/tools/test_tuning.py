@@ -12,11 +12,12 @@ from tests.graphs import Runnable, as_graph
 from tests.runtime.spend import events
 
 from windrow.authoring.pipeline_file import read_document
-from windrow.engine.histogram import Histogram
 from windrow.engine.schema import RAW
 from windrow.errors import InputError
 from windrow.model import Graph, SinkNode, parse_duration
 from windrow.runtime.memory import MemoryHost
+from windrow.telemetry.histogram import Histogram
+from windrow.telemetry.probe import step_probe
 from windrow.telemetry.reports import StepReport
 from windrow.tools.tune.choose import Goals, Tuning, percent, tune, with_settings
 from windrow.tools.tune.disorder import Counts, Disorder, fed_operators, measure, read_recorded
@@ -87,8 +88,9 @@ def log(number: int = 3_000) -> pa.Table:
 
 def run(given: Runnable, records: pa.Table) -> StepReport:
     partitions = np.unique(records.column("partition").to_numpy()).tolist()
-    groups = MemoryHost(as_graph(given), partitions).step(records)
-    return StepReport.of(0, [one.stats for one in groups], 0.0, committed=0)
+    graph = as_graph(given)
+    groups = MemoryHost(graph, partitions, probe=step_probe(graph)).step(records)
+    return StepReport.of(0, groups, 0.0, committed=0)
 
 
 @pytest.mark.parametrize("text", [WINDOW, RULES, WINDOW.replace("{tumbling: 5m}", "{hopping: {size: 6m, slide: 2m}}")])

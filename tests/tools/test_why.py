@@ -29,7 +29,8 @@ from windrow.connectors.open_sinks import open_database, open_sinks
 from windrow.connectors.open_sources import open_sources
 from windrow.connectors.tables import layout, plain_rows
 from windrow.engine.columns import to_micros
-from windrow.engine.level import Observed
+from windrow.engine.operators.base import Judged
+from windrow.engine.probe import NodeStep, NoProbe
 from windrow.engine.schema import END, OFFSET, PARTITION, WINDOW
 from windrow.engine.windows import window_bounds
 from windrow.errors import InputError, StoppedError
@@ -135,8 +136,13 @@ def judged(pipeline: Runnable) -> dict[tuple[int, int, int | None, int | None], 
     node = next(one for one in graph.computed if isinstance(one, WindowNode))
     found: dict[tuple[int, int, int | None, int | None], str] = {}
 
-    def see(seen: Observed) -> None:
-        for one in seen.judged if seen.node == node.name else ():
+    class Verdicts(NoProbe):
+        def step(self, step: NodeStep) -> None:
+            if step.node == node.name:
+                see(step.judged)
+
+    def see(steps: Sequence[Judged]) -> None:
+        for one in steps:
             windows: Sequence[tuple[int | None, int | None]] = [(None, None)] * one.records.num_rows
             if WINDOW in one.records.column_names and not isinstance(node.window, Session | Global):
                 bounds = window_bounds(node.window, to_micros(one.records.column(WINDOW)))
@@ -147,7 +153,7 @@ def judged(pipeline: Runnable) -> dict[tuple[int, int, int | None, int | None], 
                 found[(*place, *window)] = verdict
 
     source = open_sources(as_graph(pipeline))
-    host = MemoryHost(as_graph(pipeline), source.partitions(), observe=see)
+    host = MemoryHost(as_graph(pipeline), source.partitions(), probe=Verdicts)
     batches = list(source.read_all())
     if batches:
         host.step(pa.Table.from_batches(batches))

@@ -19,23 +19,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.engine import duckdb_sql, schema
-from windrow.engine.changelog import StepOutput, empty_by_sink, late_output, reason_kinds, source_numbers, with_labels
+from windrow.engine.changelog import StepOutput, empty_by_sink, late_output, source_numbers, with_labels
 from windrow.engine.columns import concat, pack, to_micros, unpack
-from windrow.engine.histogram import Histogram
-from windrow.engine.hot_keys import HotKeys, add_by_node
 from windrow.engine.keys import place_groups
 from windrow.engine.messages import (
-    Counted,
-    KeyCounts,
     Message,
+    Observation,
     Packet,
     PartialPanes,
-    PartitionCounts,
     Records,
     Results,
-    SampledVerdicts,
     TimersEnded,
-    pack_counts,
 )
 from windrow.engine.operators.base import (
     GroupOutput,
@@ -58,14 +52,13 @@ from windrow.engine.operators.table import LookupOperator, TableOperator
 from windrow.engine.operators.window.changelog import ChangelogWindowOperator
 from windrow.engine.operators.window.operator import WindowOperator
 from windrow.engine.operators.window.running import open_running
-from windrow.engine.samples import VERDICTS, VerdictRow, join_verdicts, limit, places_below
-from windrow.engine.schema import END, ID, PARTITION, REVISION, SIDE, TIME, WATERMARK, WINDOW
+from windrow.engine.probe import NodeStep, NoProbe, OpenProbe
+from windrow.engine.schema import END, ID, PARTITION, REVISION, TIME, WATERMARK, WINDOW
 from windrow.engine.state.store import MemoryState, OperatorState, State, blobs_of, scoped_kind
 from windrow.engine.state.widening import StateChange
 from windrow.engine.watermarks.clocks import PartitionClocks
 from windrow.engine.watermarks.sources import SourceTimes, sources_of
 from windrow.engine.watermarks.tracker import ClockAdvance, ClockSteps, EncodedClocks
-from windrow.engine.window_counts import GroupWindows
 from windrow.expressions import RecordStream, stream_of, view_of
 from windrow.model import (
     DeduplicateNode,
@@ -91,46 +84,18 @@ from windrow.model import (
 )
 
 
-@dataclass(frozen=True)
-class Observed:
-    """An operator's step: the node, the records that it was given, and what it made of them.
-
-    `judged` are those that it judged, or that were expired before they came to it; `records` those of its streams.
-    """
-
-    node: str
-    given: pa.Table
-    judged: tuple[Judged, ...]
-    records: tuple[pa.Table, ...]
-
-
-Observe = Callable[[Observed], None]
-
-
-def _ignore(_: Observed) -> None:
-    pass
-
-
 def open_levels(
     graph: Graph,
     partitions: Iterable[int],
     packed: Callable[[pa.Table], bytes] = pack,
-    *,
-    is_reported: bool = True,
-    observe: Observe | None = None,
+    probe: OpenProbe = NoProbe,
 ) -> tuple[LevelRunner, ...]:
     """Return the levels of a pipeline; `partitions` are those that the source had when it was first started.
 
-    `packed` packs the records that a level gives the next one. How late records are is counted, and the verdicts on a
-    sample are given, for reports, if it `is_reported`. `observe` is called with what each operator does in a step.
+    `packed` packs the records that a level gives the next one. `probe` opens what observes a step of a key group.
     """
     levels, known = graph.levels, tuple(partitions)
-    return tuple(
-        LevelRunner(
-            graph, places, known, packed, is_last=places is levels[-1], is_reported=is_reported, observe=observe
-        )
-        for places in levels
-    )
+    return tuple(LevelRunner(graph, places, known, packed, probe, is_last=places is levels[-1]) for places in levels)
 
 
 def number_of_levels(graph: Graph) -> int:
@@ -202,7 +167,7 @@ def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> t
 
         return SessionOperator(view, is_traced=is_traced), not isinstance(node, SinkNode) and graph.is_ordered(node)
     given = stream_of(graph, node.inputs[0])
-    if _is_running(graph, node, view):
+    if is_running(graph, node, view):
         running = open_running(view, is_changelog=given.is_changelog, is_traced=is_traced)
         return running, not graph.is_settled(node.inputs[0])
     if given.is_changelog:
@@ -212,19 +177,9 @@ def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> t
     return WindowOperator(view, is_traced=is_traced, has_id=given.has_id, is_settled=is_settled), is_traced
 
 
-def _is_running(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> bool:
+def is_running(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> bool:
     """Whether a node aggregates all rows so far, without windows."""
     return isinstance(view.window, Global) and (graph.is_read(node) or stream_of(graph, node.inputs[0]).is_changelog)
-
-
-def _windowed(graph: Graph) -> dict[str, str]:
-    """Return the nodes that have windows, with the name that a report has for each."""
-    views = ((node, view_of(graph, node)) for node in graph.keyed)
-    return {
-        node.name: node.name or graph.name
-        for node, view in views
-        if isinstance(view, Pipeline) and not _is_running(graph, node, view)
-    }
 
 
 _CLOCKS, _OPERATORS = '{"clocks": ', ', "operators": '
@@ -313,14 +268,9 @@ class _Hosted:
         place: LevelNode,
         packed: Callable[[pa.Table], bytes],
         local: Container[str],
-        *,
-        is_reported: bool,
     ) -> None:
         self._graph = graph
-        self._is_reported = is_reported
         node = self.node = place.node
-        # a row of a join is no record of a log
-        self._is_sampled = is_reported and not any(stream_of(graph, name).has_id for name in node.inputs)
         view = self.view = view_of(graph, node)
         self.name = node.name
         self.is_local = place.is_local
@@ -342,6 +292,22 @@ class _Hosted:
             self.dead_letters = ResultDeadLetters(graph, node)
         self._duck = duckdb_sql.Connection()
 
+    def step(
+        self, group: int, given: StepInput, advance: ClockAdvance, local: Sequence[pa.Table], state: OperatorState
+    ) -> NodeStep:
+        """Run the step of the operator; `local` are records that nodes of the same level made for it."""
+        raw = records = given.raw[self.name]
+        late, expired = schema.NO_LATE, tuple[Judged, ...]()
+        if raw.num_rows:
+            raw = advance.with_watermarks(raw)
+            records, late, expired = self.split_expired(raw, group)
+        records = self.input.join([records, given.records[self.name], *local])
+        time = advance.time(self.sources, self.node.inputs)
+        output = self.operator.process(OperatorStep(group, time, records, given.parts[self.name]), state)
+        if late.num_rows:
+            output = replace(output, late=pa.concat_tables([late, output.late]))
+        return NodeStep(group, self.name, given, advance, raw, records, (*expired, *output.judged), output)
+
     def split_expired(self, records: pa.Table, group: int) -> tuple[pa.Table, pa.Table, tuple[Judged, ...]]:
         """Return the records that are within the lateness of their source, the late output of the others, and these.
 
@@ -361,30 +327,6 @@ class _Hosted:
         times = to_micros(expired.column(TIME))
         expired = expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))
         return records, late_output(self._duck, self.view, expired), (Judged.of_all(expired, expired=True),)
-
-    def count_lateness(self, records: pa.Table, advance: ClockAdvance, group: int, into: dict[int, Histogram]) -> None:
-        """Add by partition how far records are behind their clocks.
-
-        The versions of a broadcast lookup, which all key groups have, are counted in the first.
-        """
-        if not self._is_reported:
-            return
-        if group and isinstance(self.view, RecordStream) and self.view.is_broadcast:
-            records = records.filter(pc.equal(records.column(SIDE), 0))
-        if records.num_rows:
-            for partition, counts in advance.lateness(records).items():
-                into[partition] = into.get(partition, Histogram()) + counts
-
-    def sampled_verdicts(self, judged: Iterable[Judged], read: int) -> list[VerdictRow]:
-        """Return the verdicts on the records that may be in the sample of a step, in which so many were read."""
-        found: list[VerdictRow] = []
-        for one in judged if self._is_sampled else ():
-            if one.records.num_rows:
-                partitions, offsets = one.places
-                for place in places_below(limit(read), partitions, offsets)[0]:
-                    number = 2 if one.expired[place] else 0 if one.on_time[place] else 1
-                    found.append((int(partitions[place]), int(offsets[place]), VERDICTS[number]))
-        return found
 
     def packets(self, output: OperatorOutput) -> Iterator[Packet]:
         """Yield packets for the nodes below."""
@@ -409,8 +351,7 @@ class _Hosted:
         """Yield packets with what the sinks are given, for a later level."""
         if self.is_local:
             return
-        windows = output.open_windows, output.fired_windows, output.closed_windows
-        counts = output.late_records, *windows, output.duplicates
+        counts = output.late_records, output.duplicates
         if output.changes.num_rows or any(counts):
             yield Packet(group, Results(self.name, "changes", pack(output.changes), *counts))
         if output.late.num_rows:
@@ -442,18 +383,17 @@ class LevelRunner:
         places: Iterable[LevelNode],
         partitions: tuple[int, ...],
         packed: Callable[[pa.Table], bytes] = pack,
+        probe: OpenProbe = NoProbe,
         *,
         is_last: bool = True,
-        is_reported: bool = True,
-        observe: Observe | None = None,
     ) -> None:
         self._graph = graph
-        self._observe = observe or _ignore
+        self._probe = probe
         self.is_last = is_last
         # sinks come last: the others of the level make what they take
         ordered = sorted(places, key=lambda place: isinstance(place.node, SinkNode))
         sinks = {place.node.name for place in ordered if isinstance(place.node, SinkNode)}
-        self._nodes = [_Hosted(graph, place, packed, sinks, is_reported=is_reported) for place in ordered]
+        self._nodes = [_Hosted(graph, place, packed, sinks) for place in ordered]
         self._names = frozenset(node.name for node in self._nodes)
         self._inputs = {node.name: node.input for node in self._nodes}
         self._nothing = empty_by_sink(graph)
@@ -466,7 +406,6 @@ class LevelRunner:
             for sink in graph.sinks
             if self._makers[sink.name] == sink.name and not stream_of(graph, sink.input).has_id
         }
-        self._windowed = _windowed(graph)
         self._above_sink = {sink.name: _all_above(graph, sink) for sink in graph.sinks}
 
     def begin(self, known: MemoryState, state: State) -> None:
@@ -500,79 +439,39 @@ class LevelRunner:
         blob = state.summary()
         summary = LevelSummary(self._first_clocks) if blob is None else LevelSummary.decode(blob)
         advance, summary.clocks = self._clocks.advance(summary.clocks, given)
+        probe = self._probe()
         outputs: dict[str, OperatorOutput] = {}
         packets: list[Packet] = []
-        lateness: dict[int, Histogram] = {one.partition: Histogram(one.counts) for one in given.lateness}
-        hot_keys: dict[str, HotKeys] = {}
-        verdicts: dict[str, list[VerdictRow]] = {}
-        read = sum(one.records for one in given.progress)
         local: defaultdict[str, list[pa.Table]] = defaultdict(list)
         for node in self._nodes:
-            raw, late = given.raw[node.name], None
-            judged: tuple[Judged, ...] = ()
-            if raw.num_rows:
-                raw = advance.with_watermarks(raw)
-                node.count_lateness(raw, advance, group, lateness)
-                raw, late, judged = node.split_expired(raw, group)
-            records = node.input.join([raw, given.records[node.name], *local[node.name]])
-            hot_keys[node.name] = HotKeys.of(records, node.view.key)
             own = OperatorState(node.name, state, summary.operators.get(node.name))
-            time = advance.time(node.sources, node.node.inputs)
-            output = node.operator.process(OperatorStep(group, time, records, given.parts[node.name]), own)
-            if late is not None and late.num_rows:
-                output = replace(output, late=pa.concat_tables([late, output.late]))
-            outputs[node.name] = output
-            seen = Observed(node.name, records, (*judged, *output.judged), output.records)
-            self._observe(seen)
-            verdicts[node.name] = node.sampled_verdicts(seen.judged, read)
+            step = node.step(group, given, advance, local[node.name], own)
+            outputs[node.name] = step.made
+            probe.step(step)
             summary.operators[node.name] = own.summary
-            packets += node.packets(output)
+            packets += node.packets(step.made)
             if node.router is not None:
                 for name, table in node.router.hand_over():
                     local[name].append(table)
             if not self.is_last:
-                packets += (*node.results(group, output), *node.timers_ended(output, advance))
+                packets += (*node.results(group, step.made), *node.timers_ended(step.made, advance))
         state.set_summary(summary.encode())
-        if self.is_last:
-            given = given.with_dead(packet.message for packet in packets)
-        stats = replace(
-            _stats(group, outputs.values(), given, advance.clocks, lateness), windows=self._windows(outputs, given)
-        )
         if not self.is_last:
-            # of the latenesses those of this level are added
-            own_data = (one for one in taken if not (self.takes(one) or _is_lateness(one)))
-            if lateness:
-                counts = [PartitionCounts(partition, one.counts) for partition, one in lateness.items()]
-                packets.append(Packet(group, Counted("lateness", pack_counts(counts))))
-            packets += [
-                Packet(group, KeyCounts(of, one.records, dict(one.counts)))
-                for of, one in hot_keys.items()
-                if one.records
-            ]
-            packets += [Packet(group, SampledVerdicts(of, tuple(rows))) for of, rows in verdicts.items() if rows]
-            return GroupOutput(self._nothing, stats, (*(Packet(group, one) for one in own_data), *packets))
+            own_data = (Packet(group, message) for message in taken if not self.takes(message))
+            if (seen := probe.blob()) is not None:
+                packets.append(Packet(group, Observation(seen)))
+            return GroupOutput(
+                self._nothing, _stats(group, outputs.values(), given, advance.clocks), (*own_data, *packets)
+            )
+        given = given.with_dead(packet.message for packet in packets)
         # clocks are identical in every key group, so only group 0 writes the journal
         journal = advance.journal if group == 0 else schema.NO_CLOCKS
         rows = {name: self._output(name, outputs, given, journal) for name in self._nothing}
-        stats = replace(
-            stats,
-            hot_keys=add_by_node([given.hot_keys, hot_keys]),
-            verdicts=join_verdicts([given.verdicts, verdicts]),
-            dead_by_sink=_dead_by_sink(rows),
-        )
-        return GroupOutput(rows, stats)
-
-    def _windows(self, outputs: Mapping[str, OperatorOutput], given: StepInput) -> dict[str, GroupWindows]:
-        """Return the windows of each node that has some: of this level, and of earlier ones."""
-        found: dict[str, GroupWindows] = {}
-        for node, name in self._windowed.items():
-            counted = [outputs[node]] if node in outputs else given.results.get(node, ())
-            found[name] = GroupWindows(
-                sum(one.open_windows for one in counted),
-                sum(one.fired_windows for one in counted),
-                sum(one.closed_windows for one in counted),
-            )
-        return found
+        probe.output(group, given, rows)
+        observed = [bytes(message.blob) for message in taken if isinstance(message, Observation)]
+        if (seen := probe.blob()) is not None:
+            observed.append(seen)
+        return GroupOutput(rows, _stats(group, outputs.values(), given, advance.clocks), observed=tuple(observed))
 
     def _output(
         self, sink: str, outputs: Mapping[str, OperatorOutput], given: StepInput, journal: pa.Table
@@ -617,16 +516,11 @@ def _all_above(graph: Graph, sink: SinkNode) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _is_lateness(message: Message) -> bool:
-    return isinstance(message, Counted) and message.of == "lateness"
-
-
 def _stats(
     group: int,
     outputs: Iterable[OperatorOutput],
     given: StepInput,
     clocks: PartitionClocks,
-    lateness: Mapping[int, Histogram],
 ) -> GroupStats:
     """Count a step; records by the messages about partitions, which every key group receives."""
     made = list(outputs)
@@ -641,26 +535,13 @@ def _stats(
         dead=given.dead[None].num_rows,
         inserts=_count(changes, "insert"),
         revisions=_count(changes, "update_after"),
-        open_windows=sum(one.open_windows for one in counted),
         watermarks={} if group else dict(clocks.watermarks),
         offsets={} if group else dict(clocks.next),
         low=clocks.low(),
         idle=[] if group else sorted(clocks.idle),
         rejected=sum(table.num_rows for name, table in given.dead.items() if name is not None),
         duplicates=sum(one.duplicates for one in counted),
-        read={} if group else {one.partition: one.records for one in given.progress},
-        lateness=dict(lateness),
-        ages=given.ages,
-        part_times=given.part_times,
-        samples=given.samples,
-        dead_reasons=reason_kinds(given.dead.values()),
     )
-
-
-def _dead_by_sink(rows: Mapping[str, StepOutput]) -> dict[str, dict[str, int]]:
-    """Count the dead letters of each sink by the kind of their reason; of a single sink the counts of all say it."""
-    kinds = {sink: reason_kinds([one.dead]) for sink, one in rows.items()} if len(rows) > 1 else {}
-    return {sink: counts for sink, counts in kinds.items() if counts}
 
 
 def _count(changes: Iterable[pa.Table], operation: str) -> int:

@@ -18,8 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.engine.columns import MIN_TIME, Blob, Micros, pack, to_micros, unpack
-from windrow.engine.part_times import PartTime
-from windrow.engine.samples import SampleRow, VerdictRow
 from windrow.engine.tick import Tick
 
 
@@ -57,16 +55,13 @@ class DeadLetters:
 class Results:
     """What the node `of` gave at an earlier level, on its way to the sinks: its changes, or its late output, packed.
 
-    `late_records`, the windows and `duplicates` are counts of its operator, given with the changes.
+    `late_records` and `duplicates` are counts of its operator, given with the changes.
     """
 
     of: str
     table: Literal["changes", "late"]
     blob: Blob
     late_records: int = 0
-    open_windows: int = 0
-    fired_windows: int = 0
-    closed_windows: int = 0
     duplicates: int = 0
 
 
@@ -108,47 +103,10 @@ class PartitionProgress(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Counted:
-    """Histograms for the report of a step (`PartitionCounts`), packed.
+class Observation:
+    """What the probe of a task has seen in a step (`windrow.engine.probe`), for the output of the last level."""
 
-    They are of the latenesses of records at operators, or of the ages of records: how much older in the log they are
-    than the newest one that was read with them.
-    """
-
-    of: Literal["lateness", "age"]
     blob: Blob
-
-
-class PartitionCounts(NamedTuple):
-    """A histogram of a partition (`windrow.engine.histogram`); of ages also the newest log timestamp."""
-
-    partition: int
-    counts: tuple[int, ...]
-    newest: int = 0
-
-
-@dataclass(frozen=True)
-class KeyCounts:
-    """About how many of the `records` of the node `of` have its hottest keys (`HotKeys`): for the report alone."""
-
-    of: str
-    records: int
-    counts: dict[str, int]
-
-
-@dataclass(frozen=True)
-class SampledRecords:
-    """A sample of the records that a task has read (`RecordSample`), as rows of its fields: for the report alone."""
-
-    rows: tuple[SampleRow, ...]
-
-
-@dataclass(frozen=True)
-class SampledVerdicts:
-    """The verdicts of the node `of` on records that may be in the sample (`VerdictRow`): for the report alone."""
-
-    of: str
-    rows: tuple[VerdictRow, ...]
 
 
 @dataclass(frozen=True)
@@ -198,11 +156,7 @@ Message = (
     | Results
     | EventTimes
     | Progress
-    | Counted
-    | PartTime
-    | KeyCounts
-    | SampledRecords
-    | SampledVerdicts
+    | Observation
     | RecordsLost
     | PartitionIdle
     | Tick
@@ -251,21 +205,6 @@ def unpack_progress(blobs: tuple[bytes, ...]) -> tuple[PartitionProgress, ...]:
     numbers = np.frombuffer(b"".join(map(zlib.decompress, blobs)), dtype="<i8")
     rows = numbers.reshape(-1, len(PartitionProgress._fields)).tolist()
     return tuple(sorted(PartitionProgress(*row) for row in rows))
-
-
-def pack_counts(rows: Sequence[PartitionCounts]) -> bytes:
-    """Pack histograms of partitions, as `pack_progress` does."""
-    numbers = np.zeros((len(rows), 2 + max(len(row.counts) for row in rows)), dtype="<i8")
-    for place, row in enumerate(rows):
-        numbers[place, : 2 + len(row.counts)] = (row.partition, row.newest, *row.counts)
-    return zlib.compress(len(rows).to_bytes(4, "little") + numbers.tobytes(), 1)
-
-
-def unpack_counts(blob: Blob) -> list[PartitionCounts]:
-    """Read what `pack_counts` wrote."""
-    packed = zlib.decompress(blob)
-    numbers = np.frombuffer(packed, dtype="<i8", offset=4).reshape(int.from_bytes(packed[:4], "little"), -1).tolist()
-    return [PartitionCounts(partition, tuple(counts), newest) for partition, newest, *counts in numbers]
 
 
 _UNITS = (1_000_000, 1_000, 1)

@@ -18,10 +18,11 @@ from windrow.connectors.open_sources import Source, open_sources
 from windrow.connectors.sink import Run, Sink, SinkGroup
 from windrow.engine.changelog import StepOutput, concat_by_sink, empty_by_sink
 from windrow.engine.columns import distinct, pack, to_micros, unpack
-from windrow.engine.level import Observe, join_levels, open_levels
+from windrow.engine.level import join_levels, open_levels
 from windrow.engine.messages import EndOfInput, Message, Packet, PartitionIdle, Records, RecordsLost
 from windrow.engine.operators.base import GroupOutput
 from windrow.engine.operators.ingest import NO_OFFSETS, Ingest
+from windrow.engine.probe import NoProbe, OpenProbe
 from windrow.engine.schema import RAW, TIME
 from windrow.engine.state.store import MemoryState
 from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
@@ -29,6 +30,7 @@ from windrow.engine.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBou
 from windrow.model import Graph, ListChange
 from windrow.runtime.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after, first_outputs
 from windrow.runtime.savepoint import require_new_folder
+from windrow.telemetry.probe import step_probe
 from windrow.telemetry.reports import OnStep, StepReport, Stopwatch, ending_now, timing
 
 _STEP = 500_000
@@ -39,8 +41,7 @@ class MemoryHost:
     """Runs a pipeline's stages over tables of raw records (`windrow.engine.schema.RAW`).
 
     `bounds` are what the clock journal of another run says, which this one repeats. `decoded_since` is that of the
-    savepoint that it resumes from. How late and how old records are is counted if it `is_reported`. `observe` is called
-    with what each operator does in a step.
+    savepoint that it resumes from. `probe` opens what observes a step of a task.
     """
 
     def __init__(
@@ -49,12 +50,10 @@ class MemoryHost:
         partitions: Iterable[int],
         bounds: WatermarkBounds = NO_BOUNDS,
         decoded_since: Mapping[int, int] = NO_OFFSETS,
-        *,
-        is_reported: bool = True,
-        observe: Observe | None = None,
+        probe: OpenProbe = NoProbe,
     ) -> None:
-        self._stage = Ingest(graph, bounds, decoded_since=decoded_since, is_reported=is_reported)
-        self._levels = open_levels(graph, partitions, is_reported=is_reported, observe=observe)
+        self._stage = Ingest(graph, bounds, decoded_since=decoded_since, probe=probe)
+        self._levels = open_levels(graph, partitions, probe=probe)
         self._key_groups = graph.key_groups
         self._states = [[MemoryState() for _ in range(graph.key_groups)] for _ in self._levels]
 
@@ -134,7 +133,7 @@ class _HostUntil(MemoryHost):
     """Leaves out records of the sources after an event time; watermarks and verdicts are those of the whole log."""
 
     def __init__(self, graph: Graph, partitions: Iterable[int], bounds: WatermarkBounds, until: int) -> None:
-        super().__init__(graph, partitions, bounds)
+        super().__init__(graph, partitions, bounds, probe=step_probe(graph))
         self._until = until
 
     def kept(self, packets: Iterable[Packet]) -> Iterable[Packet]:
@@ -196,7 +195,7 @@ class MemoryRun:
 
     def _host(self, partitions: Iterable[int]) -> MemoryHost:
         if self._until is None:
-            return MemoryHost(self._pipeline, partitions, self._floors)
+            return MemoryHost(self._pipeline, partitions, self._floors, probe=step_probe(self._pipeline))
         return _HostUntil(self._pipeline, partitions, self._floors, self._until)
 
     def _commit(
@@ -215,8 +214,7 @@ def _commit(
     parts = [ending_now("compute", computed)]
     with timing(parts, "commit"):
         refused = sinks.commit(epoch, rows)
-    stats = [group.stats for group in groups]
-    return StepReport.of(epoch, stats, computed + watch.lap(), parts=parts, refused=refused)
+    return StepReport.of(epoch, groups, computed + watch.lap(), parts=parts, refused=refused)
 
 
 def _steps(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
@@ -297,7 +295,7 @@ class InProcessRun:
             require_new_folder(settings.savepoint)
         plan = batch_plan(self._pipeline, self._source, settings)
         run = settings.run or Run.new(self._pipeline.name)
-        host = MemoryHost(self._pipeline, plan.partitions, settings.bounds)
+        host = MemoryHost(self._pipeline, plan.partitions, settings.bounds, probe=step_probe(self._pipeline))
         self._sinks.open(run)
         nothing = empty_by_sink(self._pipeline)
         first = first_outputs(nothing, settings.journal)

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from windrow.engine.histogram import BOUNDS, Histogram
+from windrow.telemetry.histogram import BOUNDS, Histogram
 from windrow.telemetry.reports import FAULT_REASONS, Fault, Lag, StepReport, Totals, now_micros
 
 _SECOND: Final = 1_000_000

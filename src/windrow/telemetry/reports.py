@@ -14,17 +14,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, get_args
 
 from windrow.connectors.source import SlotLag
-from windrow.engine.histogram import Histogram
-from windrow.engine.hot_keys import HotKeys, add_by_node
-from windrow.engine.part_times import PartTime, join_part_times
-from windrow.engine.samples import RecordSample, least, with_verdicts
-from windrow.engine.window_counts import WindowCounts, add_windows
 from windrow.errors import RecordsLostError, SinkError, SourceError, WindrowError
 from windrow.model import AlertName, Graph
 from windrow.telemetry.health import runbook_of
+from windrow.telemetry.histogram import Histogram
+from windrow.telemetry.hot_keys import HotKeys, add_by_node
+from windrow.telemetry.part_times import PartTime, join_part_times
+from windrow.telemetry.samples import RecordSample, least, with_verdicts
+from windrow.telemetry.window_counts import WindowCounts, add_windows
 
 if TYPE_CHECKING:
-    from windrow.engine.operators.base import GroupStats
+    from windrow.engine.operators.base import GroupOutput
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -182,9 +182,9 @@ class StepReport:
     `key_group_load` is the greatest share of records that a key group has, as a multiple of the mean share.
     `state_rows` and `state_bytes` are what the state store held about then, `state_by_node` the same by the nodes whose
     operators run together. `hot_keys` are estimates of the keys with most records, by node. `samples` are a uniform
-    sample of its good records (`windrow.engine.samples`). `dead_reasons` counts dead letters by the kind of their
+    sample of its good records (`windrow.telemetry.samples`). `dead_reasons` counts dead letters by the kind of their
     reason, `dead_by_sink` those that each sink of several was given. `windows` are those of each node that has windows,
-    by key group (`windrow.engine.window_counts`); None if they are not known, as of older versions. What a host does
+    by key group (`windrow.telemetry.window_counts`); None if they are not known, as of older versions. What a host does
     not know is empty or None; of a host that knows `only_offsets`, `records` are offsets, and the other counts are 0
     and say nothing.
     """
@@ -260,7 +260,7 @@ class StepReport:
     @staticmethod
     def of(
         epoch: int,
-        groups: Iterable[GroupStats],
+        groups: Iterable[GroupOutput],
         seconds: float,
         took: float | None = None,
         *,
@@ -270,14 +270,17 @@ class StepReport:
     ) -> StepReport:
         """Add up the key groups of a step that was just committed; there is at least one, and each knows all clocks.
 
+        What the probes of the run have seen (`windrow.telemetry.probe`) is in their outputs.
+
         `refused` counts the rows that the tables of sinks cannot hold, by sink and kind of reason.
         """
-        stats = list(groups)
-        ages = [row for one in stats for row in one.ages]
+        from windrow.telemetry.probe import StepFacts  # noqa: PLC0415 - as for `_known`
+
+        outputs = list(groups)
+        stats = [one.stats for one in outputs]
+        by_group = [StepFacts.sum(map(StepFacts.decode, one.observed)) for one in outputs]
+        facts = StepFacts.sum(by_group)
         committed = now_micros() if committed is None else committed
-        lateness: dict[PartitionName, Histogram] = {}
-        for partition in sorted({partition for one in stats for partition in one.lateness}):
-            lateness[partition] = Histogram.sum(one.lateness.get(partition, Histogram()) for one in stats)
         return StepReport(
             epoch=epoch,
             records=sum(one.records for one in stats),
@@ -286,7 +289,7 @@ class StepReport:
             dead=sum(one.dead for one in stats),
             inserts=sum(one.inserts for one in stats),
             revisions=sum(one.revisions for one in stats),
-            open_windows=max(one.open_windows for one in stats),
+            open_windows=max(one.open_windows for one in by_group),
             watermarks={partition: _known(watermark) for partition, watermark in sorted(stats[0].watermarks.items())},
             offsets=dict(sorted(stats[0].offsets.items())),
             low_watermark=_known(stats[0].low),
@@ -296,22 +299,20 @@ class StepReport:
             rejected=sum(one.rejected for one in stats) + sum(sum(kinds.values()) for kinds in refused.values()),
             duplicates=sum(one.duplicates for one in stats),
             committed=committed,
-            read=dict(sorted(stats[0].read.items())),
-            log_times={row.partition: row.newest for row in sorted(ages, key=lambda row: (row.partition, row.newest))},
-            lateness=lateness,
-            latency=Histogram.sum(Histogram(row.counts).moved(committed - row.newest) for row in ages),
+            read=dict(sorted(facts.read.items())),
+            log_times=dict(sorted((row.partition, row.newest) for row in facts.ages)),
+            lateness=dict(sorted(facts.lateness.items())),
+            latency=Histogram.sum(row.ages.moved(committed - row.newest) for row in facts.ages),
             parts=_sums({one.part: one.seconds} for one in parts),
-            tasks=_sums({time.part: time.seconds} for one in stats for time in one.part_times),
-            part_times=(*parts, *join_part_times(time for one in stats for time in one.part_times)),
-            key_group_load=_load([sum(counts.total for counts in one.lateness.values()) for one in stats]),
-            hot_keys=add_by_node(one.hot_keys for one in stats),
-            samples=with_verdicts(
-                least(sample for one in stats for sample in one.samples), (one.verdicts for one in stats)
-            ),
-            dead_reasons=_sums([*(one.dead_reasons for one in stats), *refused.values()]),
+            tasks=_sums({time.part: time.seconds} for time in facts.part_times),
+            part_times=(*parts, *join_part_times(facts.part_times)),
+            key_group_load=_load([sum(counts.total for counts in one.lateness.values()) for one in by_group]),
+            hot_keys=facts.hot_keys,
+            samples=with_verdicts(least(facts.samples), facts.verdicts),
+            dead_reasons=_sums([facts.dead_reasons, *refused.values()]),
             # the one sink of a short form has no name
-            dead_by_sink=_sums_by_sink([*(one.dead_by_sink for one in stats), {k: v for k, v in refused.items() if k}]),
-            windows={node: WindowCounts.of(one.windows[node] for one in stats) for node in stats[0].windows},
+            dead_by_sink=_sums_by_sink([facts.dead_by_sink, {k: v for k, v in refused.items() if k}]),
+            windows={node: WindowCounts.of(one.windows[node] for one in by_group) for node in facts.windows},
         )
 
     def up_to(self, reached: Mapping[int, int]) -> StepReport:

@@ -15,11 +15,11 @@ from operator import add
 from pathlib import Path
 from typing import Any, Final
 
-from windrow.engine.window_counts import WindowCounts
 from windrow.model import Graph
 from windrow.telemetry.health import CONDITIONS, OVER, State, span_of
 from windrow.telemetry.history import RunRecord, read_alerts, read_history, read_runs
 from windrow.telemetry.reports import Alert, Lag, PartitionName, StepReport
+from windrow.telemetry.window_counts import WindowCounts
 
 SHORT: Final = 5.0
 """Seconds in which records that wait are read, so that they are what comes between two steps."""

@@ -16,10 +16,10 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import entry_points, version
 from typing import TYPE_CHECKING, Any, Final
 
-from windrow.engine.part_times import PartTime
 from windrow.errors import SetupError, needs_extra
 from windrow.model import Graph, KafkaSource, Sink
 from windrow.telemetry.exporting import ExportGuard
+from windrow.telemetry.part_times import PartTime
 from windrow.telemetry.reports import Observer, StepReport, now_micros
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from tests.graphs import Runnable, as_graph
 from tests.telemetry.test_status import BASE, NOW, RUNNING, SECOND, steps
 
 from windrow.authoring.pipeline_file import read_document
-from windrow.engine.histogram import BOUNDS, Histogram
-from windrow.engine.samples import RecordSample
-from windrow.engine.window_counts import WindowCounts
 from windrow.errors import InputError
 from windrow.model import Graph
+from windrow.telemetry.histogram import BOUNDS, Histogram
 from windrow.telemetry.history import RunRecord
 from windrow.telemetry.reports import Lag, StepReport
+from windrow.telemetry.samples import RecordSample
 from windrow.telemetry.status import RunStatus
+from windrow.telemetry.window_counts import WindowCounts
 from windrow.tools.dashboard.views import HISTORY_VIEWS, graph, lateness, overview, throughput, watermark, windows
 from windrow.tools.dashboard.views import event_time as time_view
 from windrow.tools.dashboard.views import steps as step_view

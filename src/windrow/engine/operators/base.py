@@ -13,40 +13,29 @@ import pyarrow as pa
 
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
-from windrow.engine.columns import MIN_TIME, Micros, are_before, concat, to_micros, unpack
-from windrow.engine.histogram import Histogram
-from windrow.engine.hot_keys import HotKeys, add_by_node
+from windrow.engine.columns import MIN_TIME, Blob, Micros, are_before, concat, to_micros, unpack
 from windrow.engine.merged_order import in_log_order
 from windrow.engine.messages import (
-    Counted,
     DeadLetters,
     EndOfInput,
     EventTimes,
-    KeyCounts,
     Message,
     Packet,
     PartialPanes,
-    PartitionCounts,
     PartitionIdle,
     PartitionProgress,
     Progress,
     Records,
     RecordsLost,
     Results,
-    SampledRecords,
-    SampledVerdicts,
     TimersEnded,
-    unpack_counts,
     unpack_progress,
 )
-from windrow.engine.part_times import PartTime
-from windrow.engine.samples import RecordSample, VerdictRow, join_verdicts
 from windrow.engine.schema import OFFSET, PARTITION
 from windrow.engine.state.migrate import StoredState
 from windrow.engine.state.store import OperatorState
 from windrow.engine.state.widening import StateChange
 from windrow.engine.tick import Tick
-from windrow.engine.window_counts import GroupWindows
 from windrow.expressions import RecordStream, View
 from windrow.model import Custom, Pipeline
 
@@ -85,8 +74,7 @@ class StepInput:
     records, where keys are salted), dead letters (`dead`; under None those of all nodes), and `results` of earlier
     levels. `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of
     the step, None if there was no tick. `timers` has by process node the time of the last row that a timer emitted at
-    the end of the input. `lateness`, `ages`, `part_times`, `hot_keys` (by node), `samples` and `verdicts` (by node) are
-    for the report alone.
+    the end of the input.
     """
 
     records: dict[str, pa.Table]
@@ -101,12 +89,6 @@ class StepInput:
     idle: tuple[PartitionIdle, ...] = ()
     lost: tuple[RecordsLost, ...] = ()
     timers: Mapping[str, int] = field(default_factory=dict)
-    lateness: tuple[PartitionCounts, ...] = ()
-    ages: tuple[PartitionCounts, ...] = ()
-    part_times: tuple[PartTime, ...] = ()
-    hot_keys: Mapping[str, HotKeys] = field(default_factory=dict)
-    samples: tuple[RecordSample, ...] = ()
-    verdicts: Mapping[str, Sequence[VerdictRow]] = field(default_factory=dict)
 
     @staticmethod
     def of(nodes: Mapping[str, NodeInput], messages: Iterable[Message]) -> StepInput:
@@ -119,7 +101,6 @@ class StepInput:
         # for the sums of doubles again
         partial = sorted(all_of(PartialPanes), key=lambda one: one.sender)
         records, dead, results = all_of(Records), all_of(DeadLetters), all_of(Results)
-        counted = all_of(Counted)
         return StepInput(
             records={
                 name: node.join(unpack(one.blob) for one in records if one.to == name and not one.is_raw)
@@ -144,12 +125,6 @@ class StepInput:
             idle=tuple(all_of(PartitionIdle)),
             lost=tuple(sorted(all_of(RecordsLost), key=lambda one: (one.partition, one.first))),
             timers=dict(sorted((one.of, one.time) for one in all_of(TimersEnded))),
-            lateness=tuple(row for one in counted if one.of == "lateness" for row in unpack_counts(one.blob)),
-            ages=tuple(row for one in counted if one.of == "age" for row in unpack_counts(one.blob)),
-            part_times=tuple(all_of(PartTime)),
-            hot_keys=add_by_node({one.of: HotKeys(one.records, one.counts)} for one in all_of(KeyCounts)),
-            samples=tuple(RecordSample(*row) for one in all_of(SampledRecords) for row in one.rows),
-            verdicts=join_verdicts({one.of: one.rows} for one in all_of(SampledVerdicts)),
         )
 
     def with_dead(self, messages: Iterable[Message]) -> StepInput:
@@ -210,14 +185,8 @@ def _ascends(records: pa.Table) -> bool:
 class GroupStats:
     """Counts of a step in one key group, and the clocks after it.
 
-    `watermarks` and next `offsets` are those of the partitions, `read` the records that were read of them, `idle` the
-    partitions that no longer hold the low watermark `low` back: these four in key group 0 only, as they are the same in
-    all. `lateness` counts by partition how far records were behind the clock of their partition, each once for each
-    operator that takes it from its source; `ages` are rows (partition, newest log timestamp, counts of how much older
-    records are). `part_times` are those of tasks, `hot_keys` the keys with most records, by node. `samples` are of the
-    records that tasks have read, `verdicts` those on records that may be among them, by node. `dead_reasons` counts
-    dead letters by the kind of their reason, `dead_by_sink` those that each sink of several is given. `windows` are
-    those of each node that has windows.
+    `watermarks` and next `offsets` are those of the partitions, `idle` the partitions that no longer hold the low
+    watermark `low` back: these three in key group 0 only, as they are the same in all.
     """
 
     records: int
@@ -226,32 +195,25 @@ class GroupStats:
     dead: int
     inserts: int
     revisions: int
-    open_windows: int
     watermarks: dict[int, int]
     offsets: dict[int, int]
     low: int
     idle: list[int]
     rejected: int = 0
     duplicates: int = 0
-    read: dict[int, int] = field(default_factory=dict)
-    lateness: dict[int, Histogram] = field(default_factory=dict)
-    ages: tuple[PartitionCounts, ...] = ()
-    part_times: tuple[PartTime, ...] = ()
-    hot_keys: dict[str, HotKeys] = field(default_factory=dict)
-    samples: tuple[RecordSample, ...] = ()
-    verdicts: dict[str, list[VerdictRow]] = field(default_factory=dict)
-    dead_reasons: dict[str, int] = field(default_factory=dict)
-    dead_by_sink: dict[str, dict[str, int]] = field(default_factory=dict)
-    windows: dict[str, GroupWindows] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class GroupOutput:
-    """The output of a key group in a step: rows by sink, and packets for the next level, if there is one."""
+    """The output of a key group in a step: rows by sink, and packets for the next level, if there is one.
+
+    `observed` are the blobs of probes, of this level and those before it.
+    """
 
     by_sink: Mapping[str, StepOutput]
     stats: GroupStats
     packets: tuple[Packet, ...] = ()
+    observed: tuple[Blob, ...] = ()
 
     @property
     def rows(self) -> StepOutput:
@@ -306,8 +268,7 @@ class OperatorOutput:
 
     `records` are those of its streams, in the order of `windrow.model.made_by`, if nodes read them. `late_records`
     of its records were late, `duplicates` duplicates; `open_windows` are open after the step, `fired_windows` and
-    `closed_windows` did so in it (`windrow.engine.window_counts`). `judged` are its records if it judges them by their
-    time.
+    `closed_windows` did so in it. `judged` are its records if it judges them by their time.
     """
 
     changes: pa.Table

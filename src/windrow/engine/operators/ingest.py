@@ -16,23 +16,19 @@ import pyarrow as pa
 from windrow.engine.columns import MIN_TIME, distinct, pack, to_micros, with_schema
 from windrow.engine.decode import DecodedBatch, Decoder
 from windrow.engine.decode.redriven import RedrivenDecoder
-from windrow.engine.histogram import Histogram
 from windrow.engine.messages import (
-    Counted,
     EventTimes,
     Message,
+    Observation,
     Packet,
-    PartitionCounts,
     PartitionProgress,
     Progress,
-    SampledRecords,
-    pack_counts,
     pack_progress,
     pack_times,
 )
 from windrow.engine.operators.dead_letters import SourceDeadLetters
 from windrow.engine.operators.route import Router, dead_packets
-from windrow.engine.samples import RecordSample, least, limit, places_below
+from windrow.engine.probe import NoProbe, OpenProbe
 from windrow.engine.schema import OFFSET, PARTITION, REPLACED, TIME, WATERMARK, record_schema
 from windrow.engine.watermarks.clocks import StepWatermark
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
@@ -76,8 +72,7 @@ class Ingest:
 
     `bounds` are lower bounds of watermarks, from the clock journal of the run that is replayed. `packed` packs records.
     `decoded_since` is the offset, by partition, before which records were decoded with other settings than the
-    pipeline's; no partition that is left out has such records. Ages and a sample of the records are given for reports
-    if it `is_reported`.
+    pipeline's; no partition that is left out has such records.
     """
 
     def __init__(
@@ -86,30 +81,25 @@ class Ingest:
         bounds: WatermarkBounds = NO_BOUNDS,
         packed: Callable[[pa.Table], bytes] = pack,
         decoded_since: Mapping[int, int] = NO_OFFSETS,
-        *,
-        is_reported: bool = True,
+        probe: OpenProbe = NoProbe,
     ) -> None:
         self._graph = graph
         self._key_groups = graph.key_groups
         self._floors = bounds
-        self._is_reported = is_reported
+        self._probe = probe
         self._sources = {node.name: _Source(graph, node, packed, decoded_since) for node in graph.sources}
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
         """Yield the step's packets; those about partitions come last."""
         partitions: dict[int, _Partition] = {}
-        ages: list[PartitionCounts] = []
-        samples: list[RecordSample] = []
+        probe = self._probe()
         for batch in batches:
             if batch.num_rows == 0:
                 continue
             source = self._sources[self._graph.source_of(batch.column("partition")[0].as_py()).name]
-            if self._is_reported:
-                ages += _log_ages(batch)
             decoded = source.records.decode(batch)
             records = self._with_watermarks(source, batch, decoded, partitions)
-            if self._is_reported:
-                samples += _sampled(batch, records, sum(one.records for one in partitions.values()))
+            probe.read(batch, records)
             yield from dead_packets(None, decoded.dead, self._key_groups)
             if isinstance(source.watermark, Adaptive):
                 yield from self._times(records)
@@ -133,10 +123,9 @@ class Ingest:
         ]
         if progress:
             yield from self._to_all(Progress(pack_progress(progress)))
-        if ages:
-            yield Packet(0, Counted("age", pack_counts(ages)))
-        if samples:
-            yield Packet(0, SampledRecords(tuple(one.row for one in least(samples))))
+        blob = probe.blob()
+        if blob is not None:
+            yield Packet(0, Observation(blob))
 
     def _with_watermarks(
         self, source: _Source, batch: pa.RecordBatch, decoded: DecodedBatch, partitions: dict[int, _Partition]
@@ -201,38 +190,3 @@ def _with_replaced(records: pa.Table, replaced: pa.Table) -> pa.Table:
     is_old = np.arange(both.num_rows) >= records.num_rows
     order = np.lexsort([~is_old, np.concatenate([np.arange(records.num_rows), rows])])
     return both.append_column(REPLACED, pa.array(is_old)).take(pa.array(order))
-
-
-def _sampled(batch: pa.RecordBatch, records: pa.Table, read: int) -> Iterator[RecordSample]:
-    """Yield records of a batch that may be in the sample of the step, of which so many were read with them."""
-    partitions, offsets = (to_micros(records.column(name)) for name in (PARTITION, OFFSET))
-    places, ranks = places_below(limit(read), partitions, offsets)
-    if not places:
-        return
-    its_partitions, its_offsets = (to_micros(batch.column(name)) for name in ("partition", "offset"))
-    log_times = batch.column("log_time")
-    times = to_micros(records.column(TIME))
-    own = distinct(its_partitions)
-    rows = {number: np.flatnonzero(its_partitions == number) for number in own} if len(own) > 1 else {}
-    for place, rank in zip(places, ranks, strict=True):
-        partition, offset = int(partitions[place]), int(offsets[place])
-        at = rows.get(partition)
-        row = int(np.searchsorted(its_offsets if at is None else its_offsets[at], offset))
-        log_time = log_times[row if at is None else int(at[row])]
-        yield RecordSample(partition, offset, int(times[place]), log_time.value, rank)
-
-
-def _log_ages(batch: pa.RecordBatch) -> Iterator[PartitionCounts]:
-    """Count by partition how much older records are than the newest of them in the log, if it has timestamps."""
-    times = batch.column("log_time")
-    if times.null_count == len(times):
-        return
-    numbers = batch.column("partition").to_numpy()
-    if times.null_count:
-        is_known = times.is_valid()
-        times, numbers = times.filter(is_known), numbers[is_known.to_numpy(zero_copy_only=False)]
-    micros = to_micros(times)
-    for number in distinct(numbers):
-        own = micros[numbers == number]
-        newest = int(own.max())
-        yield PartitionCounts(number, Histogram.of(newest - own).counts, newest)

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from windrow.engine import schema
 from windrow.engine.columns import FIRST_TIME, MAX_TIME, MIN_TIME, Micros, to_micros
-from windrow.engine.histogram import Histogram, count_by_row
 from windrow.engine.operators.base import StepInput, StepTime
 from windrow.engine.schema import OFFSET, PARTITION, TIME, WATERMARK
 from windrow.engine.watermarks.adaptive import AdaptiveProgress
@@ -92,8 +91,8 @@ class ClockAdvance:
             watermarks[(watermarks == MIN_TIME) & ~np.isin(numbers, files)] = FIRST_TIME
         return watermarks
 
-    def lateness(self, records: pa.Table) -> dict[int, Histogram]:
-        """Count by partition how far records with their final watermarks are behind the clock of their partition.
+    def behind(self, records: pa.Table) -> Micros:
+        """Return how far each record with its final watermark is behind the clock of its partition.
 
         A record is behind the watermark of another fixed delay exactly if it is further behind the clock than that
         delay. The first record of a partition is behind nothing.
@@ -101,17 +100,13 @@ class ClockAdvance:
         numbers = records.column(PARTITION).to_numpy()
         watermarks = to_micros(records.column(WATERMARK))
         partitions, delays = self._delays
-        rows = np.searchsorted(partitions, numbers)
-        clocks = np.where(watermarks <= FIRST_TIME, MIN_TIME, watermarks + delays[rows])
+        clocks = np.where(watermarks <= FIRST_TIME, MIN_TIME, watermarks + delays[np.searchsorted(partitions, numbers)])
         for partition, progress in self.adaptive.items():
             its_own = numbers == partition
             offsets = to_micros(records.column(OFFSET))[its_own]
             clocks[its_own] = progress.clocks[np.searchsorted(progress.offsets, offsets)]
-        behind = np.where(clocks == MIN_TIME, 0, clocks - to_micros(records.column(TIME)))
-        counts = count_by_row(behind, rows, len(partitions))
-        return {
-            number: Histogram.trimmed(row) for number, row in zip(partitions.tolist(), counts, strict=True) if any(row)
-        }
+        behind: Micros = np.where(clocks == MIN_TIME, 0, clocks - to_micros(records.column(TIME)))
+        return behind
 
     @cached_property
     def _delays(self) -> tuple[Micros, Micros]:

@@ -22,7 +22,6 @@ from windrow.engine.changelog import StepOutput, concat_by_sink, empty_by_sink
 from windrow.engine.level import number_of_levels
 from windrow.engine.messages import EndOfInput, Message
 from windrow.engine.operators.base import GroupOutput
-from windrow.engine.part_times import PartTime
 from windrow.engine.state.store import MemoryState
 from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
@@ -37,6 +36,7 @@ from windrow.runtime.spark.session import prestart, spark_session
 from windrow.runtime.spark.stages import batch_ingest, batch_level
 from windrow.runtime.spark.transport import TableTransport, carrying
 from windrow.runtime.written_log import write_log
+from windrow.telemetry.part_times import PartTime
 from windrow.telemetry.reports import OnStep, StepReport, Stopwatch, timing
 
 _TRIES = 3
@@ -254,8 +254,7 @@ class BatchWriter:
         rows = concat_by_sink(first, (part.by_sink for part in parts))
         with timing(spent, "commit"):
             refused = self._sinks.commit(epoch, rows)
-        stats = [part.stats for part in parts]
-        report = StepReport.of(epoch, stats, self._watch.lap(), parts=spent, refused=refused)
+        report = StepReport.of(epoch, parts, self._watch.lap(), parts=spent, refused=refused)
         self._on_step(report.up_to(upto))
 
 

@@ -217,7 +217,7 @@ class PartitionRun:
                 self._journal.change(name, known, self.done)
             lists = tuple(replace(one, entries=()) for one in rules.lists)
             pipeline = pipeline.with_rules(replace(rules, lists=lists, journal=self._journal.rows))
-        return MemoryHost(pipeline, [self._place.partition], is_reported=False)
+        return MemoryHost(pipeline, [self._place.partition])
 
     def _begin_state(self) -> None:
         """Commit the first state with the first offset, so that each offset has a state to go with."""

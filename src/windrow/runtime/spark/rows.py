@@ -14,19 +14,17 @@ from pyspark.sql import Row
 
 from windrow.engine.changelog import StepOutput, empty_by_sink
 from windrow.engine.columns import Blob, pack, unpack
-from windrow.engine.histogram import Histogram
-from windrow.engine.hot_keys import HotKeys
-from windrow.engine.messages import Message, Packet, PartitionCounts, Records, decode_message, encode_message
+from windrow.engine.messages import Message, Packet, Records, decode_message, encode_message
 from windrow.engine.operators.base import GroupOutput, GroupStats
-from windrow.engine.part_times import PartTime
-from windrow.engine.samples import RecordSample
 from windrow.engine.state.store import MemoryState
-from windrow.engine.window_counts import GroupWindows
 from windrow.model import Graph
 from windrow.runtime.spark.transport import TableTransport, opened, taken
 
 PACKET_DDL = "key_group int, kind string, fields string, blob binary"
-OUTPUT_DDL = "key_group int, sink string, changes binary, late binary, dead binary, clocks binary, stats string"
+OUTPUT_DDL = (
+    "key_group int, sink string, changes binary, late binary, dead binary, clocks binary, stats string, "
+    "observed array<binary>"
+)
 
 Columns = Row | dict[str, Any]
 """A row by the names of its columns, as Spark or Arrow gives it."""
@@ -72,12 +70,14 @@ def output_frame(key_group: int, output: GroupOutput, transport: TableTransport)
     return pd.DataFrame([{"key_group": key_group, **row} for row in _output_columns(output, transport)])
 
 
-def _output_columns(output: GroupOutput, transport: TableTransport) -> Iterator[dict[str, bytes | str | None]]:
+def _output_columns(output: GroupOutput, transport: TableTransport) -> Iterator[dict[str, Any]]:
     """Write an output as columns of rows; a table without rows is null."""
-    stats = json.dumps(asdict(output.stats))
+    stats, observed = json.dumps(asdict(output.stats)), list(output.observed)
     for sink, rows in output.by_sink.items():
         tables = {field.name: transport.put(getattr(rows, field.name)) for field in fields(StepOutput)}
-        yield {"sink": sink, **tables, "stats": stats}
+        yield {"sink": sink, **tables, "stats": stats, "observed": observed}
+        # the first row has those of the key group
+        observed = []
 
 
 def outputs(graph: Graph, rows: Iterable[Columns]) -> list[GroupOutput]:
@@ -98,22 +98,15 @@ def _output(nothing: Mapping[str, StepOutput], rows: Mapping[str, Columns]) -> G
             for field in fields(StepOutput)
         }
         by_sink[name] = StepOutput(**tables)
-    return GroupOutput(by_sink, group_stats(next(iter(rows.values()))["stats"]))
+    observed = tuple(bytes(blob) for row in rows.values() for blob in row["observed"])
+    return GroupOutput(by_sink, group_stats(next(iter(rows.values()))["stats"]), observed=observed)
 
 
 def group_stats(text: str) -> GroupStats:
     """Read a key group's stats."""
     stats = json.loads(text)
-    for name in ("watermarks", "offsets", "read", "lateness"):
+    for name in ("watermarks", "offsets"):
         stats[name] = {int(partition): value for partition, value in stats[name].items()}
-    stats["lateness"] = {partition: Histogram(tuple(value["counts"])) for partition, value in stats["lateness"].items()}
-    stats["ages"] = tuple(
-        PartitionCounts(partition, tuple(counts), newest) for partition, counts, newest in stats["ages"]
-    )
-    stats["part_times"] = tuple(PartTime(**one) for one in stats["part_times"])
-    stats["hot_keys"] = {node: HotKeys(**keys) for node, keys in stats["hot_keys"].items()}
-    stats["samples"] = tuple(RecordSample(**one) for one in stats["samples"])
-    stats["windows"] = {node: GroupWindows(*counts) for node, counts in stats["windows"].items()}
     return GroupStats(**stats)
 
 
@@ -126,6 +119,7 @@ _RESULT = pa.schema(
         ("sink", pa.string()),
         *((field.name, pa.binary()) for field in fields(StepOutput)),
         ("stats", pa.string()),
+        ("observed", pa.list_(pa.binary())),
         ("state", pa.binary()),
     ]
 )

@@ -21,10 +21,9 @@ from pyspark import TaskContext
 
 from windrow.engine.columns import to_micros
 from windrow.engine.level import LevelRunner, join_levels, open_levels
-from windrow.engine.messages import EndOfInput, LevelState, Message, Packet, PartitionIdle
+from windrow.engine.messages import EndOfInput, LevelState, Message, Observation, Packet, PartitionIdle
 from windrow.engine.operators.base import GroupOutput
 from windrow.engine.operators.ingest import NO_OFFSETS, Ingest
-from windrow.engine.part_times import PartTime
 from windrow.engine.state.store import MemoryState, State
 from windrow.engine.tick import Tick
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
@@ -46,6 +45,8 @@ from windrow.runtime.spark.rows import (
 )
 from windrow.runtime.spark.transport import TableTransport, pickle_pipeline, unpickle_pipeline
 from windrow.telemetry.folders import folder_of
+from windrow.telemetry.part_times import PartTime
+from windrow.telemetry.probe import observe_times, step_probe
 from windrow.telemetry.reports import now_micros, timing
 
 
@@ -54,12 +55,12 @@ from windrow.telemetry.reports import now_micros, timing
 def _ingest(
     graph: Graph, bounds: WatermarkBounds, transport: TableTransport, since: tuple[tuple[int, int], ...]
 ) -> Ingest:
-    return Ingest(graph, bounds, transport.pack, dict(since))
+    return Ingest(graph, bounds, transport.pack, dict(since), step_probe(graph))
 
 
 @lru_cache(maxsize=4)
 def _levels(graph: Graph, partitions: tuple[int, ...], transport: TableTransport) -> tuple[LevelRunner, ...]:
-    return open_levels(graph, partitions, transport.pack)
+    return open_levels(graph, partitions, transport.pack, step_probe(graph))
 
 
 def stream_ingest(
@@ -97,8 +98,7 @@ def stream_ingest(
         for group in range(graph.key_groups if times else 0):
             yield packet_batch(Packet(group, Tick(max(times))))
         if has_records:
-            yield packet_batch(Packet(0, reading.time("read", reading.seconds)))
-            yield packet_batch(Packet(0, decoding.time("decode", decoding.seconds - reading.seconds)))
+            yield packet_batch(_times_of(reading, decoding))
 
     return run
 
@@ -132,6 +132,15 @@ class _Timer:
 
 
 _NO_ITEM: Any = object()
+
+
+def _times_of(reading: _Timer, decoding: _Timer) -> Packet:
+    """Return the times that an ingest took, which has read while it decoded."""
+    times = (
+        reading.time("read", reading.seconds),
+        decoding.time("decode", decoding.seconds - reading.seconds),
+    )
+    return Packet(0, Observation(observe_times(times)))
 
 
 class LevelStep:
@@ -178,9 +187,10 @@ def _timed_step(runner: LevelRunner, level: int, group: int, messages: Iterable[
     times: list[PartTime] = []
     with timing(times, "operate", level):
         output = runner.step(group, messages, state)
+    blob = observe_times(times)
     if runner.is_last:
-        return replace(output, stats=replace(output.stats, part_times=(*output.stats.part_times, *times)))
-    return replace(output, packets=(*output.packets, *(Packet(group, one) for one in times)))
+        return replace(output, observed=(*output.observed, blob))
+    return replace(output, packets=(*output.packets, Packet(group, Observation(blob))))
 
 
 def touch_state(slot: int, rows: Iterator[pd.DataFrame], state: State) -> Iterator[pd.DataFrame]:  # noqa: ARG001 - a step's
@@ -204,7 +214,8 @@ def batch_ingest(graph: Graph, bounds: WatermarkBounds, cut: StepPlan) -> Stage:
     sent = pickle_pipeline(graph)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stage = Ingest(unpickle_pipeline(sent), bounds)
+        pipeline = unpickle_pipeline(sent)
+        stage = Ingest(pipeline, bounds, probe=step_probe(pipeline))
         reading, decoding = _Timer(), _Timer()
 
         def packets() -> Iterator[tuple[int, Packet]]:
@@ -217,8 +228,7 @@ def batch_ingest(graph: Graph, bounds: WatermarkBounds, cut: StepPlan) -> Stage:
             first = number if first is None else first
             yield numbered(number, packet)
         if first is not None:
-            yield numbered(first, Packet(0, reading.time("read", reading.seconds)))
-            yield numbered(first, Packet(0, decoding.time("decode", decoding.seconds - reading.seconds)))
+            yield numbered(first, _times_of(reading, decoding))
 
     return run
 
@@ -254,7 +264,9 @@ def batch_level(
     sent = pickle_pipeline(graph)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        runner, state, group = open_levels(unpickle_pipeline(sent), partitions)[level], MemoryState(), _key_group()
+        pipeline = unpickle_pipeline(sent)
+        runner = open_levels(pipeline, partitions, probe=step_probe(pipeline))[level]
+        state, group = MemoryState(), _key_group()
         earlier: list[LevelState] = []
         for number, messages in _steps(batches, cut):
             if number == len(cut):

@@ -22,7 +22,6 @@ from windrow.connectors.stream_reader import stream_of
 from windrow.engine.changelog import concat_by_sink, empty_by_sink
 from windrow.engine.level import number_of_levels
 from windrow.engine.operators.base import GroupOutput
-from windrow.engine.part_times import PartTime
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import CheckpointBusyError, EngineError, RunError, WindrowError
 from windrow.expressions import result_pipelines
@@ -37,6 +36,7 @@ from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.runtime.stream.control import ControlReader, TickDataSource
 from windrow.runtime.stream.trigger import Trigger
 from windrow.telemetry.folders import Folder, matching
+from windrow.telemetry.part_times import PartTime
 from windrow.telemetry.reports import NOTHING_REFUSED, OnStep, StepReport, Stopwatch, ending_now, timing
 
 
@@ -278,9 +278,8 @@ class SinkWriter:
         work = Stopwatch()
 
         def report(refused: Mapping[str, Mapping[str, int]] = NOTHING_REFUSED) -> StepReport:
-            stats = [group.stats for group in groups]
             seconds = self._watch.seconds
-            return StepReport.of(epoch, stats, seconds, took + work.seconds, parts=spent, refused=refused)
+            return StepReport.of(epoch, groups, seconds, took + work.seconds, parts=spent, refused=refused)
 
         try:
             rows = concat_by_sink(self._nothing, (group.by_sink for group in groups))

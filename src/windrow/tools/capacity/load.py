@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from windrow.engine.histogram import BOUNDS
 from windrow.errors import InputError
+from windrow.telemetry.histogram import BOUNDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -399,7 +399,7 @@ def recorded_load(graph: Graph, reports: Sequence[StepReport], keys: Keys, recor
     The rate is that by event time, or by the wall clock if the watermark did not move. Raise InputError if it has no
     lateness of records.
     """
-    from windrow.engine.histogram import Histogram  # noqa: PLC0415 - as above
+    from windrow.telemetry.histogram import Histogram  # noqa: PLC0415 - as above
 
     lateness = Histogram.sum(one for report in reports for one in report.lateness.values())
     if not lateness.total:

@@ -15,9 +15,6 @@ from typing import Any, Final
 
 from windrow.authoring.printing import node_text
 from windrow.authoring.sections import mask_graph
-from windrow.engine.histogram import BOUNDS, Histogram
-from windrow.engine.samples import VERDICTS
-from windrow.engine.window_counts import WindowCounts, add_windows
 from windrow.errors import InputError
 from windrow.model import (
     MAX_DURATION,
@@ -31,9 +28,12 @@ from windrow.model import (
     parse_duration,
 )
 from windrow.telemetry.health import OVER, STATES, default_limit
+from windrow.telemetry.histogram import BOUNDS, Histogram
 from windrow.telemetry.numbers import first_line, short_duration
 from windrow.telemetry.reports import Lag, PartitionName, StepReport, counted
+from windrow.telemetry.samples import VERDICTS
 from windrow.telemetry.status import RunStatus, standing_since
+from windrow.telemetry.window_counts import WindowCounts, add_windows
 from windrow.tools.dashboard.watch import Query, Seen, first_committed
 
 _MICROS: Final = 1_000_000

@@ -21,7 +21,6 @@ from windrow.engine.columns import to_micros
 from windrow.engine.decode import Decoder
 from windrow.engine.decode.exact import KEY, LOG_TIME_TYPE, VALUE, parse_object
 from windrow.engine.decode.values import MalformedError
-from windrow.engine.histogram import BOUNDS
 from windrow.errors import InputError
 from windrow.expressions import short_view
 from windrow.model import (
@@ -39,6 +38,7 @@ from windrow.model import (
     TimestampType,
     format_duration,
 )
+from windrow.telemetry.histogram import BOUNDS
 from windrow.telemetry.numbers import short_duration
 from windrow.telemetry.reports import counted
 from windrow.tools.scaffold.fields import MISFITS, SampledField, sample_fields, words_of

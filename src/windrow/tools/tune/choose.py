@@ -1,7 +1,7 @@
 """Choice of delays and latenesses: those that meet goals, and what others would have done to the same records.
 
 Each delay of a pipeline is chosen by the records of its own partitions, each lateness by the records of its own
-operator, of the values that people write: `windrow.engine.histogram.BOUNDS`. Where counts are bounds, the upper one
+operator, of the values that people write: `windrow.telemetry.histogram.BOUNDS`. Where counts are bounds, the upper one
 counts.
 """
 
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from windrow.engine.histogram import BOUNDS
 from windrow.errors import InputError
 from windrow.model import (
     MAX_PARTITIONS,
@@ -27,6 +26,7 @@ from windrow.model import (
     WindowNode,
     format_duration,
 )
+from windrow.telemetry.histogram import BOUNDS
 from windrow.tools.tune.disorder import Bounds, Disorder, Missed
 
 ENOUGH: Final = 10

@@ -6,8 +6,8 @@ C - b >= d + L. C does not depend on d, so the counts by C - b answer for every 
 late or was idle is otherwise: its watermark is raised to the low watermark, which depends on the delays.
 
 `read_log` computes C - b of every record and window, so its answers are exact where nothing stands between the source
-and the window. A run records C - t for the event time t of each record, in the buckets of `windrow.engine.histogram`.
-As b - t is at most the size of the window, `read_recorded` bounds C - b from both sides.
+and the window. A run records C - t for the event time t of each record, in the buckets of
+`windrow.telemetry.histogram`. As b - t is at most the size of the window, `read_recorded` bounds C - b from both sides.
 
 Behind an operator (a deduplication, a lookup, a join, a window ...) the rows that are judged are made of records, and a
 row may be late only if a record of it is: its watermark is that of a record, and its event time is that of the record
@@ -29,7 +29,6 @@ import pyarrow as pa
 
 from windrow.connectors.open_sources import open_sources
 from windrow.engine.columns import MAX_TIME, MIN_TIME, Micros, to_micros, unpack
-from windrow.engine.histogram import BOUNDS, Histogram
 from windrow.engine.messages import Records
 from windrow.engine.operators.ingest import Ingest
 from windrow.engine.operators.window.assigner import in_windows
@@ -58,6 +57,7 @@ from windrow.model import (
     WindowNode,
     versions_of,
 )
+from windrow.telemetry.histogram import BOUNDS, Histogram
 from windrow.telemetry.reports import StepReport
 
 _NEVER: Final = -1

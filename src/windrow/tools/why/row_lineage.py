@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 from windrow.connectors.open_sources import Source, open_sources
 from windrow.engine.changelog import with_numbers
 from windrow.engine.columns import pack, to_micros
-from windrow.engine.level import Observed, with_window_ids
+from windrow.engine.level import with_window_ids
 from windrow.engine.messages import Records
 from windrow.engine.operators.base import Mask
-from windrow.engine.samples import Verdict
+from windrow.engine.probe import NodeStep
 from windrow.engine.schema import END, ID, OFFSET, PARTITION, REVISION, SIDE, TIME
 from windrow.expressions import RecordStream, join_sides, stream_of
 from windrow.model import (
@@ -42,6 +42,7 @@ from windrow.model import (
     outputs_of,
 )
 from windrow.runtime.batch.plan import BatchSettings, batch_plan
+from windrow.telemetry.samples import Verdict
 from windrow.tools.why.row_replay import (
     STEP,
     RowHost,
@@ -82,7 +83,7 @@ class LineageHost(RowHost):
             return message
         return replace(message, blob=pack(own)) if own.num_rows else None
 
-    def _see(self, seen: Observed) -> None:
+    def _see(self, seen: NodeStep) -> None:
         """Keep what an operator on the way to the row is given, has judged and makes."""
         self._stop_if_asked()
         stage = self._trace.stages.get(seen.node)
@@ -97,7 +98,7 @@ class LineageHost(RowHost):
                 if mask.any():
                     records = self._own(stage, judged.records.filter(pa.array(mask)))
                     self._trace.keep_judged(stage, records, verdict, values)
-        for number, made in enumerate(seen.records):
+        for number, made in enumerate(seen.made.records):
             if made.num_rows:
                 self._trace.keep_made(stage, number, self._made(stage, made), values)
 

@@ -11,6 +11,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, zip_longest
 from typing import Any, Final, Literal
 
@@ -25,10 +26,9 @@ from windrow.engine import schema
 from windrow.engine.changelog import source_numbers, with_numbers
 from windrow.engine.columns import FIRST_TIME, MIN_TIME, pack, to_micros, unpack
 from windrow.engine.decode.derived import log_times_inside
-from windrow.engine.level import Observed
 from windrow.engine.messages import DeadLetters, EndOfInput, Message, Packet, PartialPanes, PartitionIdle, Records
 from windrow.engine.operators.base import GroupOutput, GroupStats, Judged, Mask
-from windrow.engine.samples import Verdict
+from windrow.engine.probe import NodeStep, NoProbe
 from windrow.engine.schema import END, OFFSET, PARTITION, RAW, TIME, WATERMARK, WINDOW
 from windrow.engine.windows import window_bounds
 from windrow.errors import InputError, StoppedError
@@ -62,6 +62,7 @@ from windrow.model import (
 from windrow.runtime.batch.plan import BatchPlan, BatchSettings
 from windrow.runtime.memory import MemoryHost
 from windrow.telemetry.reports import PartitionName
+from windrow.telemetry.samples import Verdict
 
 RECORDS: Final = 10_000
 """Records on time that are listed, and others that are; more are only counted."""
@@ -306,6 +307,17 @@ class _Cursor:
                 return
 
 
+class _StepProbe(NoProbe):
+    """Calls a function with the step of each operator."""
+
+    def __init__(self, see: Callable[[NodeStep], None]) -> None:
+        self._see = see
+
+    def step(self, step: NodeStep) -> None:
+        """Call it."""
+        self._see(step)
+
+
 class RowHost(MemoryHost):
     """Runs a pipeline for one row, and takes down what its operator does; stops soon after `is_stopped` is true."""
 
@@ -321,7 +333,7 @@ class RowHost(MemoryHost):
         is_stopped: Callable[[], bool],
     ) -> None:
         super().__init__(
-            replace(graph, key_groups=1), plan.partitions, settings.bounds, is_reported=False, observe=self._see
+            replace(graph, key_groups=1), plan.partitions, settings.bounds, probe=partial(_StepProbe, self._see)
         )
         self._target = target
         self._graph = graph
@@ -509,7 +521,7 @@ class RowHost(MemoryHost):
             name = None if partition is None else self._graph.partition_name(partition)
             self.dead.append(ExplainedDeadLetter(name, offset, log_time, reason, shown))
 
-    def _see(self, seen: Observed) -> None:
+    def _see(self, seen: NodeStep) -> None:
         """Take down the verdicts of the row's operator, and what deduplications leave out."""
         self._stop_if_asked()
         if seen.node == self._target.node.name:
@@ -518,7 +530,7 @@ class RowHost(MemoryHost):
             if isinstance(self._target.node, TableNode) and seen.given.num_rows:
                 self._add(seen.given, ["taken"] * seen.given.num_rows)
         elif seen.node in self._target.above:
-            self._leave_out(seen.records[1], "duplicate")
+            self._leave_out(seen.made.records[1], "duplicate")
             for judged in seen.judged:
                 # by the lateness of its source
                 self._leave_out(judged.records, "expired")

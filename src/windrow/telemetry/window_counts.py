@@ -26,6 +26,10 @@ class GroupWindows(NamedTuple):
     fired: int = 0
     closed: int = 0
 
+    def plus(self, other: GroupWindows) -> GroupWindows:
+        """Return these windows and others of the same step together."""
+        return GroupWindows(self.open + other.open, self.fired + other.fired, self.closed + other.closed)
+
 
 @dataclass(frozen=True)
 class WindowCounts:

@@ -14,7 +14,6 @@ from tests.engine.pipelines import MINUTE, main, raw, record
 from tests.examples import examples
 from tests.graphs import as_graph
 
-from windrow.engine.samples import SAMPLE, RecordSample, least, limit, places_below, ranks
 from windrow.engine.schema import MICROS
 from windrow.model import (
     MAX_PARTITIONS,
@@ -31,17 +30,17 @@ from windrow.model import (
     WindowNode,
 )
 from windrow.runtime.memory import MemoryHost
+from windrow.telemetry.probe import step_probe
 from windrow.telemetry.reports import StepReport, naming_partitions
+from windrow.telemetry.samples import SAMPLE, RecordSample, least, limit, places_below, ranks
 
 
 def run(pipeline: Pipeline | Graph, *steps: pa.Table) -> list[StepReport]:
     """Run some steps; all partitions of these are known from the start."""
     numbers = {number for step in steps for number in step.column("partition").to_pylist()}
-    host = MemoryHost(as_graph(pipeline), sorted(numbers))
-    return [
-        StepReport.of(epoch, [one.stats for one in host.step(step)], 0.0, committed=0)
-        for epoch, step in enumerate(steps)
-    ]
+    graph = as_graph(pipeline)
+    host = MemoryHost(graph, sorted(numbers), probe=step_probe(graph))
+    return [StepReport.of(epoch, host.step(step), 0.0, committed=0) for epoch, step in enumerate(steps)]
 
 
 def verdicts(report: StepReport, node: str = "") -> dict[int, str | None]:

@@ -18,10 +18,11 @@ from tests.graphs import Runnable, as_graph
 from windrow.authoring.pipeline_file import read_document
 from windrow.engine import duckdb_sql
 from windrow.engine.keys import key_groups
-from windrow.engine.window_counts import GroupWindows, WindowCounts
 from windrow.model import Calendar, Emit, Global, Hopping, Pipeline, Records, Session, Tumbling, Window
 from windrow.runtime.memory import MemoryHost
+from windrow.telemetry.probe import step_probe
 from windrow.telemetry.reports import StepReport
+from windrow.telemetry.window_counts import GroupWindows, WindowCounts
 
 USERS = [f"u{number}" for number in range(8)]
 TWO = """\
@@ -51,13 +52,14 @@ def run(
     pipeline: Runnable, *steps: Sequence[tuple[float, str]], end: bool = False
 ) -> tuple[MemoryHost, list[dict[str, WindowCounts]]]:
     """Run steps of records (minute and user) of one partition; return the windows that each reports."""
-    host, offset, reports = MemoryHost(as_graph(pipeline), [0]), 0, list[StepReport]()
+    graph = as_graph(pipeline)
+    host, offset, reports = MemoryHost(graph, [0], probe=step_probe(graph)), 0, list[StepReport]()
     for step in steps:
         groups = host.step(raw(0, offset, *(record(user, minute) for minute, user in step)))
         offset += len(step)
-        reports.append(StepReport.of(len(reports), [one.stats for one in groups], 0.0))
+        reports.append(StepReport.of(len(reports), groups, 0.0))
     if end:
-        reports.append(StepReport.of(len(reports), [one.stats for one in host.end()], 0.0))
+        reports.append(StepReport.of(len(reports), host.end(), 0.0))
     return host, [one.windows or {} for one in reports]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.engine.hot_keys import KEPT, LEAST, SAMPLE, HotKeys
+from windrow.telemetry.hot_keys import KEPT, LEAST, SAMPLE, HotKeys
 
 
 def table(keys: list[str | None]) -> pa.Table:

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.engine.histogram import BOUNDS, Histogram
-from windrow.engine.messages import PartitionCounts, pack_counts, unpack_counts
+from windrow.telemetry.histogram import BOUNDS, Histogram
 
 MINUTE = 60_000_000
 durations = st.lists(st.integers(-(10**6), 4 * 10**12) | st.sampled_from(BOUNDS), max_size=50)
@@ -64,10 +63,3 @@ def test_the_longest_delays_are_moved_from_their_bound() -> None:
 @pytest.mark.parametrize("delay", [MINUTE, 5 * MINUTE, 10 * MINUTE, 30 * MINUTE, 60 * MINUTE])
 def test_usual_delays_are_bounds(delay: int) -> None:
     assert delay in BOUNDS
-
-
-def test_counts_of_partitions_are_packed() -> None:
-    rows = [PartitionCounts(3, (0, 1)), PartitionCounts(7, (2, 0, 5), 1_767_225_600_000_000)]
-    assert [(row.partition, Histogram.trimmed(row.counts), row.newest) for row in unpack_counts(pack_counts(rows))] == [
-        (row.partition, Histogram(row.counts), row.newest) for row in rows
-    ]

@@ -30,8 +30,6 @@ _ODD: Final = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 Verdict = Literal["on_time", "late", "expired"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("on_time", "late", "expired")
 """From the best to the worst."""
-SampleRow = tuple[int | str, int, int, int | None, int]
-"""The fields of a `RecordSample` without verdicts."""
 VerdictRow = tuple[int, int, Verdict]
 """The verdict on a record, by its partition and offset."""
 
@@ -51,11 +49,6 @@ class RecordSample:
     log_time: int | None
     rank: int
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
-
-    @property
-    def row(self) -> SampleRow:
-        """The fields of a record on which there is no verdict yet."""
-        return self.partition, self.offset, self.event_time, self.log_time, self.rank
 
 
 def ranks(partitions: Micros, offsets: Micros) -> npt.NDArray[np.uint64]:
@@ -111,11 +104,11 @@ def join_verdicts(several: Iterable[Mapping[str, Sequence[VerdictRow]]]) -> dict
 
 
 def with_verdicts(
-    samples: Iterable[RecordSample], several: Iterable[Mapping[str, Sequence[VerdictRow]]]
+    samples: Iterable[RecordSample], verdicts: Mapping[str, Sequence[VerdictRow]]
 ) -> tuple[RecordSample, ...]:
-    """Return samples with the verdicts of several key groups, which are by node."""
+    """Return samples with verdicts, which are by node."""
     found: dict[tuple[int | str, int], dict[str, Verdict]] = {}
-    for node, rows in join_verdicts(several).items():
+    for node, rows in verdicts.items():
         for partition, offset, verdict in rows:
             own = found.setdefault((partition, offset), {})
             own[node] = max(verdict, own.get(node, VERDICTS[0]), key=VERDICTS.index)

@@ -15,7 +15,6 @@ from tests.examples import examples
 from tests.graphs import Runnable, as_graph
 
 from windrow.authoring.pipeline_file import read_document
-from windrow.engine.histogram import Histogram
 from windrow.engine.schema import MICROS
 from windrow.model import (
     MAX_PARTITIONS,
@@ -38,6 +37,8 @@ from windrow.model import (
     WindowNode,
 )
 from windrow.runtime.memory import MemoryHost
+from windrow.telemetry.histogram import Histogram
+from windrow.telemetry.probe import step_probe
 from windrow.telemetry.reports import StepReport
 
 watermarks: st.SearchStrategy[Watermark] = st.sampled_from(
@@ -53,7 +54,8 @@ minutes = st.lists(st.integers(0, 60), max_size=20)
 
 def reports(pipeline: Runnable, log: Sequence[Sequence[int]], cuts: int) -> list[StepReport]:
     """Run the minutes of records by partition in so many steps."""
-    host = MemoryHost(as_graph(pipeline), range(len(log)))
+    graph = as_graph(pipeline)
+    host = MemoryHost(graph, range(len(log)), probe=step_probe(graph))
     made = []
     for step in range(cuts):
         tables = []
@@ -64,7 +66,7 @@ def reports(pipeline: Runnable, log: Sequence[Sequence[int]], cuts: int) -> list
             tables += [raw(partition, first, *values)] if values else []
         if tables:
             groups = host.step(pa.concat_tables(tables))
-            made.append(StepReport.of(step, [group.stats for group in groups], 0.0))
+            made.append(StepReport.of(step, groups, 0.0))
     return made
 
 
@@ -131,36 +133,38 @@ sinks:
 
 def test_versions_of_a_broadcast_table_are_counted_once() -> None:
     graph = read_document(PRICED, "priced.yaml").pipeline
-    host = MemoryHost(graph, [0, MAX_PARTITIONS])
+    host = MemoryHost(graph, [0, MAX_PARTITIONS], probe=step_probe(graph))
     rates, orders = [5, 3, 9], [4, 8, 1, 2]
     tables = [
         raw(partition, 0, *(record(f"u{minute}", minute) for minute in times))
         for partition, times in ((0, rates), (MAX_PARTITIONS, orders))
     ]
-    report = StepReport.of(0, [group.stats for group in host.step(pa.concat_tables(tables))], 0.0)
+    report = StepReport.of(0, host.step(pa.concat_tables(tables)), 0.0)
     assert report.lateness == {0: expected(rates), MAX_PARTITIONS: expected(orders)}
 
 
 def test_with_marks_lateness_is_behind_the_last_mark() -> None:
     plain = main()
     decode = Decode((*plain.decode.fields, Field("mark", TimestampType("micros"), optional=True)))
-    host = MemoryHost(as_graph(replace(plain, decode=decode, time=EventTime("t", Punctuated("mark")))), [0])
+    marked = as_graph(replace(plain, decode=decode, time=EventTime("t", Punctuated("mark"))))
+    host = MemoryHost(marked, [0], probe=step_probe(marked))
     rows = [(3, None), (9, 5), (2, None), (7, None)]
     values = [
         json.dumps({"user": "u", "t": at * MINUTE, "amount": 1, "mark": mark and mark * MINUTE}).encode()
         for at, mark in rows
     ]
-    report = StepReport.of(0, [group.stats for group in host.step(raw(0, 0, *values))], 0.0)
+    report = StepReport.of(0, host.step(raw(0, 0, *values)), 0.0)
     assert report.lateness == {0: Histogram.of(np.array([0, 0, 3 * MINUTE, 0]))}
 
 
 def test_the_load_of_key_groups_is_a_multiple_of_the_mean() -> None:
     def load(users: int) -> float | None:
-        host = MemoryHost(as_graph(replace(main(), key_groups=2)), [0])
+        graph = as_graph(replace(main(), key_groups=2))
+        host = MemoryHost(graph, [0], probe=step_probe(graph))
         groups = host.step(
             raw(0, 0, *(record(f"u{number}", 1) for number in range(users) for _ in range(100 // users)))
         )
-        return StepReport.of(0, [group.stats for group in groups], 0.0).key_group_load
+        return StepReport.of(0, groups, 0.0).key_group_load
 
     assert load(1) == 2.0
     many = load(100)
@@ -169,7 +173,8 @@ def test_the_load_of_key_groups_is_a_multiple_of_the_mean() -> None:
 
 
 def test_latency_is_from_the_log_timestamp_to_the_commit() -> None:
-    host = MemoryHost(as_graph(main()), [0, 1])
+    graph = as_graph(main())
+    host = MemoryHost(graph, [0, 1], probe=step_probe(graph))
     logged: list[list[int | None]] = [[10, 40, 20], [30, None, 35]]
     tables = []
     for partition, seconds in enumerate(logged):
@@ -177,7 +182,7 @@ def test_latency_is_from_the_log_timestamp_to_the_commit() -> None:
         times = pa.array([None if one is None else one * 1_000_000 for one in seconds]).cast(MICROS)
         tables.append(table.set_column(2, "log_time", times))
     groups = host.step(pa.concat_tables(tables))
-    report = StepReport.of(0, [group.stats for group in groups], 0.0, committed=100_000_000)
+    report = StepReport.of(0, groups, 0.0, committed=100_000_000)
     assert report.log_times == {0: 40_000_000, 1: 35_000_000}
     # 90 s, 60 s and 80 s, 70 s and 65 s ago
     assert report.latency == Histogram.of(np.array([120, 60, 120, 120, 120], dtype=np.int64) * 1_000_000)
