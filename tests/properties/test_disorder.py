@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.graphs import as_graph
+from tests.graphs import Runnable, as_graph
 from tests.properties.strategies import HOUR, MICROS, Case, cases
 
 from windrow.engine.columns import to_micros
@@ -58,7 +58,7 @@ def with_policy(case: Case, delay: int, lateness: int) -> Pipeline:
     return replace(pipeline, time=time, emit=emit)
 
 
-def reports(pipeline: Pipeline, steps: Sequence[pa.Table]) -> list[StepReport]:
+def reports(pipeline: Runnable, steps: Sequence[pa.Table]) -> list[StepReport]:
     partitions = np.unique(np.concatenate([step.column("partition").to_numpy() for step in steps])).tolist()
     graph = as_graph(pipeline)
     host = MemoryHost(graph, partitions, probe=step_probe(graph))
@@ -106,7 +106,7 @@ def test_a_run_with_what_was_chosen_meets_the_goals(case: Case, late: float, exp
     )
     if chosen.problems:
         return
-    counted = reports(with_settings(pipeline, chosen.changes), steps)  # type: ignore[arg-type]
+    counted = reports(with_settings(as_graph(pipeline), chosen.changes), steps)
     pairs = chosen.delays[0].table[0].missed.pairs if chosen.delays else 0
     assert sum(one.late + one.expired for one in counted) <= late * pairs
     assert sum(one.expired for one in counted) <= expired * pairs
