@@ -25,6 +25,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from tests.contracts.steps import RUN, change, step
+from tests.graphs import as_graph
 from windrow.engine.changelog import StepOutput
 from windrow.runtime.spark.transport import TableTransport, taken
 from windrow.connectors.open_sinks import open_sinks
@@ -41,7 +42,7 @@ output = StepOutput.concat([nothing, *(replace(nothing, changes=taken(blob)) for
 with open("/proc/self/status") as status:
     (held,) = (int(line.split()[1]) << 10 for line in status if line.startswith("VmData"))
 resource.setrlimit(resource.RLIMIT_DATA, (held + room, held + room))
-with_sink = open_sinks(model)
+with_sink = open_sinks(as_graph(model))
 with_sink.open(RUN)
 with_sink.commit(0, {"": output})
 with_sink.close()

@@ -29,7 +29,7 @@ class Job(ABC):
         self.folder, self.pipeline, self.store = folder, pipeline, store
         file = folder / "pipeline.yaml"
         file.write_text(to_yaml(as_graph(pipeline)), encoding="utf-8")
-        assert open_pipeline(str(file)).runnable() == pipeline
+        assert open_pipeline(str(file)).runnable() == as_graph(pipeline)
 
     @abstractmethod
     def assert_right(self) -> None:
