@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
-from tests.graphs import as_graph
 
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
 from windrow.errors import InputError
-from windrow.model import Pipeline
+from windrow.expressions import short_view
+from windrow.model import Graph
 from windrow.runtime import memory
 from windrow.testing.transcript import parse_story
 from windrow.testing.transcript.hosts import HOSTS, load_play
@@ -61,13 +61,13 @@ def spoilt(change: Change, *, from_call: int = 0) -> Callable[..., list[dict[str
     calls = [0]
 
     def play(
-        pipeline: Pipeline, steps: Sequence[Sequence[tuple[int, bytes]]], at_end: Literal["fire", "hold"]
+        graph: Graph, steps: Sequence[Sequence[tuple[int, bytes]]], at_end: Literal["fire", "hold"]
     ) -> list[dict[str, StepOutput]]:
-        outputs = memory.play(as_graph(pipeline), steps, at_end)
+        outputs = memory.play(graph, steps, at_end)
         calls[0] += 1
         if calls[0] <= from_call:
             return outputs
-        changes = schema.changes(pipeline)
+        changes = schema.changes(short_view(graph))
         return [
             {"": replace(one[""], changes=pa.Table.from_pylist(change(number, one[""].changes.to_pylist()), changes))}
             for number, one in enumerate(outputs)
