@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import fields, replace
+from typing import Literal
 
 import pytest
 from tests.engine.outputs import only
@@ -56,11 +57,11 @@ def rows(outputs: list[StepOutput]) -> list[dict[str, list[dict[str, object]]]]:
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(("cuts", "at_end"), [([5], "hold"), ([2, 0, 2, 1], "fire")])
-def test_the_worked_example(cuts: list[int], at_end: str) -> None:
+def test_the_worked_example(cuts: list[int], at_end: Literal["fire", "hold"]) -> None:
     log = iter([record(*event) for event in EVENTS])
     steps = [[next(log) for _ in range(size)] for size in cuts]
-    told = only(memory.play(PIPELINE, steps, at_end))  # type: ignore[arg-type]
-    assert rows(only(stream.play(PIPELINE, steps, at_end))) == rows(told)  # type: ignore[arg-type]
+    told = only(memory.play(as_graph(PIPELINE), steps, at_end))
+    assert rows(only(stream.play(as_graph(PIPELINE), steps, at_end))) == rows(told)
     changes = [
         (row["op"], row["pane"], row["user"], int(row["total"]))
         for output in told
