@@ -16,7 +16,7 @@ from tests.graphs import as_graph, graph_of, parse_short
 import windrow as wr
 from windrow.authoring.load import open_pipeline, open_pipelines
 from windrow.authoring.pipeline_file import read_document
-from windrow.authoring.printing import to_json, to_mermaid, to_python_file, to_text, to_yaml
+from windrow.authoring.printing import to_json, to_mermaid, to_python_file, to_svg, to_text, to_yaml
 from windrow.authoring.variables import Given
 from windrow.authoring.yaml_edit import set_values
 from windrow.client.findings import find
@@ -224,7 +224,8 @@ def test_no_setting_is_printed_with_what_the_environment_has(
                 opened = open_pipeline(str(file), Given(given))
                 said = [repr(wr.Pipeline(opened.pipeline)), *map(str, find(opened.pipeline))]
                 said += [
-                    str(print_(opened.runnable())) for print_ in (to_text, to_yaml, to_json, to_python_file, to_mermaid)
+                    str(print_(opened.runnable()))
+                    for print_ in (to_text, to_yaml, to_json, to_python_file, to_mermaid, to_svg)
                 ]
             except PipelineError as exc:
                 refused.append(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from windrow.authoring.aggregate_text import aggregate_text
@@ -99,7 +99,8 @@ def flowchart(graph: Graph) -> Flowchart:
         *([Way(("time", "dead"), "too far ahead", is_aside=True)] if shown.time.future is not None else []),
         Way((first, "late"), "expired", is_aside=True),
     ]
-    return Flowchart((*boxes, *beside), tuple(ways))
+    shown_boxes = (replace(box, text=HIDDEN_VALUES.hide(box.text)) for box in (*boxes, *beside))
+    return Flowchart(tuple(shown_boxes), tuple(ways))
 
 
 def _middle(pipeline: AnyPipeline) -> tuple[Box, ...]:

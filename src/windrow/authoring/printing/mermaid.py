@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from windrow.authoring.printing.flowchart import Way, flowchart
-from windrow.errors import HIDDEN_VALUES
 from windrow.model import Graph
 
 
@@ -16,7 +15,7 @@ def to_mermaid(graph: Graph) -> str:
         # within quotes Mermaid gives a meaning to these characters alone
         lines.append(f'  {box.id}{left}"<b>{_escaped(box.noun)}</b><br/>{_escaped(box.text)}"{right}')
     lines += [f"  {f' {_arrow(way)} '.join(way.boxes)}" for way in chart.ways]
-    return HIDDEN_VALUES.hide("\n".join(lines)) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _arrow(way: Way) -> str:

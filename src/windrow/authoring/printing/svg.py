@@ -10,7 +10,6 @@ from html import escape
 from itertools import pairwise
 
 from windrow.authoring.printing.flowchart import Box, Flowchart, Way, flowchart
-from windrow.errors import HIDDEN_VALUES
 from windrow.model import Graph
 
 _WIDTH = 230
@@ -69,7 +68,7 @@ def to_svg(graph: Graph) -> str:
         *(line for one in places.values() for line in _drawn(one)),
         "</svg>",
     ]
-    return HIDDEN_VALUES.hide("\n".join(lines)) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _places(chart: Flowchart) -> dict[str, _Drawn]:
