@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import add
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -30,6 +29,7 @@ from windrow.telemetry.histogram import Histogram, count_by_row
 from windrow.telemetry.hot_keys import HotKeys, add_by_node
 from windrow.telemetry.part_times import PartTime
 from windrow.telemetry.samples import VERDICTS, RecordSample, VerdictRow, join_verdicts, least, limit, places_below
+from windrow.telemetry.sums import add_counts, sum_by_name
 from windrow.telemetry.window_counts import GroupWindows
 
 K = TypeVar("K")
@@ -73,16 +73,16 @@ class StepFacts:
         """Add up the facts of several probes."""
         facts = list(several)
         return StepFacts(
-            read=_sum_by_name([one.read for one in facts], add),
+            read=sum_by_name([one.read for one in facts]),
             ages=[row for one in facts for row in one.ages],
             samples=[row for one in facts for row in one.samples],
             verdicts=join_verdicts(one.verdicts for one in facts),
-            lateness=_sum_by_name([one.lateness for one in facts], add),
+            lateness=sum_by_name([one.lateness for one in facts]),
             hot_keys=add_by_node(one.hot_keys for one in facts),
-            windows=_sum_by_name([one.windows for one in facts], GroupWindows.plus),
+            windows=sum_by_name([one.windows for one in facts], GroupWindows.plus),
             open_windows=sum(one.open_windows for one in facts),
-            dead_reasons=_sum_by_name([one.dead_reasons for one in facts], add),
-            dead_by_sink=_sum_by_name([one.dead_by_sink for one in facts], _add_counts),
+            dead_reasons=sum_by_name([one.dead_reasons for one in facts]),
+            dead_by_sink=sum_by_name([one.dead_by_sink for one in facts], add_counts),
             part_times=[time for one in facts for time in one.part_times],
         )
 
@@ -248,16 +248,3 @@ def _log_ages(batch: pa.RecordBatch) -> Iterator[LogAges]:
         own = micros[numbers == number]
         newest = int(own.max())
         yield LogAges(number, Histogram.of(newest - own), newest)
-
-
-def _sum_by_name(several: Iterable[Mapping[K, V]], plus: Callable[[V, V], V]) -> dict[K, V]:
-    """Add up values by name."""
-    found: dict[K, V] = {}
-    for one in several:
-        for name, value in one.items():
-            found[name] = plus(found[name], value) if name in found else value
-    return found
-
-
-def _add_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return _sum_by_name((one, other), add)

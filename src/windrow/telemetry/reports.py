@@ -6,7 +6,6 @@ A report is for eyes alone: it holds wall-clock times and durations, and nothing
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -21,6 +20,7 @@ from windrow.telemetry.histogram import Histogram
 from windrow.telemetry.hot_keys import HotKeys, add_by_node
 from windrow.telemetry.part_times import PartTime, join_part_times
 from windrow.telemetry.samples import RecordSample, least, with_verdicts
+from windrow.telemetry.sums import add_counts, sum_by_name
 from windrow.telemetry.window_counts import WindowCounts, add_windows
 
 if TYPE_CHECKING:
@@ -303,15 +303,17 @@ class StepReport:
             log_times=dict(sorted((row.partition, row.newest) for row in facts.ages)),
             lateness=dict(sorted(facts.lateness.items())),
             latency=Histogram.sum(row.ages.moved(committed - row.newest) for row in facts.ages),
-            parts=_sums({one.part: one.seconds} for one in parts),
-            tasks=_sums({time.part: time.seconds} for time in facts.part_times),
+            parts=sum_by_name({one.part: one.seconds} for one in parts),
+            tasks=sum_by_name({time.part: time.seconds} for time in facts.part_times),
             part_times=(*parts, *join_part_times(facts.part_times)),
             key_group_load=_load([sum(counts.total for counts in one.lateness.values()) for one in by_group]),
             hot_keys=facts.hot_keys,
             samples=with_verdicts(least(facts.samples), facts.verdicts),
-            dead_reasons=_sums([facts.dead_reasons, *refused.values()]),
+            dead_reasons=sum_by_name([facts.dead_reasons, *refused.values()]),
             # the one sink of a short form has no name
-            dead_by_sink=_sums_by_sink([facts.dead_by_sink, {k: v for k, v in refused.items() if k}]),
+            dead_by_sink=sum_by_name(
+                [facts.dead_by_sink, {sink: dict(kinds) for sink, kinds in refused.items() if sink}], add_counts
+            ),
             windows={node: WindowCounts.of(one.windows[node] for one in by_group) for node in facts.windows},
         )
 
@@ -340,19 +342,19 @@ class StepReport:
         return replace(
             later,
             **{name: getattr(self, name) + getattr(later, name) for name in (*_NUMBERS, "seconds", "took")},
-            read=_sums((self.read, later.read)),
+            read=sum_by_name((self.read, later.read)),
             lateness={
                 partition: self.lateness.get(partition, Histogram()) + later.lateness.get(partition, Histogram())
                 for partition in self.lateness | later.lateness
             },
             latency=self.latency + later.latency,
             log_times=self.log_times | later.log_times,
-            parts=_sums((self.parts, later.parts)),
-            tasks=_sums((self.tasks, later.tasks)),
+            parts=sum_by_name((self.parts, later.parts)),
+            tasks=sum_by_name((self.tasks, later.tasks)),
             hot_keys=add_by_node((self.hot_keys, later.hot_keys)),
             samples=least((*self.samples, *later.samples)),
-            dead_reasons=_sums((self.dead_reasons, later.dead_reasons)),
-            dead_by_sink=_sums_by_sink((self.dead_by_sink, later.dead_by_sink)),
+            dead_reasons=sum_by_name((self.dead_reasons, later.dead_reasons)),
+            dead_by_sink=sum_by_name((self.dead_by_sink, later.dead_by_sink), add_counts),
             windows=add_windows(self.windows, later.windows),
         )
 
@@ -403,23 +405,6 @@ _COUNTS = (*_NUMBERS, *_EMPTY)
 def now_micros() -> int:
     """Return the wall clock in microseconds."""
     return time.time_ns() // 1_000
-
-
-def _sums(numbers: Iterable[Mapping[T, Any]]) -> dict[T, Any]:
-    """Add up numbers by name."""
-    found: defaultdict[T, Any] = defaultdict(int)
-    for one in numbers:
-        for name, number in one.items():
-            found[name] += number
-    return dict(found)
-
-
-def _sums_by_sink(counts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    """Add up counts by sink and kind."""
-    found = list(counts)
-    return {
-        sink: _sums(one.get(sink, {}) for one in found) for sink in dict.fromkeys(sink for one in found for sink in one)
-    }
 
 
 def _load(records: list[int]) -> float | None:
@@ -604,9 +589,9 @@ class Totals:
         self.latency += report.latency
         if "commit" in report.parts:
             self.commits += Histogram.of_one(round(report.parts["commit"] * 1_000_000))
-        self.parts = _sums((self.parts, report.parts))
-        self.tasks = _sums((self.tasks, report.tasks))
-        self.dead_reasons = _sums((self.dead_reasons, report.dead_reasons))
+        self.parts = sum_by_name((self.parts, report.parts))
+        self.tasks = sum_by_name((self.tasks, report.tasks))
+        self.dead_reasons = sum_by_name((self.dead_reasons, report.dead_reasons))
         self.windows = add_windows(self.windows, report.windows)
         self.last = report
 
