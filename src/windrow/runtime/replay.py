@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.authoring.checks import require_valid
-from windrow.connectors.cuts import Offset
+from windrow.connectors.cuts import Cut, Offset
 from windrow.connectors.database import Condition, Replayed, only_columns
 from windrow.connectors.open_sinks import open_database, open_sinks
-from windrow.connectors.open_sources import Cut, open_sources, with_lists
+from windrow.connectors.open_sources import open_sources, with_lists
 from windrow.connectors.sink import Run
 from windrow.connectors.tables import layout
 from windrow.engine.changelog import with_labels, with_numbers
@@ -33,7 +33,6 @@ from windrow.model import (
     with_table,
 )
 from windrow.model import Sink as SinkModel
-from windrow.model import Source as SourceModel
 from windrow.runtime.batch.plan import MAX_RECORDS, BatchSettings, starts_at_latest
 from windrow.runtime.launch import Ended, ReplayHost
 from windrow.runtime.savepoint import require_new_folder
@@ -417,22 +416,16 @@ def _shadowed(graph: Graph, tables: Mapping[str, str], checkpoint: Checkpoint | 
         msg = f"the pipeline starts at the latest records: say at which offsets it did{whose}, as --from 0=100,1=250"
         raise InputError(msg)
 
-    def begins(source: SourceModel) -> SourceModel:
-        return replace(source, start="earliest") if isinstance(source, KafkaSource) else source
-
-    def shadow(sink: SinkModel) -> SinkModel:
-        return with_table(sink, tables[sink.table])
-
-    nodes: list[Node] = []
-    for node in graph.nodes:
+    def shadow(node: Node) -> Node:
         match node:
-            case SourceNode(source=source):
-                nodes.append(replace(node, source=begins(source)))
+            case SourceNode(source=KafkaSource() as topic):
+                return replace(node, source=replace(topic, start="earliest"))
             case SinkNode(sink=sink):
-                nodes.append(replace(node, sink=shadow(sink)))
+                return replace(node, sink=with_table(sink, tables[sink.table]))
             case _:
-                nodes.append(node)
-    return require_valid(replace(graph, nodes=tuple(nodes)))
+                return node
+
+    return require_valid(graph.map_nodes(shadow))
 
 
 def _notes(
