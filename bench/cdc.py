@@ -24,7 +24,7 @@ from random import Random
 import psycopg
 from bench.closings import percentile
 
-from windrow.connectors.postgres.cdc import FollowedTable
+from windrow.connectors.postgres.cdc.follow import FollowedTable
 from windrow.model import LogSource, PostgresCdcSource
 from windrow.testing.servers.postgres import Postgres
 

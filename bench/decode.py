@@ -18,7 +18,7 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.message_factory import GetMessageClass
 
 from windrow.engine import schema
-from windrow.engine.decode import Decoder
+from windrow.engine.decode.decoder import Decoder
 from windrow.engine.decode.protobuf_messages import descriptor_of
 from windrow.model import (
     Aggregate,

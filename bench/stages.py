@@ -16,7 +16,7 @@ import pyarrow as pa
 from bench.pipelines import main_job
 
 from windrow.authoring.pipeline_file import parse_pipeline
-from windrow.engine.decode import Decoder
+from windrow.engine.decode.decoder import Decoder
 from windrow.engine.level import open_levels
 from windrow.engine.messages import Message
 from windrow.engine.operators.ingest import Ingest

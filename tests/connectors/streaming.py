@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow.connectors.cuts import Offset
-from windrow.connectors.open_sources import Source
+from windrow.connectors.source import Source
 from windrow.connectors.stream_reader import stream_of
 
 DDL = "partition int NOT NULL, offset long NOT NULL, log_time timestamp, key binary, value binary"

@@ -30,7 +30,7 @@ from windrow.connectors.files import rows
 from windrow.connectors.files.listing import START, FileSequence, Position
 from windrow.connectors.files.source import OrderedFiles
 from windrow.connectors.open_sources import open_source
-from windrow.engine.decode import DecodedBatch, Decoder
+from windrow.engine.decode.decoder import DecodedBatch, Decoder
 from windrow.engine.decode.exact import parse_object
 from windrow.engine.schema import RAW
 from windrow.errors import InputError, RecordsLostError, SourceError

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.client.test_progress import REPORT
 
-from windrow.connectors.open_sources import Source
+from windrow.connectors.source import Source
 from windrow.errors import SourceError
 from windrow.telemetry.lag import LagWatch, lag, lag_seconds
 from windrow.telemetry.reports import Lag, StepReport

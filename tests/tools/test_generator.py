@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from windrow.connectors.log.source import EmbeddedLog
 from windrow.engine import schema
-from windrow.engine.decode import Decoder
+from windrow.engine.decode.decoder import Decoder
 from windrow.errors import InputError, SourceError
 from windrow.model import (
     Aggregate,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
-from windrow.connectors.cuts import Cut
 from windrow.connectors.source import Appender, Follower, Source
 from windrow.engine.lists import with_entries
 from windrow.errors import InputError
@@ -20,17 +19,6 @@ from windrow.model import (
     TopicList,
 )
 from windrow.model import Source as SourceModel
-
-__all__ = [
-    "Cut",
-    "Source",
-    "followers",
-    "open_appender",
-    "open_source",
-    "open_sources",
-    "partition_finders",
-    "with_lists",
-]
 
 
 def open_source(source: SourceModel) -> Source:
@@ -118,7 +106,7 @@ def followers(graph: Graph) -> dict[str, Follower]:
 
                 found[node.name] = FollowedFile(node.source, node.decode)
             case PostgresCdcSource():
-                from windrow.connectors.postgres.cdc import FollowedTable  # noqa: PLC0415 - psycopg only where it is used
+                from windrow.connectors.postgres.cdc.follow import FollowedTable  # noqa: PLC0415 - psycopg only where it is used
 
                 keys = table_keys(graph, node)
                 given = [one for one in node.decode.fields if one.name in keys and not one.path]

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from windrow.connectors.log.source import LogFolder
 from windrow.connectors.open_sinks import open_sinks
-from windrow.connectors.open_sources import Source, followers, open_sources, with_lists
+from windrow.connectors.open_sources import followers, open_sources, with_lists
+from windrow.connectors.source import Source
 from windrow.model import (
     MAX_PARTITIONS,
     FileSource,

@@ -14,8 +14,9 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from windrow.connectors.open_sources import Source, open_sources
+from windrow.connectors.open_sources import open_sources
 from windrow.connectors.sink import Run, Sink, SinkGroup
+from windrow.connectors.source import Source
 from windrow.engine.changelog import StepOutput, concat_by_sink, empty_by_sink
 from windrow.engine.columns import distinct, pack, to_micros, unpack
 from windrow.engine.level import join_levels, open_levels

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from windrow.connectors.open_sources import Cut
+from windrow.connectors.cuts import Cut
 from windrow.model import MAX_PARTITIONS, Graph, LogSource, Node, Source, SourceNode
 
 

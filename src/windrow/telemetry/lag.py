@@ -10,8 +10,8 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Self
 
-from windrow.connectors.open_sources import Cut, Source
-from windrow.connectors.source import SlotLag
+from windrow.connectors.cuts import Cut
+from windrow.connectors.source import SlotLag, Source
 from windrow.errors import WindrowError
 from windrow.telemetry.reports import Lag, OnLag, OnStep, PartitionName, StepReport, now_micros
 

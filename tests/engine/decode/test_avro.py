@@ -21,9 +21,8 @@ from tests.engine.decode.test_decoder import T0, pipeline, reasons
 from tests.engine.decode.test_tombstones import table
 from tests.examples import examples
 
-from windrow.engine.decode import Decoder
 from windrow.engine.decode.avro import read_record
-from windrow.engine.decode.decoder import SMALL_BATCH
+from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.engine.decode.exact import ExactDecoder, decode_exactly
 from windrow.engine.decode.fast import FastReader
 from windrow.engine.decode.values import MalformedError, NumberText

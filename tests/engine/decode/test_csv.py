@@ -13,8 +13,7 @@ from tests.engine.decode.test_decoder import T0, pipeline, reasons
 from tests.engine.decode.test_tombstones import table
 from tests.examples import examples
 
-from windrow.engine.decode import Decoder
-from windrow.engine.decode.decoder import SMALL_BATCH
+from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.engine.decode.exact import ExactDecoder
 from windrow.model import (
     BooleanType,

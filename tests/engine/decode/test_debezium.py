@@ -16,8 +16,7 @@ from tests.engine.decode.test_decoder import MILLIS, T0, pipeline, reasons
 from tests.engine.decode.test_tombstones import Raw, table
 from tests.examples import scaled
 
-from windrow.engine.decode import Decoder
-from windrow.engine.decode.decoder import SMALL_BATCH
+from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.engine.decode.exact import ExactDecoder
 from windrow.engine.decode.fast import FastDecoder
 from windrow.engine.schema import DELETED

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from windrow.engine import schema
-from windrow.engine.decode import DecodedBatch, Decoder
-from windrow.engine.decode.decoder import SMALL_BATCH
+from windrow.engine.decode.decoder import SMALL_BATCH, DecodedBatch, Decoder
 from windrow.model import (
     Aggregate,
     BooleanType,

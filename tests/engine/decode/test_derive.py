@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.pipelines import MAIN
 
-from windrow.engine.decode import DecodedBatch, Decoder
-from windrow.engine.decode.decoder import SMALL_BATCH
+from windrow.engine.decode.decoder import SMALL_BATCH, DecodedBatch, Decoder
 from windrow.engine.duckdb_sql import _Plan
 from windrow.engine.keys import MAX_KEY_BYTES
 from windrow.engine.schema import RAW

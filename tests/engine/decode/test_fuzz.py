@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from windrow.engine import schema
-from windrow.engine.decode import Decoder
+from windrow.engine.decode.decoder import Decoder
 from windrow.model import (
     Aggregate,
     AvroFormat,

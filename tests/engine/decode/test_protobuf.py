@@ -23,8 +23,7 @@ from tests.engine.decode.test_tombstones import table
 from tests.examples import examples
 from tests.servers.registry import SchemaRegistry
 
-from windrow.engine.decode import Decoder
-from windrow.engine.decode.decoder import SMALL_BATCH
+from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.engine.decode.exact import ExactDecoder
 from windrow.engine.decode.protobuf_messages import descriptor_of
 from windrow.errors import InputError

@@ -15,7 +15,7 @@ from tests.engine.pipelines import MAIN, MINUTE, raw, record
 from tests.graphs import as_graph
 
 from windrow.engine.changelog import concat_by_sink, empty_by_sink
-from windrow.engine.decode import Decoder
+from windrow.engine.decode.decoder import Decoder
 from windrow.engine.decode.redriven import Redriven, RedrivenDecoder, copies
 from windrow.model import DecimalType, Decode, Field, Pipeline
 from windrow.runtime.memory import MemoryHost

@@ -13,8 +13,7 @@ from tests.engine.decode.test_decoder import T0, pipeline, reasons
 from tests.engine.decode.test_tombstones import table
 from tests.servers.registry import SchemaRegistry
 
-from windrow.engine.decode import Decoder
-from windrow.engine.decode.decoder import SMALL_BATCH
+from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.errors import SourceError, SourceUnavailableError
 from windrow.model import AvroFormat, KafkaSource, Pipeline, Registry
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from tests.engine.decode.test_decoder import MILLIS, T0, pipeline, raw, reasons
 
-from windrow.engine.decode import Decoder
-from windrow.engine.decode.decoder import SMALL_BATCH
+from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.model import DataType, StringType, TimestampType
 
 FIELDS: dict[str, DataType] = {

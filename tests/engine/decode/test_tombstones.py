@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.engine.decode.test_decoder import MILLIS, T0, pipeline, reasons
 
 from windrow.engine import schema
-from windrow.engine.decode import Decoder
-from windrow.engine.decode.decoder import SMALL_BATCH
+from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.model import DataType, DecimalType, Decode, Field, LongType, Pipeline, StringType
 from windrow.testing.oracle.answer import LogRecord
 from windrow.testing.oracle.reading import DeadLetterError, read

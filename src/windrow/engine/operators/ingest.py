@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.engine.columns import MIN_TIME, distinct, pack, to_micros, with_schema
-from windrow.engine.decode import DecodedBatch, Decoder
+from windrow.engine.decode.decoder import DecodedBatch, Decoder
 from windrow.engine.decode.redriven import RedrivenDecoder
 from windrow.engine.messages import (
     EventTimes,

@@ -10,9 +10,9 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.connectors.cuts import Offset
-from windrow.connectors.open_sources import Cut, Source
+from windrow.connectors.cuts import Cut, Offset
 from windrow.connectors.sink import Run
+from windrow.connectors.source import Source
 from windrow.engine.changelog import StepOutput
 from windrow.engine.messages import EndOfInput, Message, PartitionIdle
 from windrow.engine.operators.base import GroupOutput

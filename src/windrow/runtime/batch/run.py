@@ -16,8 +16,10 @@ from typing import Literal
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from windrow.connectors.open_sources import Cut, Source, open_sources
+from windrow.connectors.cuts import Cut
+from windrow.connectors.open_sources import open_sources
 from windrow.connectors.sink import Run, Sink, SinkGroup
+from windrow.connectors.source import Source
 from windrow.engine.changelog import StepOutput, concat_by_sink, empty_by_sink
 from windrow.engine.level import number_of_levels
 from windrow.engine.messages import EndOfInput, Message

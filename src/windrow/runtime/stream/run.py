@@ -16,8 +16,9 @@ from typing import Literal
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from windrow.connectors.cuts import Cut
 from windrow.connectors.memory import CollectSink
-from windrow.connectors.open_sources import Cut, followers, open_sources
+from windrow.connectors.open_sources import followers, open_sources
 from windrow.connectors.sink import Sink, SinkGroup
 from windrow.connectors.source import OnDataLoss
 from windrow.engine.changelog import StepOutput, empty_by_sink

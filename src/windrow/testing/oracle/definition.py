@@ -9,7 +9,6 @@ from decimal import Decimal
 from typing import TypeVar
 
 from windrow.model import BooleanType, DataType, DecimalType, Global, Pipeline, Session, TimestampType
-from windrow.testing.oracle import sessions
 from windrow.testing.oracle.answer import (
     Answer,
     Change,
@@ -25,6 +24,7 @@ from windrow.testing.oracle.clock import BEFORE_ALL, Clock
 from windrow.testing.oracle.expressions import fields_of
 from windrow.testing.oracle.panes import Pane, changelog
 from windrow.testing.oracle.reading import DeadLetterError, read
+from windrow.testing.oracle.sessions import changelog as session_changelog
 from windrow.testing.oracle.totals import EPOCH
 from windrow.testing.oracle.windows import windows_of
 
@@ -53,7 +53,7 @@ def run(
 
     answer = Answer(table={}, on_time={}, late=found.expired, dead=found.dead, changelog={})
     if isinstance(pipeline.window, Session):
-        changelogs = sessions.changelog(pipeline, found.judged, low, alone=len(log) == 1)
+        changelogs = session_changelog(pipeline, found.judged, low, alone=len(log) == 1)
     else:
         changelogs = _changelog(pipeline, found.judged, low)
     for window_key, changes in changelogs.items():

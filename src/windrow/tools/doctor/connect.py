@@ -106,7 +106,7 @@ def _newest(node: SourceNode, what: str) -> Iterator[Finding]:
     """Read the newest record of each partition, which shows that records may be read, and decode it."""
     from windrow.connectors.open_sources import open_source  # noqa: PLC0415 - the same
     from windrow.engine.columns import to_micros  # noqa: PLC0415 - Arrow only where there is a log
-    from windrow.engine.decode import Decoder  # noqa: PLC0415 - the same
+    from windrow.engine.decode.decoder import Decoder  # noqa: PLC0415 - the same
 
     source, decoder = open_source(node.source), Decoder(node)
     times: list[int] = []

@@ -27,7 +27,7 @@ from windrow.connectors.open_sources import open_appender, open_source
 from windrow.connectors.source import NewRecord
 from windrow.connectors.tables import REDRIVES, layout
 from windrow.engine.columns import MIN_TIME, to_micros
-from windrow.engine.decode import Decoder
+from windrow.engine.decode.decoder import Decoder
 from windrow.engine.decode.redriven import PREFIX, REDRIVEN, Redriven, copies
 from windrow.engine.operators.window.assigner import in_windows
 from windrow.engine.schema import END, MICROS, RAW, TIME

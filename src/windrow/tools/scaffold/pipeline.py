@@ -18,7 +18,7 @@ from windrow.authoring.checks.base import is_name
 from windrow.authoring.checks.fields import RESERVED
 from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.engine.columns import to_micros
-from windrow.engine.decode import Decoder
+from windrow.engine.decode.decoder import Decoder
 from windrow.engine.decode.exact import KEY, LOG_TIME_TYPE, VALUE, parse_object
 from windrow.engine.decode.values import MalformedError
 from windrow.errors import InputError

@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.connectors.open_sources import Source, open_sources
+from windrow.connectors.open_sources import open_sources
+from windrow.connectors.source import Source
 from windrow.engine.changelog import with_numbers
 from windrow.engine.columns import pack, to_micros
 from windrow.engine.level import with_window_ids

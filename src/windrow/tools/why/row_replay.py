@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.connectors.database import Condition, Value
-from windrow.connectors.open_sources import Source
+from windrow.connectors.source import Source
 from windrow.connectors.tables import Table, layout, plain_rows, plain_values, utc_text
 from windrow.engine import schema
 from windrow.engine.changelog import source_numbers, with_numbers

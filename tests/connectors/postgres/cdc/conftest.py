@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from windrow.connectors.kafka.source import KafkaTopic
-from windrow.connectors.postgres.cdc import FollowedTable
+from windrow.connectors.postgres.cdc.follow import FollowedTable
 from windrow.connectors.postgres.cdc.records import ChangePlace
 from windrow.model import KafkaSource, LogSource, PostgresCdcSource
 from windrow.testing.servers.kafka import Kafka

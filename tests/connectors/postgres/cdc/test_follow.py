@@ -20,7 +20,8 @@ from windrow.authoring.pipeline_file import read_document
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.retention import apply, plan_trim
 from windrow.connectors.open_sources import followers, open_source
-from windrow.connectors.postgres.cdc import FollowedTable, server
+from windrow.connectors.postgres.cdc import server
+from windrow.connectors.postgres.cdc.follow import FollowedTable
 from windrow.connectors.source import Follower
 from windrow.engine.decode.debezium import UNAVAILABLE
 from windrow.errors import InputError, RecordsLostError, SourceError, SourceUnavailableError, WindrowError

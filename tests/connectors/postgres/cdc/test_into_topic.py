@@ -17,7 +17,8 @@ from windrow.connectors.kafka import producer as transactions
 from windrow.connectors.kafka.producer import TransactionalProducer
 from windrow.connectors.kafka.source import preflight, topic_settings
 from windrow.connectors.open_sources import open_source
-from windrow.connectors.postgres.cdc import FollowedTable, into_topic
+from windrow.connectors.postgres.cdc import into_topic
+from windrow.connectors.postgres.cdc.follow import FollowedTable
 from windrow.connectors.postgres.cdc.into_topic import TopicStore
 from windrow.connectors.postgres.cdc.records import ChangePlace, ChangeRecord
 from windrow.connectors.postgres.client import Server
