@@ -10,7 +10,6 @@ import pytest
 from tests.engine.outputs import play
 from tests.engine.pipelines import MAIN, main
 
-from windrow.engine import duckdb_sql
 from windrow.engine.aggregates.kernels import count, rank
 from windrow.engine.duckdb_sql import QUERIES, Connection, EvaluationError, Projection, query
 from windrow.errors import RunError
@@ -121,13 +120,10 @@ def test_values_that_are_not_as_many_as_their_records_are_a_defect() -> None:
         Projection.of(["unnest(range(n))"], ["n"]).table(numbers(1, 2))
 
 
-def test_a_projection_runs_over_as_many_rows_as_fit_and_gives_all_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duckdb_sql, "MAX_MADE", 10)
+def test_a_projection_that_grows_runs_over_a_few_rows_at_a_time_and_gives_all_in_order() -> None:
     rows = numbers(3, 4, 11, 20, 1, 9, 10, 0, 2)
-    whole, cut = (Projection.of(["n", "count(*) OVER ()"], ["n"], made) for made in ([], [None, "n::DOUBLE"]))
-    assert whole.table(rows).column(1).to_pylist() == [9] * 9
-    assert cut.table(rows).column(0) == rows.column(0)
-    assert cut.table(rows).column(1).to_pylist() == [5] * 5 + [1] + [3] * 3
-    assert cut.masks(rows).tolist() == [[n > 0, True] for n in rows.column(0).to_pylist()]
+    whole, cut = (Projection.of(["n", "n > 0"], ["n"], grows=grows) for grows in (False, True))
+    assert cut.table(rows) == whole.table(rows)
+    assert cut.masks(rows).tolist() == whole.masks(rows).tolist()
     assert cut.table(rows.slice(0, 0)).num_rows == 0
     assert cut.masks(rows.slice(3, 1)).tolist() == [[True, True]]

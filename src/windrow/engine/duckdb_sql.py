@@ -11,7 +11,6 @@ import builtins
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from itertools import pairwise
 from types import FunctionType
 from typing import Final, TypeVar
 
@@ -24,12 +23,14 @@ from windrow.engine.user_code import key_text
 from windrow.errors import RunError
 from windrow.expressions import duckdb_message
 from windrow.expressions.engine import EXPRESSIONS, Engine
-from windrow.expressions.macros import MAX_MADE
 
 # the alternative, a relation, binds each query twice, which costs more than a copy of a step's usual results
 warnings.filterwarnings("ignore", "Arrow output on a DB-API result makes an extra copy", UserWarning)
 
 T = TypeVar("T")
+
+_ROWS_THAT_GROW = 4
+"""So many rows at a time have room for values each of which is as large as it may be."""
 
 _FEW_ROWS = 10_000
 """Up to so many rows a query is planned once for all tables of its schemas: planning it takes longer than it does."""
@@ -129,55 +130,41 @@ class EvaluationError(RunError):
 class Projection:
     """Users' expressions over the rows of a table, as a query over `rows` that gives a row for each.
 
-    It is planned once for all tables of one schema, of which it reads `columns`, as each costs. `made` are the sizes of
-    what it makes of a row, if they can grow faster than the row: it runs over so many rows at once that they fit in
-    memory. Raise EvaluationError if an expression fails, and RunError if the machine does.
+    It is planned once for all tables of one schema, of which it reads `columns`, as each costs. What it makes of a row
+    can be much larger than the row if it `grows`: it is computed for a few rows at a time. Raise EvaluationError if an
+    expression fails, and RunError if the machine does.
     """
 
-    def __init__(self, sql: str, columns: Iterable[str], made: Iterable[str | None] = ()) -> None:
+    def __init__(self, sql: str, columns: Iterable[str], *, grows: bool = False) -> None:
         self._columns = list(dict.fromkeys(columns))
         self._sql = sql
         self._plan: _Plan | None = None
-        sizes = [f"({one})" for one in made if one is not None]
-        self._sizes = Projection(f"SELECT {' + '.join(sizes)} FROM rows", self._columns) if sizes else None
+        self._most = _ROWS_THAT_GROW if grows else None
 
     @staticmethod
-    def of(expressions: Iterable[str], columns: Iterable[str], made: Iterable[str | None] = ()) -> Projection:
+    def of(expressions: Iterable[str], columns: Iterable[str], *, grows: bool = False) -> Projection:
         """Return the projection of some expressions: columns `c0`, `c1` ..."""
         values = (f"{sql} AS c{number}" for number, sql in enumerate(expressions))
-        return Projection(f"SELECT {', '.join(values)} FROM rows", columns, made)
+        return Projection(f"SELECT {', '.join(values)} FROM rows", columns, grows=grows)
 
     def table(self, rows: pa.Table) -> pa.Table:
         """Return the values for each row."""
-        tables = [self._run(part, duckdb.DuckDBPyConnection.to_arrow_table) for part in self._parts(rows)]
-        found: pa.Table = pa.concat_tables(tables)
+        found = self._run(rows, duckdb.DuckDBPyConnection.to_arrow_table)
         _check_rows(found.num_rows, rows)
         return found
 
     def masks(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
         """Return the values of conditions, which are never null, by row and number."""
-        parts = [self._run(part, duckdb.DuckDBPyConnection.fetchnumpy) for part in self._parts(rows)]
-        masks = np.concatenate(
-            [np.column_stack([np.asarray(column, dtype=np.bool_) for column in part.values()]) for part in parts]
-        )
+        found = self._run(rows, duckdb.DuckDBPyConnection.fetchnumpy)
+        masks = np.column_stack([np.asarray(column, dtype=np.bool_) for column in found.values()])
         _check_rows(len(masks), rows)
         return masks
-
-    def _parts(self, rows: pa.Table) -> list[pa.Table]:
-        """Cut rows so that what is made of a part has at most twice the size that a row's may have."""
-        if self._sizes is None or rows.num_rows <= 1:
-            return [rows]
-        sizes = self._sizes.table(rows).column(0).to_numpy()
-        # a row of a larger size fails before anything is made of it
-        parts = np.cumsum(np.where(sizes > MAX_MADE, 0, sizes)) // MAX_MADE
-        ends = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), rows.num_rows]
-        return [rows.slice(start, end - start) for start, end in pairwise(ends)]
 
     def _run(self, rows: pa.Table, fetch: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         # for the number of rows there is always a column
         tables = {"rows": rows.select(self._columns or rows.column_names[:1])}
         if self._plan is None or not self._plan.is_for(tables):
-            self._plan = _Plan(EXPRESSIONS, self._sql, tables)
+            self._plan = _Plan(EXPRESSIONS, self._sql, tables, self._most)
         plan = self._plan
         try:
             return _on_valid(EXPRESSIONS, lambda: plan.run(tables, fetch))
@@ -227,12 +214,12 @@ class _Plan:
     """A query that is planned once for all tables of the same schemas, when it first runs.
 
     It reads the tables by views of objects that give another stream in each run. These and the prepared statement are
-    in a namespace of their own.
+    in a namespace of their own. DuckDB computes with at most `most` rows at a time, if that is given.
     """
 
-    def __init__(self, engine: Engine, sql: str, tables: Mapping[str, pa.Table]) -> None:
+    def __init__(self, engine: Engine, sql: str, tables: Mapping[str, pa.Table], most: int | None = None) -> None:
         self._engine, self._sql = engine, sql
-        self._streams = {name: _Streams(table.schema) for name, table in tables.items()}
+        self._streams = {name: _Streams(table.schema, most) for name, table in tables.items()}
         self._database: duckdb.DuckDBPyConnection | None = None
         self._cursor: duckdb.DuckDBPyConnection
 
@@ -268,12 +255,17 @@ class _Plan:
 class _Streams:
     """Gives a stream of its table whenever DuckDB asks; between runs it has none."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, most: int | None) -> None:
         self.schema = schema
         self.table: pa.Table | None = None
+        self._most = most
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return (self.schema.empty_table() if self.table is None else self.table).__arrow_c_stream__(requested_schema)
+        table = self.schema.empty_table() if self.table is None else self.table
+        if self._most is None:
+            return table.__arrow_c_stream__(requested_schema)
+        reader = pa.RecordBatchReader.from_batches(self.schema, table.to_batches(max_chunksize=self._most))
+        return reader.__arrow_c_stream__(requested_schema)
 
 
 def _run_over(tables: Mapping[str, pa.Table], cursor: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from windrow.errors import PipelineError
-from windrow.expressions.bound import refuse_impure_plan
+from windrow.expressions.bound import checked_plan
 from windrow.expressions.engine import database, remedy, sql_type, type_of_sql
 from windrow.expressions.macros import LIMIT
 from windrow.expressions.sizes import bounded
@@ -25,8 +26,8 @@ from windrow.model import ArrayType, DataType, DecimalType, Field, StringType, T
 class Expression:
     """An expression as it was written, and what is known of it.
 
-    `sql` computes it, of `columns` in DuckDB, as a value of `type`; `nullable` says whether that can be null. `made` is
-    the SQL of the bytes and items that it makes of a record, if these can grow faster than the record.
+    `sql` computes it, of `columns` in DuckDB, as a value of `type`; `nullable` says whether that can be null. What it
+    makes can grow faster than a record if it `grows`, up to a bound for each record.
     """
 
     text: str
@@ -34,7 +35,7 @@ class Expression:
     type: DataType
     columns: tuple[str, ...]
     nullable: bool
-    made: str | None = None
+    grows: bool = False
 
 
 @lru_cache(maxsize=1024)
@@ -47,14 +48,11 @@ def analyse(
     over these fields, if it does not give the same value in every run, or if no field can hold what it gives.
     """
     tree = parse(text, frozenset(field.name for field in fields))
-    try:
+    with _named(text):
         names = columns(tree)
         refuse_impure(tree, frozenset(field.name for field in fields))
-        computed, made = bounded(tree, frozenset(field.name for field in fields if _is_fixed(field.type)))
-        computed = null_checked(computed) or computed
-    except PipelineError as exc:
-        msg = f"{text!r} {exc.message}" if exc.message[0] != "'" else f"{text!r}: {exc.message}"
-        raise PipelineError(msg) from exc
+        # before DuckDB computes what is constant
+        computed, grows = bounded(tree, fields)
     by_name = {field.name: field for field in fields}
     for name in names:
         if name not in by_name:
@@ -63,7 +61,11 @@ def analyse(
         if isinstance(by_name[name].type, ArrayType) and not takes_arrays:
             msg = f"{text!r}: {name!r} is an array, which only flat_map takes"
             raise PipelineError(msg)
-    given = _describe(text, tuple(by_name[name] for name in names))
+    given, weight = _describe(text, tuple(by_name[name] for name in names))
+    if weight > 1:
+        with _named(text):
+            computed, grows = bounded(tree, fields, weight)
+    computed = null_checked(computed) or computed
     type_ = type_of_sql(given)
     if type_ is None:
         msg = f"{text!r} has the SQL type {given}, which no field can have; {remedy(given)}"
@@ -74,7 +76,7 @@ def analyse(
         type=type_,
         columns=names,
         nullable=can_be_null(tree, nullable),
-        made=made,
+        grows=grows,
     )
 
 
@@ -129,8 +131,14 @@ def _failure(sql: str, fields: tuple[Field, ...], number: int) -> str | None:
     return None
 
 
-def _is_fixed(type_: DataType) -> bool:
-    return not isinstance(type_, StringType | ArrayType)
+@contextmanager
+def _named(text: str) -> Iterator[None]:
+    """Name the expression in a PipelineError."""
+    try:
+        yield
+    except PipelineError as exc:
+        msg = f"{text!r} {exc.message}" if exc.message[0] != "'" else f"{text!r}: {exc.message}"
+        raise PipelineError(msg) from exc
 
 
 def _no_field(name: str, names: list[str]) -> str:
@@ -144,8 +152,11 @@ def _no_field(name: str, names: list[str]) -> str:
     return f"{name!r} is not a field; {hint}"
 
 
-def _describe(text: str, fields: tuple[Field, ...]) -> str:
-    """Return the DuckDB type of an expression; raise PipelineError if it is not a function of its record alone."""
+def _describe(text: str, fields: tuple[Field, ...]) -> tuple[str, int]:
+    """Return the DuckDB type of an expression, and how much each byte and item of its values counts.
+
+    Raise PipelineError if it is not a function of its record alone.
+    """
     import duckdb  # noqa: PLC0415 - it is heavy, and a pipeline without expressions is checked without it
 
     columns_ = ", ".join(
@@ -157,12 +168,8 @@ def _describe(text: str, fields: tuple[Field, ...]) -> str:
     except (duckdb.Error, UnicodeDecodeError) as exc:
         msg = f"{text!r}: {duckdb_message(exc)}"
         raise PipelineError(msg) from exc
-    try:
-        refuse_impure_plan(query)
-    except PipelineError as exc:
-        msg = f"{text!r} {exc.message}"
-        raise PipelineError(msg) from exc
-    return str(described[0][1])
+    with _named(text):
+        return str(described[0][1]), checked_plan(query)
 
 
 def duckdb_message(error: Exception) -> str:

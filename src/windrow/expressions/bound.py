@@ -12,7 +12,8 @@ import re
 from windrow.errors import PipelineError
 from windrow.expressions.engine import database
 from windrow.expressions.functions import refuse_bound, refuse_list_aggregate
-from windrow.expressions.syntax import descendants
+from windrow.expressions.macros import MAX_DIGITS, MAX_MADE, MAX_SLOTS
+from windrow.expressions.syntax import Node, descendants
 
 _OPERATORS = {"LOGICAL_PROJECTION", "LOGICAL_DUMMY_SCAN"}
 _REFUSED_OPERATORS = {
@@ -37,15 +38,21 @@ _CLASSES = {
 }
 
 
-def refuse_impure_plan(query: str) -> None:
-    """Raise PipelineError if a query of one expression, which binds, does not compute a function of each row alone."""
+def checked_plan(query: str) -> int:
+    """Return how much each byte and item of its values counts in a query of one expression, which binds.
+
+    Raise PipelineError if it does not compute a function of each row alone.
+    """
     row = database().cursor().execute(_SERIALIZE, [query]).fetchone()
     # DuckDB writes constants that are no numbers as they are, which is no JSON
     serialized = json.loads(_NO_NUMBER.sub("null", row[0])) if row else {"error": True, "error_message": "no plan"}
     if serialized["error"]:
         msg = f"cannot be checked: {serialized['error_message']}"
         raise PipelineError(msg)
+    weight = 1
     for node in descendants(serialized["plans"]):
+        if "type_info" in node or "id" in node:
+            weight = max(weight, _weight(node, in_list=False))
         operator, kind = node.get("type"), node.get("expression_class")
         if (
             kind is None
@@ -64,6 +71,50 @@ def refuse_impure_plan(query: str) -> None:
             if name in _SUMS and _OF_ANY_SIZE.intersection(given):
                 msg = f"calls {name}() with a list or a BIGNUM; concatenate lists by ||, and cast numbers to HUGEINT"
                 raise PipelineError(msg)
+    return weight
+
+
+def _weight(type_: Node, *, in_list: bool) -> int:
+    """Return how much each byte and item of a type's values counts; raise PipelineError for one that has no bound.
+
+    An array in a list takes memory for all its items where it is null, and a BIGNUM time for the square of its digits.
+    """
+    info = type_.get("type_info", {})
+    match type_.get("id"):
+        case "VARIANT":
+            msg = "has a VARIANT, whose nesting has no bound; use JSON"
+            raise PipelineError(msg)
+        case "BIGNUM":
+            return MAX_MADE // MAX_DIGITS
+        case "ARRAY":
+            slots = _slots(type_)
+            if slots > MAX_SLOTS:
+                msg = f"has an array of {slots:,} items, which takes memory for every record; use a list"
+                raise PipelineError(msg)
+            inner = _weight(info["child_type"], in_list=in_list)
+            return max(inner, slots) if in_list else inner
+        case "LIST" | "MAP":
+            return _weight(info["child_type"], in_list=True)
+        case "STRUCT" | "TUPLE" | "UNION":
+            return max((_weight(one, in_list=in_list) for one in _members(info)), default=1)
+        case _:
+            return 1
+
+
+def _slots(type_: Node) -> int:
+    """Return for how many items an array takes memory."""
+    info = type_.get("type_info", {})
+    match type_.get("id"):
+        case "ARRAY":
+            return int(info["size"]) * _slots(info["child_type"])
+        case "STRUCT" | "TUPLE" | "UNION":
+            return sum(map(_slots, _members(info)))
+        case _:
+            return 1
+
+
+def _members(info: Node) -> list[Node]:
+    return [one.get("second", one) for one in info.get("child_types", ())]
 
 
 _SUMS = {"+", "-", "add", "subtract"}

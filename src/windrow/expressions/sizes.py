@@ -1,210 +1,173 @@
 """A bound on the memory that an expression takes for one record, where it can grow faster than the record.
 
-A lambda is called for each item of a list and can return a text that it captures, so 90 kB of a record can become 8 GB.
-The size of a value is the number of its bytes and items. Here it is a polynomial in the sizes of what the expression
-has of the record: of the list that a lambda is over, and of what the lambda captures. It is an upper bound: a function
-that is not known adds at most `_GROWTH` times its arguments (of DuckDB's, `to_binary` grows most, by 8), one of
-`_PRODUCTS` multiplies two of them, and a lambda takes its result once for each item. What the polynomial says is a
-function of the record alone. A call of which it is a product of two sizes or more gets a condition, by which it fails
-before it allocates anything, as a bounded function of `macros.py` does.
+A lambda is called for each item of a list and can return a text that it captures, so 90 kB of a record can become 8 GB;
+`to_binary` of itself makes 64 bytes of one, and a number can ask for any size. `growth.py` has the sizes of values as
+polynomials. A call whose size is more than some times that of the record's values gets a condition: what it makes is
+computed from its arguments as they are, and it fails before it allocates anything. So the bound is a function of the
+record alone. The arguments are bound to names by `invoke`, so that none is computed twice.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
 from windrow.errors import PipelineError
-from windrow.expressions.engine import database
-from windrow.expressions.functions import table
-from windrow.expressions.macros import FORMATS, LIMIT, MAX_LENGTH, MAX_MADE, OWN_FUNCTIONS, SIZES
-from windrow.expressions.syntax import Node, arguments_of, constant, descendants, parse, unparse
+from windrow.expressions.growth import Size, Value, operation, product, scaled, sql, too_large, total
+from windrow.expressions.macros import MAX_MADE
+from windrow.expressions.syntax import Node, arguments_of, constant, descendants, parse
+from windrow.model import ArrayType, Field, StringType
 
-_GROWTH: Final = 8
-_LINEAR: Final = frozenset(
-    """
-    || & | ~ << >> xor @ abs array_append array_cat array_concat array_extract array_pop_back array_pop_front
-    array_prepend array_push_back array_push_front array_reverse array_slice array_sort array_value concat concat_ws
-    constant_or_null element_at flatten greatest if ifnull json_extract json_extract_string lcase least left list_append
-    list_cat list_concat list_distinct list_element list_extract list_first list_intersect list_last list_max list_min
-    list_prepend list_resize list_reverse list_reverse_sort list_select list_slice list_sort list_value list_where lower
-    lpad ltrim map_extract map_keys map_values nullif overlay regexp_extract regexp_extract_all regexp_replace
-    regexp_split_to_array repeat replace reverse right rpad rtrim split split_part str_split str_split_regex
-    string_split string_split_regex string_to_array strip_accents struct_extract struct_extract_at substr substring
-    suffix trim ucase upper ->>
-    """.split()  # noqa: SIM905 - as a list it would be a page
-)
-"""Functions whose result is at most as large as their arguments together."""
-
-_STRUCTS: Final = frozenset(
-    {"array_zip", "list_zip", "map", "map_entries", "map_from_entries", "row", "struct_insert", "struct_pack"}
-)
-"""Functions that make structs, whose text, which `||` makes of them, has quotes with a sign before each."""
-
-# `bound.py` refuses the sum of lists
-_SHORT: Final = frozenset(
-    {*OWN_FUNCTIONS, "+", "-", "add", "subtract", "chr", "dayname", "md5", "monthname", "sha1", "sha256", "typeof"}
-)
-"""Functions whose values have a fixed size, or a short text, which their types do not say."""
-_FIXED: Final = re.compile(
-    r"BOOLEAN|U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|REAL|DECIMAL|NUMERIC|DATE|TIME|INTERVAL|UUID|"
-    r"TIMESTAMP(_S|_MS|_NS|TZ)?|TIME(STAMP)? WITH TIME ZONE|INT\d|FLOAT\d|LONG"
-)
-"""Types whose values have a fixed size."""
-_FIXED_LIST: Final = re.compile(rf"({_FIXED.pattern})\[\]")
-
-_PRODUCTS: Final[dict[str, tuple[int, int]]] = {
-    "array_aggr": (0, 2),
-    "array_aggregate": (0, 2),
-    "array_select": (0, 1),
-    "array_to_string": (0, 1),
-    "concat_ws": (0, 1),
-    "list_aggr": (0, 2),
-    "list_aggregate": (0, 2),
-    "list_select": (0, 1),
-    "regexp_replace": (0, 2),
-    "replace": (0, 2),
-}
-"""The arguments of each function that can repeat the second for each item or byte of the first."""
-
-_BOUNDED_ALONE: Final = frozenset({"replace", "regexp_replace"})
-"""Those of them that are macros with a bound of their own."""
-
-_NESTED: Final = re.compile(r"\.\.|\*\*")
-_JSON: Final = re.compile(r"json_(extract|exists|keys|type|value|array_length)\w*|->>")
-_WITH_PATH: Final = 2
 _REDUCE: Final = frozenset({"list_reduce", "array_reduce", "reduce"})
 _FILTER: Final = frozenset({"list_filter", "array_filter", "filter"})
 _TRANSFORM: Final = frozenset({"list_transform", "array_transform", "list_apply", "array_apply", "apply"})
-_MAX_FACTOR: Final = 100
 _LISTS_OF_ITEMS: Final = _FILTER | _TRANSFORM
 
-Size = Mapping[tuple[str, ...], float]
-"""A polynomial: by the factors of a term, which are SQL or names of lambdas' parameters, its number."""
+_MAX_FACTOR: Final = 32
+"""What makes at most so many times a value of the record, and `_MAX_CONSTANT` beside it, has no condition."""
+_MAX_CONSTANT: Final = 10_000
+_ONE: Final[Size] = {(): 1}
 
 
-@dataclass(frozen=True)
-class _Value:
-    """The size of a value, and that of all that is made to compute it, with itself if it is made."""
+def bounded(tree: Node, fields: tuple[Field, ...], weight: int = 1) -> tuple[Node, bool]:
+    """Return a tree whose calls fail at `MAX_MADE` if they can grow faster than the record, and whether values can.
 
-    size: Size
-    made: Size
-
-
-def bounded(tree: Node, fixed: frozenset[str]) -> tuple[Node, str | None]:
-    """Return a tree whose calls that can grow faster than the record fail at `MAX_MADE`, and the SQL of their size.
-
-    If there are none, it is the same tree, and None. `fixed` are the fields whose values have a fixed size. Raise
-    PipelineError if a call has no bound, or is above it whatever the record.
+    If no call can, it is the same tree. Each byte and item counts `weight` times. Raise PipelineError if a call has
+    no bound, or is above it whatever the record.
     """
-    totals: list[str] = []
-
-    def walk(node: Any) -> Any:  # noqa: ANN401 - plain JSON
-        if isinstance(node, list):
-            return [walk(part) for part in node]
-        if not isinstance(node, dict):
-            return node
-        if not _grows(node):
-            return {name: walk(part) for name, part in node.items()}
-        total = _total(_Sizes(fixed).of(node, {}).made)
-        if total is None:
-            return node
-        totals.append(total)
-        condition = f"CASE WHEN {total} > {MAX_MADE} THEN CAST('{_TOO_LARGE}' AS BOOLEAN) ELSE true END"
-        return parse(f"CASE WHEN {condition} THEN {_sql(node)} END")
-
-    made: Node = walk(tree)
-    return (made, " + ".join(totals)) if totals else (tree, None)
+    sizes = Sizes(fields, weight)
+    made, _ = sizes.bounded(tree)
+    return (made if sizes.has_conditions else tree), sizes.has_large
 
 
-_TOO_LARGE: Final = f"{LIMIT}a lambda or a list makes at most {MAX_MADE:,} bytes and items of a record"
-
-
-def _total(made: Size) -> str | None:
-    """Return the SQL of a size, a double; None if it grows as the record does."""
-    if made.get((), 0) > MAX_MADE:
-        msg = f"makes more than {MAX_MADE:,} bytes and items of every record, in a lambda"
-        raise PipelineError(msg)
-    if all(len(term) <= 1 and factor <= _MAX_FACTOR for term, factor in made.items() if term):
-        return None
-    return " + ".join(" * ".join([f"{factor!r}::DOUBLE", *term]) for term, factor in sorted(made.items()))
-
-
-def _grows(node: Node) -> bool:
-    """Return whether a call can make more than a multiple of its arguments."""
-    if node.get("class") != "FUNCTION":
-        return False
-    name, arguments = node["function_name"].lower(), arguments_of(node)
-    if name in _PRODUCTS.keys() - _BOUNDED_ALONE and _PRODUCTS[name][1] < len(arguments):
-        return True
-    return _lambda_of(node) is not None or _is_nested(name, arguments)
-
-
-def _is_nested(name: str, arguments: list[Node]) -> bool:
-    """Return whether a function of JSON gives a part once for each part around it."""
-    if name == "json_pretty":
-        return True
-    if len(arguments) < _WITH_PATH or not _JSON.fullmatch(name):
-        return False
-    # a path that depends on a value has no wildcards, and a list of paths has none
-    path, values = arguments[1], list(descendants(arguments[1]))
-    if path.get("function_name") == "list_value" or any(one.get("class") == "COLUMN_REF" for one in values):
-        return False
-    text = constant(path)
-    return path["class"] != "CONSTANT" or (isinstance(text, str) and _NESTED.search(text) is not None)
-
-
-def _lambda_of(call: Node) -> Node | None:
-    """Return the lambda that a call has; an arrow, which has the same class, is an operator of JSON."""
-    return next((one for one in arguments_of(call) if _is_lambda(one)), None)
-
-
-def _is_lambda(node: Node) -> bool:
-    return node.get("class") == "LAMBDA" and node.get("syntax_type") != "SINGLE_ARROW"
-
-
-class _Sizes:
+class Sizes:
     """Sizes of the values of one tree."""
 
-    def __init__(self, fixed: frozenset[str]) -> None:
-        self._fixed = fixed
+    def __init__(self, fields: tuple[Field, ...], weight: int = 1) -> None:
+        self._values = {one.name: _value_of(one) for one in fields}
+        self._weight = weight
         self._numbers = count()
+        self._prefix = "__v"
+        while any(one.name.lower().startswith(self._prefix) for one in fields):
+            self._prefix += "_"
+        self.has_conditions = False
+        self.has_large = False
 
-    def of(self, node: Node, bound: Mapping[str, Size]) -> _Value:
-        """Return the size of a value; `bound` has those of the parameters of the lambdas around it, by name."""
-        if node.get("class") == "COLUMN_REF":
+    def bounded(self, node: Node) -> tuple[Node, Value]:
+        """Return a node with conditions in it where it needs them, and its value, of which they are a part."""
+        if node["class"] in {"COLUMN_REF", "CONSTANT"}:
+            return node, self.of(node, {})
+        parts: list[Value] = []
+
+        def change(part: Node) -> Node:
+            if _is_lambda(part):
+                return part
+            changed, value = self.bounded(part)
+            parts.append(value)
+            return changed
+
+        changed = _mapped(node, change)
+        value = self._value(changed, parts, {})
+        if self._is_small(value.made):
+            return changed, value
+        self.has_conditions = True
+        # some take time alone, such as a comparison of texts
+        self.has_large |= not self._is_small(value.size) or any(map(_is_lambda, _operands(node)))
+        # it is at most `MAX_MADE`: what makes no more of it needs no condition
+        return self._checked(changed, parts), replace(value, size={(f"\1{next(self._numbers)}",): _MAX_FACTOR})
+
+    def _checked(self, node: Node, parts: list[Value]) -> Node:
+        """Return a call that fails where it is too large."""
+        given: dict[str, Node] = {}
+        kinds = iter(parts)
+
+        def bind(part: Node) -> Node:
+            if _is_lambda(part):
+                return part
+            kind = next(kinds).kind
+            if part["class"] == "COLUMN_REF" or not any(one.get("class") == "COLUMN_REF" for one in descendants(part)):
+                return part
+            name = f"{self._prefix}{next(self._numbers)}"
+            given[name] = part
+            column = {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [name]}
+            self._values[name] = Value({(_measured(column),): 1}, {}, kind)
+            return {**column, "alias": part["alias"]} if "alias" in part else column
+
+        call = _mapped(node, bind)
+        size = self._sql(self.of(call, {}).made)
+        condition = f"CASE WHEN {size} > {MAX_MADE} THEN CAST('{too_large(node)}' AS BOOLEAN) ELSE true END"
+        checked = f"CASE WHEN {condition} THEN {sql(call)} END"
+        if given:
+            checked = f"invoke(lambda {', '.join(given)}: {checked}, {', '.join(map(sql, given.values()))})"
+        return parse(checked)
+
+    def _is_small(self, made: Size) -> bool:
+        return all(
+            self._weight * factor <= (_MAX_FACTOR if term else _MAX_CONSTANT) and len(term) <= 1
+            for term, factor in made.items()
+        )
+
+    def _sql(self, made: Size) -> str:
+        """Return the SQL of a size, a double."""
+        if self._weight * made.get((), 0) > MAX_MADE:
+            msg = f"makes more than {MAX_MADE:,} bytes and items of every record, in a lambda or by a number"
+            raise PipelineError(msg)
+        return size_sql(scaled(made, self._weight))
+
+    def of(self, node: Node, bound: Mapping[str, Value]) -> Value:
+        """Return a value with all that is made for it; `bound` are the parameters of the lambdas around it, by name."""
+        if node["class"] == "COLUMN_REF":
             name = node["column_names"][0]
-            own: Size = {(): 1} if name in self._fixed else {(_measured(node),): 1}
-            return _Value(bound.get(name.lower(), own), {})
-        if node.get("class") == "CONSTANT":
+            known = bound.get(name.lower()) or self._values.get(name)
+            value = known or Value({(_measured(node),): 1}, {})
+            return value if len(node["column_names"]) == 1 else replace(value, kind="other")
+        if node["class"] == "CONSTANT":
             text = constant(node)
-            return _Value({(): 1 + len(text.encode()) if isinstance(text, str) else 1}, {})
-        if not any(map(_grows, descendants(node))) and not _refers(node, bound):
-            return _closed(node, is_repeated=bool(bound))
-        if node.get("class") == "FUNCTION" and (function := _lambda_of(node)) is not None:
-            return self._called(node, function, bound)
-        parts = [self.of(part, bound) for part in _operands(node)]
-        size = _size(node, [part.size for part in parts])
-        return _Value(size, _sum([size, *(part.made for part in parts)]))
+            is_text = isinstance(text, str)
+            return Value(
+                {(): 1 + len(text.encode()) if isinstance(text, str) else 1}, {}, "text" if is_text else "other"
+            )
+        parts = [self.of(part, bound) for part in _operands(node) if not _is_lambda(part)]
+        value = self._value(node, parts, bound)
+        value = replace(value, made=total([value.made, *(part.made for part in parts)]))
+        if bound and value.size != _ONE and self._is_measured(node, value, bound):
+            return replace(value, size={(_measured(node),): 1})
+        return value
 
-    def _called(self, call: Node, function: Node, bound: Mapping[str, Size]) -> _Value:
-        """Return the size of the value of a call with a lambda."""
+    def _is_measured(self, node: Node, value: Value, bound: Mapping[str, Value]) -> bool:
+        """Return whether a value within a lambda is the same for each item, and can be computed to measure it."""
+        names = [one["column_names"][0].lower() for one in descendants(node) if one.get("class") == "COLUMN_REF"]
+        return bool(names) and not bound.keys() & set(names) and self._is_small(value.made)
+
+    def _value(self, node: Node, parts: list[Value], bound: Mapping[str, Value]) -> Value:
+        """Return what a node makes of its operands; what is made for these does not count."""
+        if node["class"] == "LAMBDA":  # an arrow, an operator of JSON
+            size = total([one.size for one in parts])
+            return Value(size, size)
+        function = next(filter(_is_lambda, arguments_of(node)), None) if node["class"] == "FUNCTION" else None
+        return operation(node, parts) if function is None else self._called(node, function, parts, bound)
+
+    def _called(self, call: Node, function: Node, given: list[Value], bound: Mapping[str, Value]) -> Value:
+        """Return the value of a call with a lambda."""
         name = call["function_name"].lower()
-        given = [self.of(one, bound) for one in arguments_of(call) if one is not function]
         names = [one["column_names"][0].lower() for one in descendants(function["lhs"]) if "column_names" in one]
         own = {one: f"\0{next(self._numbers)}" for one in names}
-        body = self.of(function["expr"], {**bound, **{one: {(own[one],): 1} for one in names}})
-        before = _sum(one.made for one in given)
+        of_item = Value({}, {}, "text" if given and given[0].kind == "texts" else "other")
+        kinds = [one.kind for one in given] if name == "invoke" else [of_item.kind] * (2 if name in _REDUCE else 1)
+        parameters = {
+            one: Value({(own[one],): 1}, {}, kinds[place] if place < len(kinds) else "other")
+            for place, one in enumerate(names)
+        }
+        body = self.of(function["expr"], {**bound, **parameters})
         if name == "invoke":
             values = {own[one]: value.size for one, value in zip(names, given, strict=False)}
             size, made = _replaced(body.size, values), _replaced(body.made, values)
-            return _Value(size, _sum([before, made, size]))
-        items, total = self._items(arguments_of(call)[0], bound), _sum(one.size for one in given)
+            return Value(size, total([made, size]), body.kind)
+        items, whole = self._items(arguments_of(call)[0], given[0], bound), total(one.size for one in given)
         # what is behind the items is a number: the place of the item
-        places: dict[str, Size] = {own[one]: {(): 1} for one in names[2 if name in _REDUCE else 1 :]}
+        places: dict[str, Size] = {own[one]: _ONE for one in names[2 if name in _REDUCE else 1 :]}
         if name in _REDUCE:
             first, second = own[names[0]], own[names[1]] if len(names) > 1 else ""
             if _factor(body.size, first) > 1:
@@ -214,208 +177,105 @@ class _Sizes:
                 )
                 raise PipelineError(msg)
             added = {term: factor for term, factor in _replaced(body.size, places).items() if first not in term}
-            size = _sum([total, _over(added, second, items, total)])
-            step = _replaced(body.made, {first: size, second: total, **places})
-            return _Value(size, _sum([before, step, size]))
-        each, made = (_over(_replaced(one, places), own[names[0]], items, total) for one in (body.size, body.made))
-        size = total if name in _FILTER else _sum([each, items])
-        return _Value(size, _sum([before, made, size]))
+            size = total([whole, _over(added, second, items, whole)])
+            step = _replaced(body.made, {first: size, second: whole, **places})
+            return Value(size, total([step, size]), of_item.kind)
+        each, made = (_over(_replaced(one, places), own[names[0]], items, whole) for one in (body.size, body.made))
+        if name in _FILTER:
+            return Value(whole, total([made, whole]), given[0].kind)
+        size = total([each, items])
+        return Value(size, total([made, size]), "texts" if body.kind == "text" else "other")
 
-    def _items(self, of: Node, bound: Mapping[str, Size]) -> Size:
+    def _items(self, of: Node, value: Value, bound: Mapping[str, Value]) -> Size:
         """Return the number of a list's items."""
-        if of.get("class") == "FUNCTION" and of["function_name"].lower() in _LISTS_OF_ITEMS:
-            return self._items(arguments_of(of)[0], bound)
-        if any(map(_grows, descendants(of))) or _refers(of, bound):
-            return self.of(of, bound).size
-        return _atom(of, _length(of))
+        if of["class"] == "FUNCTION" and of["function_name"].lower() in _LISTS_OF_ITEMS:
+            inner = arguments_of(of)[0]
+            return self._items(inner, self.of(inner, bound), bound)
+        if of["class"] == "COLUMN_REF" and len(of["column_names"]) == 1 and of["column_names"][0].lower() not in bound:
+            return {(_length(of),): 1}
+        if bound and self._is_measured(of, self.of(of, bound), bound):
+            return {(_length(of),): 1}
+        return value.size
 
 
-def _closed(node: Node, *, is_repeated: bool) -> _Value:
-    """Return the size of a value without parameters of lambdas, which is measured; within a lambda it is repeated."""
-    size = _own_size(node)
-    if not is_repeated:
-        return _Value(size, {})
-    return _Value(size, _sum(_own_size(one) for one in descendants(node) if one.get("class") in _CALLS))
+def size_sql(size: Size) -> str:
+    """Return the SQL of a polynomial, a double."""
+    terms = (" * ".join([f"{factor!r}::DOUBLE", *term]) for term, factor in sorted(size.items()))
+    return " + ".join(terms) or "0::DOUBLE"
 
 
-_CALLS: Final = frozenset({"FUNCTION", "CAST", "OPERATOR", "CASE"})
+def _value_of(field: Field) -> Value:
+    column = {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [field.name]}
+    match field.type:
+        case StringType():
+            return Value({(_measured(column),): 1}, {}, "text")
+        case ArrayType(StringType()):
+            return Value({(_measured(column),): 1}, {}, "texts")
+        case ArrayType():
+            return Value({(_measured(column),): 1}, {})
+        case _:
+            return Value(_ONE, {})
 
 
-def _own_size(node: Node) -> Size:
-    if _is_fixed(node):
-        return {(): 1}
-    return _atom(node, _length(node) if _is_list_of_fixed(node) else _measured(node))
+def _is_lambda(node: Node) -> bool:
+    """Return whether a node is a lambda; an arrow, which has the same class, is an operator of JSON."""
+    return node.get("class") == "LAMBDA" and node.get("syntax_type") != "SINGLE_ARROW"
+
+
+def _mapped(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return a node with other operands."""
+
+    def part(of: Any) -> Any:  # noqa: ANN401 - plain JSON
+        if isinstance(of, list):
+            return [part(one) for one in of]
+        if not isinstance(of, dict) or of.get("class") == "TYPE":
+            return of
+        return change(of) if "class" in of else {name: part(one) for name, one in of.items()}
+
+    return {name: part(one) for name, one in node.items()}
+
+
+def _operands(node: Node) -> list[Node]:
+    """Return the values that a value is made of."""
+    found: list[Node] = []
+
+    def add(part: Node) -> Node:
+        found.append(part)
+        return part
+
+    _mapped(node, add)
+    return found
 
 
 def _measured(node: Node) -> str:
     """Return the SQL of a value's size, that of its text; one that fails where it stands has none."""
-    return f"(coalesce(TRY(strlen(CAST({_sql(node)} AS VARCHAR))), 0) + 1)"
+    return f"greatest(coalesce(TRY(strlen(CAST({sql(node)} AS VARCHAR))), 1), 1)"
 
 
 def _length(node: Node) -> str:
     """Return the SQL of the number of a list's items, or 1."""
-    return f"greatest(coalesce(TRY(len({_sql(node)})), 1), 1)"
-
-
-def _sql(node: Node) -> str:
-    """Return the SQL of a value where it stands alone: a struct gives each of its values a name."""
-    return unparse({name: part for name, part in node.items() if name != "alias"})
-
-
-def _atom(node: Node, sql: str) -> Size:
-    """Return a polynomial of a size that SQL measures: what depends on no field is a number."""
-    import duckdb  # noqa: PLC0415 - as in `analyse.py`
-
-    if any(one.get("class") == "COLUMN_REF" for one in descendants(node)):
-        return {(sql,): 1}
-    try:
-        row = database().cursor().execute(f"SELECT {sql}").fetchone()
-    except (duckdb.Error, UnicodeDecodeError):
-        return {}  # the binder says so
-    return {(): float(row[0]) if row else 0}
-
-
-def _refers(node: Node, bound: Mapping[str, Size]) -> bool:
-    return any(one.get("column_names", ("",))[0].lower() in bound for one in descendants(node))
-
-
-def _operands(node: Node) -> Iterator[Node]:
-    """Yield the values that a value is made of."""
-    match node.get("class"):
-        case "FUNCTION":
-            yield from arguments_of(node)
-        case "CASE":
-            for check in node["case_checks"]:
-                yield from (check["when_expr"], check["then_expr"])
-            yield node["else_expr"]
-        case _:
-            for part in node.values():
-                yield from (one for one in (part if isinstance(part, list) else [part]) if _is_value(one))
-
-
-def _is_value(node: Any) -> bool:  # noqa: ANN401 - plain JSON
-    return isinstance(node, dict) and node.get("class", "TYPE") != "TYPE"
-
-
-def _size(node: Node, parts: list[Size]) -> Size:
-    """Return the size of the value that an operation makes of its operands."""
-    if _is_fixed(node):
-        return {(): 1}
-    match node["class"], node["type"]:
-        case "CASE", _:
-            return _most([*parts[1::2], parts[-1]])
-        case "OPERATOR", "OPERATOR_COALESCE":
-            return _most(parts)
-        case "OPERATOR", _:
-            return parts[0]
-        case "FUNCTION", _:
-            return _of_function(node["function_name"].lower(), arguments_of(node), parts)
-        case _:
-            return _scaled(_sum(parts), _GROWTH)
-
-
-def _of_function(name: str, arguments: list[Node], parts: list[Size]) -> Size:
-    total = _sum([*parts, {(): 1}] if name not in {"||", "concat"} else parts)
-    if name in SIZES:
-        sizes = [constant(arguments[place]) for place in SIZES[name] if place < len(arguments)]
-        numbers = [abs(one) for one in sizes if isinstance(one, float)]
-        return _scaled(total, max(numbers, default=0)) if len(numbers) == len(sizes) else _sum([total, _LARGEST])
-    if name in FORMATS:
-        text = str(constant(arguments[0]))
-        widths = sum(map(int, _DIGITS.findall(text)))
-        # a value can be given by its number more than once, and is cast to text
-        return _sum([_scaled(total, 1 + text.count("{") + text.count("%")), {(): widths}])
-    if name in _PRODUCTS and _PRODUCTS[name][1] < len(parts):
-        first, *rest = _PRODUCTS[name] if name != "concat_ws" else range(len(parts))
-        return _sum([total, _product(parts[first], _sum(parts[one] for one in rest))])
-    if _is_nested(name, arguments):
-        return _sum([total, _product(parts[0], _depth(arguments[0], parts[0]))])
-    return total if name in _LINEAR else _scaled(total, 2 if name in _STRUCTS else _GROWTH)
-
-
-_LARGEST: Final[Size] = {(): MAX_LENGTH}
-_DIGITS: Final = re.compile(r"\d+")
-
-
-def _depth(node: Node, size: Size) -> Size:
-    """Return how many lists and objects of a JSON text can be within each other, with four blanks for each."""
-    if any(map(_grows, descendants(node))) or any("\0" in one for term in size for one in term):
-        return size
-    text = f"CAST({_sql(node)} AS VARCHAR)"
-    return _scaled(_atom(node, f"(coalesce(TRY(strlen({text}) - strlen(translate({text}, '[{{', ''))), 0) + 1)"), 4)
-
-
-def _is_fixed(node: Node) -> bool:
-    """Return whether the values of an operation have a fixed size, whatever those of its operands."""
-    match node["class"], node["type"]:
-        case "COMPARISON" | "BETWEEN" | "CONJUNCTION", _:
-            return True
-        case "OPERATOR", type_:
-            return type_ in {
-                "OPERATOR_IS_NULL",
-                "OPERATOR_IS_NOT_NULL",
-                "OPERATOR_NOT",
-                "COMPARE_IN",
-                "COMPARE_NOT_IN",
-            }
-        case "CAST", _:
-            return _FIXED.fullmatch(node["type_expr"].get("type_name", "")) is not None
-        case "FUNCTION", _:
-            name = node["function_name"].lower()
-            return name in _SHORT or _gives(name, _FIXED)
-        case _:
-            return False
-
-
-def _is_list_of_fixed(node: Node) -> bool:
-    """Return whether a call gives a list of values that have a fixed size."""
-    return node.get("class") == "FUNCTION" and _gives(node["function_name"].lower(), _FIXED_LIST)
-
-
-def _gives(name: str, of: re.Pattern[str]) -> bool:
-    types = {one.text.rpartition(" -> ")[2] for one in table().get(name, ()) if one.kind == "scalar"}
-    return bool(types) and all(map(of.fullmatch, types))
-
-
-def _sum(sizes: Iterable[Size]) -> Size:
-    total: dict[tuple[str, ...], float] = {}
-    for one in sizes:
-        for term, number in one.items():
-            total[term] = total.get(term, 0) + number
-    return total
-
-
-def _scaled(size: Size, factor: float) -> Size:
-    return {term: factor * number for term, number in size.items()}
-
-
-def _most(sizes: list[Size]) -> Size:
-    return {term: max(one.get(term, 0) for one in sizes) for term in set().union(*sizes)}
-
-
-def _product(left: Size, right: Size) -> Size:
-    return _sum({tuple(sorted([*a, *b])): x * y} for a, x in left.items() for b, y in right.items())
+    return f"greatest(coalesce(TRY(len({sql(node)})), 1), 1)"
 
 
 def _replaced(size: Size, values: Mapping[str, Size]) -> Size:
     """Return a polynomial in which parameters are replaced by the sizes of values."""
     made = []
-    for term, number in size.items():
-        one: Size = {tuple(factor for factor in term if factor not in values): number}
-        for factor in term:
-            if factor in values:
-                one = _product(one, values[factor])
+    for term, factor in size.items():
+        one: Size = {tuple(part for part in term if part not in values): factor}
+        for part in term:
+            if part in values:
+                one = product(one, values[part])
         made.append(one)
-    return _sum(made)
+    return total(made)
 
 
-def _over(size: Size, item: str, items: Size, total: Size) -> Size:
-    """Return the sum of a size over the items of a list: that of the items is `total`, of their powers its powers."""
-    each = {term: number for term, number in size.items() if item not in term}
-    whole = {term: number for term, number in size.items() if item in term}
-    return _sum([_product(each, items), _replaced(whole, {item: total})])
+def _over(size: Size, item: str, items: Size, whole: Size) -> Size:
+    """Return the sum of a size over the items of a list: that of the items is `whole`, of their powers its powers."""
+    each = {term: factor for term, factor in size.items() if item not in term}
+    own = {term: factor for term, factor in size.items() if item in term}
+    return total([product(each, items), _replaced(own, {item: whole})])
 
 
 def _factor(size: Size, first: str) -> float:
     """Return by how much a size grows with a parameter: infinite if it is multiplied by another size."""
-    return sum(number if term == (first,) else float("inf") for term, number in size.items() if first in term)
+    return sum(factor if term == (first,) else float("inf") for term, factor in size.items() if first in term)

@@ -323,8 +323,8 @@ def constant(node: Node) -> str | float | None:
     """Return the text or the number that a node is, or None."""
     literal = node.get("literal") if node.get("class") == "CONSTANT" else None
     match literal:
-        case {"kind": "STRING", "text": str(text)}:
-            return text
+        case {"kind": "STRING"}:
+            return str(literal.get("text", ""))  # an empty text is left out
         case {"kind": _, "text": str(text)} if _NUMBER.fullmatch(text):
             return float(text)
         case _:

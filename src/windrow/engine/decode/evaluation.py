@@ -45,9 +45,8 @@ class Evaluator:
         self._columns = columns
         made = [one.name for one in columns]
         used = [name for one in columns for name in one.expression.columns if name not in made]
-        # what a column makes of a row may follow from a column before it
-        is_small = all(one.expression.made is None for one in columns)
-        self._all = Projection(_nested([(one.name, one.expression.sql) for one in columns]), used) if is_small else None
+        grows = any(one.expression.grows for one in columns)
+        self._all = Projection(_nested([(one.name, one.expression.sql) for one in columns]), used, grows=grows)
         self._each = [_Each(one.expression) for one in columns]
 
     def compute(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
@@ -82,9 +81,7 @@ class Evaluator:
             yield one, *_fit(values, one.expression.type), reasons
 
     def _together(self, fields: pa.Table) -> list[tuple[pa.Array, dict[int, str]]] | None:
-        """Compute all columns at once; return None if one of them fails, or can make much of a row."""
-        if self._all is None:
-            return None
+        """Compute all columns at once; return None if one of them fails."""
         try:
             found = self._all.table(fields)
         except EvaluationError:
@@ -105,8 +102,8 @@ class _Each:
 
     def __init__(self, expression: Expression) -> None:
         self._expression = expression
-        self._plain = Projection.of([expression.sql], expression.columns, [expression.made])
-        self._tried = Projection.of([f"TRY({expression.sql})"], expression.columns, [expression.made])
+        self._plain = Projection.of([expression.sql], expression.columns, grows=expression.grows)
+        self._tried = Projection.of([f"TRY({expression.sql})"], expression.columns, grows=expression.grows)
 
     def compute(self, fields: pa.Table) -> tuple[pa.Array, dict[int, str]]:
         """Return the values, null where it fails, and by row why it does. Equal inputs fail alike."""

@@ -77,7 +77,7 @@ class Judge:
         self._conditions = Projection.of(
             [f"coalesce({rule.when.sql}, false)" for rule in self._rules],
             [name for rule in self._rules for name in rule.when.columns],
-            [rule.when.made for rule in self._rules],
+            grows=any(rule.when.grows for rule in self._rules),
         )
         self._listed = {one.name: _projection([one.of]) for one in self._columns if isinstance(one, InList)}
         self._shown = [_projection([one for _, one in (*rule.evidence, *rule.values)]) for rule in self._rules]
@@ -304,5 +304,5 @@ def _projection(expressions: Sequence[Expression]) -> Projection:
     return Projection.of(
         [one.sql for one in expressions],
         [column for one in expressions for column in one.columns],
-        [one.made for one in expressions],
+        grows=any(one.grows for one in expressions),
     )
