@@ -177,7 +177,9 @@ def test_a_function_of_another_release_is_unknown_where_it_has_other_types(monke
 def test_a_record_cannot_ask_for_more_than_a_fixed_size(text: str, *, is_refused: bool) -> None:
     """The largest of them would be 40 MB: with a bound by memory, none would fail."""
     expression = analyse(text, FIELDS, frozenset("s"))
-    row = "'a' AS s, 5000000::BIGINT AS n, 1::BIGINT AS a, 0.5::DOUBLE AS x, TIMESTAMPTZ '2026-01-01 00:00Z' AS t"
+    row = (
+        "'a' AS s, unnest([5000000::BIGINT]) AS n, 1::BIGINT AS a, 0.5::DOUBLE AS x, '2026-01-01 00:00Z'::TIMESTAMPTZ t"
+    )
     of = f"(SELECT {row})"
     query = f"SELECT TRY({expression.sql}) IS NULL FROM {of}"
     assert database().cursor().execute(query).fetchall() == [(is_refused,)]

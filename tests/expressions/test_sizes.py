@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 
 import duckdb
@@ -104,6 +105,85 @@ def test_many_records_of_a_large_size_are_computed_in_parts() -> None:
     (values,), failed = Evaluator((Computed("v", "v", expression),)).compute(rows)
     assert (values.to_pylist(), failed) == ([2000 * 4002] * 60, {})
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # at once it is 500 MB and more
+
+
+MEGABYTE = "x" * 1_000_000
+
+ACCEPTED = (
+    ("length(json_pretty(s))", "[" + ",".join(f'{{"a": {number}}}' for number in range(2_800)) + "]"),
+    ("list_reduce(string_split(s, ','), lambda p, q: format('{};{}', p, q))", "a,b"),
+    ("list_reduce(string_split(s, ','), lambda p, q: printf('%s;%s', p, q))", "a,b"),
+    ("list_reduce(string_split(s, ','), lambda p, q: concat_ws(';', p, q))", "a,b"),
+    ("list_reduce(string_split(s, ','), lambda p, q: replace(p || q, 'b', ''))", "a,b"),
+    ("list_reduce(string_split(s, ','), lambda p, q: regexp_replace(p || q, 'b', '', 'g'))", "a,b"),
+    ("len(list_transform(string_split(s, ''), lambda q: json_object('a', q)))", "ab," * 7_400),
+    ("len(list_transform(string_split(s, ''), lambda q: map_from_entries([{'k': q, 'v': 1}])))", "ab," * 7_400),
+    ("len(list_transform(range(length(s)), lambda q: unicode(substr(s, q + 1, 1))))", "ab," * 7_400),
+    ("length(replace(replace(replace(replace(s, '&', '&amp;'), '<', '&lt;'), '>', '&gt;'), '\"', '&quot;'))", MEGABYTE),
+    ("json_contains(s, '1')", "[" + ",".join(["[1]"] * 10_000) + "]"),
+    ("length(repeat('a', n))", "a"),
+    ("len(range(n // 10))", "a"),
+    ("CAST(s AS FLOAT[768])[1]", f"[{','.join(['0.5'] * 768)}]"),
+    ("length(CAST(s AS BIGNUM)::VARCHAR)", "9" * 99_000),
+    ("s->'a'->>'b'", '{"a": {"b": 1}}'),
+)
+
+
+@pytest.mark.parametrize(("text", "s"), ACCEPTED, ids=[text for text, _ in ACCEPTED])
+def test_what_a_record_has_room_for_is_computed(text: str, s: str) -> None:
+    expression = analyse(text, FIELDS, frozenset("s"))
+    (values,), failed = Evaluator((Computed("v", "v", expression),)).compute(pa.table({"s": [s], "n": [1_000_000]}))
+    assert failed == {}
+    assert values[0].is_valid
+
+
+FAILING = (
+    ("length(to_binary(to_binary(to_binary(to_binary(s)))))", MEGABYTE, "to_binary() makes at most 10,000,000 bytes"),
+    (f"length({'to_json(' * 16}s{')::VARCHAR' * 16})", '"' * 1_000, "to_json() makes at most 10,000,000 bytes"),
+    ("len(list_resize([]::INTEGER[10000][], n // 100))", "a", "list_resize() makes at most 100,000 items"),
+    ("len(CAST(s AS INTEGER[1000][]))", f"[{','.join(['NULL'] * 20_000)}]", "cast() makes at most 10,000 bytes"),
+    ("length(CAST(s AS BIGNUM)::VARCHAR)", "9" * 1_000_000, "cast() makes at most 100,000 bytes"),
+    ("json_contains(s, '1')", "[" * 400_000 + "]" * 400_000, "recursion depth of 128"),
+    ("json_contains(s, s)", '{"a":' * 100_000 + "1" + "}" * 100_000, "recursion depth of 128"),
+    ("array_to_string(list_transform([s], lambda q: json_contains(q, '1')), '')", "[" * 400_000, "Malformed JSON"),
+    ("length(repeat('a', n + 1))", "a", "repeat() makes at most 1,000,000 bytes"),
+    ("timezone(s, TIMESTAMP '2026-01-01')::VARCHAR", MEGABYTE, "timezone() compares at most 10,000,000 pairs"),
+    ("jaro_similarity(s, s)", MEGABYTE, "jaro_similarity() compares at most 10,000,000 pairs"),
+    ("regexp_matches(s, s)", MEGABYTE, "regexp_matches() compares at most 10,000,000 pairs"),
+)
+
+
+@pytest.mark.parametrize(("text", "s", "why"), FAILING, ids=[text[:60] for text, _, _ in FAILING])
+def test_a_record_that_asks_for_too_much_fails_alone(text: str, s: str, why: str) -> None:
+    expression = analyse(text, FIELDS, frozenset("s"))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    rows = pa.table({"s": [None, s], "n": [1, 1_000_000]})
+    _, failed = Evaluator((Computed("v", "v", expression),)).compute(rows)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+    assert list(failed) == [1]
+    assert why in failed[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("(s::JSON::VARIANT)::VARCHAR", "has a VARIANT, whose nesting has no bound; use JSON"),
+        ("len(s::INTEGER[100000])", "has an array of 100,000 items"),
+        ("len([s::INTEGER[1000][1000]])", "has an array of 1,000,000 items"),
+        ("len(from_json(s, '[\"FLOAT[20000]\"]'))", "has an array of 20,000 items"),
+    ],
+)
+def test_a_type_that_has_no_bound_is_refused(text: str, why: str) -> None:
+    with pytest.raises(PipelineError, match=re.escape(why)):
+        analyse(text, FIELDS, frozenset("s"))
+
+
+def test_a_long_chain_of_calls_is_as_quick_as_its_length() -> None:
+    text = "s"
+    for number in range(30):
+        text = f"replace({text}, '{number}', '<{number}>')"
+    (values,), _ = Evaluator((Computed("v", "v", analyse(text, FIELDS)),)).compute(pa.table({"s": ["a30"], "n": [1]}))
+    assert values[0].is_valid
 
 
 def texts(names: tuple[str, ...], depth: int) -> st.SearchStrategy[str]:

@@ -29,7 +29,7 @@ warnings.filterwarnings("ignore", "Arrow output on a DB-API result makes an extr
 
 T = TypeVar("T")
 
-_ROWS_THAT_GROW = 4
+_ROWS_THAT_GROW = 8
 """So many rows at a time have room for values each of which is as large as it may be."""
 
 _FEW_ROWS = 10_000
@@ -149,7 +149,7 @@ class Projection:
 
     def table(self, rows: pa.Table) -> pa.Table:
         """Return the values for each row."""
-        found = self._run(rows, duckdb.DuckDBPyConnection.to_arrow_table)
+        found: pa.Table = self._run(rows, duckdb.DuckDBPyConnection.to_arrow_table)
         _check_rows(found.num_rows, rows)
         return found
 

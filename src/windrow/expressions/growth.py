@@ -108,7 +108,7 @@ _FIXED: Final = re.compile(
     r"TIMESTAMP(_S|_MS|_NS|TZ)?|TIME(STAMP)? WITH TIME ZONE|INT\d|FLOAT\d|LONG"
 )
 """Types whose values have a fixed size."""
-_TEXT: Final = re.compile("VARCHAR|TEXT|STRING|CHAR|BPCHAR", re.IGNORECASE)
+_TEXT: Final = re.compile("VARCHAR|TEXT|STRING|CHAR|BPCHAR|JSON", re.IGNORECASE)
 _TEXTS: Final = re.compile(r"VARCHAR\[\]")
 _SAME_ITEMS: Final = re.compile(
     r"(list|array)_(concat|cat|distinct|intersect|reverse|reverse_sort|slice|sort|where|select|append|resize)"
@@ -119,7 +119,7 @@ _REGEXP: Final = re.compile(r"regexp_\w+|str(ing)?_split_regex")
 _WITH_PATH: Final = 2
 _ONE: Final[Size] = {(): 1}
 _TEXT_OF_FIXED: Final = 32
-_QUOTED: Final[dict[Kind, float]] = {"text": 1, "texts": 4, "other": 16}
+_QUOTED: Final[dict[Kind, float]] = {"text": 1, "texts": 6, "other": 16}
 """By how much the text of a value is larger: one of a list has quotes and signs before them, a number more digits."""
 _WIDTH: Final = 400
 """The length of a double's text in a format with a fixed point: the largest has 309 digits before it."""
@@ -253,10 +253,11 @@ def _asked(name: str, arguments: Sequence[Node], sizes: Sequence[Size]) -> Size:
     if not numbers:
         return _ONE
     if name in {"range", "generate_series"}:
-        values = [constant(one) for one in arguments]
-        if all(isinstance(one, float) for one in values):
-            return {(): max(map(abs, values))}  # type: ignore[arg-type] - they are numbers
-        return {("1", f"greatest(coalesce(TRY(length_of_range({', '.join(map(sql, arguments))})), 0), 0)"): 1}
+        values = [value for value in map(constant, arguments) if isinstance(value, float)]
+        if len(values) == len(arguments):
+            return {(): max(map(abs, values))}
+        length = tried(f"length_of_range({', '.join(map(sql, arguments))})", *arguments)
+        return {("1", f"greatest(coalesce({length}, 0), 0)"): 1}
     if name == "repeat":
         return product(sizes[0], numbers[0])
     if name in {"list_resize", "array_resize"} and len(sizes) > _WITH_PATH:
@@ -269,7 +270,7 @@ def number(node: Node) -> Size:
     value = constant(node)
     if isinstance(value, float):
         return {(): abs(value)}
-    return {("1", f"greatest(coalesce(TRY(CAST({sql(node)} AS DOUBLE)), 0), 0)"): 1}
+    return {("1", f"greatest(coalesce({tried(f'CAST({sql(node)} AS DOUBLE)', node)}, 0), 0)"): 1}
 
 
 def _weight(name: str, arguments: Sequence[Node]) -> float:
@@ -408,12 +409,12 @@ def gives(name: str, of: re.Pattern[str]) -> bool:
     return bool(types) and all(map(of.fullmatch, types))
 
 
-def too_large(node: Node) -> str:
-    """Return the text with which a call fails that makes too much of a record."""
+def too_large(node: Node, weight: int) -> str:
+    """Return the text with which a call fails that makes too much of a record; a byte or item counts `weight` times."""
     name = node.get("function_name", "cast").lower()
-    if name in _PAIRS or name == "timezone":
+    if name in _PAIRS or name == "timezone" or (_REGEXP.fullmatch(name) and gives(name, _FIXED)):
         return f"{LIMIT}{name}() compares at most {MAX_MADE:,} pairs of characters"
-    most, unit = MAX_MADE, "bytes and items of a record"
+    most, unit = MAX_MADE // weight, "bytes and items of a record"
     if name in SIZES:
         items = name in _OF_ITEMS and len(arguments_of(node)) <= _OF_ITEMS[name]
         most, unit = (MAX_ITEMS, "items") if items else (MAX_LENGTH, _UNITS.get(name, "bytes"))
@@ -428,6 +429,11 @@ def sql(node: Node) -> str:
     if node["class"] == "COLUMN_REF":
         return ".".join('"' + name.replace('"', '""') + '"' for name in node["column_names"])
     return unparse({name: part for name, part in node.items() if name != "alias"})
+
+
+def tried(text: str, *of: Node) -> str:
+    """Return the SQL of what is measured of values, null where one that is not there yet fails."""
+    return text if all(node["class"] in {"COLUMN_REF", "CONSTANT"} for node in of) else f"TRY({text})"
 
 
 def total(sizes: Iterable[Size]) -> Size:

@@ -15,9 +15,9 @@ from itertools import count
 from typing import Any, Final
 
 from windrow.errors import PipelineError
-from windrow.expressions.growth import Size, Value, operation, product, scaled, sql, too_large, total
+from windrow.expressions.growth import Size, Value, operation, product, scaled, sql, too_large, total, tried
 from windrow.expressions.macros import MAX_MADE
-from windrow.expressions.syntax import Node, arguments_of, constant, descendants, parse
+from windrow.expressions.syntax import Node, arguments_of, constant, descendants, is_lambda, parse
 from windrow.model import ArrayType, Field, StringType
 
 _REDUCE: Final = frozenset({"list_reduce", "array_reduce", "reduce"})
@@ -62,7 +62,7 @@ class Sizes:
         parts: list[Value] = []
 
         def change(part: Node) -> Node:
-            if _is_lambda(part):
+            if is_lambda(part):
                 return part
             changed, value = self.bounded(part)
             parts.append(value)
@@ -74,7 +74,7 @@ class Sizes:
             return changed, value
         self.has_conditions = True
         # some take time alone, such as a comparison of texts
-        self.has_large |= not self._is_small(value.size) or any(map(_is_lambda, _operands(node)))
+        self.has_large |= not self._is_small(value.size) or any(map(is_lambda, _operands(node)))
         # it is at most `MAX_MADE`: what makes no more of it needs no condition
         return self._checked(changed, parts), replace(value, size={(f"\1{next(self._numbers)}",): _MAX_FACTOR})
 
@@ -84,7 +84,7 @@ class Sizes:
         kinds = iter(parts)
 
         def bind(part: Node) -> Node:
-            if _is_lambda(part):
+            if is_lambda(part):
                 return part
             kind = next(kinds).kind
             if part["class"] == "COLUMN_REF" or not any(one.get("class") == "COLUMN_REF" for one in descendants(part)):
@@ -97,7 +97,9 @@ class Sizes:
 
         call = _mapped(node, bind)
         size = self._sql(self.of(call, {}).made)
-        condition = f"CASE WHEN {size} > {MAX_MADE} THEN CAST('{too_large(node)}' AS BOOLEAN) ELSE true END"
+        condition = (
+            f"CASE WHEN {size} > {MAX_MADE} THEN CAST('{too_large(node, self._weight)}' AS BOOLEAN) ELSE true END"
+        )
         checked = f"CASE WHEN {condition} THEN {sql(call)} END"
         if given:
             checked = f"invoke(lambda {', '.join(given)}: {checked}, {', '.join(map(sql, given.values()))})"
@@ -127,9 +129,9 @@ class Sizes:
             text = constant(node)
             is_text = isinstance(text, str)
             return Value(
-                {(): 1 + len(text.encode()) if isinstance(text, str) else 1}, {}, "text" if is_text else "other"
+                {(): max(len(text.encode()), 1) if isinstance(text, str) else 1}, {}, "text" if is_text else "other"
             )
-        parts = [self.of(part, bound) for part in _operands(node) if not _is_lambda(part)]
+        parts = [self.of(part, bound) for part in _operands(node) if not is_lambda(part)]
         value = self._value(node, parts, bound)
         value = replace(value, made=total([value.made, *(part.made for part in parts)]))
         if bound and value.size != _ONE and self._is_measured(node, value, bound):
@@ -146,7 +148,7 @@ class Sizes:
         if node["class"] == "LAMBDA":  # an arrow, an operator of JSON
             size = total([one.size for one in parts])
             return Value(size, size)
-        function = next(filter(_is_lambda, arguments_of(node)), None) if node["class"] == "FUNCTION" else None
+        function = next(filter(is_lambda, arguments_of(node)), None) if node["class"] == "FUNCTION" else None
         return operation(node, parts) if function is None else self._called(node, function, parts, bound)
 
     def _called(self, call: Node, function: Node, given: list[Value], bound: Mapping[str, Value]) -> Value:
@@ -217,11 +219,6 @@ def _value_of(field: Field) -> Value:
             return Value(_ONE, {})
 
 
-def _is_lambda(node: Node) -> bool:
-    """Return whether a node is a lambda; an arrow, which has the same class, is an operator of JSON."""
-    return node.get("class") == "LAMBDA" and node.get("syntax_type") != "SINGLE_ARROW"
-
-
 def _mapped(node: Node, change: Callable[[Node], Node]) -> Node:
     """Return a node with other operands."""
 
@@ -249,12 +246,12 @@ def _operands(node: Node) -> list[Node]:
 
 def _measured(node: Node) -> str:
     """Return the SQL of a value's size, that of its text; one that fails where it stands has none."""
-    return f"greatest(coalesce(TRY(strlen(CAST({sql(node)} AS VARCHAR))), 1), 1)"
+    return f"greatest(coalesce({tried(f'strlen(CAST({sql(node)} AS VARCHAR))', node)}, 1), 1)"
 
 
 def _length(node: Node) -> str:
     """Return the SQL of the number of a list's items, or 1."""
-    return f"greatest(coalesce(TRY(len({sql(node)})), 1), 1)"
+    return f"greatest(coalesce({tried(f'len({sql(node)})', node)}, 1), 1)"
 
 
 def _replaced(size: Size, values: Mapping[str, Size]) -> Size:

@@ -208,7 +208,7 @@ def _columns(node: Any, bound: frozenset[str]) -> Iterator[str]:  # noqa: ANN401
                         msg = f"{'.'.join([name, *parts])!r} is not a field; fields have no parts"
                         raise PipelineError(msg)
                     yield name
-            case "LAMBDA":
+            case "LAMBDA" if is_lambda(node):
                 yield from _columns(node["expr"], bound | set(_columns(node["lhs"], frozenset())))
             case _:
                 for part in node.values():
@@ -282,7 +282,7 @@ def _refuse_sizes(node: Any, depth: int) -> None:  # noqa: ANN401 - plain JSON
                 )
                 raise PipelineError(msg)
         for part in node.values():
-            _refuse_sizes(part, depth + (node.get("class") == "LAMBDA"))
+            _refuse_sizes(part, depth + is_lambda(node))
 
 
 _MAX_DEPTH = 2
@@ -314,6 +314,11 @@ def _depends(node: Node) -> bool:
     return any(part.get("class") == "COLUMN_REF" for part in descendants(node))
 
 
+def is_lambda(node: Node) -> bool:
+    """Return whether a node is a lambda; an arrow, which has the same class, is an operator of JSON."""
+    return node.get("class") == "LAMBDA" and node.get("syntax_type") != "SINGLE_ARROW"
+
+
 def arguments_of(call: Node) -> list[Node]:
     """Return the arguments of a call."""
     return [one["expression"] for one in call.get("arguments", ())]
@@ -323,8 +328,8 @@ def constant(node: Node) -> str | float | None:
     """Return the text or the number that a node is, or None."""
     literal = node.get("literal") if node.get("class") == "CONSTANT" else None
     match literal:
-        case {"kind": "STRING"}:
-            return str(literal.get("text", ""))  # an empty text is left out
+        case {"kind": "STRING", **rest}:
+            return str(rest.get("text", ""))  # an empty text is left out
         case {"kind": _, "text": str(text)} if _NUMBER.fullmatch(text):
             return float(text)
         case _:
