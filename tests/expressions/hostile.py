@@ -131,9 +131,18 @@ GROWING = (
     "list_resize([s], n, s)",
     "json_pretty(s)",
     "repeat(array_to_string(list_transform(string_split(s, ''), lambda q: s), ','), n)",
+    "length(to_binary(to_binary(to_binary(to_binary(s)))))",
+    "length(to_json(to_json(to_json(to_json(to_json(to_json(s)::VARCHAR)::VARCHAR)::VARCHAR)::VARCHAR)::VARCHAR)::VARCHAR)",
+    "len(list_resize([]::INTEGER[10000][], n))",
+    "len(CAST(s AS INTEGER[1000][]))",
+    "length(CAST(s AS BIGNUM)::VARCHAR)",
+    "len(range(greatest(n, 0) % 100001))",
+    "length(repeat('a', greatest(n, 0) % 1000001))",
+    "length(lpad(s, CAST(greatest(n, 0) % 100001 AS INTEGER), s))",
+    "json_contains(repeat('[', length(s)) || repeat(']', length(s)), s)",
     "km(x, x, len(list_transform(string_split(s, ''), lambda q: s)), x)",
 )
-"""Calls whose result is as large as a product of sizes of the record."""
+"""Calls whose result can be much larger than the record."""
 
 
 def records() -> Iterator[str]:
