@@ -83,10 +83,12 @@ def _null_checked(function: str) -> str:
     """Return the macro that gives null where an argument is null, before the function looks at the others."""
 
     def overload(number: int) -> str:
-        names = [f"a{place}" for place in range(number)]
-        is_null = " OR ".join(f"{name} IS NULL" for name in names)
-        given = ", ".join(names)
-        return f"({given}) AS CASE WHEN {is_null} THEN NULL ELSE {function}({given}) END"
+        # by `invoke` each argument is computed once
+        given, names = (", ".join(f"{letter}{place}" for place in range(number)) for letter in "ap")
+        is_null = " OR ".join(f"p{place} IS NULL" for place in range(number))
+        return (
+            f"({given}) AS invoke(lambda {names}: CASE WHEN {is_null} THEN NULL ELSE {function}({names}) END, {given})"
+        )
 
     return f"CREATE MACRO {NULL_CHECKED}{function}{', '.join(map(overload, EAGER[function]))}"
 
