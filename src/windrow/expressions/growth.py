@@ -100,7 +100,21 @@ _PAIRS: Final = frozenset(
 
 # `bound.py` refuses the sum of lists
 _SHORT: Final = frozenset(
-    {*OWN_FUNCTIONS, "+", "-", "add", "subtract", "chr", "dayname", "md5", "monthname", "sha1", "sha256", "typeof"}
+    {
+        *OWN_FUNCTIONS,
+        "+",
+        "-",
+        "add",
+        "subtract",
+        "chr",
+        "dayname",
+        "md5",
+        "monthname",
+        "sha1",
+        "sha256",
+        "timezone",
+        "typeof",
+    }
 )
 """Functions whose values have a fixed size, or a short text, which their types do not say."""
 _FIXED: Final = re.compile(
@@ -119,7 +133,7 @@ _REGEXP: Final = re.compile(r"regexp_\w+|str(ing)?_split_regex")
 _WITH_PATH: Final = 2
 _ONE: Final[Size] = {(): 1}
 _TEXT_OF_FIXED: Final = 32
-_QUOTED: Final[dict[Kind, float]] = {"text": 1, "texts": 6, "other": 16}
+_QUOTED: Final[dict[Kind, float]] = {"text": 1, "texts": 6, "other": 20}
 """By how much the text of a value is larger: one of a list has quotes and signs before them, a number more digits."""
 _WIDTH: Final = 400
 """The length of a double's text in a format with a fixed point: the largest has 309 digits before it."""
