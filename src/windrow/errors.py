@@ -32,7 +32,6 @@ Each message says what is wrong, where, and what to do.
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,7 +39,6 @@ from dataclasses import dataclass
 from html import escape
 from opcode import opmap
 from typing import Final, TypeVar
-from urllib.parse import quote
 
 T = TypeVar("T")
 
@@ -84,7 +82,7 @@ def encodable(text: str) -> str:
 def described(exc: BaseException) -> str:
     """Return the kind of an error of the user's code and its text, on one line, whatever that does."""
     try:
-        text = " ".join(str(exc).split())
+        text = HIDDEN_VALUES.hide(" ".join(str(exc).split()))
     except BaseException as of_text:  # noqa: BLE001 - it is said of the one that is described
         text = f"its text cannot be had, as {type(of_text).__name__} is raised"
     if len(text) > _MOST:
@@ -102,10 +100,72 @@ def is_interrupt(exc: BaseException) -> bool:
     return place.tb_frame.f_code.co_code[place.tb_lasti] != _RAISE
 
 
-def encoded_forms(text: str) -> set[str]:
-    """Return a text as it is, and as URLs, Python, JSON, SQL and HTML write it."""
-    plain = {text, text.strip(), " ".join(text.split()), repr(text)[1:-1], json.dumps(text)[1:-1]}
-    return plain | {quote(text, safe=""), quote(text), text.replace("'", "''"), escape(text)}
+def encoded_pattern(text: str) -> str:
+    """Return a regular expression that finds a text however it is printed.
+
+    As it is, and as Python, JSON, YAML, URLs, SQL, HTML and shells write it, also one form within another, and over
+    several lines. There is no group in it.
+    """
+    return "".join(_encoded_run(match[0]) for match in _RUN.finditer(text))
+
+
+def unquoted(text: str) -> str:
+    """Return a text without the whitespace and the quotes around it."""
+    return _AROUND.sub("", text)
+
+
+_GAP: Final = r"\s\0-\x1f\x7f-\x9f'\"\\`"
+"""Whitespace, control characters, quotes and backslashes: they grow, shrink and merge where a text is quoted."""
+_RUN: Final = re.compile(rf"[{_GAP}]+|(.)\1*", re.DOTALL)
+_PERCENT: Final = "%(?:25)*"
+_BACKSLASH: Final = rf"(?:\\|{_PERCENT}5c){{1,8}}"
+_ENTITY: Final = rf"(?:&|{_PERCENT}26)(?:amp(?:;|{_PERCENT}3b))*"
+_HASH: Final = rf"(?:\#|{_PERCENT}23)"
+_END: Final = rf"(?:;|{_PERCENT}3b)"
+_GAPS: Final = "|".join(
+    (
+        rf"[{_GAP}+]",
+        r"(?:(?<=\\)|(?<=5c))(?:[abefnrtvNLP_]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})",
+        rf"{_PERCENT}(?:[01][0-9a-f]|2[027b]|5c|60|7f)",
+        rf"{_PERCENT}(?:c2{_PERCENT}[89a]|e[123]{_PERCENT}[89a]0{_PERCENT}[89ab])[0-9a-f]",
+        rf"{_ENTITY}(?:quot|apos|nbsp|{_HASH}(?:[0-9]{{1,5}}|x[0-9a-f]{{1,4}})){_END}",
+        "<br ?/?>",
+    )
+)
+
+
+def _encoded_run(run: str) -> str:
+    """Return the regular expression of a run of `_RUN`."""
+    letter = run[0]
+    if _IN_GAP.fullmatch(letter):
+        return f"(?:{_GAPS})+"
+    if letter.isascii() and letter.isalnum():
+        return re.escape(run)
+    most = 2 * len(run)  # YAML, formats and shells double some
+    return f"(?:{'|'.join(_encoded(letter))}){{{len(run)},{most}}}"
+
+
+_IN_GAP: Final = re.compile(f"[{_GAP}]")
+_AROUND: Final = re.compile(rf"\A[{_GAP}]+|[{_GAP}]+\Z")
+
+
+def _encoded(letter: str) -> Iterator[str]:
+    """Yield a regular expression for each way to write a character."""
+    number, in_utf8 = ord(letter), letter.encode("utf-8", "surrogatepass")
+    yield re.escape(letter)
+    if not letter.isalnum():
+        yield rf"{_BACKSLASH}{re.escape(letter)}"
+    yield "".join(f"{_PERCENT}{byte:02x}" for byte in in_utf8)
+    yield "".join(rf"{_BACKSLASH}x{byte:02x}" for byte in in_utf8)
+    yield rf"{_BACKSLASH}(?:x{number:02x}|u{number:04x}|U{number:08x})"
+    if number > _BASIC:  # as JSON writes it
+        in_utf16 = letter.encode("utf-16-be").hex()
+        yield rf"{_BACKSLASH}u{in_utf16[:4]}{_BACKSLASH}u{in_utf16[4:]}"
+    named = escape(letter).strip("&;")
+    yield f"{_ENTITY}(?:{_HASH}(?:{number}|x0*{number:x})|{re.escape(named)}){_END}"
+
+
+_BASIC: Final = 0xFFFF
 
 
 class _HiddenValues:
@@ -113,28 +173,65 @@ class _HiddenValues:
 
     def __init__(self) -> None:
         self._instead: dict[str, str] = {}
-        self._pattern: re.Pattern[str] | None = None
+        self._parts: dict[str, frozenset[str]] = {}
+        self._search: tuple[re.Pattern[str], tuple[str, ...]] | None = None
 
-    def add(self, value: str, instead: str) -> None:
-        """Print `instead` for a value from now on, unless it is too short to be told from other text, or a number."""
-        for form in encoded_forms(value):
-            if len(form) >= _SHORTEST and _FIGURE.fullmatch(form) is None:
-                self._instead[form.lower()] = instead
-                self._pattern = None
+    def add(self, value: str, instead: str, parts: Iterable[str] = ()) -> None:
+        """Print `instead` for a value from now on, unless it is too short to be told from other text, or a number.
+
+        A message that has the value in it has none of these parts of it either.
+        """
+        word = unquoted(value)
+        if _is_distinct(word):
+            self._instead[word] = instead
+            self._parts[word] = self._parts.get(word, frozenset()).union(filter(_is_distinct, parts))
+            self._search = None
 
     def clear(self) -> None:
         """Forget the values."""
         self._instead.clear()
-        self._pattern = None
+        self._parts.clear()
+        self._search = None
 
     def hide(self, text: str) -> str:
         """Return a text without the values."""
         if not self._instead:
             return text
-        if self._pattern is None:
-            longest_first = sorted(self._instead, key=lambda form: (-len(form), form))
-            self._pattern = re.compile("|".join(map(_searched, longest_first)), re.IGNORECASE)
-        return self._pattern.sub(lambda match: self._instead.get(match[0].lower(), "***"), text)
+        pattern, words = self._searching()
+        return pattern.sub(lambda match: self._instead[words[(match.lastindex or 1) - 1]], text)
+
+    def hide_in_message(self, text: str) -> str:
+        """Return a message without the values, and without the parts of those that it has, which it may quote."""
+        if not self._instead:
+            return text
+        pattern, words = self._searching()
+        found = {words[(match.lastindex or 1) - 1] for match in pattern.finditer(text)}
+        instead = {part: self._instead[word] for word in sorted(found) for part in self._parts[word]}
+        instead |= {word: self._instead[word] for word in found}
+        if not instead:
+            return text
+        pattern, words = _search(instead)
+        return pattern.sub(lambda match: instead[words[(match.lastindex or 1) - 1]], text)
+
+    def are_in(self, text: str) -> bool:
+        """Return whether there are values in a text."""
+        return bool(self._instead) and self._searching()[0].search(text) is not None
+
+    def _searching(self) -> tuple[re.Pattern[str], tuple[str, ...]]:
+        if self._search is None:
+            self._search = _search(self._instead)
+        return self._search
+
+
+def _search(words: Iterable[str]) -> tuple[re.Pattern[str], tuple[str, ...]]:
+    """Return a regular expression that finds words, longer ones first, and the word of each of its groups."""
+    longest_first = tuple(sorted(words, key=lambda word: (-len(word), word)))
+    pattern = "|".join(f"({_searched(word)})" for word in longest_first)
+    return re.compile(pattern, re.IGNORECASE), longest_first
+
+
+def _is_distinct(word: str) -> bool:
+    return len(word) >= _SHORTEST and _FIGURE.fullmatch(word) is None
 
 
 _SHORTEST: Final = 4
@@ -145,12 +242,13 @@ _WORD: Final = re.compile(r"[^\W\d_]+|[0-9]+|.{0,5}", re.DOTALL)
 """What is a part of other words and numbers."""
 
 
-def _searched(form: str) -> str:
+def _searched(word: str) -> str:
     """Return the regular expression that finds a value: one that may be a part of other words stands alone."""
-    if _WORD.fullmatch(form) is None:
-        return re.escape(form)
-    before, after = (r"(?<![^\W_])" if form[0].isalnum() else "", r"(?![^\W_])" if form[-1].isalnum() else "")
-    return f"{before}{re.escape(form)}{after}"
+    pattern = encoded_pattern(word)
+    if _WORD.fullmatch(word) is None:
+        return pattern
+    before = r"(?:(?<![^\W_])|(?<=\\[nrt])|(?<=%0[9AD]))" if word[0].isalnum() else ""
+    return f"{before}{pattern}" + (r"(?![^\W_])" if word[-1].isalnum() else "")
 
 
 HIDDEN_VALUES: Final = _HiddenValues()
@@ -163,7 +261,10 @@ class WindrowError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        return HIDDEN_VALUES.hide(super().__str__())
+        return HIDDEN_VALUES.hide_in_message(super().__str__())
+
+    def __repr__(self) -> str:
+        return HIDDEN_VALUES.hide_in_message(super().__repr__())
 
 
 class InputError(WindrowError):
@@ -179,7 +280,7 @@ class InputError(WindrowError):
     @property
     def message(self) -> str:
         """The text without its place."""
-        return HIDDEN_VALUES.hide(self._message)
+        return HIDDEN_VALUES.hide_in_message(self._message)
 
 
 class PipelineError(InputError):

@@ -205,6 +205,7 @@ sink: {sqlite: {path: "${DB-spend.db}", table: spend}}
         ("command line", "swordfish"),
         ("environment", PRIVATE),
         ("command line", 'it\'s "s3cret" <9>'),
+        ("environment", "s3cret1 plus\ns3cret2 'q'\t%s3cret3\nand s3cret4"),
     ],
 )
 def test_no_setting_is_printed_with_what_the_environment_has(
@@ -234,6 +235,54 @@ def test_no_setting_is_printed_with_what_the_environment_has(
         parts = {secret, *re.findall(r"\w*[0-9]\w*", secret)} - {"9"}
         assert [one for one in said if any(part.lower() in one.lower() for part in parts)] == [], name
     assert {"FIELD", "DELAY", "KEY", "SIZE", "TOTAL", "LATE"} <= set(refused)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "zebra + amount",
+        "amount + 'zebra quokka'",
+        "zebra(quokka)",
+        "CAST('zebra' AS BIGINT)",
+        "zebra, quokka",
+        "zebra.quokka",
+        "zebra quokka",
+        "amount > 'zebra\nquokka' %%",
+        "(SELECT zebra FROM quokka)",
+        "amount + zebra(",
+    ],
+)
+def test_no_message_quotes_a_word_of_a_value(value: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MORE", "FIELD", "KEY", "TOTAL", "SIZE", "WHERE", "GAP"):
+        text = OF_ALL.replace("key:", "# ${WHERE}\nkey:")
+        if name == "WHERE":
+            text = text.replace("sum(${TOTAL:-amount})", "count() where ${WHERE}")
+        elif name == "GAP":
+            text = text.replace('tumbling: "${SIZE:-5m}"', 'session: {gap: "${GAP}", max: 1h}')
+        file.write_text(text)
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            try:
+                said = [str(one) for one in find(open_pipeline(str(file)).pipeline)]
+            except PipelineError as exc:
+                said = [str(exc)]
+        assert said == [] or any(f"${{{name}}}" in one for one in said), said
+        assert [one for one in said if re.search("zebra|quokka", one, re.IGNORECASE)] == [], name
+
+
+def test_a_word_that_a_value_is_a_part_of_is_hidden_and_names_are_not(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = OF_ALL.replace("${PATH_:-/data}/log", "/data/my${A}s/${B}${A}.${C}").replace(
+        "table: spend}", 'table: "spend_${C}"}'
+    )
+    file.write_text(text)
+    for name, value in {"A": "zebra", "B": "quokka", "C": "lemur"}.items():
+        monkeypatch.setenv(name, value)
+    graph = as_graph(_loaded(file))
+    assert "/data/my${A}s/${B}${A}.lemur" in to_text(graph)
+    assert str(SourceError("/data/my${A}s, myzebras, quokka")) == "/data/my${A}s, my${A}s, ${B}"
+    assert "spend_lemur" in to_text(graph)
 
 
 def test_a_value_that_is_a_figure_or_in_the_file_or_a_word_of_files_is_printed(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from windrow.authoring.load import open_pipeline
 from windrow.authoring.variables import Given
 from windrow.cli import main
 from windrow.model.references import resolve_arguments
+from windrow.runtime.command_lines import CommandLines
 from windrow.tools.generate import LogSpec, write_log
 
 CANARY = "c4nary"
@@ -300,12 +303,29 @@ def test_a_command_is_given_what_its_variables_name(monkeypatch: pytest.MonkeyPa
     assert "${CANARY}" in windrow(["explain"]), "it is resolved when an alert is sent"
 
 
-def test_a_command_line_that_is_advised_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_line_that_is_advised_has_no_secret_and_can_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
     write_log(LogSpec(events=100, partitions=2), Path("log"))
-    monkeypatch.delenv("SIZE", raising=False)
     text = of_alerts("http://h/${HOOK}", "notify", "${TOKEN}").replace("{tumbling: 5m}", '{tumbling: "${SIZE}"}')
-    Path("pipeline.yaml").write_text(text)
-    said = windrow(["doctor"], "--var", "HOOK=c4nary1", "--var", "TOKEN=c4nary2", "--var", "SIZE=5m")
+    Path("pipeline.yaml").write_text(text.replace("path: spend.db", 'path: "${DB}.db"'))
+    given = {"HOOK": "c4nary1", "TOKEN": "c4nary2", "SIZE": "5m", "DB": "c4nary three"}
+    for name in given:
+        monkeypatch.delenv(name, raising=False)
+    options = [word for name, value in given.items() for word in ("--var", f"{name}={value}")]
+    said = windrow(["doctor"], *options)
     assert leaking(said) == []
-    assert "--var SIZE=5m" in said
-    assert "--var 'TOKEN=***'" in said
+    found = re.search(r"(windrow tune .* --log)", said)
+    assert found is not None, said
+    assert "--var SIZE=5m" in found[1]
+    of_shell = _words_of_shell(found[1], given)
+    assert of_shell == ["tune", "pipeline.yaml", *options, "--log"]
+    assert _words_of_shell(found[1], {**given, "DB": ""}) == [], "the shell says that DB is not set"
+    line = CommandLines("pipeline.yaml", 'a "$1" c4nary three').of("status {c}")
+    assert leaking(line) == []
+    assert _words_of_shell(line, given) == ["status", "pipeline.yaml", "--checkpoint", 'a "$1" c4nary three']
+
+
+def _words_of_shell(line: str, environment: dict[str, str]) -> list[str]:
+    """Return the arguments that a shell gives to the command of a line; nothing if it refuses the line."""
+    script = line.replace("windrow", "printf '%s\\n'", 1)
+    ran = subprocess.run(["/bin/sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    return ran.stdout.splitlines()

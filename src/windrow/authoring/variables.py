@@ -52,6 +52,7 @@ _SECRETS: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
 """Keys below others whose values, or those in them, may hold secrets, and how a part of such a text is encoded."""
 _CODE: Final = re.compile(r"(?=\w*[0-9])(?=\w*[^\W\d_])\w{6,}")
 """A word with letters and digits, as passwords have them."""
+_WORD: Final = re.compile(r"[^\W_]+")
 _NAMES: Final = {("name",), ("table",), ("topic",)}
 """Keys whose values are names."""
 _COMMAND: Final = ("alerts", "command")
@@ -98,9 +99,10 @@ def substitute(
         raise PipelineError(msg)
     errors: list[PipelineError] = []
     profile = read_profile(given.profile_name) if used and given.profile_name is not None else {}
-    public = _public_words((*roots, *others))
+    public, private = _public_words((*roots, *others)), list[_Private]()
     for root in roots:
-        _Substitution(root.file, given.variables, profile, errors, public).inside(root.node, ())
+        _Substitution(root.file, given.variables, profile, errors, private).inside(root.node, ())
+    _hide(private, public)
     if errors:
         raise join_errors(errors)
 
@@ -109,6 +111,36 @@ def _public_words(roots: Sequence[YamlNode]) -> str:
     """Return the texts of the documents of a file as they are written, and its name, one a line."""
     nodes = [one for root in roots for one in _nodes(root.node, set()) if isinstance(one, yaml.ScalarNode)]
     return "\n".join([*(_USE.sub(" ", node.value) for node in nodes), *{root.file for root in roots}])
+
+
+@dataclass(frozen=True)
+class _Private:
+    """A value that only the command line or the environment has, or a word with one in it, and what is printed for it.
+
+    One that `is_name` is a part of the name of a pipeline, a table or a topic. These are no secrets: users and programs
+    know them by these.
+    """
+
+    value: str
+    printed: str
+    is_name: bool
+
+
+def _hide(private: Sequence[_Private], public: str) -> None:
+    """Have variables printed in the place of private values, of their lines, and of words like no word of a language.
+
+    A message about a value has none of its other words either, as it may quote them. What `public` has is shown.
+    """
+    known = "\n".join([public, *(one.value for one in private if one.is_name)])
+
+    def is_unknown(word: str) -> bool:
+        is_written = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", known, re.IGNORECASE) is not None
+        return not is_written and word.lower() not in _words_of_files()
+
+    for one in private:
+        parts = set(filter(is_unknown, _WORD.findall(one.value)))
+        for word in filter(is_unknown, {one.value, *one.value.splitlines(), *_CODE.findall(one.value)}):
+            HIDDEN_VALUES.add(word, one.printed, parts)
 
 
 @cache
@@ -156,7 +188,7 @@ class _Substitution:
     given: Mapping[str, str]
     profile: Mapping[str, str]
     errors: list[PipelineError]
-    public: str
+    private: list[_Private]
     seen: set[int] = field(default_factory=set)
 
     def inside(self, node: yaml.Node, path: tuple[str, ...]) -> yaml.Node:
@@ -212,12 +244,24 @@ class _Substitution:
                 found = _as_yaml(self._value(whole, at, path), node, whole["name"], at)
                 for part in _nodes(found, set()):
                     if isinstance(part, yaml.ScalarNode):
-                        self._hide(whole["name"], part.value, path)
+                        self._add_private(whole["name"], part.value, path)
                 return found
-            return _text(node, _USE.sub(lambda match: self._used(match, at, path), node.value))
+            return _text(node, self._substituted(node.value, at, path))
         except PipelineError as exc:
             self.errors.append(exc)
             return node
+
+    def _substituted(self, template: str, at: YamlNode, path: tuple[str, ...]) -> str:
+        """Return a text with the values of its variables."""
+        text, printed, end = "", list[str](), 0
+        for match in _USE.finditer(template):
+            value, before = self._used(match, at, path), template[end : match.start()]
+            is_private = match["name"] is not None and self._is_private(match["name"])
+            text += before + value
+            printed += [*before, *([f"${{{match['name']}}}"] * len(value) if is_private else value)]
+            end = match.end()
+        self._add_words(text + template[end:], [*printed, *template[end:]], path)
+        return text + template[end:]
 
     def _used(self, match: re.Match[str], at: YamlNode, path: tuple[str, ...]) -> str:
         if match["escape"]:
@@ -241,24 +285,26 @@ class _Substitution:
         if known is not None and _ALONE.search(known):
             msg = f"the value of {name} refers to another variable, which is for urls, webhooks and options alone"
             raise at.error(msg)
-        self._hide(name, value, path)
+        self._add_private(name, value, path)
         return value
 
     def _is_private(self, name: str) -> bool:
         """Whether a value is from the command line or the environment; a profile is a file, as the pipeline is."""
         return name in self.given or (name not in self.profile and bool(os.environ.get(name)))
 
-    def _hide(self, name: str, value: str, path: tuple[str, ...]) -> None:
-        """Have ``${NAME}`` printed for a private value, and for the words in it that are like no word of a language.
+    def _add_private(self, name: str, value: str, path: tuple[str, ...]) -> None:
+        if self._is_private(name):
+            self.private.append(_Private(value, f"${{{name}}}", path[-1:] in _NAMES))
 
-        Names of pipelines, tables and topics are no secrets: users and programs know them by these.
-        """
-        if path[-1:] in _NAMES or not self._is_private(name):
-            return
-        for word in {value, *_CODE.findall(value)}:
-            is_written = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", self.public, re.IGNORECASE) is not None
-            if not is_written and word.lower() not in _words_of_files():
-                HIDDEN_VALUES.add(word, f"${{{name}}}")
+    def _add_words(self, text: str, printed: Sequence[str], path: tuple[str, ...]) -> None:
+        """Add the words that private values are a part of; of each letter of the text, `printed` has what is shown."""
+        for match in _WORD.finditer(text):
+            letters = printed[match.start() : match.end()]
+            shown = [
+                one for one, before in zip(letters, ("", *letters), strict=False) if len(one) == 1 or one != before
+            ]
+            if any(len(one) > 1 for one in shown):
+                self.private.append(_Private(match[0], "".join(shown), path[-1:] in _NAMES))
 
     def _given(self, name: str) -> str | None:
         return self.given.get(name, self.profile.get(name))

@@ -52,4 +52,4 @@ def find(graph: Graph) -> Findings:
     found = Findings(validate(graph))
     if not found.errors:
         found.extend(Finding("error", where, message) for where, message in list_problems(graph))
-    return Findings(replace(one, message=HIDDEN_VALUES.hide(one.message)) for one in found)
+    return Findings(replace(one, message=HIDDEN_VALUES.hide_in_message(one.message)) for one in found)

@@ -18,7 +18,7 @@ from windrow.expressions.bound import checked_plan
 from windrow.expressions.engine import database, remedy, sql_type, type_of_sql
 from windrow.expressions.macros import LIMIT
 from windrow.expressions.sizes import bounded
-from windrow.expressions.syntax import columns, null_checked, parse, refuse_impure, unparse
+from windrow.expressions.syntax import columns, duckdb_reason, null_checked, parse, refuse_impure, unparse
 from windrow.model import ArrayType, DataType, DecimalType, Field, StringType, TimestampType
 
 
@@ -95,7 +95,7 @@ def constant_failure(expression: Expression, fields: tuple[Field, ...]) -> str |
         messages.add(message or "")
         if message is None or len(messages) > 1:
             return None
-    return messages.pop()
+    return duckdb_reason(expression.text, messages.pop())
 
 
 _SAMPLES = 3
@@ -166,7 +166,7 @@ def _describe(text: str, fields: tuple[Field, ...]) -> tuple[str, int]:
     try:
         described = database().cursor().execute(f"DESCRIBE {query}").fetchall()
     except (duckdb.Error, UnicodeDecodeError) as exc:
-        msg = f"{text!r}: {duckdb_message(exc)}"
+        msg = f"{text!r}: {duckdb_reason(text, duckdb_message(exc))}"
         raise PipelineError(msg) from exc
     with _named(text):
         return str(described[0][1]), checked_plan(query)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from windrow.errors import PipelineError
+from windrow.errors import HIDDEN_VALUES, PipelineError
 from windrow.expressions.engine import database
 from windrow.expressions.functions import WHY, refuse_call
 from windrow.expressions.macros import EAGER, FORMATS, MAX_IN_LAMBDA, NULL_CHECKED, SIZES
@@ -129,7 +129,8 @@ def parse(text: str, fields: frozenset[str] = frozenset()) -> Node:
         raise PipelineError(msg)
     said = _serialize(f"SELECT {text}\n")
     if said["error"]:
-        msg = f"{text!r} is not an SQL expression: {said['error_message']}{_reserved_hint(text, fields)}"
+        said_of = duckdb_reason(text, said["error_message"])
+        msg = f"{text!r} is not an SQL expression: {said_of}{_reserved_hint(text, fields)}"
         raise PipelineError(msg)
     nodes = [statement["node"] for statement in said["statements"]]
     whole = nodes[0]
@@ -141,6 +142,13 @@ def parse(text: str, fields: frozenset[str] = frozenset()) -> Node:
     if tree.get("alias"):
         raise _not_an_expression(text)
     return tree
+
+
+def duckdb_reason(text: str, message: str) -> str:
+    """Return what DuckDB says of an expression, unless there are values of variables in it, which that may quote."""
+    if HIDDEN_VALUES.are_in(text):
+        return "the reason is not shown, as it may quote the value of a variable; write the value here to see it"
+    return message
 
 
 def unparse(tree: Node) -> str:

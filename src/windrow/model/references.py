@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from windrow.errors import InputError, encoded_forms
+from windrow.errors import InputError, encoded_pattern, unquoted
 
 VARIABLE = r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}"
 """A regular expression of ``${NAME}`` and ``${NAME:-default}``."""
@@ -188,12 +188,15 @@ _DEFAULT = re.compile(r"(\$\{[A-Za-z_][A-Za-z0-9_]*:-)([^}]+)\}")
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """Return a text of another program or library with *** for each of the secrets, also where one is encoded."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SHORTEST_SECRET:
-            for form in sorted(encoded_forms(secret), key=len, reverse=True):
-                text = text.replace(form, MASK) if form else text
-    return text
+    """Return a text of another program or library with *** for each of the secrets, and for each line of one.
+
+    It is found also where it is encoded.
+    """
+    words = {unquoted(word) for secret in secrets for word in (secret, *secret.splitlines())}
+    longest_first = sorted((word for word in words if len(word) >= _SHORTEST_SECRET), key=len, reverse=True)
+    if not longest_first:
+        return text
+    return re.sub("|".join(map(encoded_pattern, longest_first)), MASK, text, flags=re.IGNORECASE)
 
 
 _SHORTEST_SECRET = 4

@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from windrow.errors import InputError, PipelineError, Place, WindrowError, described, each_error
+from windrow.errors import HIDDEN_VALUES, InputError, PipelineError, Place, WindrowError, described, each_error
 from windrow.terminal.interrupts import raise_interrupt
 
 OK = 0
@@ -79,7 +79,7 @@ def wants_json(arguments: list[str]) -> bool:
 def report_error(exc: Exception, *, as_json: bool, debug: bool) -> int:
     """Write an error to stderr, as text or as ``{"error": {...}}``, and return its exit code."""
     if debug and not isinstance(exc, click.ClickException):
-        click.echo("".join(traceback.format_exception(exc)), err=True, nl=False)
+        click.echo(HIDDEN_VALUES.hide("".join(traceback.format_exception(exc))), err=True, nl=False)
     code = _exit_code(exc)
     if as_json:
         click.echo(json.dumps({"error": _error_fields(exc, code)}, ensure_ascii=False), err=True)

@@ -14,8 +14,7 @@ import click
 from windrow.authoring import load
 from windrow.authoring.load import OpenedPipeline
 from windrow.authoring.variables import PROFILE_VARIABLE, PROFILES, Given
-from windrow.errors import InputError
-from windrow.model.references import MASK
+from windrow.errors import HIDDEN_VALUES, InputError
 from windrow.runtime.command_lines import CommandLines
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.terminal.common import complete_files
@@ -117,10 +116,16 @@ def checkpoint_of(name: str, checkpoint: Folder | None, *, is_alone: bool) -> Fo
 
 
 def command_lines(spec: str, checkpoint: object = "", only: str = "") -> CommandLines:
-    """Return command lines for a pipeline file with the options that this command was given; secrets are ***."""
+    """Return command lines for a pipeline file with the options that this command was given.
+
+    In the place of a variable's value that may be a secret or is hidden, the shell is to take that of its environment,
+    or to say that it has none.
+    """
     said = given()
     options = [("--only", only or said.only), ("--profile", said.profile)]
+    words = [f"{name} {shlex.quote(text)}" for name, text in options if text]
     secret = load.variables_of_secrets(spec) if said.variables else set()
-    options += [("--var", f"{name}={MASK if name in secret else value}") for name, value in said.variables.items()]
-    words = " ".join(f"{name} {shlex.quote(text)}" for name, text in options if text)
-    return CommandLines(spec, str(checkpoint), words)
+    for name, value in said.variables.items():
+        is_shown = name not in secret and not HIDDEN_VALUES.are_in(value)
+        words.append("--var " + (shlex.quote(f"{name}={value}") if is_shown else f'{name}="${{{name}:?}}"'))
+    return CommandLines(spec, str(checkpoint), " ".join(words))

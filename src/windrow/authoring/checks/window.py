@@ -81,7 +81,7 @@ def session_gap(pipeline: Pipeline) -> Iterator[Finding]:
         else:
             fails = constant_failure(gaps[0].expression, record_fields(pipeline))
             if fails is not None:
-                yield error("window.session.gap", fails)
+                yield error("window.session.gap", f"{pipeline.window.by!r} fails whatever the fields hold: {fails}")
 
 
 def window_zone(pipeline: Pipeline) -> Iterator[Finding]:

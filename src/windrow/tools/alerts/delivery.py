@@ -305,7 +305,7 @@ def _run(command: tuple[str, ...], body: bytes) -> None:
     except (OSError, ValueError) as exc:
         raise OSError(redact(str(exc), secrets)) from None
     if done.returncode:
-        said = redact(done.stderr.decode(errors="replace").strip().partition("\n")[0], secrets)
+        said = redact(done.stderr.decode(errors="replace"), secrets).strip().partition("\n")[0]
         msg = f"it ended with exit code {done.returncode}{f': {said}' if said else ''}"
         raise OSError(msg)
 

@@ -50,24 +50,29 @@ class Finding:
     title: str = ""
 
 
+def _finding(severity: Severity, found: str, why: str = "", to_do: tuple[str, ...] = (), where: str = "") -> Finding:
+    hide = HIDDEN_VALUES.hide
+    return Finding(severity, hide(found), hide(why), tuple(map(hide, to_do)), where)
+
+
 def serious(found: str, why: str, *to_do: str, where: str = "") -> Finding:
     """Return a finding that should be mended before anything relies on the results."""
-    return Finding("serious", HIDDEN_VALUES.hide(found), why, to_do, where)
+    return _finding("serious", found, why, to_do, where)
 
 
 def advice(found: str, why: str, *to_do: str, where: str = "") -> Finding:
     """Return a finding that should be thought about."""
-    return Finding("advice", HIDDEN_VALUES.hide(found), why, to_do, where)
+    return _finding("advice", found, why, to_do, where)
 
 
 def fine(found: str) -> Finding:
     """Return a finding that all is well."""
-    return Finding("fine", HIDDEN_VALUES.hide(found))
+    return _finding("fine", found)
 
 
 def unknown(found: str, *to_do: str) -> Finding:
     """Return a finding that something could not be looked at, and how it can be."""
-    return Finding("unknown", HIDDEN_VALUES.hide(found), to_do=to_do)
+    return _finding("unknown", found, to_do=to_do)
 
 
 @dataclass(frozen=True)
