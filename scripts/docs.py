@@ -268,7 +268,7 @@ def _signature(name: str, function: Callable[..., object]) -> str:
         many[:] = [one for one in many if one.arg != "self"]
     defaults = [*arguments.defaults, *arguments.kw_defaults]
     for default in defaults:
-        value = function.__globals__.get(default.id) if isinstance(default, ast.Name) else None
+        value = inspect.unwrap(function).__globals__.get(default.id) if isinstance(default, ast.Name) else None
         if isinstance(default, ast.Name) and isinstance(value, int | str):
             default.id = repr(value)
     name = name.rpartition(".")[2]

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import TypeAlias as _TypeAlias
 
 from windrow.client import plot
+from windrow.client.arguments import checked as _checked
 from windrow.client.fluent.aggregates import (
     approx_count_distinct,
     approx_quantile,
@@ -202,6 +203,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_LATER})
 
 
+@_checked
 def load(
     path: str | _os.PathLike[str],
     *,
@@ -227,6 +229,7 @@ def load(
         raise exc from None  # its cause may quote the value of a variable, which the error hides
 
 
+@_checked
 def sql(text: str) -> Pipeline:
     """Read a pipeline, or a graph of named streams, from text in SQL, with the errors of `load`."""
     from windrow.authoring.load import parse_sql  # noqa: PLC0415 - as above

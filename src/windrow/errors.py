@@ -5,7 +5,9 @@
     WindrowError
     ├── InputError               the input is wrong               exit code 2
     │   ├── PipelineError        a pipeline, with file:line
-    │   │   └── ManyProblemsError        several problems of one pipeline
+    │   │   ├── ManyProblemsError        several problems of one pipeline
+    │   │   ├── ArgumentError            an argument in Python of a wrong type (also a TypeError)
+    │   │   └── StageError               a method in Python that a stage does not have (also an AttributeError)
     │   ├── TranscriptError      a story, with file:line
     │   ├── CheckpointError      a checkpoint or savepoint that is missing, damaged or of another pipeline
     │   ├── SetupError           Java, a jar or a package is missing, here or on an executor
@@ -285,6 +287,14 @@ class InputError(WindrowError):
 
 class PipelineError(InputError):
     """A pipeline that cannot be read or is invalid."""
+
+
+class ArgumentError(PipelineError, TypeError):
+    """An argument of a call in Python is of another type than the call takes."""
+
+
+class StageError(PipelineError, AttributeError):
+    """A stage of a pipeline in Python has no such method: it may be one of another stage."""
 
 
 class TranscriptError(InputError):

@@ -55,8 +55,17 @@ def test_a_missing_variable_is_told_with_those_there_are(file: Path) -> None:
     ):
         wr.load(f"{file}:nope")
     file.write_text("pipeline = 1\n")
-    with pytest.raises(PipelineError, match=r"no pipeline called 'pipeline'; end the stages with .to\(sink\)"):
+    with pytest.raises(
+        PipelineError, match=r"'pipeline' in .*job.py' is an int, not a pipeline; end the stages with .to\(sink\)"
+    ):
         wr.load(file)
+    file.write_text(f"{SOURCE}stage = wr.log('x')\n")
+    with pytest.raises(
+        PipelineError, match=r"'stage' in .*job.py' is a Stream, not a pipeline; it has pipeline, other: give"
+    ):
+        wr.load(f"{file}:stage")
+    with pytest.raises(PipelineError, match=r"'wr' in .*job.py' is a module, not a pipeline; it has pipeline, other"):
+        wr.load(f"{file}:wr")
 
 
 @pytest.mark.parametrize(

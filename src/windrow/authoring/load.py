@@ -136,7 +136,17 @@ def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> Graph:
         f"it has {', '.join(pipelines)}: give {file}:{pipelines[0]}" if pipelines else "end the stages with .to(sink)"
     )
     msg = f"{file!r} has no pipeline called {variable!r}; {hint}"
+    if variable in names:
+        msg = f"{variable!r} in {file!r} is {_kind_of(names[variable])}, not a pipeline; {hint}"
     raise PipelineError(msg)
+
+
+def _kind_of(value: object) -> str:
+    """Return what a variable of a file is."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    kind = type(value).__name__
+    return "None" if value is None else f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"
 
 
 def _last_line(exc: BaseException, file: str) -> Place:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from windrow.authoring.checks import require_valid
+from windrow.client.arguments import checked
 from windrow.client.tables import Moment, PipelineLike, graph_of, micros_of
 from windrow.connectors.database import WindowRange
 from windrow.connectors.diff import Compared, Number, RowDifference, compare_answers
@@ -153,6 +154,7 @@ class Diff:
         return "".join(table.html() for table in self.tables)
 
 
+@checked
 def diff(
     here: PipelineLike,
     there: PipelineLike | None = None,

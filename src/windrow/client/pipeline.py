@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, Unpack
 
+from windrow.client.arguments import checked
 from windrow.errors import HIDDEN_VALUES
 from windrow.model import Graph
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from windrow.terminal.display import Text
 
 
+@checked
 @dataclass(frozen=True, repr=False)
 class Pipeline:
     """A pipeline that can be checked, run and shown, whatever its kind: `windrow.Pipeline`.

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from windrow.errors import InputError, needs_extra
+from windrow.client.arguments import checked
+from windrow.errors import ArgumentError, InputError, needs_extra
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,6 +30,7 @@ _UPRIGHT: Final = 10
 """Windows from which on there is no room for their values side by side."""
 
 
+@checked
 def event_time(pipeline: PipelineLike, *, records: int = 20_000, ax: Axes | None = None) -> Axes:
     """Plot the event time of records against processing time, with the watermark.
 
@@ -76,6 +78,7 @@ def event_time(pipeline: PipelineLike, *, records: int = 20_000, ax: Axes | None
     return axes
 
 
+@checked
 def lateness(pipeline: PipelineLike, *, bins: int = 50, ax: Axes | None = None) -> Axes:
     """Plot a histogram of how far records are behind the greatest event time before them in their partition.
 
@@ -121,6 +124,7 @@ def lateness(pipeline: PipelineLike, *, bins: int = 50, ax: Axes | None = None) 
     return axes
 
 
+@checked
 def windows(
     pipeline: PipelineLike,
     key: Mapping[str, object] | None = None,
@@ -189,7 +193,11 @@ def windows(
 def _axes(given: Axes | None) -> Axes:
     with needs_extra("plot", "a plot"):
         from matplotlib import pyplot as plt  # noqa: PLC0415 - an extra
+        from matplotlib.axes import Axes  # noqa: PLC0415 - the same
     if given is not None:
+        if not isinstance(given, Axes):
+            msg = f"`ax` must be axes of matplotlib, such as plt.gca(), not {given!r}"
+            raise ArgumentError(msg)
         return given
     _, axes = plt.subplots(figsize=(9, 4), layout="constrained")
     return axes

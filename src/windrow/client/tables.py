@@ -7,12 +7,13 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.authoring.load import open_pipeline
+from windrow.client.arguments import checked
 from windrow.connectors.database import Condition, present, read_value
 from windrow.connectors.open_sinks import open_database
 from windrow.connectors.tables import Table, layout, plain_rows, table_names
@@ -34,6 +35,7 @@ _MOST = 2**63 - 1
 """The greatest limit that SQL can name."""
 
 
+@runtime_checkable
 class HasGraph(Protocol):
     """A pipeline, or the result of one."""
 
@@ -150,6 +152,7 @@ def _is_number(type_: pa.DataType) -> bool:
     return any(is_kind(type_) for is_kind in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
 
 
+@checked
 def read_table(
     pipeline: PipelineLike,
     table: str | None = None,

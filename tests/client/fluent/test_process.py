@@ -128,7 +128,10 @@ def test_what_may_be_left_out() -> None:
     ("given", "message"),
     [
         ({"state": {"n": wr.value_state("lnog")}}, "process.state.n: 'lnog' is not a type"),
-        ({"state": {"n": "long"}}, "process.state.n: give wr.value_state"),
+        (
+            {"state": {"n": "long"}},
+            "Keyed.process(): `state` must be a mapping to a state",
+        ),
         ({"state": {"a b": wr.value_state("long")}}, "process.state.a b: 'a b' must be a Python name"),
         ({"state": {"__n": wr.value_state("long")}}, "process.state.__n: '__n' must be a Python name"),
         ({"state": {"m": wr.map_state("double", "long")}}, "process.state.m: has doubles as keys"),
@@ -140,8 +143,11 @@ def test_what_may_be_left_out() -> None:
         ({"ttl": "0s"}, "process.ttl: must be longer than 0"),
         ({"ttl": "40000d"}, "process.ttl: is longer than a hundred years"),
         ({"order": "offset"}, "process.order: must be 'log' or 'event_time', not 'offset'"),
-        ({"function": 1}, "process.function: is 1, which is not a function"),
-        ({"on_timer": "ring"}, "process.on_timer: is 'ring', which is not a function"),
+        (
+            {"function": 1},
+            "Keyed.process(): `function` must be a function",
+        ),
+        ({"on_timer": "ring"}, "Keyed.process(): `on_timer` must be a function"),
         ({"function": yields}, "process.function: is a generator, so calling it does nothing; write it without"),
         ({"function": partial(yields)}, "process.function: is a generator"),
         ({"function": Yields()}, "process.function: is a generator"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TypeAlias
 
+from windrow.client.arguments import checked
 from windrow.errors import PipelineError, each_error, join_errors
 from windrow.model import Alerts, format_duration
 
@@ -14,6 +15,7 @@ Limits: TypeAlias = Mapping[str, str | float | timedelta] | str | float | timede
 """The limits of an alert by name, or the first one alone; or ``"off"``."""
 
 
+@checked
 def alerts(
     *,
     lag: Limits | None = None,

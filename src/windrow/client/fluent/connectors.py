@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import Literal
 
+from windrow.client.arguments import checked
 from windrow.client.fluent.streams import Stream
 from windrow.client.fluent.windows import Duration, duration_micros
 from windrow.errors import PipelineError
@@ -27,6 +28,7 @@ from windrow.model import (
 )
 
 
+@checked
 def log(path: str | PathLike[str], *, format: TextFormat = "json") -> Stream:  # noqa: A002 - the setting's name
     """Read an embedded log: a folder with ``partition-0.jsonl``, ``partition-1.jsonl`` ...
 
@@ -35,6 +37,7 @@ def log(path: str | PathLike[str], *, format: TextFormat = "json") -> Stream:  #
     return Stream(LogSource(fspath(path), format))
 
 
+@checked
 def files(
     path: str | PathLike[str] | Sequence[str | PathLike[str]],
     *,
@@ -52,6 +55,7 @@ def files(
     return Stream(FilesSource(tuple(fspath(one) for one in paths), format, header))
 
 
+@checked
 def file(path: str | PathLike[str], *, key: str | Sequence[str], log: str | PathLike[str]) -> Stream:
     """Read a table in a CSV or JSON lines file, whose changes by `key` are appended to an embedded log, and read there.
 
@@ -63,6 +67,7 @@ def file(path: str | PathLike[str], *, key: str | Sequence[str], log: str | Path
     return Stream(FileSource(fspath(path), _key_names(key), fspath(log)))
 
 
+@checked
 def postgres_cdc(
     url: str,
     *,
@@ -102,6 +107,7 @@ def postgres_cdc(
     return Stream(PostgresCdcSource(url, table, into, _key_names(key), slot, publication))
 
 
+@checked
 def kafka(
     topic: str,
     *,
@@ -120,6 +126,7 @@ def kafka(
     return Stream(KafkaSource(servers, topic, start, tuple((options or {}).items()), group, format))
 
 
+@checked
 def sqlite(
     path: str | PathLike[str],
     *,
@@ -136,6 +143,7 @@ def sqlite(
     return SqliteSink(fspath(path), table, _key_names(key), decimals, changelog)
 
 
+@checked
 def duckdb(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), changelog: bool = True) -> DuckDBSink:
     """Write to tables of a DuckDB file: `table`, and beside it its changelog, late output, dead letters and clocks.
 
@@ -145,6 +153,7 @@ def duckdb(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), ch
     return DuckDBSink(fspath(path), table, _key_names(key), changelog)
 
 
+@checked
 def postgres(
     url: str, *, table: str, key: Sequence[str] = (), changelog: bool = True, outbox: bool = False
 ) -> PostgresSink:
@@ -157,6 +166,7 @@ def postgres(
     return PostgresSink(url, table, _key_names(key), changelog, outbox)
 
 
+@checked
 def delta(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), changelog: bool = True) -> DeltaSink:
     """Write to Delta tables in a folder: `table`, and beside it its changelog, late output, dead letters and clocks.
 
@@ -166,6 +176,7 @@ def delta(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), cha
     return DeltaSink(fspath(path), table, _key_names(key), changelog)
 
 
+@checked
 def parquet(path: str | PathLike[str], *, table: str) -> ParquetSink:
     """Write changes to Parquet files in a folder: ``PATH/TABLE/step-N/changes.parquet``, a folder for each step.
 
@@ -174,6 +185,7 @@ def parquet(path: str | PathLike[str], *, table: str) -> ParquetSink:
     return ParquetSink(fspath(path), table)
 
 
+@checked
 def kafka_sink(
     topic: str,
     *,

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 
 from windrow.authoring.schema_files import avro_schema, descriptor_set
+from windrow.client.arguments import checked
 from windrow.errors import PipelineError
 from windrow.model import AvroFormat, CsvFormat, ProtobufFormat, ProtobufMessage, Registry
 
 
+@checked
 def registry(url: str, *, options: Mapping[str, str] | None = None, missing: Sequence[int] = ()) -> Registry:
     """Name a schema registry with Confluent's REST interface.
 
@@ -19,6 +21,7 @@ def registry(url: str, *, options: Mapping[str, str] | None = None, missing: Seq
     return Registry(url, tuple((options or {}).items()), tuple(missing))
 
 
+@checked
 def avro(*, schema: str | PathLike[str] | None = None, registry: str | Registry | None = None) -> AvroFormat:
     """Read Avro: of the schema in a file (or of its JSON), or of the schemas in a registry.
 
@@ -30,6 +33,7 @@ def avro(*, schema: str | PathLike[str] | None = None, registry: str | Registry 
     return AvroFormat(_registry(registry) or avro_schema(fspath(schema or "")))
 
 
+@checked
 def protobuf(
     *,
     descriptor: str | PathLike[str] | None = None,
@@ -49,6 +53,7 @@ def protobuf(
     )
 
 
+@checked
 def csv(columns: Sequence[str], *, delimiter: str = ",") -> CsvFormat:
     """Read a line of comma-separated values, of these columns in order."""
     return CsvFormat((columns,) if isinstance(columns, str) else tuple(columns), delimiter)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, assert_never
 
 from windrow.authoring.aggregate_text import Measure
 from windrow.authoring.checks import require_valid
 from windrow.authoring.short_form import NODE_NAMES
+from windrow.client.arguments import Unfinished, checked
 from windrow.client.fluent.streams import Aggregated, Emitted, Given, Keyed, Processed, Timed, Windowed
 from windrow.client.fluent.windows import Duration, duration_micros
 from windrow.client.pipeline import Pipeline
@@ -42,8 +43,9 @@ from windrow.model import (
 )
 
 
+@checked
 @dataclass(frozen=True)
-class Selection:
+class Selection(Unfinished):
     """Records of a stream, or of several: a condition, derived fields, and the fields that are kept."""
 
     node: SelectNode
@@ -84,8 +86,9 @@ class Selection:
         return self.key_by().running(**results)
 
 
+@checked
 @dataclass(frozen=True)
-class Named:
+class Named(Unfinished):
     """A source or stream of a graph; ``sizes["large"]`` is the output `large` of the stream `sizes`."""
 
     name: str
@@ -246,7 +249,8 @@ Made = (
 )
 
 
-class GraphBuilder:
+@checked
+class GraphBuilder(Unfinished):
     """Sources, streams and sinks under names, in the order in which they are added; `build` makes the graph."""
 
     def __init__(self, name: str, key_groups: int, mode: RunMode, alerts: Alerts) -> None:
@@ -310,6 +314,7 @@ class GraphBuilder:
         return Named(node.name, tuple(outputs_of(node)))
 
 
+@checked
 def graph(
     name: str,
     *,
@@ -347,8 +352,8 @@ def _node(name: str, made: Made, salt: int, at_end: Literal["fire", "hold"]) -> 
         case Processed(of, key, process):
             given = _given(name, of)
             return ProcessNode(name, given.input, key, process, at_end, derive=given.derived)
-    msg = f"streams.{name}: {made!r} is not a stream; begin with a source, graph.source(...)"
-    raise PipelineError(msg)
+        case _:
+            assert_never(made)
 
 
 def _given(name: str, of: Timed | Given) -> Given:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from windrow.client.arguments import checked
 from windrow.errors import PipelineError, call_all
 from windrow.model import (
     ArrayType,
@@ -28,16 +29,19 @@ class StateType:
     types: tuple[str | DataType, ...]
 
 
+@checked
 def value_state(type_: str | DataType) -> StateType:
     """Keep one value for each key."""
     return StateType("value", (type_,))
 
 
+@checked
 def list_state(type_: str | DataType) -> StateType:
     """Keep values in the order in which they are appended."""
     return StateType("list", (type_,))
 
 
+@checked
 def map_state(key: str | DataType, value: str | DataType) -> StateType:
     """Keep values by keys of their own."""
     return StateType("map", (key, value))
@@ -56,9 +60,6 @@ def declared_columns(returns: Mapping[str, str | DataType]) -> tuple[Field, ...]
 
 def _state(name: str, of: StateType) -> KeyedState:
     where = f"process.state.{name}"
-    if not isinstance(of, StateType):
-        msg = f"{where}: give wr.value_state, wr.list_state or wr.map_state, not {of!r}"
-        raise PipelineError(msg)
     types = [_type(where, type_) for type_ in of.types]
     match of.kind:
         case "value":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from windrow.client.arguments import checked
 from windrow.client.fluent.windows import Duration, duration_micros
 from windrow.model import (
     FileList,
@@ -16,6 +17,7 @@ from windrow.model import (
 )
 
 
+@checked
 def rule(
     name: str,
     *,
@@ -37,6 +39,7 @@ def rule(
     return Rule(name, when, severity, say, tuple((evidence or {}).items()))
 
 
+@checked
 def recent(*, last: int, within: Duration) -> Recent:
     """Let rules see the last so many records of a key that are at most so much older than the record.
 
@@ -46,11 +49,13 @@ def recent(*, last: int, within: Duration) -> Recent:
     return Recent(last, duration_micros(within, "recent.within"))
 
 
+@checked
 def list_file(file: str, *, key: str | None = None) -> FileList:
     """Read a list from a file, when a run starts: an entry on each line, or in the column `key` of a CSV file."""
     return FileList("", file, key)
 
 
+@checked
 def list_topic(topic: str, *, key: str | None = None) -> TopicList:
     """Read a list from a compacted Kafka topic at the brokers of the source: the keys of records that have a value.
 

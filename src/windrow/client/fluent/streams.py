@@ -11,9 +11,10 @@ from windrow import model
 from windrow.authoring.aggregate_text import Measure, parse_aggregate
 from windrow.authoring.checks import require_valid
 from windrow.authoring.short_form import graph_of_short
+from windrow.client.arguments import Unfinished, checked
 from windrow.client.fluent.process import StateType, declared_columns, declared_states
 from windrow.client.fluent.rules import named_lists
-from windrow.client.fluent.windows import Duration, as_trigger, duration_micros
+from windrow.client.fluent.windows import Duration, duration_micros
 from windrow.client.pipeline import Pipeline
 from windrow.errors import PipelineError, call_all
 from windrow.model import (
@@ -51,8 +52,9 @@ from windrow.model import (
 )
 
 
+@checked
 @dataclass(frozen=True)
-class Stream:
+class Stream(Unfinished):
     """Records as bytes."""
 
     source: Source
@@ -67,8 +69,9 @@ class Stream:
         return DecodedStream(self.source, Decode(call_all(partial(one.named, name) for name, one in given)))
 
 
+@checked
 @dataclass(frozen=True)
-class DecodedStream:
+class DecodedStream(Unfinished):
     """Records with fields."""
 
     source: Source
@@ -141,8 +144,9 @@ class DecodedStream:
         return Timed(self, time)
 
 
+@checked
 @dataclass(frozen=True)
-class Timed:
+class Timed(Unfinished):
     """Records with an event time."""
 
     decoded: DecodedStream
@@ -169,22 +173,16 @@ class Given:
     derived: tuple[Derive, ...] = ()
 
 
+@checked
 @dataclass(frozen=True)
-class Keyed:
+class Keyed(Unfinished):
     """Records with a key."""
 
     of: Timed | Given
     key: tuple[str, ...]
 
     def window(self, window: Window) -> Windowed:
-        """Divide event time into windows: `windrow.tumbling`, `hopping`, `cumulate`, `session` or `global_window`.
-
-        Raises:
-            PipelineError: the argument is not a window.
-        """
-        if not isinstance(window, Window):
-            msg = f"window: {window!r} is not a window; give one, such as wr.tumbling('5m') or wr.session('5m')"
-            raise PipelineError(msg)
+        """Divide event time into windows: `windrow.tumbling`, `hopping`, `cumulate`, `session` or `global_window`."""
         return Windowed(self, window)
 
     def running(self, /, **results: Measure | str) -> Emitted:
@@ -261,8 +259,9 @@ class Keyed:
         return Ruled(self.of, self.key, RuleSet(rules, recent, unique, named_lists(lists or {}), micros, revise))
 
 
+@checked
 @dataclass(frozen=True)
-class Windowed:
+class Windowed(Unfinished):
     """Records of a key in a window."""
 
     keyed: Keyed
@@ -279,8 +278,9 @@ class Windowed:
         return Aggregated(self, call_all(partial(_aggregate, name, measure) for name, measure in results.items()))
 
 
+@checked
 @dataclass(frozen=True)
-class Aggregated:
+class Aggregated(Unfinished):
     """Results of a key in a window."""
 
     windowed: Windowed
@@ -308,13 +308,11 @@ class Aggregated:
                 others.
 
         Raises:
-            PipelineError: a duration is invalid, `early` is not a trigger, or `late` another one than `every_count`.
+            PipelineError: a duration is invalid, or `late` is another trigger than `every_count`.
         """
         if isinstance(late, Trigger) and not isinstance(late, Records):
             msg = f"emit.late: {late!r} does not apply to late records; use 'each', 'batch' or wr.every_count(10)"
             raise PipelineError(msg)
-        if early is not None:
-            early = as_trigger(early)
         return Emitted(self, Emit(duration_micros(lateness, "emit.lateness"), late, mode, at_end, early))
 
     def to(
@@ -331,8 +329,9 @@ class Aggregated:
         return Emitted(self, Emit()).to(sink, name=name, key_groups=key_groups, salt=salt, mode=mode, alerts=alerts)
 
 
+@checked
 @dataclass(frozen=True)
-class Emitted:
+class Emitted(Unfinished):
     """Changes of results."""
 
     aggregated: Aggregated
@@ -378,8 +377,9 @@ class Emitted:
         )
 
 
+@checked
 @dataclass(frozen=True)
-class Processed:
+class Processed(Unfinished):
     """Rows that a function emits for each key."""
 
     of: Timed | Given
@@ -423,8 +423,9 @@ class Processed:
         )
 
 
+@checked
 @dataclass(frozen=True)
-class Ruled:
+class Ruled(Unfinished):
     """Alerts."""
 
     of: Timed | Given
@@ -541,6 +542,7 @@ class FieldType:
         return Field(name, type_, optional, self.alias, self.tombstones, self.path)
 
 
+@checked
 def field(
     type_: str | DataType, *, alias: Sequence[str] = (), tombstones: bool = False, path: str | None = None
 ) -> FieldType:

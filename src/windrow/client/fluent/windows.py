@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 
+from windrow.client.arguments import checked
 from windrow.errors import PipelineError
 from windrow.model import (
     Adaptive,
@@ -33,6 +34,7 @@ from windrow.model import (
 from windrow.model.windows import parse_calendar_size, parse_day
 
 
+@checked
 def tumbling(
     size: Duration, *, offset: Duration = "0s", zone: str | None = None, origin: date | str | None = None
 ) -> Tumbling | Calendar:
@@ -70,6 +72,7 @@ def _day(origin: date | str | None) -> date | None:
     return parse_day(origin) if isinstance(origin, str) else origin
 
 
+@checked
 def hopping(size: Duration, *, slide: Duration, offset: Duration = "0s") -> Hopping:
     """Cut time into windows [k * slide + offset, k * slide + offset + size): a record is in several."""
     return Hopping(
@@ -79,6 +82,7 @@ def hopping(size: Duration, *, slide: Duration, offset: Duration = "0s") -> Hopp
     )
 
 
+@checked
 def cumulate(size: Duration, step: Duration, *, offset: Duration = "0s") -> Cumulate:
     """Cut time into windows [k * size + offset, k * size + offset + i * step): running results, from 0 each size."""
     return Cumulate(
@@ -88,6 +92,7 @@ def cumulate(size: Duration, step: Duration, *, offset: Duration = "0s") -> Cumu
     )
 
 
+@checked
 def session(gap: Duration, *, max: Duration | None = None) -> Session:  # noqa: A002 - as in YAML
     """Put records of a key that are less than `gap` apart into one window, [first, last + gap).
 
@@ -116,57 +121,55 @@ def _is_duration(text: str) -> bool:
     return True
 
 
+@checked
 def global_window() -> Global:
     """Put all records of a key into one window; `emit` needs `early`, as it has no end."""
     return Global()
 
 
+@checked
 def every(length: Duration) -> Every:
     """Fire after some processing time since the first record that no pane has shown; replays do not repeat it."""
     return Every(duration_micros(length, "emit.early.every"))
 
 
+@checked
 def every_event_time(length: Duration) -> EveryEventTime:
     """Fire whenever the watermark has advanced by so much within the window; in YAML, `event_time`. Not combined."""
     return EveryEventTime(duration_micros(length, "emit.early.event_time"))
 
 
+@checked
 def every_count(number: int) -> Records:
     """Fire after every `number`-th on-time record; in YAML, `count`."""
     return Records(number)
 
 
+@checked
 def any_of(*triggers: Trigger) -> AnyOf:
     """Fire as soon as one of the triggers does."""
-    return AnyOf(tuple(map(as_trigger, triggers)))
+    return AnyOf(triggers)
 
 
+@checked
 def all_of(*triggers: Trigger) -> AllOf:
     """Fire once each of the triggers has fired."""
-    return AllOf(tuple(map(as_trigger, triggers)))
+    return AllOf(triggers)
 
 
+@checked
 def repeat(trigger: Trigger, *, times: int) -> Repeat:
     """Fire as another trigger does, at most `times` times for a window and key."""
-    return Repeat(as_trigger(trigger), times)
+    return Repeat(trigger, times)
 
 
+@checked
 def when(predicate: Callable[[PaneSoFar], bool]) -> When:
     """Fire after each on-time record for which a function of `windrow.PaneSoFar` returns True; not in YAML."""
-    if not callable(predicate):
-        msg = f"emit.early: wr.when takes a function of a windrow.PaneSoFar, not {predicate!r}"
-        raise PipelineError(msg)
     return When(predicate)
 
 
-def as_trigger(given: Trigger) -> Trigger:
-    """Return a trigger; raise PipelineError for anything else."""
-    if not isinstance(given, Trigger):
-        msg = f"emit.early: {given!r} is not a trigger; give one, such as wr.every('30s') or wr.every_count(100)"
-        raise PipelineError(msg)
-    return given
-
-
+@checked
 def adaptive(target: float, *, min: Duration, max: Duration) -> Adaptive:  # noqa: A002 the words of the YAML
     """Adapt the delay to the lateness that each partition has shown so far.
 
@@ -180,6 +183,7 @@ def adaptive(target: float, *, min: Duration, max: Duration) -> Adaptive:  # noq
     )
 
 
+@checked
 def delay_by_partition(delays: Mapping[int, Duration], *, default: Duration) -> DelayByPartition:
     """Give some partitions a delay of their own: ``delay_by_partition({3: "30m"}, default="5m")``.
 
