@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from tests.graphs import spec_of
 
 from windrow.authoring.short_form import graph_of_short
 from windrow.connectors.open_sinks import open_sinks
@@ -93,7 +94,7 @@ def output(model: Pipeline, first_window: int, rows: int, seed: int) -> StepOutp
     ]
     form = schema.changes(model)
     scaled = pa.Array.from_buffers(form.field("total").type, rows, changes[6].buffers())
-    empty = StepOutput.empty(model)
+    empty = StepOutput.empty(spec_of(model).rows)
     table = pa.table([*changes[:6], scaled, changes[7]], schema=form)
     return StepOutput(table, empty.late, empty.dead, empty.clocks)
 

@@ -8,10 +8,21 @@ from typing import TypeVar
 import windrow as wr
 from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.authoring.short_form import graph_of_short, short_form
+from windrow.expressions import SinkSpec, sink_specs
 from windrow.model import AnyPipeline, Graph, Pipeline, ResultNode, SinkNode
 
 Runnable = AnyPipeline | Graph
 """A graph, or the short form of one."""
+
+
+def spec_of(pipeline: Runnable | SinkSpec, stream: str = "") -> SinkSpec:
+    """Return what the one sink of a pipeline writes, made of another stream if one is named."""
+    if isinstance(pipeline, SinkSpec):
+        spec = pipeline
+    else:
+        (spec,) = sink_specs(as_graph(pipeline)).values()
+    return replace(spec, stream=stream or spec.stream)
+
 
 G = TypeVar("G", bound=Runnable)
 

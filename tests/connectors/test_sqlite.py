@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.steps import RUN, change, edges, pipeline, step
+from tests.graphs import spec_of
 
 from windrow.connectors.sink import Follows, Run
 from windrow.connectors.sqlite import SqliteTables
@@ -32,7 +33,7 @@ def model(tmp_path: Path) -> Pipeline:
 
 def sink_of(model: Pipeline, busy: float = 5) -> SqliteTables:
     assert isinstance(model.sink, SqliteSink)
-    return SqliteTables(model, busy=busy)
+    return SqliteTables(spec_of(model), busy=busy)
 
 
 def query(model: Pipeline, sql: str) -> list[tuple[object, ...]]:

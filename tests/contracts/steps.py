@@ -9,11 +9,12 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+from tests.graphs import spec_of
 
 from windrow.connectors.sink import Run
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
-from windrow.expressions import View
+from windrow.expressions import SinkSpec
 from windrow.model import (
     Aggregate,
     Count,
@@ -32,6 +33,7 @@ from windrow.model import (
     Tumbling,
 )
 
+Model = Pipeline | SinkSpec
 RUN = Run("spend", "run-1")
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -65,7 +67,7 @@ def change(op: str, minute: int, *key_and_values: Any, pane: str = "on_time", re
 
 
 def step(
-    model: View,
+    model: Model,
     changes: Sequence[Sequence[Any]] = (),
     *,
     late: Sequence[Sequence[Any]] = (),
@@ -74,7 +76,7 @@ def step(
 ) -> StepOutput:
     """A step from rows."""
     return StepOutput(
-        changes=table(schema.changes(model), changes),
+        changes=table(schema.changes(spec_of(model).rows), changes),
         late=table(schema.LATE, late),
         dead=table(schema.DEAD, dead),
         clocks=table(schema.CLOCKS, clocks),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from tests.contracts.steps import DAY, MINUTE, RUN, pipeline
+from tests.contracts.steps import DAY, MINUTE, RUN, Model, pipeline
+from tests.graphs import spec_of
 from tests.waiting import wait_until
 
 from windrow.connectors.delta import DeltaTables
@@ -30,7 +32,7 @@ from windrow.connectors.sink import Run, Sink
 from windrow.connectors.sqlite import SqliteTables
 from windrow.connectors.tables import EPOCHS, Layout, Table, layout
 from windrow.engine.changelog import StepOutput
-from windrow.expressions import View
+from windrow.expressions import SinkSpec
 from windrow.model import DeltaSink, DuckDBSink, ParquetSink, Pipeline, PostgresSink, SqliteSink, TableSink
 
 Row = dict[str, Any]
@@ -45,8 +47,8 @@ class AnyStore(ABC):
         """The model of a sink that writes there."""
 
     @abstractmethod
-    def sink(self, *models: View, streams: Sequence[str] = ()) -> Sink:
-        """A sink of these models' tables."""
+    def open(self, *specs: SinkSpec) -> Sink:
+        """A sink of these tables."""
 
     @abstractmethod
     def read(self, table: Table, order: str = "") -> list[Row]:
@@ -75,7 +77,7 @@ class AnyStore(ABC):
         """Whether the store's decimals keep that value."""
         return True
 
-    def is_cleared(self, model: View) -> bool:
+    def is_cleared(self, model: Model) -> bool:
         """Whether there are no rows of the pipeline."""
         return all(not self.read(table) for table in self.tables(model).own)
 
@@ -91,15 +93,21 @@ class AnyStore(ABC):
         """The plain pipeline into this store, with parts of it changed."""
         return pipeline(changed.pop("sink", None) or self.settings(), **changed)
 
-    def tables(self, model: View) -> Layout:
-        """The tables of a pipeline."""
-        return layout(model, model.sink)
+    def sink(self, *models: Model, streams: Sequence[str] = ()) -> Sink:
+        """A sink of these models' tables."""
+        return self.open(
+            *(spec_of(model, stream) for model, stream in zip(models, streams or repeat(""), strict=False))
+        )
 
-    def result(self, model: View) -> list[Row]:
+    def tables(self, model: Model) -> Layout:
+        """The tables of a pipeline."""
+        return layout(spec_of(model))
+
+    def result(self, model: Model) -> list[Row]:
         """The rows of the result table."""
         return self.read(self.tables(model).result, "window_start, 3")
 
-    def changes(self, model: View) -> list[Row]:
+    def changes(self, model: Model) -> list[Row]:
         """The rows of the changelog, in order."""
         return self.read(self.tables(model).changes, "epoch, seq")
 
@@ -151,7 +159,7 @@ class Store(TableStore):
     def give_away(self, run: str) -> None:
         self.query(f"UPDATE windrow_tables SET run = '{run}'")
 
-    def is_cleared(self, model: View) -> bool:
+    def is_cleared(self, model: Model) -> bool:
         with pytest.raises(Exception, match=r"no such table|does not exist"):
             self.result(model)
         return True
@@ -179,8 +187,8 @@ class DeltaStore(TableStore):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> DeltaSink:
         return DeltaSink(str(self.path), table, key)
 
-    def sink(self, *models: View, streams: Sequence[str] = ()) -> Sink:
-        return DeltaTables(*models, streams=streams)
+    def open(self, *specs: SinkSpec) -> Sink:
+        return DeltaTables(*specs)
 
     def read(self, table: Table, order: str = "") -> list[Row]:
         return _ordered("found", table, order, DeltaTable(self.path / table.name).to_pyarrow_table())
@@ -222,9 +230,8 @@ class ParquetStore(AnyStore):
     def settings(self, table: str = "spend") -> ParquetSink:
         return ParquetSink(str(self.path), table)
 
-    def sink(self, *models: View, streams: Sequence[str] = ()) -> Sink:
-        (model,) = models
-        return ParquetFolder(model, streams=streams)
+    def open(self, *specs: SinkSpec) -> Sink:
+        return ParquetFolder(*specs)
 
     def read(self, table: Table, order: str = "") -> list[Row]:
         name, _, kind = table.name.rpartition("_")
@@ -258,7 +265,7 @@ class ParquetStore(AnyStore):
         for owner in self.path.glob("*/_owner.json"):
             owner.write_text(json.dumps(json.loads(owner.read_text()) | {"run": run}))
 
-    def is_cleared(self, model: View) -> bool:
+    def is_cleared(self, model: Model) -> bool:
         return not (self.path / model.sink.table).exists()
 
 
@@ -271,8 +278,8 @@ class SqliteStore(Store):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> SqliteSink:
         return SqliteSink(str(self.path), table, key)
 
-    def sink(self, *models: View, streams: Sequence[str] = ()) -> Sink:
-        return SqliteTables(*models, busy=5, streams=streams)
+    def open(self, *specs: SinkSpec) -> Sink:
+        return SqliteTables(*specs, busy=5)
 
     def index_tables(self, index: str) -> list[str]:
         return [name for (name,) in self.query(f"SELECT tbl_name FROM sqlite_master WHERE name = '{index}'")]
@@ -304,8 +311,8 @@ class DuckDBStore(Store):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> DuckDBSink:
         return DuckDBSink(str(self.path), table, key)
 
-    def sink(self, *models: View, streams: Sequence[str] = ()) -> Sink:
-        return DuckDBTables(*models, busy=20, streams=streams)
+    def open(self, *specs: SinkSpec) -> Sink:
+        return DuckDBTables(*specs, busy=20)
 
     def index_tables(self, index: str) -> list[str]:
         return [name for (name,) in self.query(f"SELECT table_name FROM duckdb_indexes() WHERE index_name = '{index}'")]
@@ -347,8 +354,8 @@ class PostgresStore(Store):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> PostgresSink:
         return PostgresSink(self.url, table, key, outbox=self.outbox)
 
-    def sink(self, *models: View, streams: Sequence[str] = ()) -> Sink:
-        return PostgresTables(*models, lock_seconds=20, streams=streams)
+    def open(self, *specs: SinkSpec) -> Sink:
+        return PostgresTables(*specs, lock_seconds=20)
 
     def unlock(self, sink: Sink) -> None:
         assert isinstance(sink, PostgresTables)
@@ -388,7 +395,7 @@ def brief(rows: list[Row]) -> list[tuple[Any, ...]]:
     return [((row["window_start"] - DAY) // MINUTE, *(row[name] for name in names)) for row in rows]
 
 
-def committed(store: AnyStore, model: View, *steps: StepOutput, run: Run = RUN) -> None:
+def committed(store: AnyStore, model: Model, *steps: StepOutput, run: Run = RUN) -> None:
     """Commit steps to the store, from where the run stopped."""
     sink = store.sink(model)
     begin = sink.open(run)

@@ -17,7 +17,7 @@ from windrow.engine.changelog import StepOutput
 from windrow.engine.level import migrate
 from windrow.engine.schema import RAW, row_key
 from windrow.engine.state.widening import StateChange
-from windrow.expressions import sink_view
+from windrow.expressions import rows_of
 from windrow.model import (
     Aggregate,
     ArrayType,
@@ -240,7 +240,7 @@ class Run:
         """Return the table that the changelog leaves, the late output and the dead letters."""
         self._take(self.host.end())
         table: dict[Any, Any] = {}
-        key = [field.name for field in row_key(sink_view(self.graph, self.graph.sinks[0]))]
+        key = [field.name for field in row_key(rows_of(self.graph, self.graph.sinks[0]))]
         for output in self.outputs:
             for row in output.changes.to_pylist():
                 place = tuple(row.pop(name) for name in key)

@@ -18,7 +18,7 @@ from windrow.connectors import ownership, tables
 from windrow.connectors.tables import EPOCHS, OPENERS, ORIGINS, OWNERS
 from windrow.engine import schema
 from windrow.errors import PipelineError, SinkError
-from windrow.expressions import RecordStream
+from windrow.expressions import Rows, SinkSpec
 from windrow.model import Aggregate, Count, Emit, Field, StringType, Sum
 from windrow.model.types import Decode
 
@@ -100,9 +100,8 @@ def test_inserts_updates_and_deletes_fold_into_the_table(store: AnyStore) -> Non
 @pytest.mark.parametrize("changelog", [True, False])
 def test_a_table_of_a_graph_has_its_rows_by_their_key(store: TableStore, changelog: bool) -> None:  # noqa: FBT001 - pytest's
     plain = store.model(sink=replace(store.settings(), changelog=changelog))
-    model = RecordStream(
-        plain.name, plain.source, plain.decode, plain.time, ("user",), plain.sink, 1, has_id=True, row_key=("user",)
-    )
+    user, *values = plain.decode.fields
+    model = SinkSpec(plain.name, plain.sink, plain.name, Rows("table", (user,), tuple(values), has_id=True))
 
     def row(op: str, user: str, minute: int, amount: int) -> list[Any]:
         return [op, "on_time", 0, user, DAY + minute * MINUTE, Decimal(amount)]

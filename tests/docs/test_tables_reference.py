@@ -6,6 +6,7 @@ import re
 
 import pytest
 from tests.docs.pages import ROOT
+from tests.graphs import spec_of
 
 from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.connectors.duckdb.file import sql_types as duckdb_types
@@ -17,7 +18,7 @@ from windrow.expressions import short_view
 TEXT = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
 PIPELINE = short_view(parse_pipeline((ROOT / "examples" / "user_spend.yaml").read_text(encoding="utf-8")))
 OUTBOX = outbox(PIPELINE.sink.table)
-TABLES = (*layout(PIPELINE, PIPELINE.sink).own, OUTBOX, *SHARED, REDRIVES, RELAYS)
+TABLES = (*layout(spec_of(PIPELINE)).own, OUTBOX, *SHARED, REDRIVES, RELAYS)
 
 
 def heading(table: Table) -> str:

@@ -11,7 +11,7 @@ from tests.graphs import as_graph
 import windrow as wr
 from windrow.authoring.load import open_pipeline
 from windrow.connectors.tables import layout
-from windrow.expressions import origins_of, sink_view
+from windrow.expressions import origins_of, sink_spec
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*.yaml") if "source" in path.read_text())
@@ -75,6 +75,6 @@ def test_columns_of_the_examples_come_from_fields_that_there_are(path: Path, mon
     fields = {(node.name, field.name) for node in graph.sources for field in node.decode.fields}
     for sink in graph.sinks:
         found = origins_of(graph, sink.input)
-        assert found.keys() <= set(layout(sink_view(graph, sink), sink.sink).changes.columns)
+        assert found.keys() <= set(layout(sink_spec(graph, sink)).changes.columns)
         assert {origin for origins in found.values() for origin in origins} <= fields
         assert any(found.values())

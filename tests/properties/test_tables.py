@@ -19,7 +19,7 @@ from tests.properties.test_graphs import EXPRESSIONS, FLAT, OTHER, RENAMED, SOUR
 from windrow.engine import schema
 from windrow.engine.columns import unpack
 from windrow.engine.schema import row_key
-from windrow.expressions import sink_view
+from windrow.expressions import rows_of
 from windrow.model import (
     MAX_PARTITIONS,
     Aggregate,
@@ -127,14 +127,14 @@ def cases(draw: st.DrawFn, most_ends: int = 0) -> Case:
 def changelog(run: Run, sink: SinkNode) -> list[dict[str, Any]]:
     """Return the changes of a sink; those of different keys are in no order."""
     table = pa.concat_tables([output[sink.name].changes for output in run.outputs])
-    key = [field.name for field in row_key(sink_view(run.graph, sink))]
+    key = [field.name for field in row_key(rows_of(run.graph, sink))]
     rows = table.to_pylist()
     return sorted(rows, key=lambda row: [str(row[name]) for name in key])
 
 
 def table_of(run: Run, sink: SinkNode) -> dict[Any, Values]:
     """Apply a changelog, which must fit what is there."""
-    key = [field.name for field in row_key(sink_view(run.graph, sink))]
+    key = [field.name for field in row_key(rows_of(run.graph, sink))]
     table: dict[Any, Values] = {}
     for row in changelog(run, sink):
         place, values = tuple(row[name] for name in key), dict(list(row.items())[3:])
@@ -158,7 +158,7 @@ def compare(case: Case) -> None:
     for run in runs:
         run.end()
     for sink in case.graph.sinks:
-        names = [field.name for field in schema.changes(sink_view(case.graph, sink))][3:]
+        names = [field.name for field in schema.changes(rows_of(case.graph, sink))][3:]
         names = [name for name in names if name not in UNCOMPARED and not name.startswith("window_")]
         expected = Counter(tuple(row.values[name] for name in names) for row in oracle.rows(sink.input, FOREVER))
         for run in runs:

@@ -17,7 +17,7 @@ from tests.properties.test_graphs import COUNTING, EXPRESSIONS, ITEMS, OTHER, SO
 from tests.properties.test_tables import changelog, table_of
 
 from windrow.engine import schema
-from windrow.expressions import sink_view
+from windrow.expressions import rows_of
 from windrow.model import (
     MAX_PARTITIONS,
     Aggregate,
@@ -199,7 +199,7 @@ def compare(case: Case) -> None:
     for run in runs:
         run.end()
     for sink in case.graph.sinks:
-        names = [field.name for field in schema.changes(sink_view(case.graph, sink))][3:]
+        names = [field.name for field in schema.changes(rows_of(case.graph, sink))][3:]
         names = [name for name in names if name in {*FIELDS, "total", "n", "top"}]
         expected = Counter(tuple(row.values[name] for name in names) for row in oracle.rows(sink.input, FOREVER))
         for run in runs:

@@ -20,7 +20,7 @@ from windrow.connectors.kafka.rows import KafkaRecords
 from windrow.connectors.kafka.source import log_ends
 from windrow.connectors.open_sources import open_sources
 from windrow.engine.changelog import concat_by_sink, empty_by_sink
-from windrow.expressions import sink_views
+from windrow.expressions import sink_specs
 from windrow.model import (
     Graph,
     KafkaSource,
@@ -253,7 +253,7 @@ def expected(pipeline: Runnable) -> dict[str, Written]:
     output = host.step(pa.Table.from_batches(source.read_all()))
     rows = concat_by_sink(empty_by_sink(as_graph(pipeline)), (group.by_sink for group in output))
     found: defaultdict[str, defaultdict[bytes | None, list[bytes | None]]] = defaultdict(lambda: defaultdict(list))
-    for name, view in sink_views(graph).items():
-        for record in KafkaRecords(view).of(rows[name]):
+    for name, spec in sink_specs(graph).items():
+        for record in KafkaRecords(spec).of(rows[name]):
             found[record.topic][record.key].append(record.value)
     return {topic: dict(values) for topic, values in found.items()}

@@ -34,7 +34,7 @@ from windrow.engine.probe import NodeStep, NoProbe
 from windrow.engine.schema import END, OFFSET, PARTITION, WINDOW
 from windrow.engine.windows import window_bounds
 from windrow.errors import InputError, StoppedError
-from windrow.expressions import sink_view
+from windrow.expressions import sink_spec
 from windrow.model import (
     Calendar,
     DeduplicateNode,
@@ -106,7 +106,7 @@ def rows(pipeline: Runnable, part: int = 0) -> list[dict[str, Any]]:
     """Return the rows of the only table, or one beside it."""
     graph = as_graph(pipeline)
     (sink,) = graph.sinks
-    table = layout(sink_view(graph, sink), sink.sink).own[part]
+    table = layout(sink_spec(graph, sink)).own[part]
     with open_database(sink.sink).snapshot() as snapshot:
         tables = list(snapshot.rows(table, table.order))
     return [dict(zip(table.columns, row, strict=True)) for one in tables for row in plain_rows(one)]
@@ -116,7 +116,7 @@ def conditions(pipeline: Runnable, row: dict[str, Any]) -> list[Condition]:
     """Return conditions that a row of the only table alone meets."""
     graph = as_graph(pipeline)
     (sink,) = graph.sinks
-    table = layout(sink_view(graph, sink), sink.sink).result
+    table = layout(sink_spec(graph, sink)).result
     found = []
     for name in table.key:
         type_ = table.schema.field(name).type

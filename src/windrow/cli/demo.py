@@ -19,7 +19,7 @@ from rich.table import Table
 from windrow.authoring.load import open_pipeline
 from windrow.connectors.diff import differences
 from windrow.errors import InputError
-from windrow.expressions import short_view
+from windrow.expressions import sink_spec
 from windrow.model import Graph, SqliteSink
 from windrow.runtime.launch import HostName, Options, launch
 from windrow.telemetry.history import history_of
@@ -194,7 +194,7 @@ def _replay(console: Console, pipeline: Graph, database: Path, host: HostName, s
         step,
         quiet=console.quiet,
     )
-    found = differences(short_view(pipeline), database, replayed)
+    found = differences(sink_spec(pipeline, pipeline.sinks[0]), database, replayed)
     verdict = "the same" if not found else "DIFFERENT: " + "; ".join(found)
     console.print(
         f"Replayed in steps of {step:,} ({counted(totals.steps, 'step')}, {totals.seconds:.1f} s): table, changelog, "

@@ -32,15 +32,14 @@ def command(*, pipeline: str, limit: int, as_json: bool) -> int:
     defer_pandas([opened])
     from windrow.client.tables import Query, read  # noqa: PLC0415
     from windrow.connectors.tables import layout  # noqa: PLC0415
-    from windrow.expressions import sink_views  # noqa: PLC0415 - they load the operators, which help does not need
+    from windrow.expressions import sink_specs  # noqa: PLC0415 - they load the operators, which help does not need
     from windrow.runtime.as_of import tables_of_first  # noqa: PLC0415
 
     valid = opened.runnable()
     with tables_of_first(valid) as first:
-        views = sink_views(first.pipeline)
         found = {
-            name or view.sink.table: read(view, layout(view, view.sink).result, Query(limit=limit))
-            for name, view in views.items()
+            name or spec.sink.table: read(spec.sink, layout(spec).result, Query(limit=limit))
+            for name, spec in sink_specs(first.pipeline).items()
         }
     totals, is_whole = first.totals, first.share is None
     if as_json:

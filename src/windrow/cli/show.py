@@ -9,10 +9,10 @@ import sys
 import click
 
 from windrow.authoring import load
-from windrow.client.tables import Query, Rows, find_table, read, require_of_log
+from windrow.client.tables import Query, Rows, find_table, read, require_of_log, sink_of
 from windrow.connectors.tables import layout
 from windrow.errors import InputError, WindrowError
-from windrow.expressions import sink_views
+from windrow.expressions import sink_specs
 from windrow.telemetry.folders import Folder
 from windrow.telemetry.reports import counted
 from windrow.terminal.common import OK
@@ -40,10 +40,10 @@ def _complete_tables(context: click.Context, _parameter: click.Parameter, incomp
     """Return the tables of the pipeline that begin so; none if it is wrong, or Python that would run."""
     file = context.params.get("pipeline") or ""
     try:
-        views = {} if load.split_spec(file) else sink_views(load.open_pipeline(file).runnable())
+        specs = {} if load.split_spec(file) else sink_specs(load.open_pipeline(file).runnable())
     except WindrowError:
         return []
-    names = (table.name for view in views.values() for table in layout(view, view.sink).own)
+    names = (table.name for spec in specs.values() for table in layout(spec).own)
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -104,14 +104,14 @@ def command(
     if as_of is not None and why:
         msg = "give --as-of or --why, not both"
         raise InputError(msg)
-    sink, view, named = find_table(runnable, table)
+    sink, spec, named = find_table(runnable, table)
     query = Query(where, order, limit, "--", key=key, window=window, since=since, reason=reason or "")
     if why:
         if since is not None or reason is not None:
             msg = "--why explains one row: name it with --where, --key and --window alone"
             raise InputError(msg)
-        if as_csv or order or named.name != view.sink.table:
-            msg = f"--why explains a row of {view.sink.table}: name that table, and leave out --csv and --order"
+        if as_csv or order or named.name != spec.sink.table:
+            msg = f"--why explains a row of {spec.sink.table}: name that table, and leave out --csv and --order"
             raise InputError(msg)
         from windrow.client.explanation import explain  # noqa: PLC0415 - as above
         from windrow.tools.why.row_replay import RECORDS  # noqa: PLC0415 - only who asks for it loads the operators
@@ -124,16 +124,16 @@ def command(
         msg = "--checkpoint goes with --why"
         raise InputError(msg)
     if as_of is None:
-        rows = read(view, named, query)
+        rows = read(spec.sink, named, query)
     else:
-        require_of_log(view, named, "--as-of")
+        require_of_log(spec.sink, named, "--as-of")
         from windrow.runtime.as_of import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
 
         query.choice(named)  # what cannot be chosen is said before the log is read
         for line in missing_of(runnable):
             click.echo(f"warning: {line}", err=True)
         with tables_as_of(runnable, as_of) as past:
-            rows = read(sink_views(past)[sink], named, query)
+            rows = read(sink_of(past, sink), named, query)
     _print(rows, is_part=query.is_part, as_json=as_json, as_csv=as_csv)
     return OK
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from io import StringIO
 from typing import Any
@@ -19,8 +19,8 @@ from windrow.connectors.database import WindowRange
 from windrow.connectors.diff import Compared, Number, RowDifference, compare_answers
 from windrow.connectors.open_sinks import open_database
 from windrow.errors import InputError
-from windrow.expressions import View, sink_views
-from windrow.model import Graph, with_table
+from windrow.expressions import SinkSpec, sink_specs
+from windrow.model import Graph
 from windrow.runtime.replay import SHADOW
 from windrow.telemetry.numbers import format_time
 from windrow.terminal.display import html_lines, html_table
@@ -30,8 +30,8 @@ from windrow.terminal.display import html_lines, html_table
 class TableDiff:
     """How the tables of two sinks differ: what they take, `here` and `there`, and what was found."""
 
-    here: View
-    there: View
+    here: SinkSpec
+    there: SinkSpec
     compared: Compared
 
     @property
@@ -111,7 +111,7 @@ class TableDiff:
     def plain(self) -> dict[str, Any]:
         """Return it as plain JSON."""
         return {
-            "pipeline": self.here.name,
+            "pipeline": self.here.pipeline,
             "same": self.compared.is_same,
             "from": _time(self.compared.bounds.after),
             "to": _time(self.compared.bounds.before),
@@ -214,10 +214,10 @@ def compare_tables(
     )
 
 
-def _pairs(one: Graph, other: Graph | None, against: str | None, options: str) -> list[tuple[View, View]]:
+def _pairs(one: Graph, other: Graph | None, against: str | None, options: str) -> list[tuple[SinkSpec, SinkSpec]]:
     """Return the tables to compare, each with the one that it is compared with: of two graphs, sinks of one name."""
-    here = sink_views(one)
-    there = here if other is None else sink_views(other)
+    here = sink_specs(one)
+    there = here if other is None else sink_specs(other)
     if against is not None and len(here) > 1:
         msg = (
             f"{options}against names one table, but there are {len(here)}: leave it out, so that each is TABLE{SHADOW}"
@@ -226,26 +226,26 @@ def _pairs(one: Graph, other: Graph | None, against: str | None, options: str) -
     if here.keys() != there.keys():
         msg = f"the sinks have other names: {', '.join(here) or one.name} here, {', '.join(there)} there"
         raise InputError(msg)
-    found: list[tuple[View, View]] = []
-    for name, view in here.items():
+    found: list[tuple[SinkSpec, SinkSpec]] = []
+    for name, spec in here.items():
         its_own = there[name]
         table = against or its_own.sink.table + (SHADOW if other is None else "")
-        compared = replace(its_own, sink=with_table(its_own.sink, table))
-        if view.sink == compared.sink:
+        compared = its_own.into(table)
+        if spec.sink == compared.sink:
             msg = f"{table!r} is the table itself: name another table with {options}against"
             raise InputError(msg)
         if one.is_short:
             require_valid(one.into(compared.sink))
-        found.append((view, compared))
+        found.append((spec, compared))
     return found
 
 
-def _side(pipeline: View, compared: Compared, name: str) -> dict[str, Any]:
+def _side(spec: SinkSpec, compared: Compared, name: str) -> dict[str, Any]:
     is_here = name == "here"
     side = compared.found.here if is_here else compared.found.there
     return {
-        "database": open_database(pipeline.sink).place,
-        "table": pipeline.sink.table,
+        "database": open_database(spec.sink).place,
+        "table": spec.sink.table,
         "rows": side.rows,
         "only": compared.found.only_here if is_here else compared.found.only_there,
         "only_columns": list(compared.only_here if is_here else compared.only_there),

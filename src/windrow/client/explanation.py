@@ -78,9 +78,9 @@ def explain_where(
     limit: int,
 ) -> Why:
     """Explain the row of a table that has these values."""
-    sink, view, named = find_table(graph, table)
-    if named.name != view.sink.table:
-        msg = f"a row of {view.sink.table} is explained, not of {named.name}: name that table"
+    sink, spec, named = find_table(graph, table)
+    if named.name != spec.sink.table:
+        msg = f"a row of {spec.sink.table} is explained, not of {named.name}: name that table"
         raise InputError(msg)
     conditions = [condition(named, *one) for one in Query.of(where, (), None).named()]
     return explain(graph, sink, conditions, None if checkpoint is None else folder_of(str(checkpoint)), most=limit)

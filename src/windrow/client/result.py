@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from windrow.client.tables import SHOWN, Moment, PipelineLike, Rows, count_rows, read_table
 from windrow.errors import WindrowError
-from windrow.expressions import sink_views
+from windrow.expressions import sink_specs
 from windrow.model import Graph
 from windrow.runtime.launch import Ended
 from windrow.telemetry.numbers import format_time
@@ -84,8 +84,8 @@ class Result:
     @property
     def counts(self) -> dict[str, int]:
         """How many rows each table has that is there: results, changes, late output, dead letters, clock journal."""
-        views = sink_views(self.graph).values()
-        return {name: rows for view in views for name, rows in count_rows(view).items()}
+        specs = sink_specs(self.graph).values()
+        return {name: rows for spec in specs for name, rows in count_rows(spec).items()}
 
     def diff(self, other: PipelineLike | None = None, *, panes: bool = False, limit: int = 10) -> Diff:
         """Compare the tables with those of another result or pipeline, or with their shadows; see `windrow.diff`."""
@@ -113,9 +113,9 @@ class Result:
     def _parts(self) -> list[Rows | Text]:
         """Return the first rows of each result table, or why they cannot be read."""
         found: list[Rows | Text] = []
-        for sink, view in sink_views(self.graph).items():
+        for sink in self.graph.sinks:
             try:
-                found.append(self.table(sink or view.sink.table, limit=SHOWN))
+                found.append(self.table(sink.name or sink.sink.table, limit=SHOWN))
             except WindrowError as exc:
                 found.append(Text(str(exc)))
         return found
@@ -128,8 +128,8 @@ def _counts(result: Result) -> list[str]:
         return ["tables that cannot be read"]
     words = {"_late": "expired", "_dead": "dead letter", "_changes": "change"}
     said = []
-    for view in sink_views(result.graph).values():
-        table = view.sink.table
+    for sink in result.graph.sinks:
+        table = sink.sink.table
         if table in counts:
             said.append(f"{counted(counts[table], 'row')} in {table}")
             said += [

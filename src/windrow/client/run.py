@@ -369,14 +369,13 @@ def replay(
 
 def preview(graph: Graph, n: int, table: str | None, records: int | None) -> Rows:
     """Do what `windrow.client.pipeline.Pipeline.preview` says."""
-    from windrow.client.tables import Query, find_table, read, require_of_log  # noqa: PLC0415
-    from windrow.expressions import sink_views  # noqa: PLC0415 - as in `run`
+    from windrow.client.tables import Query, find_table, read, require_of_log, sink_of  # noqa: PLC0415
     from windrow.runtime.as_of import FIRST, tables_of_first  # noqa: PLC0415
 
-    sink, view, found = find_table(graph, table)
-    require_of_log(view, found, "a preview")
+    sink, spec, found = find_table(graph, table)
+    require_of_log(spec.sink, found, "a preview")
     with tables_of_first(require_valid(graph), FIRST if records is None else records) as first:
-        rows = read(sink_views(first.pipeline)[sink], found, Query(limit=n))
+        rows = read(sink_of(first.pipeline, sink), found, Query(limit=n))
     if first.share is None:
         return replace(rows, notes=first.notes)
     part = f"from the first {first.share:,} records of each partition: windows may lack records that follow"

@@ -19,8 +19,8 @@ from windrow.connectors.open_sinks import open_database
 from windrow.connectors.tables import Table, layout, plain_rows, table_names
 from windrow.engine.schema import DEAD, LATE
 from windrow.errors import InputError, SetupError, did_you_mean
-from windrow.expressions import View, sink_views
-from windrow.model import Graph, parse_time
+from windrow.expressions import SinkSpec, sink_specs
+from windrow.model import Graph, Sink, parse_time
 from windrow.telemetry.reports import counted
 from windrow.terminal.display import aligned, html_lines, html_table
 
@@ -198,56 +198,61 @@ def read_table(
         SinkError: the database cannot be read.
     """
     runnable = graph_of(pipeline)
-    sink, view, found = find_table(runnable, table)
+    sink, spec, found = find_table(runnable, table)
     query = Query.of(where, order, limit, key=key, window=window, since=since, reason=reason)
     if as_of is None:
-        return read(view, found, query)
-    require_of_log(view, found, "as_of")
+        return read(spec.sink, found, query)
+    require_of_log(spec.sink, found, "as_of")
     from windrow.runtime.as_of import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
 
     with tables_as_of(runnable, micros_of(as_of)) as past:
-        return replace(read(sink_views(past)[sink], found, query), notes=tuple(missing_of(runnable)))
+        return replace(read(sink_of(past, sink), found, query), notes=tuple(missing_of(runnable)))
 
 
-def find_table(graph: Graph, name: str | None = None) -> tuple[str, View, Table]:
+def find_table(graph: Graph, name: str | None = None) -> tuple[str, SinkSpec, Table]:
     """Return the table of that name, its sink and what that takes; raise InputError if there is none, or several.
 
     It is a result table or one beside it. If the pipeline has one sink, it can be left out, and those beside it can be
     called changes, late, dead, clocks and outbox; else the name of a sink can stand in the place of that of its table.
     """
-    views = sink_views(graph)
-    layouts = [(sink, view, layout(view, view.sink)) for sink, view in views.items()]
+    specs = sink_specs(graph)
+    layouts = [(sink, spec, layout(spec)) for sink, spec in specs.items()]
     tables = [
-        (sink, view, table)
-        for sink, view, made in layouts
+        (sink, spec, table)
+        for sink, spec, made in layouts
         for table in (*made.own, *(() if made.outbox is None else (made.outbox,)))
     ]
-    if name is None and len(views) > 1:
-        results = ", ".join(view.sink.table for view in views.values())
-        msg = f"the pipeline writes {len(views)} tables: name one of {results}"
+    if name is None and len(specs) > 1:
+        results = ", ".join(spec.sink.table for spec in specs.values())
+        msg = f"the pipeline writes {len(specs)} tables: name one of {results}"
         raise InputError(msg)
     name = tables[0][2].name if name is None else name
-    parts = [table.name.removeprefix(view.sink.table) for _, view, table in tables]
+    parts = [table.name.removeprefix(spec.sink.table) for _, spec, table in tables]
     spellings = (
         [table.name for _, _, table in tables],
         [f"{sink}{part}" for (sink, _, _), part in zip(tables, parts, strict=True)],
-        [part.removeprefix("_") for part in parts] if len(views) == 1 else [],
+        [part.removeprefix("_") for part in parts] if len(specs) == 1 else [],
     )
     for spelling in spellings:
         found = [one for one, spelt in zip(tables, spelling) if spelt == name]  # noqa: B905 - or none
         if len(found) == 1:
             return found[0]
     if name in spellings[0]:
-        msg = f"several databases have a table {name!r}: name one of the sinks {', '.join(views)} instead"
+        msg = f"several databases have a table {name!r}: name one of the sinks {', '.join(specs)} instead"
     else:
         known = list(dict.fromkeys(spellings[0]))
         msg = f"the pipeline writes no table {name!r}: name one of {', '.join(known)}{did_you_mean(name, known)}"
     raise InputError(msg)
 
 
-def require_of_log(view: View, table: Table, option: str) -> None:
+def sink_of(graph: Graph, name: str) -> Sink:
+    """Return the settings of a sink by its name."""
+    return next(node.sink for node in graph.sinks if node.name == name)
+
+
+def require_of_log(sink: Sink, table: Table, option: str) -> None:
     """Raise InputError for a table that is made of a run's steps; `option` is what takes those that the log makes."""
-    if table.name not in table_names(view.sink.table):
+    if table.name not in table_names(sink.table):
         msg = f"{option} reads the log, and {table.name} is made of steps: leave out {option}"
         raise InputError(msg)
 
@@ -360,13 +365,13 @@ def _text(value: object) -> str:
             return str(value)
 
 
-def read(view: View, table: Table, query: Query) -> Rows:
+def read(sink: Sink, table: Table, query: Query) -> Rows:
     """Read rows of a table, in a transaction that is over when this returns.
 
     Raise InputError if there is no such table or column, or a condition has no value of the column's type.
     """
     choice = query.choice(table)
-    database = open_database(view.sink)
+    database = open_database(sink)
     with database.snapshot() as snapshot:
         shown = present(snapshot, database, table)
         missing = [name for name in table.order if name not in shown.columns]
@@ -392,13 +397,10 @@ def read(view: View, table: Table, query: Query) -> Rows:
     return Rows(table.name, shown.schema, tuple(batches), total)
 
 
-def count_rows(view: View) -> dict[str, int]:
+def count_rows(spec: SinkSpec) -> dict[str, int]:
     """Return how many rows the result table of a sink has, and those beside it, as far as they are there."""
-    database = open_database(view.sink)
-    with database.snapshot() as snapshot:
-        return {
-            table.name: snapshot.count(table) for table in layout(view, view.sink).own if snapshot.columns(table.name)
-        }
+    with open_database(spec.sink).snapshot() as snapshot:
+        return {table.name: snapshot.count(table) for table in layout(spec).own if snapshot.columns(table.name)}
 
 
 def condition(table: Table, option: str, text: str) -> Condition:

@@ -28,8 +28,8 @@ from windrow.connectors.open_sinks import open_database
 from windrow.connectors.tables import Table, layout, quote, quote_all, utc_text
 from windrow.engine.schema import row_key
 from windrow.errors import InputError
-from windrow.expressions import RecordStream, View
-from windrow.model import AnyPipeline, Pipeline, database_of
+from windrow.expressions import SinkSpec
+from windrow.model import database_of
 
 _TOLD = ("pane", "revision")
 """Columns that say how an answer came about, and are not part of it."""
@@ -52,21 +52,23 @@ class Compared:
         return self.found.is_same and not self.only_here and not self.only_there
 
 
-def compare_answers(here: View, there: View, bounds: WindowRange, *, limit: int, panes: bool = False) -> Compared:
+def compare_answers(
+    here: SinkSpec, there: SinkSpec, bounds: WindowRange, *, limit: int, panes: bool = False
+) -> Compared:
     """Compare the result tables of two pipelines' sinks; with `panes` also pane and revision.
 
     Where one of them is a replay from a time on, only the windows that end after it are compared; of records, which
     have no windows, all. Raise InputError if
     there is no such table, or if their keys are not the same.
     """
-    tables = layout(here, here.sink).result, layout(there, there.sink).result
+    tables = layout(here).result, layout(there).result
     databases = open_database(here.sink), open_database(there.sink)
     replays = (database.replayed(table.name) for database, table in zip(databases, tables, strict=True))
     since = [one.since for one in replays if one is not None and one.since is not None]
     bounds = replace(bounds, after=max([*since, *([] if bounds.after is None else [bounds.after])], default=None))
-    key = (*(field.name for field in row_key(here)), *(("revision",) if _discards(here) else ()))
+    key = (*(field.name for field in row_key(here.rows)), *(("revision",) if here.discards else ()))
     _same_key([table.schema for table in tables], key)
-    if isinstance(here, RecordStream):
+    if not here.rows.has_panes:
         bounds = WindowRange()
     with ExitStack() as held:
         # two tables in one database as they are at one moment
@@ -115,10 +117,6 @@ def _keyed_columns(snapshot: Snapshot, database: Database, table: Table, key: Se
         msg = f"table {table.name!r} has no column {missing[0]!r}, so its rows have another key: compare another table"
         raise InputError(msg)
     return columns
-
-
-def _discards(pipeline: View) -> bool:
-    return isinstance(pipeline, Pipeline) and pipeline.emit.mode == "discard"
 
 
 Number = int | float | Decimal
@@ -461,13 +459,13 @@ _LONGEST_TEXT = 256 << 20
 """Bytes of a table as a text, up to which it is compared as one, and beyond which row by row."""
 
 
-def differences(pipeline: AnyPipeline, one: Path, other: Path) -> list[str]:
-    """Return a line for each table of the pipeline that is not the same in both files, with its first difference.
+def differences(spec: SinkSpec, one: Path, other: Path) -> list[str]:
+    """Return a line for each table of a sink that is not the same in both files, with its first difference.
 
     How the log was cut into steps is left aside: epochs, and with them the order of rows of different keys.
     """
-    tables = layout(pipeline, pipeline.sink)
-    key = ("window_start", "window_end", *pipeline.key)
+    tables = layout(spec)
+    key = tuple(field.name for field in row_key(spec.rows))
     orders = (
         (tables.result, tables.result.key),
         (tables.changes, (*key, "epoch", "seq")),

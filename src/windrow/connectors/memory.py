@@ -9,7 +9,7 @@ from windrow.connectors.sink import Follows, Run
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
 from windrow.errors import SinkError
-from windrow.model import AnyPipeline
+from windrow.expressions import Rows
 
 
 class CollectSink:
@@ -57,6 +57,6 @@ class CollectSink:
     def close(self) -> None:
         """Keep what there is: a sink that is opened again goes on."""
 
-    def output(self, pipeline: AnyPipeline) -> StepOutput:
-        """Return all steps of that pipeline joined, in order."""
-        return StepOutput.concat([StepOutput.empty(pipeline), *(self.steps[epoch] for epoch in sorted(self.steps))])
+    def output(self, rows: Rows) -> StepOutput:
+        """Return the steps, whose changes are of these rows, joined in order."""
+        return StepOutput.concat([StepOutput.empty(rows), *(self.steps[epoch] for epoch in sorted(self.steps))])

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from windrow.errors import InputError, WindrowError
-from windrow.expressions import sink_views
+from windrow.expressions import sink_specs
 from windrow.model import DeltaSink, DuckDBSink, KafkaSink, ParquetSink, PostgresSink, SqliteSink, database_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from windrow.connectors.database import Database, Promoted
     from windrow.connectors.sink import Sink, SinkGroup
-    from windrow.expressions import View
+    from windrow.expressions import SinkSpec
     from windrow.model import Graph
     from windrow.model import Sink as SinkModel
 
@@ -28,47 +28,40 @@ def open_sinks(graph: Graph) -> SinkGroup:
     """
     from windrow.connectors.sink import SinkGroup  # noqa: PLC0415 - Arrow loads only where a pipeline runs
 
-    databases: dict[SinkModel, list[str]] = {}
-    pipelines = sink_views(graph)
-    streams = {sink.name: sink.input or graph.name for sink in graph.sinks}
-    for name, one in pipelines.items():
-        databases.setdefault(database_of(one.sink), []).append(name)
-    return SinkGroup(
-        *(
-            (names, _open([pipelines[name] for name in names], [streams[name] for name in names]))
-            for names in databases.values()
-        )
-    )
+    databases: dict[SinkModel, dict[str, SinkSpec]] = {}
+    for name, spec in sink_specs(graph).items():
+        databases.setdefault(database_of(spec.sink), {})[name] = spec
+    return SinkGroup(*((list(specs), _open(*specs.values())) for specs in databases.values()))
 
 
-def _open(pipelines: Sequence[View], streams: Sequence[str]) -> Sink:
-    match pipelines[0].sink:
+def _open(*specs: SinkSpec) -> Sink:
+    match specs[0].sink:
         case SqliteSink():
             from windrow.connectors.sqlite import SqliteTables  # noqa: PLC0415 - Arrow loads only where a pipeline runs
 
-            return SqliteTables(*pipelines, streams=streams)
+            return SqliteTables(*specs)
         case DuckDBSink():
             from windrow.connectors.duckdb import DuckDBTables  # noqa: PLC0415 - the same, and DuckDB
 
-            return DuckDBTables(*pipelines, streams=streams)
+            return DuckDBTables(*specs)
         case PostgresSink():
             from windrow.connectors.postgres import PostgresTables  # noqa: PLC0415 - the same, and psycopg
 
-            return PostgresTables(*pipelines, streams=streams)
+            return PostgresTables(*specs)
         case DeltaSink():
             from windrow.connectors.delta import DeltaTables  # noqa: PLC0415 - the same, and deltalake
 
-            return DeltaTables(*pipelines, streams=streams)
+            return DeltaTables(*specs)
         case ParquetSink():
             from windrow.connectors.parquet import ParquetFolder  # noqa: PLC0415 - as above
 
-            return ParquetFolder(*pipelines, streams=streams)
+            return ParquetFolder(*specs)
         case KafkaSink():
             from windrow.connectors.kafka.sink import KafkaTopics  # noqa: PLC0415 - the same, and librdkafka
 
-            return KafkaTopics(*pipelines, streams=streams)
+            return KafkaTopics(*specs)
         case _:
-            assert_never(pipelines[0].sink)
+            assert_never(specs[0].sink)
 
 
 def promote(graph: Graph, shadows: Mapping[str, str]) -> dict[str, Promoted]:

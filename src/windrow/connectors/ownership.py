@@ -15,7 +15,7 @@ from windrow.connectors.sink import Follows, Run
 from windrow.connectors.tables import Table, quote, utc_text
 from windrow.engine.schema import DEAD, MICROS
 from windrow.errors import InputError, SinkError
-from windrow.expressions import View
+from windrow.expressions import SinkSpec
 
 CHOICES = (
     "to write it anew, add --fresh, which removes its rows; to resume, name the --checkpoint that it was written from "
@@ -79,10 +79,9 @@ class Origin:
     left_after: int | None = None
 
     @staticmethod
-    def of_all(pipelines: Sequence[View], streams: Sequence[str] = ()) -> list[Origin]:
-        """Return what a run makes tables of; without `streams` that of each has the name of its pipeline."""
-        names = streams or [pipeline.name for pipeline in pipelines]
-        return [Origin(name, pipeline.sink.changelog) for pipeline, name in zip(pipelines, names, strict=True)]
+    def of(spec: SinkSpec) -> Origin:
+        """Return what a run makes the table of a sink of."""
+        return Origin(spec.stream, spec.sink.changelog)
 
     def text(self) -> str:
         """Return it as JSON."""

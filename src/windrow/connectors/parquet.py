@@ -15,7 +15,7 @@ import json
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from windrow.connectors.tables import in_order, layout, of_epoch, storable_dead
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
 from windrow.errors import SinkAddressError, SinkError
-from windrow.expressions import View
+from windrow.expressions import SinkSpec
 from windrow.model import ParquetSink
 
 _STEP = re.compile(r"step-(\d{12,})")
@@ -50,15 +50,15 @@ class ParquetFolder:
     needs_rows = True
     is_even = True
 
-    def __init__(self, pipeline: View, *, streams: Sequence[str] = ()) -> None:
-        if not isinstance(pipeline.sink, ParquetSink):
-            raise TypeError(pipeline.sink)
-        self._layout = layout(pipeline, pipeline.sink)
-        self._name = pipeline.sink.table
-        self._path = Path(pipeline.sink.path).absolute()
+    def __init__(self, spec: SinkSpec) -> None:
+        if not isinstance(spec.sink, ParquetSink):
+            raise TypeError(spec.sink)
+        self._layout = layout(spec)
+        self._name = spec.sink.table
+        self._path = Path(spec.sink.path).absolute()
         self._folder = self._path / self._name
-        self._pipeline = pipeline.name
-        (self._origin,) = Origin.of_all([pipeline], streams)
+        self._pipeline = spec.pipeline
+        self._origin = Origin.of(spec)
         self._id = str(uuid.uuid4())
         self._run: Run | None = None
         self._last: int | None = None

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from windrow.engine import schema
 from windrow.errors import PipelineError
-from windrow.expressions import RecordStream, View
-from windrow.model import Pipeline, PostgresSink, Sink
+from windrow.expressions import SinkSpec
+from windrow.model import PostgresSink
 
 EPOCH = pa.field("epoch", pa.int64(), nullable=False)
 SEQ = pa.field("seq", pa.int64(), nullable=False)
@@ -159,33 +159,38 @@ def table_names(table: str) -> tuple[str, ...]:
     return (table, *(f"{table}_{part}" for part in ("changes", "late", "dead", "clocks")))
 
 
-def layout(pipeline: View, sink: Sink) -> Layout:
-    """Lay out the tables of a pipeline; raise PipelineError for a sink's key that is no key of the results.
+def beside(table: str) -> tuple[Table, Table, Table]:
+    """Return the tables beside a result table that all have alike: late output, dead letters and clock journal."""
+    _, _, late, dead, clocks = table_names(table)
+    return Table(late, schema.LATE), Table(dead, schema.DEAD), Table(clocks, pa.schema([EPOCH, *schema.CLOCKS]))
+
+
+def layout(spec: SinkSpec) -> Layout:
+    """Lay out the tables of a sink; raise PipelineError for a sink's key that is no key of the results.
 
     In mode discard each pane is a row of its own, so the result table's key has the pane's revision too.
     """
-    name = sink.table
+    sink, rows, name = spec.sink, spec.rows, spec.sink.table
     if name.lower() in {table.name for table in (*SHARED, REPLAYS, REDRIVES, RELAYS)}:
         msg = f"the table {name!r} is windrow's own: choose another name for the sink's table"
         raise PipelineError(msg)
-    changes = schema.changes(pipeline)
+    changes = schema.changes(rows)
     by_name = {field.name: field for field in changes}
-    natural = tuple(field.name for field in schema.row_key(pipeline))
+    natural = tuple(field.name for field in schema.row_key(rows))
     for column in sink.key:
         if column not in natural:
             msg = f"the sink's key has {column!r}, which is not one of {', '.join(natural)}"
             raise PipelineError(msg)
-    discards = isinstance(pipeline, Pipeline) and pipeline.emit.mode == "discard"
-    key = (*(sink.key or natural), *(["revision"] if discards else []))
-    names = table_names(name)
-    panes = () if isinstance(pipeline, RecordStream) else ("pane", "revision")
-    order = (*natural, *(field.name for field in schema.value_fields(pipeline)), *panes)
+    key = (*(sink.key or natural), *(["revision"] if spec.discards else []))
+    panes = ("pane", "revision") if rows.has_panes else ()
+    order = (*natural, *(field.name for field in schema.value_fields(rows)), *panes)
+    late, dead, clocks = beside(name)
     return Layout(
         result=Table(name, pa.schema([by_name[column] for column in order]), key),
-        changes=Table(names[1], pa.schema([EPOCH, SEQ, *changes]), ("epoch", "seq")),
-        late=Table(names[2], schema.LATE),
-        dead=Table(names[3], schema.DEAD),
-        clocks=Table(names[4], pa.schema([EPOCH, *schema.CLOCKS])),
+        changes=Table(table_names(name)[1], pa.schema([EPOCH, SEQ, *changes]), ("epoch", "seq")),
+        late=late,
+        dead=dead,
+        clocks=clocks,
         outbox=outbox(name) if isinstance(sink, PostgresSink) and sink.outbox else None,
     )
 

@@ -16,7 +16,7 @@ from windrow.engine import schema
 from windrow.engine.columns import Micros, to_micros
 from windrow.engine.duckdb_sql import Connection, identifier, literal, query
 from windrow.engine.schema import END, ID, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
-from windrow.expressions import View, sink_views
+from windrow.expressions import Rows, View, sink_specs
 from windrow.model import (
     MAX_PARTITIONS,
     ArrayType,
@@ -40,10 +40,10 @@ class StepOutput:
     clocks: pa.Table
 
     @staticmethod
-    def empty(pipeline: View) -> StepOutput:
+    def empty(rows: Rows) -> StepOutput:
         """Return an output with no rows."""
         return StepOutput(
-            changes=schema.changes(pipeline).empty_table(),
+            changes=schema.changes(rows).empty_table(),
             late=schema.NO_LATE,
             dead=schema.NO_DEAD,
             clocks=schema.NO_CLOCKS,
@@ -89,7 +89,7 @@ def concat_by_sink(
 
 def empty_by_sink(graph: Graph) -> dict[str, StepOutput]:
     """Return an output without rows for each sink of a graph."""
-    return {name: StepOutput.empty(one) for name, one in sink_views(graph).items()}
+    return {name: StepOutput.empty(spec.rows) for name, spec in sink_specs(graph).items()}
 
 
 def source_numbers(graph: Graph, partitions: pa.ChunkedArray) -> Micros:

@@ -5,17 +5,19 @@ Columns that records carry beside their fields begin with two underscores, which
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, assert_never
 
 import pyarrow as pa
 
-from windrow.expressions import RecordStream, View, computed, nullable_fields, record_fields, results
+from windrow.expressions import RecordStream, Rows, View, alerts_of, computed, nullable_fields, record_fields, results
 from windrow.model import (
     ArrayType,
     BooleanType,
     DataType,
     DecimalType,
     DoubleType,
+    Field,
     LongType,
     ProcessPipeline,
     RulesPipeline,
@@ -130,65 +132,77 @@ def _element_type(type_: SimpleType | StructType) -> pa.DataType:
     return arrow_type(type_)
 
 
-def key_fields(pipeline: View) -> list[pa.Field]:
-    """Return the Arrow fields of the key, in the pipeline's order."""
-    types = {field.name: field.type for field in record_fields(pipeline)}
-    return [pa.field(name, arrow_type(types[name]), nullable=False) for name in pipeline.key]
+def key_fields(of: View | Rows) -> list[pa.Field]:
+    """Return the Arrow fields of the key, in its order."""
+    if isinstance(of, Rows):
+        return [pa.field(field.name, arrow_type(field.type), nullable=False) for field in of.key]
+    types = {field.name: field.type for field in record_fields(of)}
+    return [pa.field(name, arrow_type(types[name]), nullable=False) for name in of.key]
 
 
-def value_fields(pipeline: View) -> list[pa.Field]:
-    """Return the Arrow fields of the aggregates, of a process function's rows or of records, in the pipeline's order.
-
-    A value is nullable if there may be no record that contributes to it.
-    """
-    if isinstance(pipeline, RecordStream):
-        nullable = nullable_fields(pipeline)
-        return [
-            pa.field(field.name, arrow_type(field.type), nullable=field.name in nullable)
-            for field in record_fields(pipeline)
-            if field.name not in pipeline.row_key
-        ]
-    if isinstance(pipeline, ProcessPipeline):
-        return [pa.field(field.name, arrow_type(field.type)) for field in pipeline.process.returns]
-    if isinstance(pipeline, RulesPipeline):
-        before, after = ALERT[1:ALERT_KEY], ALERT[ALERT_KEY:]
-        return [*before, *key_fields(pipeline), *after]
-    return [pa.field(result.name, arrow_type(result.type), nullable=result.nullable) for result in results(pipeline)]
+def value_fields(rows: Rows) -> list[pa.Field]:
+    """Return the Arrow fields of the aggregates, of a process function's rows, of alerts or of records, in order."""
+    return [pa.field(field.name, arrow_type(field.type), nullable=field.optional) for field in rows.values]
 
 
-def row_key(pipeline: View) -> list[pa.Field]:
+def row_key(of: View | Rows) -> list[pa.Field]:
     """Return the Arrow fields that identify a row of the results: window and key, or the place of a record.
 
     A row of a table has its key; one of a join the places of its records, as text: ``orders/0/17+payments/1/4``; one of
     a flat_map the place of its record and the number of its element: ``orders/0/17#2``; one of a union whose branches
     can have the same row that branch, too: ``returned/orders/0/17``; an alert its identity.
     """
-    if isinstance(pipeline, RulesPipeline):
-        return [ALERT[0]]
-    if isinstance(pipeline, RecordStream) and pipeline.row_key:
-        types = {field.name: field.type for field in record_fields(pipeline)}
-        return [pa.field(name, arrow_type(types[name]), nullable=False) for name in pipeline.row_key]
-    if isinstance(pipeline, RecordStream) and pipeline.has_id:
-        return [pa.field("row", pa.string(), nullable=False)]
-    if isinstance(pipeline, RecordStream):
-        return [CLOCKS.field(name) for name in ("source", "partition", "offset")]
-    window = [pa.field(name, MICROS, nullable=False) for name in ("window_start", "window_end")]
-    return [*window, *key_fields(pipeline)]
+    rows = _rows(of)
+    match rows.kind:
+        case "alerts":
+            return [ALERT[0]]
+        case "table":
+            return key_fields(rows)
+        case "records" if rows.has_id:
+            return [pa.field("row", pa.string(), nullable=False)]
+        case "records":
+            return [CLOCKS.field(name) for name in ("source", "partition", "offset")]
+        case "windows" | "global" | "process":
+            window = [pa.field(name, MICROS, nullable=False) for name in ("window_start", "window_end")]
+            return [*window, *key_fields(rows)]
+        case _:
+            assert_never(rows.kind)
 
 
-def changes(pipeline: View) -> pa.Schema:
+def _rows(view: View | Rows) -> Rows:
+    """Return the rows of a node that may be given as a short form."""
+    if isinstance(view, Rows):
+        return view
+    fields = {field.name: field for field in record_fields(view)}
+    if isinstance(view, RecordStream):
+        nullable = nullable_fields(view)
+        values = tuple(
+            replace(field, optional=name in nullable) for name, field in fields.items() if name not in view.row_key
+        )
+        key = tuple(fields[name] for name in view.row_key)
+        return Rows("table" if key else "records", key, values, view.has_id)
+    key = tuple(fields[name] for name in view.key)
+    if isinstance(view, ProcessPipeline):
+        return Rows("process", key, tuple(replace(field, optional=True) for field in view.process.returns))
+    if isinstance(view, RulesPipeline):
+        return alerts_of(key)
+    return Rows("windows", key, tuple(Field(one.name, one.type, one.nullable) for one in results(view)))
+
+
+def changes(of: View | Rows) -> pa.Schema:
     """Return the schema of the changelog: op, pane, revision, window, key..., values..., in order of effect.
 
     `op` is insert, update_before, update_after or delete; `pane` is early, on_time or late; `revision` counts from 0
     per window and key. A stream of records has their source, partition and offset in the place of window and key.
     """
+    rows = _rows(of)
     return pa.schema(
         [
             pa.field("op", pa.string(), nullable=False),
             pa.field("pane", pa.string(), nullable=False),
             pa.field("revision", pa.int32(), nullable=False),
-            *row_key(pipeline),
-            *value_fields(pipeline),
+            *row_key(rows),
+            *value_fields(rows),
         ]
     )
 

@@ -19,6 +19,7 @@ from windrow.expressions.inputs import (
 )
 from windrow.expressions.origins import Origins, origins_of, table_keys
 from windrow.expressions.results import Result, formulas, needs_rows, results
+from windrow.expressions.rows import Rows, SinkSpec, alerts_of, rows_of, sink_spec, sink_specs
 from windrow.expressions.streams import (
     ROWS_OF,
     JoinSide,
@@ -34,7 +35,6 @@ from windrow.expressions.streams import (
     revise_of,
     short_view,
     sink_view,
-    sink_views,
     stream_of,
     united,
     view_of,
@@ -52,10 +52,13 @@ __all__ = [
     "Origins",
     "RecordStream",
     "Result",
+    "Rows",
+    "SinkSpec",
     "SqlCall",
     "Stream",
     "View",
     "aggregated_texts",
+    "alerts_of",
     "analyse",
     "arguments",
     "bracket_problem",
@@ -78,9 +81,11 @@ __all__ = [
     "result_pipelines",
     "results",
     "revise_of",
+    "rows_of",
     "short_view",
+    "sink_spec",
+    "sink_specs",
     "sink_view",
-    "sink_views",
     "split_call",
     "stream_of",
     "table_keys",

@@ -646,8 +646,3 @@ def sink_view(graph: Graph, sink: SinkNode) -> View:
     """Return the node whose rows a sink takes as a short form, or the stream that it takes."""
     node = graph.producer(sink.input)
     return _view(graph, node if isinstance(node, ResultNode) else sink, sink.sink)
-
-
-def sink_views(graph: Graph) -> dict[str, View]:
-    """Return what each sink takes, by its name."""
-    return {sink.name: sink_view(graph, sink) for sink in graph.sinks}

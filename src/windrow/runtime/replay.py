@@ -16,13 +16,13 @@ from windrow.connectors.database import Condition, Replayed, only_columns
 from windrow.connectors.open_sinks import open_database, open_sinks
 from windrow.connectors.open_sources import open_sources, with_lists
 from windrow.connectors.sink import Run
-from windrow.connectors.tables import layout
+from windrow.connectors.tables import beside, layout
 from windrow.engine.changelog import with_labels, with_numbers
 from windrow.engine.columns import MIN_TIME
 from windrow.engine.operators.window.triggers import trigger_periods
 from windrow.engine.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
 from windrow.errors import CheckpointError, InputError, SinkError
-from windrow.expressions import sink_views
+from windrow.expressions import sink_specs
 from windrow.model import (
     Graph,
     KafkaSource,
@@ -236,8 +236,8 @@ def _require_as_early(graph: Graph, sink: SinkModel, shadow: str) -> None:
 
 def _first_window(graph: Graph, sink: SinkModel, name: str) -> int | None:
     """Return the begin of the first window in a table; None if it has none, or if its rows are of no windows."""
-    view = next(view for view in sink_views(graph).values() if view.sink == sink)
-    table = layout(view, with_table(sink, name)).result
+    spec = next(spec for spec in sink_specs(graph).values() if spec.sink == sink)
+    table = layout(spec.into(name)).result
     if "window_start" not in table.columns:
         return None
     with open_database(sink).snapshot() as snapshot:
@@ -265,10 +265,9 @@ def _position(graph: Graph, names: Mapping[str, str], sink: SinkModel, checkpoin
 
 def _ended(graph: Graph, names: Mapping[str, str], epoch: int) -> Cut | None:
     """Return where the input ended in a step, None if it did not, by the journal, which is beside the first table."""
-    view = next(iter(sink_views(graph).values()))
-    name = names.get(view.sink.table, view.sink.table)
-    clocks = layout(view, with_table(view.sink, name)).clocks
-    with open_database(view.sink).snapshot() as snapshot:
+    sink = graph.sinks[0].sink
+    _, _, clocks = beside(names.get(sink.table, sink.table))
+    with open_database(sink).snapshot() as snapshot:
         rows = (
             list(snapshot.rows(clocks, ["epoch"], [Condition("reason", "=", "end")]))
             if snapshot.columns(clocks.name)

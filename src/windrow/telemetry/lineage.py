@@ -266,18 +266,18 @@ def output_tables(graph: Graph, node: SinkNode) -> Iterator[tuple[str, pa.Schema
     """Yield the tables (or topics) of a sink with their columns, and the counts of a run that their new rows are."""
     from windrow.connectors.tables import layout  # noqa: PLC0415 - the same
     from windrow.engine import schema  # noqa: PLC0415 - Arrow only where lineage is asked for
-    from windrow.expressions import sink_view  # noqa: PLC0415 - the same
+    from windrow.expressions import sink_spec  # noqa: PLC0415 - the same
 
-    view, sink = sink_view(graph, node), node.sink
+    spec, sink = sink_spec(graph, node), node.sink
     if isinstance(sink, ParquetSink):
-        yield sink.table, layout(view, sink).changes.schema, ("inserts", "revisions")
+        yield sink.table, layout(spec).changes.schema, ("inserts", "revisions")
         return
     if isinstance(sink, KafkaSink):
-        yield sink.topic, schema.changes(view), ()
+        yield sink.topic, schema.changes(spec.rows), ()
         yield companion(sink, "late"), schema.LATE, ()
         yield companion(sink, "dead"), schema.DEAD, ()
         return
-    tables = layout(view, sink)
+    tables = layout(spec)
     yield tables.result.name, tables.result.schema, ("inserts", "revisions")
     if sink.changelog:
         yield tables.changes.name, tables.changes.schema, ()

@@ -13,13 +13,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.graphs import as_graph, graph_of
+from tests.graphs import graph_of, spec_of
 
 import windrow as wr
 from windrow.connectors.kafka.rows import KafkaRecords, json_objects
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
-from windrow.expressions import sink_views
 from windrow.model import Pipeline
 
 
@@ -39,11 +38,11 @@ def totals() -> Pipeline:
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_number_that_json_does_not_have_is_null(number: float) -> None:
     pipeline = totals()
-    (view,) = sink_views(as_graph(pipeline)).values()
-    fields = schema.changes(view)
+    spec = spec_of(pipeline)
+    fields = schema.changes(spec.rows)
     row = {field.name: number if field.name == "total" else None for field in fields}
     rows = pa.Table.from_pylist([row | {"op": "insert"}], schema=pa.schema([(one.name, one.type) for one in fields]))
-    (record,) = KafkaRecords(view).of(replace(StepOutput.empty(view), changes=rows))
+    (record,) = KafkaRecords(spec).of(replace(StepOutput.empty(spec.rows), changes=rows))
     assert record.value is not None
     assert json.loads(record.value, parse_constant=pytest.fail)["total"] is None
 
@@ -52,12 +51,12 @@ def test_a_number_that_json_does_not_have_is_null(number: float) -> None:
 @pytest.mark.parametrize("more", [-300, -1, 0, 1, 300])
 def test_a_dead_letter_fits_its_topic_and_says_what_is_left_out(limit: int, more: int) -> None:
     pipeline = totals()
-    (view,) = sink_views(as_graph(pipeline)).values()
+    spec = spec_of(pipeline)
     raw = bytes(limit + more)
     letters = [{"source": "sales", "partition": 0, "offset": 1, "reason": "malformed: x", "raw": raw}]
-    output = replace(StepOutput.empty(view), dead=pa.Table.from_pylist(letters, schema.DEAD))
-    (whole,) = KafkaRecords(view).of(output)
-    (record,) = KafkaRecords(view, {"totals.dead": limit}).of(output)
+    output = replace(StepOutput.empty(spec.rows), dead=pa.Table.from_pylist(letters, schema.DEAD))
+    (whole,) = KafkaRecords(spec).of(output)
+    (record,) = KafkaRecords(spec, {"totals.dead": limit}).of(output)
     assert whole.value == raw
     assert record.value is not None
     size = len(record.value) + sum(len(name) + len(value or "") for name, value in record.headers)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.engine.pipelines import main
+from tests.graphs import spec_of
 from tests.servers.secure_postgres import SECRET, SecurePostgres
 
 from windrow.connectors.postgres import PostgresTables
@@ -16,7 +17,7 @@ from windrow.model import PostgresSink
 
 def opened(url: str) -> None:
     sink = PostgresSink(url, "spend")
-    table = PostgresTables(main(sink=sink))
+    table = PostgresTables(spec_of(main(sink=sink)))
     try:
         table.open(Run("main", "1"))
     finally:

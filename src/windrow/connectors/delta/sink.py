@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,7 +26,7 @@ from windrow.connectors.tables import in_order, layout, of_epoch, quote_all, sto
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
 from windrow.errors import SinkError
-from windrow.expressions import RecordStream, View
+from windrow.expressions import SinkSpec
 from windrow.model import DeltaSink
 
 
@@ -44,11 +43,10 @@ class DeltaTables:
 
     needs_rows = True
 
-    def __init__(self, *pipelines: View, streams: Sequence[str] = ()) -> None:
-        origins = Origin.of_all(pipelines, streams)
-        self._tables = [DeltaResult(pipeline, origin) for pipeline, origin in zip(pipelines, origins, strict=True)]
+    def __init__(self, *specs: SinkSpec) -> None:
+        self._tables = [DeltaResult(spec) for spec in specs]
         self._path = self._tables[0].sink.path
-        self._pipeline = pipelines[0].name
+        self._pipeline = specs[0].pipeline
         self._run: Run | None = None
         self._is_open = False
         self.is_even = True
@@ -163,16 +161,16 @@ class DeltaTables:
 class DeltaResult:
     """A result table and its companions."""
 
-    def __init__(self, pipeline: View, origin: Origin) -> None:
-        if not isinstance(pipeline.sink, DeltaSink):
-            raise TypeError(pipeline.sink)
-        self.sink, self.origin = pipeline.sink, origin
-        self.layout = layout(pipeline, pipeline.sink)
+    def __init__(self, spec: SinkSpec) -> None:
+        if not isinstance(spec.sink, DeltaSink):
+            raise TypeError(spec.sink)
+        self.sink, self.origin = spec.sink, Origin.of(spec)
+        self.layout = layout(spec)
         self.folders = [DeltaFolder(self.sink.path, table) for table in self.layout.own]
         self.result, *self.companions = self.folders
         self._changes, self._late, self._dead, self.clocks = self.companions
         # a record has its place in the log as key: it is inserted once
-        self._may_append = isinstance(pipeline, RecordStream) and not pipeline.row_key
+        self._may_append = spec.rows.kind == "records"
 
     def find(self, run: Run) -> FoundTables:
         """Return whose the tables are, how far they are and which exist, before a run opens them."""

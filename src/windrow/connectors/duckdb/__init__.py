@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from windrow.connectors.duckdb.file import BUSY_SECONDS, DuckDBFile
 from windrow.connectors.embedded.admin import EmbeddedDatabase
 from windrow.connectors.embedded.tables import EmbeddedTables
-from windrow.expressions import View
+from windrow.expressions import SinkSpec
 from windrow.model import DuckDBSink
 
 __all__ = ["DuckDBDatabase", "DuckDBTables"]
@@ -16,8 +14,8 @@ __all__ = ["DuckDBDatabase", "DuckDBTables"]
 class DuckDBTables(EmbeddedTables):
     """The tables of pipelines in a DuckDB file; whoever else holds it is waited for `busy` seconds."""
 
-    def __init__(self, *pipelines: View, busy: float = BUSY_SECONDS, streams: Sequence[str] = ()) -> None:
-        super().__init__(DuckDBFile(pipelines[0].sink.place, busy), *pipelines, streams=streams)
+    def __init__(self, *specs: SinkSpec, busy: float = BUSY_SECONDS) -> None:
+        super().__init__(DuckDBFile(specs[0].sink.place, busy), *specs)
 
 
 class DuckDBDatabase(EmbeddedDatabase):

@@ -45,7 +45,7 @@ from windrow.connectors.unfit import without_unfit
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS, NO_DEAD
 from windrow.errors import PipelineError, SinkError
-from windrow.expressions import View
+from windrow.expressions import SinkSpec
 
 
 class EmbeddedTables:
@@ -59,14 +59,10 @@ class EmbeddedTables:
     needs_rows = True
     is_even = True
 
-    def __init__(self, file: EmbeddedFile, *pipelines: View, streams: Sequence[str] = ()) -> None:
-        """Take the pipelines of the tables, and the names of the streams of their rows, which are else theirs."""
+    def __init__(self, file: EmbeddedFile, *specs: SinkSpec) -> None:
         self._file = file
-        origins = Origin.of_all(pipelines, streams)
-        self._tables = [
-            EmbeddedTable(pipeline, file.system, origin) for pipeline, origin in zip(pipelines, origins, strict=True)
-        ]
-        self._pipeline = pipelines[0].name
+        self._tables = [EmbeddedTable(spec, file.system) for spec in specs]
+        self._pipeline = specs[0].pipeline
         self._is_open = False
         self._run: Run | None = None
         self._id = str(uuid.uuid4())
@@ -178,16 +174,13 @@ class EmbeddedTables:
 
 
 class EmbeddedTable:
-    """A result table and its companions, within a session.
+    """A result table and its companions, within a session; `system` is the name of the database's software."""
 
-    `system` is what the database is called, `origin` what the rows come from.
-    """
-
-    def __init__(self, pipeline: View, system: str, origin: Origin) -> None:
-        self.name = pipeline.sink.table
-        self.layout = layout(pipeline, pipeline.sink)
-        self._changelog = pipeline.sink.changelog
-        self.origin = origin
+    def __init__(self, spec: SinkSpec, system: str) -> None:
+        self.name = spec.sink.table
+        self.layout = layout(spec)
+        self._changelog = spec.sink.changelog
+        self.origin = Origin.of(spec)
         for table in self.layout.own:
             _refuse_twins(table, system)
 

@@ -31,8 +31,8 @@ from windrow.connectors.kafka.producer import Headers
 from windrow.connectors.tables import decimal_text, pieces, with_beginning
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
-from windrow.expressions import RecordStream, View
-from windrow.model import Global, KafkaSink, Pipeline, ProcessPipeline, companion
+from windrow.expressions import SinkSpec
+from windrow.model import KafkaSink, companion
 
 
 class KafkaRecord(NamedTuple):
@@ -57,24 +57,23 @@ _NO_HEADERS: Headers = []
 class KafkaRecords:
     """Makes records of the output of steps for one sink."""
 
-    def __init__(self, view: View, limits: Mapping[str, int] = NO_LIMITS) -> None:
+    def __init__(self, spec: SinkSpec, limits: Mapping[str, int] = NO_LIMITS) -> None:
         """Take the bytes that a record of a topic can have; without a limit it can have any."""
-        self._topic = view.sink.table
+        self._topic = spec.sink.table
         self._limits = limits
-        self._late, self._dead = companion(view.sink, "late"), companion(view.sink, "dead")
-        self._is_debezium = isinstance(view.sink, KafkaSink) and view.sink.format == "debezium"
-        origin = {"connector": "windrow", "name": view.name, "table": self._topic}
+        self._late, self._dead = companion(spec.sink, "late"), companion(spec.sink, "dead")
+        self._is_debezium = isinstance(spec.sink, KafkaSink) and spec.sink.format == "debezium"
+        origin = {"connector": "windrow", "name": spec.pipeline, "table": self._topic}
         self._source = json.dumps(origin, ensure_ascii=False, separators=(",", ":"))
         # the one window of all has bounds that say nothing
-        is_global = isinstance(view, ProcessPipeline) or (isinstance(view, Pipeline) and view.window == Global())
-        hidden = {"window_start", "window_end"} if is_global else set()
-        names = [name for name in schema.changes(view).names if name not in hidden]
+        hidden = {"window_start", "window_end"} if spec.rows.kind in {"global", "process"} else set()
+        names = [name for name in schema.changes(spec.rows).names if name not in hidden]
         # each change of a stream of records is its own
-        self._names = [name for name in names if name != "pane"] if isinstance(view, RecordStream) else names
-        key = [field for field in schema.row_key(view) if field.name not in hidden]
+        self._names = names if spec.rows.has_panes else [name for name in names if name != "pane"]
+        key = [field for field in schema.row_key(spec.rows) if field.name not in hidden]
         self._is_text = len(key) == 1 and pa.types.is_string(key[0].type)
         self._key = [field.name for field in key]
-        if isinstance(view, Pipeline) and view.emit.mode == "discard":
+        if spec.discards:
             self._key.append("revision")
             self._is_text = False
 

@@ -28,7 +28,7 @@ from windrow.connectors.tables import Table
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
 from windrow.errors import RunError, SinkError, SinkUnavailableError, SourceError
-from windrow.expressions import View
+from windrow.expressions import SinkSpec
 from windrow.model import KafkaSink, companion
 from windrow.model import Sink as AnySink
 
@@ -81,12 +81,12 @@ class KafkaTopics:
     needs_rows = True
     is_even = True
 
-    def __init__(self, *views: View, streams: Sequence[str] = ()) -> None:
-        self._views = views
-        self._origins = Origin.of_all(views, streams)
+    def __init__(self, *specs: SinkSpec) -> None:
+        self._specs = specs
+        self._origins = [Origin.of(spec) for spec in specs]
         self._records: list[KafkaRecords] = []
-        self._sinks: list[KafkaSink] = [view.sink for view in views if isinstance(view.sink, KafkaSink)]
-        self._pipeline = views[0].name
+        self._sinks: list[KafkaSink] = [spec.sink for spec in specs if isinstance(spec.sink, KafkaSink)]
+        self._pipeline = specs[0].pipeline
         self._first = self._sinks[0]
         self._id = str(uuid.uuid4())
         self._fence = f"windrow-{companion(min(self._sinks, key=lambda sink: sink.topic), 'clocks')}"
@@ -105,8 +105,8 @@ class KafkaTopics:
             self._authorize(run, follows)
             for sink in self._sinks:
                 self._create(sink)
-            limits = [limits_of(view.sink) for view in self._views]
-            self._records = [KafkaRecords(view, one) for view, one in zip(self._views, limits, strict=True)]
+            limits = [limits_of(spec.sink) for spec in self._specs]
+            self._records = [KafkaRecords(spec, one) for spec, one in zip(self._specs, limits, strict=True)]
             producer = self._take_over(self._fence, limits)
             self._producer = producer
             for former in self._fences() - {self._fence}:

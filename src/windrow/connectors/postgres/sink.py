@@ -36,7 +36,7 @@ from windrow.connectors.tables import (
 from windrow.engine.changelog import StepOutput
 from windrow.engine.columns import nullable
 from windrow.errors import SinkError, SinkUnavailableError
-from windrow.expressions import View
+from windrow.expressions import SinkSpec
 from windrow.model import PostgresSink
 
 LOCK_SECONDS = 15.0
@@ -55,14 +55,14 @@ class PostgresTables:
     needs_rows = True
     is_even = True
 
-    def __init__(self, *pipelines: View, lock_seconds: float = LOCK_SECONDS, streams: Sequence[str] = ()) -> None:
-        sinks = [pipeline.sink for pipeline in pipelines if isinstance(pipeline.sink, PostgresSink)]
+    def __init__(self, *specs: SinkSpec, lock_seconds: float = LOCK_SECONDS) -> None:
+        sinks = [spec.sink for spec in specs if isinstance(spec.sink, PostgresSink)]
         self._url = server(sinks[0].url).address
-        self._name = pipelines[0].name
+        self._name = specs[0].pipeline
         self._changelogs = [sink.changelog for sink in sinks]
-        self._records = [KafkaRecords(one) if sink.outbox else None for one, sink in zip(pipelines, sinks, strict=True)]
-        self._layouts = [layout(pipeline, sink) for pipeline, sink in zip(pipelines, sinks, strict=True)]
-        self._origins = Origin.of_all(pipelines, streams)
+        self._records = [KafkaRecords(spec) if sink.outbox else None for spec, sink in zip(specs, sinks, strict=True)]
+        self._layouts = [layout(spec) for spec in specs]
+        self._origins = [Origin.of(spec) for spec in specs]
         self._lock_seconds = lock_seconds
         self._connection: Connection | None = None
         self._catalogs: list[Catalog] = []

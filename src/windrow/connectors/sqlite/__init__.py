@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from windrow.connectors.embedded.admin import EmbeddedDatabase
 from windrow.connectors.embedded.tables import EmbeddedTables
 from windrow.connectors.sqlite.file import BUSY_SECONDS, SqliteFile
-from windrow.expressions import View
+from windrow.expressions import SinkSpec
 from windrow.model import SqliteSink
 
 __all__ = ["SqliteDatabase", "SqliteTables"]
@@ -16,8 +14,8 @@ __all__ = ["SqliteDatabase", "SqliteTables"]
 class SqliteTables(EmbeddedTables):
     """The tables of pipelines in an SQLite file; another writer is waited for `busy` seconds."""
 
-    def __init__(self, *pipelines: View, busy: float = BUSY_SECONDS, streams: Sequence[str] = ()) -> None:
-        super().__init__(_file(pipelines[0].sink, busy), *pipelines, streams=streams)
+    def __init__(self, *specs: SinkSpec, busy: float = BUSY_SECONDS) -> None:
+        super().__init__(_file(specs[0].sink, busy), *specs)
 
 
 class SqliteDatabase(EmbeddedDatabase):

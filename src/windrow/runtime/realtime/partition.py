@@ -43,7 +43,7 @@ from windrow.engine.lists import read_entries
 from windrow.engine.operators.base import GroupOutput
 from windrow.engine.state.store import MemoryState
 from windrow.errors import InputError, RecordsLostError, RunError, SinkUnavailableError
-from windrow.expressions import sink_views
+from windrow.expressions import sink_specs
 from windrow.model import Delay, FileList, Graph, KafkaSource
 from windrow.runtime.memory import MemoryHost
 from windrow.runtime.realtime.checkpoints import Checkpoints, Manifest, manifest_in, meaning_of
@@ -142,10 +142,10 @@ class PartitionRun:
         self._job = job
         pipeline, number = job.pipeline, job.number
         graph = pipeline
-        settings, views = client_options(job.source), sink_views(graph)
+        settings, specs = client_options(job.source), sink_specs(graph)
         self._place = TopicPartition(job.source.topic, number)
-        limits = {name: limits_of(view.sink) for name, view in views.items()}
-        self._records = {name: KafkaRecords(view, limits[name]) for name, view in views.items()}
+        limits = {name: limits_of(spec.sink) for name, spec in specs.items()}
+        self._records = {name: KafkaRecords(spec, limits[name]) for name, spec in specs.items()}
         watermark = graph.watermark_of(number)
         self._delay = watermark.micros if isinstance(watermark, Delay) else None
         self._partitions: dict[str, int] = {}

@@ -23,7 +23,7 @@ from windrow.connectors.open_sinks import open_database
 from windrow.connectors.tables import layout
 from windrow.engine.duckdb_sql import Connection, identifier, query
 from windrow.errors import InputError, Place
-from windrow.expressions import sink_views
+from windrow.expressions import sink_specs
 from windrow.model import Graph, ListChange, RuleList, RuleSet, RulesJournal, SqliteSink
 from windrow.runtime.replay import ReplayOptions, plan_replay, run_replay
 from windrow.telemetry.reports import OnStep
@@ -144,10 +144,12 @@ def _list(rules: RuleSet, name: str) -> RuleList | None:
 
 def _alerts(graph: Graph) -> pa.Table:
     """Read the alerts of the table that a graph writes."""
-    (view,) = sink_views(graph).values()
-    (table, *_) = layout(view, view.sink).own
-    columns = only_columns(table, ["alert_id", "rule", *view.key, "subject", "event_time"])
-    with open_database(view.sink).snapshot() as snapshot:
+    (spec,) = sink_specs(graph).values()
+    (table, *_) = layout(spec).own
+    columns = only_columns(
+        table, ["alert_id", "rule", *(field.name for field in spec.rows.key), "subject", "event_time"]
+    )
+    with open_database(spec.sink).snapshot() as snapshot:
         found = [rows.cast(columns.schema) for rows in snapshot.rows(columns, ["alert_id"])]
     return pa.concat_tables([columns.schema.empty_table(), *found])
 

@@ -14,7 +14,7 @@ from windrow.engine.operators.route import side_schema, stream_schema
 from windrow.engine.operators.session.fragments import FRAGMENT_FIELDS
 from windrow.engine.operators.window.sql import window_sql
 from windrow.engine.schema import DIFF, END, SIDE, TIME, WINDOW, record_schema
-from windrow.expressions import join_sides, sink_view, stream_of, view_of
+from windrow.expressions import join_sides, sink_spec, stream_of, view_of
 from windrow.model import (
     ApproxCountDistinct,
     ApproxQuantile,
@@ -124,7 +124,7 @@ def _arrow(type_: pa.DataType, text_bytes: float) -> float:
 
 def layout_of(graph: Graph, sink: SinkNode) -> Layout:
     """Return the tables of a sink."""
-    return layout(sink_view(graph, sink), sink.sink)
+    return layout(sink_spec(graph, sink))
 
 
 def row_bytes(sink: Sink, table: Table, text_bytes: float) -> float:

@@ -242,10 +242,10 @@ def why(seen: Seen, query: Query, is_stopped: Callable[[], bool]) -> dict[str, A
 def _key_fields(run: WatchedRun, sink: str) -> list[pa.Field]:
     """Return the fields of the key of a sink's rows, or of their places; none if they have no key."""
     from windrow.engine.schema import key_fields, row_key  # noqa: PLC0415 - as above
-    from windrow.expressions import RecordStream, sink_views  # noqa: PLC0415
+    from windrow.expressions import sink_specs  # noqa: PLC0415
 
-    view = sink_views(_pipeline(run))[sink]
-    return row_key(view) if isinstance(view, RecordStream) else list(key_fields(view))
+    rows = sink_specs(_pipeline(run))[sink].rows
+    return key_fields(rows) if rows.has_panes else row_key(rows)
 
 
 def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,20 +285,20 @@ def _sink(run: WatchedRun, query: Query) -> tuple[list[str], str, Database, Layo
     """Return the names of all sinks, and one of them by `sink` of the query: its name, its database and its tables."""
     from windrow.connectors.open_sinks import open_database  # noqa: PLC0415
     from windrow.connectors.tables import layout  # noqa: PLC0415
-    from windrow.expressions import sink_views  # noqa: PLC0415 - as above
+    from windrow.expressions import sink_specs  # noqa: PLC0415 - as above
     from windrow.model import TableSink  # noqa: PLC0415
 
-    views = sink_views(_pipeline(run))
-    name = query.get("sink") or next(iter(views))
-    if name not in views:
-        named = f"name one of {', '.join(views)}" if any(views) else "it has one sink, so leave this out"
+    specs = sink_specs(_pipeline(run))
+    name = query.get("sink") or next(iter(specs))
+    if name not in specs:
+        named = f"name one of {', '.join(specs)}" if any(specs) else "it has one sink, so leave this out"
         msg = f"the pipeline has no sink {name!r}: {named}"
         raise InputError(msg)
-    view = views[name]
-    if not isinstance(view.sink, TableSink):
-        msg = f"the sink {view.sink.section} {view.sink.table} has no tables to show"
+    spec = specs[name]
+    if not isinstance(spec.sink, TableSink):
+        msg = f"the sink {spec.sink.section} {spec.sink.table} has no tables to show"
         raise InputError(msg)
-    return list(views), name, open_database(view.sink), layout(view, view.sink)
+    return list(specs), name, open_database(spec.sink), layout(spec)
 
 
 def _newest(

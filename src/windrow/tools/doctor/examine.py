@@ -304,7 +304,7 @@ def _read_savepoint(folder: Path) -> Restored | Damaged:
 def _tables(graph: Graph, node: SinkNode) -> TableFacts | Unknown:
     """Read whose the tables of a sink are, and count what they have."""
     from windrow.connectors.open_sinks import open_database  # noqa: PLC0415 - the same
-    from windrow.expressions import sink_views  # noqa: PLC0415 - as a thread of its own loads them
+    from windrow.expressions import sink_spec  # noqa: PLC0415 - as a thread of its own loads them
 
     if not isinstance(node.sink, PostgresSink) and not Path(getattr(node.sink, "path", "")).exists():
         return Unknown(f"there is no database {getattr(node.sink, 'path', '')} yet: no run has written it")
@@ -313,7 +313,7 @@ def _tables(graph: Graph, node: SinkNode) -> TableFacts | Unknown:
 
     try:
         database = open_database(node.sink)
-        made = layout(sink_views(graph)[node.name], node.sink)
+        made = layout(sink_spec(graph, node))
         owner, epoch = database.stands(made.result.name) or (None, None)
         misfits = tuple(database.mismatches(made))
         with database.snapshot() as there:

@@ -25,7 +25,7 @@ from windrow.connectors.database import Condition, Value, columns_of, only_colum
 from windrow.connectors.open_sinks import open_database
 from windrow.connectors.open_sources import open_appender, open_source
 from windrow.connectors.source import NewRecord
-from windrow.connectors.tables import REDRIVES, layout
+from windrow.connectors.tables import REDRIVES, beside
 from windrow.engine.columns import MIN_TIME, to_micros
 from windrow.engine.decode.decoder import Decoder
 from windrow.engine.decode.redriven import PREFIX, REDRIVEN, Redriven, copies
@@ -151,7 +151,7 @@ def list_letters(pipeline: Redrivable) -> tuple[list[Listed], int]:
         counts[word] += 1
         redriven[word] += (row.partition, row.offset) in noted
         examples.setdefault(word, row.reason)
-    database, late = open_database(pipeline.sink), layout(pipeline, pipeline.sink).late
+    database, late = open_database(pipeline.sink), beside(pipeline.sink.table)[0]
     with database.snapshot() as snapshot:
         expired = snapshot.count(late)
     return [Listed(word, count, redriven[word], examples[word]) for word, count in counts.most_common()], expired
@@ -245,7 +245,7 @@ class _Dead(NamedTuple):
 
 def _dead(pipeline: Redrivable, choice: Choice) -> Iterator[_Dead]:
     """Yield the dead letters of a choice but for its key, by place; copies that do not count are none."""
-    database, table = open_database(pipeline.sink), layout(pipeline, pipeline.sink).dead
+    database, table = open_database(pipeline.sink), beside(pipeline.sink.table)[1]
     shown = only_columns(table, ["source", "partition", "offset", "log_time", "reason"])
     where = [] if choice.partition is None else [Condition("partition", "=", choice.partition)]
     with database.snapshot() as snapshot:

@@ -26,7 +26,6 @@ from windrow.connectors.open_sources import open_appender, open_source
 from windrow.connectors.postgres.outbox import Outbox, OutboxLag, OutboxRow, Sending, open_outbox
 from windrow.connectors.source import Appender, NewRecord, Source
 from windrow.errors import InputError, RunError, SourceError
-from windrow.expressions import sink_views
 from windrow.model import Graph, KafkaSource, LogSource, PostgresSink
 from windrow.runtime.stream.run import RetryPolicy
 
@@ -43,7 +42,7 @@ _OPEN_SECONDS = 90.0
 
 def outbox_sink(graph: Graph, table: str | None) -> PostgresSink:
     """Return the sink with an outbox that writes a table; None is the only one. Raise InputError if there is none."""
-    sinks = [view.sink for view in sink_views(graph).values()]
+    sinks = [node.sink for node in graph.sinks]
     found = {one.table: one for one in sinks if isinstance(one, PostgresSink) and one.outbox}
     if not found:
         msg = f"no sink of pipeline {graph.name!r} has an outbox: set `outbox: true` at a sink `postgres`"

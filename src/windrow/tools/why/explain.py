@@ -269,7 +269,7 @@ def _scalar(value: Value, type_: pa.DataType) -> pa.Scalar:
 
 def _revisions(target: RowTarget, row: TargetRow) -> tuple[Revision, ...]:
     """Read the changes of the row, and of a session those that overlap it, from the changelog."""
-    database, table = open_database(target.sink.sink), layout(target.view, target.sink.sink).changes
+    database, table = open_database(target.sink.sink), layout(target.spec).changes
     conditions = row.conditions
     if row.window is not None:
         start, end = row.window
@@ -306,7 +306,7 @@ def _differences(row: Mapping[str, Any] | None, replayed: Mapping[str, Any] | No
         return [
             f"the table {'has no row' if row is None else 'has a row'}, and the log makes {'none' if row else 'one'}"
         ]
-    values = [one.name for one in schema.value_fields(target.view)]
+    values = [one.name for one in schema.value_fields(target.spec.rows)]
     return [
         f"{name} is {row[name]} in the table, and {replayed[name]} by the records of the log"
         for name in values

@@ -29,7 +29,7 @@ from windrow.engine.messages import Records
 from windrow.engine.operators.base import Mask
 from windrow.engine.probe import NodeStep
 from windrow.engine.schema import END, ID, OFFSET, PARTITION, REVISION, SIDE, TIME
-from windrow.expressions import RecordStream, join_sides, stream_of
+from windrow.expressions import join_sides, stream_of
 from windrow.model import (
     AnyJoinNode,
     FlatMapNode,
@@ -137,10 +137,10 @@ class LineageHost(RowHost):
         """Return the rows that the row itself is made of."""
         target, row = self._target, self._row
         mask = np.ones(rows.num_rows, dtype=np.bool_)
-        view = target.view
-        if not isinstance(view, RecordStream) or view.row_key:
+        made = target.spec.rows
+        if made.kind != "records":
             mask &= has_values(rows, row.key)
-        elif view.has_id:
+        elif made.has_id:
             mask &= pc.equal(rows.column(ID), row.key["row"]).to_numpy()
         else:
             place = pa.table({name: pa.array([value.as_py()], value.type) for name, value in row.key.items()})

@@ -32,7 +32,7 @@ from windrow.engine.probe import NodeStep, NoProbe
 from windrow.engine.schema import END, OFFSET, PARTITION, RAW, TIME, WATERMARK, WINDOW
 from windrow.engine.windows import window_bounds
 from windrow.errors import InputError, StoppedError
-from windrow.expressions import View, sink_view, stream_of
+from windrow.expressions import SinkSpec, sink_spec, stream_of, view_of
 from windrow.expressions.inputs import arguments, computed_arguments
 from windrow.model import (
     Calendar,
@@ -131,7 +131,7 @@ class RowTarget:
     graph: Graph
     sink: SinkNode
     node: Node
-    view: View
+    spec: SinkSpec
     above: tuple[str, ...]
     is_direct: bool
 
@@ -155,7 +155,7 @@ class RowTarget:
             if isinstance(before, DeduplicateNode):
                 above[before.name] = None
             waiting += before.inputs
-        return RowTarget(graph, sink, node, sink_view(graph, sink), tuple(above), is_direct)
+        return RowTarget(graph, sink, node, sink_spec(graph, sink), tuple(above), is_direct)
 
     @property
     def operator(self) -> KeyedNode | SinkNode:
@@ -165,7 +165,7 @@ class RowTarget:
     @property
     def key(self) -> tuple[str, ...]:
         """The columns that name a row, but for its window: its key, or the place of a record."""
-        return tuple(one.name for one in schema.row_key(self.view) if one.name not in WINDOW_COLUMNS)
+        return tuple(one.name for one in schema.row_key(self.spec.rows) if one.name not in WINDOW_COLUMNS)
 
     @property
     def has_window(self) -> bool:
@@ -175,7 +175,7 @@ class RowTarget:
     @property
     def table(self) -> Table:
         """The table of results."""
-        return layout(self.view, self.sink.sink).result
+        return layout(self.spec).result
 
     @property
     def window(self) -> Tumbling | Hopping | Cumulate | Calendar | Session | Global | None:
@@ -190,18 +190,20 @@ class RowTarget:
     @property
     def identity(self) -> tuple[str, ...]:
         """The columns that identify a row."""
-        discards = isinstance(self.view, Pipeline) and self.view.emit.mode == "discard"
-        return (*(one.name for one in schema.row_key(self.view)), *(["revision"] if discards else []))
+        return (*(one.name for one in schema.row_key(self.spec.rows)), *(["revision"] if self.spec.discards else []))
 
     @property
     def values(self) -> dict[str, str]:
         """The columns of records that a row is made of, by what they are called."""
-        if not isinstance(self.view, Pipeline):
+        if not isinstance(self.node, WindowNode):
             fields = stream_of(self.graph, self.node.inputs[0]).fields
             hidden = {*self.key, *time_fields(self.graph, self.node.inputs[0])}
             return {one.name: one.name for one in fields if one.name not in hidden}
-        texts = {one.name: one.expression.text for one in computed_arguments(self.view)}
-        columns = dict.fromkeys(one.column for given in arguments(self.view) for one in given)
+        view = view_of(self.graph, self.node)
+        if not isinstance(view, Pipeline):
+            raise TypeError(view)
+        texts = {one.name: one.expression.text for one in computed_arguments(view)}
+        columns = dict.fromkeys(one.column for given in arguments(view) for one in given)
         return {texts.get(column, column): column for column in columns}
 
 
