@@ -20,7 +20,10 @@ import pyarrow as pa
 from tests.graphs import spec_of
 
 from windrow.authoring.short_form import graph_of_short
+from windrow.connectors.delta.connector import DeltaSink
+from windrow.connectors.duckdb.connector import DuckDBSink
 from windrow.connectors.open_sinks import open_sinks
+from windrow.connectors.parquet.connector import ParquetSink
 from windrow.connectors.sink import Run
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
@@ -30,13 +33,10 @@ from windrow.model import (
     DecimalType,
     Decode,
     Delay,
-    DeltaSink,
-    DuckDBSink,
     Emit,
     EventTime,
     Field,
     LogSource,
-    ParquetSink,
     Pipeline,
     PostgresSink,
     Sink,

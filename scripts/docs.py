@@ -22,6 +22,7 @@ import windrow
 from windrow.authoring.sections import GRAPH, PIPELINE, RULES_PIPELINE
 from windrow.cli import COMMANDS, CommandEntry, main
 from windrow.cli.schema import schema_text
+from windrow.connectors.registry import OWN
 from windrow.tools.doctor import RULES
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -160,7 +161,7 @@ All errors are `wr.WindrowError`, which is the one to catch; the subclasses that
 """
 PYTHON_PARTS = (
     ("Read pipelines", {"windrow": ()}),
-    ("Sources and sinks", {"windrow.client.fluent.connectors": ()}),
+    ("Sources and sinks", {"windrow.client.fluent.connectors": ()} | {of.partition(":")[0]: () for of in OWN.values()}),
     ("Formats of records", {"windrow.client.fluent.formats": ()}),
     (
         "Stages",

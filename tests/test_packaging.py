@@ -35,6 +35,7 @@ sink: {sqlite: {path: spend.db, table: spend}}
 ASK_FOR_EXTRAS = """
 import importlib, os, pathlib, pkgutil
 import windrow
+from windrow.connectors.registry import SINKS
 from windrow.errors import SetupError
 from windrow.telemetry.lineage import lineage
 from windrow.telemetry.traces import tracing
@@ -44,7 +45,7 @@ from windrow.client.plot import _axes
 from windrow.testing.servers.postgres import Postgres
 
 def delta():
-    import windrow.connectors.delta
+    SINKS["delta"].load(SINKS["delta"].tables)
 
 def sql():
     pathlib.Path("a.sql").write_text("SELECT 1")
@@ -212,7 +213,7 @@ def test_what_needs_an_extra_names_it(installed: Installed, tmp_path: Path) -> N
     others = {
         "windrow.authoring.sql",
         "windrow.tools.dashboard.app",
-        "windrow.connectors.delta",
+        *(f"windrow.connectors.delta.{module}" for module in ("admin", "folder", "merge", "sink")),
         "windrow.testing.plugin",
     }
     assert set(re.findall("not imported: (.*)", said)) == others

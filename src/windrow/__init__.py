@@ -56,19 +56,7 @@ from windrow.client.fluent.aggregates import (
     variance,
 )
 from windrow.client.fluent.alerts import alerts
-from windrow.client.fluent.connectors import (
-    delta,
-    duckdb,
-    file,
-    files,
-    kafka,
-    kafka_sink,
-    log,
-    parquet,
-    postgres,
-    postgres_cdc,
-    sqlite,
-)
+from windrow.client.fluent.connectors import file, files, kafka, log, postgres_cdc
 from windrow.client.fluent.formats import avro, csv, protobuf, registry
 from windrow.client.fluent.graph import graph
 from windrow.client.fluent.process import list_state, map_state, value_state
@@ -98,6 +86,12 @@ from windrow.model import Context, CustomAggregate, PaneSoFar, Timer
 if _TYPE_CHECKING:
     from windrow.client.compare import diff
     from windrow.client.tables import read_table
+    from windrow.connectors.delta.connector import delta
+    from windrow.connectors.duckdb.connector import duckdb
+    from windrow.connectors.kafka.connector import kafka_sink
+    from windrow.connectors.parquet.connector import parquet
+    from windrow.connectors.postgres.connector import postgres
+    from windrow.connectors.sqlite.connector import sqlite
 
 __all__ = [
     "Context",
@@ -187,15 +181,26 @@ ProcessPipeline: _TypeAlias = Pipeline
 RulesPipeline: _TypeAlias = Pipeline
 """A pipeline whose rows are alerts of rules."""
 
-_LATER = {"diff": "windrow.client.compare", "read_table": "windrow.client.tables"}
-"""Functions that load Arrow, each with its module, which is imported when they are first used."""
+_LATER = {
+    "diff": "windrow.client.compare",
+    "read_table": "windrow.client.tables",
+    "delta": "windrow.connectors.delta.connector",
+    "duckdb": "windrow.connectors.duckdb.connector",
+    "kafka_sink": "windrow.connectors.kafka.connector",
+    "parquet": "windrow.connectors.parquet.connector",
+    "postgres": "windrow.connectors.postgres.connector",
+    "sqlite": "windrow.connectors.sqlite.connector",
+}
+"""Functions that are imported when they are first used, each with its module."""
 
 
 def __getattr__(name: str) -> object:
     if name not in _LATER:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    found = globals()[name] = getattr(_import_module(_LATER[name]), name)
+    found = getattr(_import_module(_LATER[name]), name)
+    # connectors stand below the module that checks arguments
+    found = globals()[name] = _checked(found) if _LATER[name].startswith("windrow.connectors.") else found
     return found
 
 

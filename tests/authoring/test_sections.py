@@ -11,9 +11,9 @@ import pytest
 import windrow.model
 from windrow.authoring.sections import ALERTS, DELAY, EMIT, PIPELINE, SINK, SOURCE, TIME, TRIGGER, WINDOW
 from windrow.authoring.sections.alerts import ALERTS_KEY
-from windrow.authoring.sections.formats import FORMAT, REGISTRY
 from windrow.authoring.sections.pipeline import KEY_GROUPS, MODE, NAME, SALT
 from windrow.client.fluent.streams import Aggregated, DecodedStream, Emitted
+from windrow.declare.formats import FORMAT, REGISTRY
 from windrow.declare.spec import Key, OneOf, Section, Wrapped
 from windrow.model import ALERT_NAMES, Alerts
 

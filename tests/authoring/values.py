@@ -12,6 +12,9 @@ from tests.graphs import as_graph
 
 from windrow.authoring.checks import validate
 from windrow.authoring.printing import to_json
+from windrow.connectors.delta.connector import DeltaSink
+from windrow.connectors.duckdb.connector import DuckDBSink
+from windrow.connectors.parquet.connector import ParquetSink
 from windrow.model import (
     DEFAULT_ALERTS,
     OFF,
@@ -42,10 +45,8 @@ from windrow.model import (
     Decode,
     Delay,
     DelayByPartition,
-    DeltaSink,
     Derive,
     DoubleType,
-    DuckDBSink,
     Emit,
     EventTime,
     Every,
@@ -70,7 +71,6 @@ from windrow.model import (
     Min,
     MinBy,
     Mode,
-    ParquetSink,
     Pipeline,
     PostgresCdcSource,
     PostgresSink,

@@ -18,14 +18,15 @@ from tests.graphs import spec_of
 from tests.waiting import join
 
 from windrow.connectors.database import Condition
-from windrow.connectors.duckdb import DuckDBTables
+from windrow.connectors.duckdb.connector import DuckDBSink
 from windrow.connectors.duckdb.file import DuckDBFile, translate
+from windrow.connectors.duckdb.tables import DuckDBTables
 from windrow.connectors.open_sinks import open_database
 from windrow.connectors.sink import Run
 from windrow.connectors.tables import layout
 from windrow.engine.changelog import StepOutput
 from windrow.errors import PipelineError, SinkAddressError, SinkError, SinkUnavailableError
-from windrow.model import Aggregate, Count, DuckDBSink, Pipeline
+from windrow.model import Aggregate, Count, Pipeline
 
 
 @pytest.fixture

@@ -20,11 +20,12 @@ from tests.graphs import spec_of
 
 from windrow.connectors import ownership
 from windrow.connectors.database import Replayed
-from windrow.connectors.delta import DeltaTables, merge
+from windrow.connectors.delta import merge
 from windrow.connectors.delta.folder import DeltaFolder
+from windrow.connectors.delta.sink import DeltaTables
 from windrow.connectors.open_sinks import open_database
 from windrow.connectors.ownership import Origin
-from windrow.connectors.parquet import ParquetFolder
+from windrow.connectors.parquet.sink import ParquetFolder
 from windrow.connectors.sink import Follows, Run
 from windrow.connectors.tables import Table
 from windrow.engine.changelog import StepOutput
@@ -366,7 +367,7 @@ def test_parquet_files_are_handed_over_by_the_last_to_open_them(
             committed(store, model, steps[1])
         return is_handed_over
 
-    monkeypatch.setattr("windrow.connectors.parquet.authorize", meanwhile)
+    monkeypatch.setattr("windrow.connectors.parquet.sink.authorize", meanwhile)
     with pytest.raises(SinkError, match="opened by another process"):
         ParquetFolder(spec_of(model)).open(next_run, Follows(RUN, 0))
     assert looks[:2] == [next_run, next_run]

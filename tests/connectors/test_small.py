@@ -17,9 +17,9 @@ from tests.graphs import as_graph, spec_of
 
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.open_sinks import open_sinks
-from windrow.connectors.postgres import PostgresTables
+from windrow.connectors.postgres.sink import PostgresTables
 from windrow.connectors.sink import Run
-from windrow.connectors.sqlite import SqliteTables
+from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.connectors.tables import decimal_text, plain_values, quote, quote_all, significant_digits, utc_text
 from windrow.errors import PipelineError, SinkError
 from windrow.model import PostgresSink, SqliteSink

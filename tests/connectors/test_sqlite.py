@@ -19,9 +19,9 @@ from tests.contracts.steps import RUN, change, edges, pipeline, step
 from tests.graphs import spec_of
 
 from windrow.connectors.sink import Follows, Run
-from windrow.connectors.sqlite import SqliteTables
 from windrow.connectors.sqlite.file import translate
 from windrow.connectors.sqlite.rows import values
+from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.errors import PipelineError, SinkAddressError, SinkError
 from windrow.model import Aggregate, Count, Pipeline, SqliteSink, Sum
 

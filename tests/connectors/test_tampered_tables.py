@@ -19,8 +19,10 @@ from tests.graphs import as_graph, parse_short
 
 import windrow as wr
 from windrow.client.compare import Diff
+from windrow.connectors.delta.connector import DeltaSink
+from windrow.connectors.duckdb.connector import DuckDBSink
 from windrow.errors import SinkError
-from windrow.model import DeltaSink, DuckDBSink, Pipeline, Sink, SqliteSink
+from windrow.model import Pipeline, Sink, SqliteSink
 
 YAML = """\
 name: kinds
@@ -172,7 +174,7 @@ def _tamper_sql(pipeline: Pipeline, chance: random.Random) -> Tampered:
 
 
 def _tamper_delta(pipeline: Pipeline, chance: random.Random) -> Tampered:
-    table = deltalake.DeltaTable(f"{pipeline.sink.path}/{pipeline.sink.table}")  # type: ignore[union-attr]
+    table = deltalake.DeltaTable(f"{pipeline.sink.place}/{pipeline.sink.table}")
     rows = pa.table(table.to_pyarrow_table())
     number = chance.randrange(rows.num_rows)
     user = rows["user"][number].as_py()
@@ -200,7 +202,7 @@ def _tamper_delta(pipeline: Pipeline, chance: random.Random) -> Tampered:
 def tampered(written: tuple[str, Path, Pipeline], folder: Path, *statements: str) -> tuple[Pipeline, Diff]:
     """A copy of an SQLite table after some statements, and its comparison."""
     pipeline = again(written, folder)
-    with closing(sqlite3.connect(pipeline.sink.path)) as db, db:  # type: ignore[union-attr]
+    with closing(sqlite3.connect(pipeline.sink.place)) as db, db:
         for statement in statements:
             db.execute(statement)
     return pipeline, wr.diff(wr.Pipeline(as_graph(pipeline)))

@@ -19,7 +19,7 @@ from tests.graphs import as_graph, spec_of
 
 from windrow.connectors.database import Condition
 from windrow.connectors.open_sinks import open_database, open_sinks
-from windrow.connectors.sqlite import SqliteTables
+from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.connectors.tables import layout
 from windrow.engine.schema import MICROS
 from windrow.model import (

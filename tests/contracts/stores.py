@@ -24,19 +24,23 @@ from tests.contracts.steps import DAY, MINUTE, RUN, Model, pipeline
 from tests.graphs import spec_of
 from tests.waiting import wait_until
 
-from windrow.connectors.delta import DeltaTables
-from windrow.connectors.duckdb import DuckDBTables
-from windrow.connectors.parquet import ParquetFolder
-from windrow.connectors.postgres import PostgresTables
+from windrow.connectors.delta.connector import DeltaSink
+from windrow.connectors.delta.sink import DeltaTables
+from windrow.connectors.duckdb.connector import DuckDBSink
+from windrow.connectors.duckdb.tables import DuckDBTables
+from windrow.connectors.parquet.connector import ParquetSink
+from windrow.connectors.parquet.sink import ParquetFolder
+from windrow.connectors.postgres.sink import PostgresTables
 from windrow.connectors.sink import Run, Sink
-from windrow.connectors.sqlite import SqliteTables
+from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.connectors.tables import EPOCHS, Layout, Table, layout
 from windrow.engine.changelog import StepOutput
 from windrow.expressions import SinkSpec
-from windrow.model import DeltaSink, DuckDBSink, ParquetSink, Pipeline, PostgresSink, SqliteSink, TableSink
+from windrow.model import Pipeline, PostgresSink, SqliteSink
 
 Row = dict[str, Any]
-Settings = TableSink | ParquetSink
+TableSettings = SqliteSink | DuckDBSink | PostgresSink | DeltaSink
+Settings = TableSettings | ParquetSink
 
 
 class AnyStore(ABC):
@@ -116,7 +120,7 @@ class TableStore(AnyStore):
     """Where sinks write tables of results."""
 
     @abstractmethod
-    def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> TableSink:
+    def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> TableSettings:
         """The model of a sink that writes there."""
 
 

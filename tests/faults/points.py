@@ -21,9 +21,8 @@ from unittest.mock import patch
 from pyspark import TaskContext, cloudpickle
 
 from windrow.connectors.embedded.tables import EmbeddedTable
-from windrow.connectors.postgres import PostgresTables
-from windrow.connectors.postgres.sink import PostgresStep
-from windrow.connectors.sqlite import SqliteTables
+from windrow.connectors.postgres.sink import PostgresStep, PostgresTables
+from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.runtime.spark import stages
 from windrow.runtime.spark.stages import LevelStep
 from windrow.runtime.stream import query

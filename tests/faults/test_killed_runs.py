@@ -18,8 +18,10 @@ from tests.graphs import as_graph
 from tests.runtime.spend import Files, events, spend
 
 from windrow.authoring.printing import to_yaml
+from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.kafka.source import KafkaTopic
-from windrow.model import DeltaSink, KafkaSink, KafkaSource, ParquetSink, Sink
+from windrow.connectors.parquet.connector import ParquetSink
+from windrow.model import KafkaSink, KafkaSource, Sink
 from windrow.runtime.launch import Options, launch
 from windrow.testing.servers.kafka import Kafka
 

@@ -17,7 +17,7 @@ from tests.runtime.spend import MINUTE, Files, events, spend
 
 from windrow.connectors.cuts import Offset
 from windrow.connectors.sink import Follows, Run
-from windrow.connectors.sqlite import SqliteTables
+from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.errors import CheckpointError, SinkError
 from windrow.model import (
     Aggregate,

@@ -19,7 +19,7 @@ from tests.runtime.spend import Files, Log, Topic, events, spend
 from tests.servers.cluster import Cluster
 
 from windrow.authoring.printing import to_yaml
-from windrow.model import Pipeline, PostgresSink, SqliteSink, with_table
+from windrow.model import Pipeline, PostgresSink, SqliteSink
 from windrow.runtime.spark.jars import jar_set
 from windrow.runtime.spark.pack import pack_environment
 from windrow.telemetry.folders import Folder, folder_of
@@ -61,7 +61,7 @@ class Job:
     def here(self) -> Pipeline:
         """Compute the same in the memory of one process, into other tables; return that pipeline."""
         table = f"{self.pipeline.sink.table}_here"
-        other = replace(self, pipeline=replace(self.pipeline, sink=with_table(self.pipeline.sink, table)))
+        other = replace(self, pipeline=replace(self.pipeline, sink=self.pipeline.sink.into(table)))
         other.run("run", "--until-end", "--host", "memory")
         return other.pipeline
 

@@ -19,8 +19,8 @@ from tests.runtime.runs import Runner, Scene, read
 from tests.runtime.spend import Files, Topic, event, events, spend
 from tests.waiting import join, wait_until
 
-from windrow.connectors.postgres import PostgresTables
-from windrow.connectors.sqlite import SqliteTables
+from windrow.connectors.postgres.sink import PostgresTables
+from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.engine.changelog import StepOutput
 from windrow.errors import SetupError, SinkError, SinkUnavailableError, SourceError
 from windrow.model import Pipeline

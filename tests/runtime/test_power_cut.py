@@ -16,7 +16,7 @@ from tests.runtime.answers import assert_epochs, assert_same_values
 from tests.runtime.runs import Runner
 from tests.runtime.spend import Files, events, spend
 
-from windrow.connectors.sqlite import SqliteTables
+from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.engine.changelog import StepOutput
 from windrow.errors import CheckpointError
 from windrow.model import LogSource, SqliteSink

@@ -17,7 +17,7 @@ from tests.runtime.spend import HOUR, Files, event, spend
 from windrow.connectors.database import WindowRange
 from windrow.connectors.diff import compare_answers
 from windrow.connectors.open_sinks import open_database
-from windrow.connectors.sqlite import SqliteTables
+from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.engine.changelog import StepOutput
 from windrow.errors import SinkError
 from windrow.model import Pipeline, SqliteSink

@@ -20,6 +20,7 @@ from tests.runtime.spend import Files, events, spend
 from tests.runtime.test_chain import chain
 from tests.servers.receiver import Receiver
 
+from windrow.connectors.registry import sink_connector, source_connector
 from windrow.errors import RunError
 from windrow.model import (
     FileSource,
@@ -35,7 +36,7 @@ from windrow.model import (
 )
 from windrow.runtime.launch import Options, launch
 from windrow.telemetry.exporting import LEAVE
-from windrow.telemetry.lineage import dataset_of_source, dataset_of_table, is_lineage_asked, lineage
+from windrow.telemetry.lineage import is_lineage_asked, lineage
 from windrow.telemetry.reports import StepReport
 
 KAFKA = as_graph(spend(KafkaSource("broker:9092,other:9092", "purchases"), PostgresSink("postgresql://db/s", "spend")))
@@ -96,7 +97,7 @@ def test_a_run_says_what_it_reads_and_writes(
     tables = {dataset["name"]: dataset for dataset in last["outputs"]}
     assert list(tables) == ["spend", "spend_changes", "spend_late", "spend_dead", "spend_clocks"]
     for name, dataset in tables.items():
-        assert dataset["namespace"] == f"sqlite://{store.settings().path}"  # type: ignore[union-attr]
+        assert dataset["namespace"] == f"sqlite://{store.settings().place}"
         (made,) = store.query(f"SELECT group_concat(name) FROM pragma_table_info('{name}')")
         assert made[0].split(",") == list(columns(dataset))
     origins = tables["spend_changes"]["facets"]["columnLineage"]["fields"]
@@ -263,7 +264,7 @@ def test_a_server_that_does_not_answer_is_one_warning_and_seconds(
     ],
 )
 def test_sources_have_the_names_that_openlineage_gives_them(source: Source, dataset: tuple[str, str]) -> None:
-    assert dataset_of_source(source) == dataset
+    assert source_connector(source).dataset(source) == dataset
 
 
 @pytest.mark.parametrize(
@@ -285,4 +286,4 @@ def test_tables_have_the_names_that_openlineage_gives_them(
     for name in ("PGHOST", "PGPORT", "PGDATABASE", "PGOPTIONS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PASS", "secret")
-    assert dataset_of_table(sink, "spend") == dataset
+    assert sink_connector(sink).dataset(sink, "spend") == dataset

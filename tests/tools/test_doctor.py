@@ -15,21 +15,10 @@ from tests.graphs import Runnable, as_graph
 from tests.telemetry.test_history import STEP, T0
 
 from windrow.authoring.load import open_pipeline
+from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.sink import Follows, Run
 from windrow.connectors.source import Loss
-from windrow.model import (
-    Adaptive,
-    Delay,
-    DeltaSink,
-    Emit,
-    EventTime,
-    Every,
-    Global,
-    Hopping,
-    KafkaSink,
-    KafkaSource,
-    PostgresSink,
-)
+from windrow.model import Adaptive, Delay, Emit, EventTime, Every, Global, Hopping, KafkaSink, KafkaSource, PostgresSink
 from windrow.runtime.command_lines import CommandLines
 from windrow.telemetry.histogram import Histogram
 from windrow.telemetry.history import RunRecord

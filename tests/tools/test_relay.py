@@ -22,8 +22,8 @@ from tests.graphs import as_graph, spec_of
 from windrow.connectors.kafka.append import KafkaAppender
 from windrow.connectors.log.append import LogAppender
 from windrow.connectors.open_sources import open_source
-from windrow.connectors.postgres import PostgresTables
 from windrow.connectors.postgres.outbox import Outbox, OutboxLag
+from windrow.connectors.postgres.sink import PostgresTables
 from windrow.connectors.sink import Run
 from windrow.errors import InputError, SinkError, SourceError, SourceUnavailableError
 from windrow.model import KafkaSource, LogSource, Pipeline, PostgresSink

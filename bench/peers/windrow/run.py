@@ -8,10 +8,12 @@ from bench.peers.job import DONE, TABLE, TABLE_ONLY, Job, tell, told
 from bench.pipelines import from_kafka, main_job
 
 from windrow.authoring.pipeline_file import parse_pipeline
+from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.open_sources import open_source
+from windrow.connectors.parquet.connector import ParquetSink
 from windrow.connectors.stream_reader import stream_of
-from windrow.model import DeltaSink, Graph, KafkaSink, ParquetSink, PostgresSink
+from windrow.model import Graph, KafkaSink, PostgresSink
 from windrow.runtime.batch.plan import BatchSettings
 from windrow.runtime.batch.run import BatchRun
 from windrow.runtime.spark.rows import PACKET_DDL

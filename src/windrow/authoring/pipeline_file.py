@@ -15,7 +15,7 @@ from windrow.authoring.short_form import graph_of_short
 from windrow.authoring.variables import NOTHING_GIVEN, PROFILES, Given, substitute
 from windrow.declare.yaml_node import YamlMapping, YamlNode, compose, compose_all, place_of, read_texts
 from windrow.errors import PipelineError, Place, call_all, needs_extra
-from windrow.model import Graph, database_of
+from windrow.model import Graph
 
 
 def parse_pipeline(text: str, file: str = "<string>") -> Graph:
@@ -104,7 +104,7 @@ def _refuse_shared(roots: Sequence[YamlNode], documents: Sequence[Document]) -> 
             raise root.error(msg)
         names.add(name)
         for node in document.pipeline.sinks:
-            other = tables.setdefault((database_of(node.sink), node.sink.table.lower()), name)
+            other = tables.setdefault((node.sink.database, node.sink.table.lower()), name)
             if other != name:
                 msg = (
                     f"the table {node.sink.table!r} is written by {other!r} too: each pipeline needs tables of its own"

@@ -16,11 +16,7 @@ from windrow.errors import HIDDEN_VALUES, InputError, WindrowError, did_you_mean
 from windrow.model import (
     MAX_DURATION,
     Graph,
-    KafkaSink,
-    ParquetSink,
     RunMode,
-    Sink,
-    companion,
     parse_duration,
 )
 from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
@@ -121,30 +117,18 @@ def _in_no_result(graph: Graph, totals: Totals, above: float, commands: CommandL
     """Yield warnings of dead letters and of expired records, by what a run has counted of its log alone."""
     sink, read, dead = graph.sinks[0].sink, totals.events, totals.dead + totals.rejected
     if totals.dead and totals.dead >= read:
-        yield f"all records ({totals.dead:,}) are dead letters; {_reasons_of(sink)} says why"
+        yield f"all records ({totals.dead:,}) are dead letters; {sink.reasons} says why"
     elif dead > above * read:
-        show = commands.of(f"show {companion(sink, 'dead')}")
+        show = commands.of(f"show {sink.companion('dead')}")
         yield f"{_share(dead, read)} are dead letters, and in no result: `{show}` says why"
     if totals.expired > above * read:
-        show, tune = commands.of(f"show {companion(sink, 'late')}"), commands.of("tune --log")
+        show, tune = commands.of(f"show {sink.companion('late')}"), commands.of("tune --log")
         each = ", counted for each window that they missed," if totals.expired > read else ""
         yield (
             f"{_share(totals.expired, read)} have expired{each} and are in no result: they came later than delay and "
             f"lateness allow, as in a log that is not sorted by time. `{tune}` says which delay and lateness would "
             f"count them, `{show}` has them"
         )
-
-
-def _reasons_of(sink: Sink) -> str:
-    """Return where the reasons of dead letters are."""
-    name = companion(sink, "dead")
-    match sink:
-        case KafkaSink():
-            return f"the field `reason` in the topic {name}"
-        case ParquetSink():
-            return f"the column `reason` of the files {sink.path}/{name}"
-        case _:
-            return f"the column `reason` of the table {name}"
 
 
 def _share(number: int, records: int) -> str:

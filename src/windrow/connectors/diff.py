@@ -29,7 +29,6 @@ from windrow.connectors.tables import Table, layout, quote, quote_all, utc_text
 from windrow.engine.schema import row_key
 from windrow.errors import InputError
 from windrow.expressions import SinkSpec
-from windrow.model import database_of
 
 _TOLD = ("pane", "revision")
 """Columns that say how an answer came about, and are not part of it."""
@@ -73,7 +72,7 @@ def compare_answers(
     with ExitStack() as held:
         # two tables in one database as they are at one moment
         first = held.enter_context(databases[0].snapshot())
-        is_one = database_of(here.sink) == database_of(there.sink)
+        is_one = here.sink.database == there.sink.database
         snapshots = (first, first if is_one else held.enter_context(databases[1].snapshot()))
         columns = [
             _keyed_columns(snapshot, database, table, key)

@@ -1,12 +1,12 @@
-"""Sinks: the tables that a run writes, one package for each database."""
+"""Sinks: the tables that a run writes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
+from windrow.connectors.registry import sink_connector
 from windrow.errors import InputError, WindrowError
 from windrow.expressions import sink_specs
-from windrow.model import DeltaSink, DuckDBSink, KafkaSink, ParquetSink, PostgresSink, SqliteSink, database_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,38 +30,14 @@ def open_sinks(graph: Graph) -> SinkGroup:
 
     databases: dict[SinkModel, dict[str, SinkSpec]] = {}
     for name, spec in sink_specs(graph).items():
-        databases.setdefault(database_of(spec.sink), {})[name] = spec
+        databases.setdefault(spec.sink.database, {})[name] = spec
     return SinkGroup(*((list(specs), _open(*specs.values())) for specs in databases.values()))
 
 
 def _open(*specs: SinkSpec) -> Sink:
-    match specs[0].sink:
-        case SqliteSink():
-            from windrow.connectors.sqlite import SqliteTables  # noqa: PLC0415 - Arrow loads only where a pipeline runs
-
-            return SqliteTables(*specs)
-        case DuckDBSink():
-            from windrow.connectors.duckdb import DuckDBTables  # noqa: PLC0415 - the same, and DuckDB
-
-            return DuckDBTables(*specs)
-        case PostgresSink():
-            from windrow.connectors.postgres import PostgresTables  # noqa: PLC0415 - the same, and psycopg
-
-            return PostgresTables(*specs)
-        case DeltaSink():
-            from windrow.connectors.delta import DeltaTables  # noqa: PLC0415 - the same, and deltalake
-
-            return DeltaTables(*specs)
-        case ParquetSink():
-            from windrow.connectors.parquet import ParquetFolder  # noqa: PLC0415 - as above
-
-            return ParquetFolder(*specs)
-        case KafkaSink():
-            from windrow.connectors.kafka.sink import KafkaTopics  # noqa: PLC0415 - the same, and librdkafka
-
-            return KafkaTopics(*specs)
-        case _:
-            assert_never(specs[0].sink)
+    connector = sink_connector(specs[0].sink)
+    found: Sink = connector.load(connector.tables)(*specs)
+    return found
 
 
 def promote(graph: Graph, shadows: Mapping[str, str]) -> dict[str, Promoted]:
@@ -71,7 +47,7 @@ def promote(graph: Graph, shadows: Mapping[str, str]) -> dict[str, Promoted]:
     """
     databases: dict[SinkModel, list[tuple[str, str]]] = {}
     for node in graph.sinks:
-        place = database_of(node.sink)
+        place = node.sink.database
         databases.setdefault(place, []).append((node.sink.table, shadows[node.sink.table]))
     promoted: dict[str, Promoted] = {}
     done: list[SinkModel] = []
@@ -89,28 +65,9 @@ def promote(graph: Graph, shadows: Mapping[str, str]) -> dict[str, Promoted]:
 
 def open_database(sink: SinkModel) -> Database:
     """Return the database of a sink, not yet connected."""
-    match sink:
-        case SqliteSink():
-            from windrow.connectors.sqlite import SqliteDatabase  # noqa: PLC0415 - as above
-
-            return SqliteDatabase(sink)
-        case DuckDBSink():
-            from windrow.connectors.duckdb import DuckDBDatabase  # noqa: PLC0415 - as above
-
-            return DuckDBDatabase(sink)
-        case PostgresSink():
-            from windrow.connectors.postgres.admin import PostgresDatabase  # noqa: PLC0415 - as above
-
-            return PostgresDatabase(sink)
-        case DeltaSink():
-            from windrow.connectors.delta.admin import DeltaDatabase  # noqa: PLC0415 - as above
-
-            return DeltaDatabase(sink)
-        case KafkaSink():
-            msg = f"the sink is a Kafka topic, {_NO_TABLE}"
-            raise InputError(msg)
-        case ParquetSink():
-            msg = f"the sink is a folder of Parquet files of changes, {_NO_TABLE}"
-            raise InputError(msg)
-        case _:
-            assert_never(sink)
+    connector = sink_connector(sink)
+    if not connector.database:
+        msg = f"the sink is {connector.called}, {_NO_TABLE}"
+        raise InputError(msg)
+    found: Database = connector.load(connector.database)(sink)
+    return found

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
 
+from windrow.connectors.base import load
+from windrow.connectors.registry import source_connector
 from windrow.connectors.source import Appender, Follower, Source
 from windrow.engine.lists import with_entries
 from windrow.errors import InputError
 from windrow.expressions import table_keys
 from windrow.model import (
-    FileSource,
-    FilesSource,
     Graph,
     KafkaSource,
-    LogSource,
-    PostgresCdcSource,
     TopicList,
 )
 from windrow.model import Source as SourceModel
@@ -23,45 +20,18 @@ from windrow.model import Source as SourceModel
 
 def open_source(source: SourceModel) -> Source:
     """Return the connector of a pipeline's source; nothing is read or reached before its methods are called."""
-    match source.records:
-        case LogSource() as log:
-            from windrow.connectors.log.source import EmbeddedLog  # noqa: PLC0415 - Arrow only when a source is opened
-
-            return EmbeddedLog(log)
-        case FilesSource() as files:
-            from windrow.connectors.files.source import OrderedFiles  # noqa: PLC0415 - as above
-
-            return OrderedFiles(files)
-        case KafkaSource() as topic:
-            from windrow.connectors.kafka.source import KafkaTopic  # noqa: PLC0415 - the same
-
-            return KafkaTopic(topic)
-        case unknown:
-            assert_never(unknown)
+    log = source.records
+    found: Source = load(source_connector(log).log)(log)
+    return found
 
 
 def open_appender(source: SourceModel, identity: str, prefix: bytes) -> Appender:
     """Return what appends to a log records that begin with `prefix`; raise InputError where others write the log."""
-    match source:
-        case LogSource(path=path):
-            from windrow.connectors.log.append import LogAppender  # noqa: PLC0415 - Arrow only when a source is opened
-
-            return LogAppender(path, prefix)
-        case FilesSource():
-            msg = f"the files {source.place} are not windrow's to write: put the corrected records into a new file"
-            raise InputError(msg)
-        case FileSource(log=log):
-            msg = f"the log {log} is written by the run that follows {source.path}: change the file"
-            raise InputError(msg)
-        case PostgresCdcSource(table=table):
-            msg = f"{source.label} is written by the run that follows {table}: change the row in the database"
-            raise InputError(msg)
-        case KafkaSource():
-            from windrow.connectors.kafka.append import KafkaAppender  # noqa: PLC0415 - the same
-
-            return KafkaAppender(source, identity)
-        case _:
-            assert_never(source)
+    connector = source_connector(source)
+    if not connector.appender:
+        raise InputError(connector.not_written(source))
+    found: Appender = load(connector.appender)(source, identity, prefix)
+    return found
 
 
 def open_sources(graph: Graph) -> Source:
@@ -100,21 +70,8 @@ def followers(graph: Graph) -> dict[str, Follower]:
     """Return by source what appends the changes of files and tables to the logs that a run reads of them."""
     found: dict[str, Follower] = {}
     for node in graph.sources:
-        match node.source:
-            case FileSource():
-                from windrow.connectors.file.source import FollowedFile  # noqa: PLC0415 - Arrow only where there is a file
-
-                found[node.name] = FollowedFile(node.source, node.decode)
-            case PostgresCdcSource():
-                from windrow.connectors.postgres.cdc.follow import FollowedTable  # noqa: PLC0415 - psycopg only where it is used
-
-                keys = table_keys(graph, node)
-                given = [one for one in node.decode.fields if one.name in keys and not one.path]
-                found[node.name] = FollowedTable(node.source, [(one.name, *one.alias) for one in given])
-            case LogSource() | FilesSource() | KafkaSource():
-                pass
-            case _:
-                assert_never(node.source)
+        if follower := source_connector(node.source).follower:
+            found[node.name] = load(follower)(node, table_keys(graph, node))
     return found
 
 
@@ -126,14 +83,7 @@ def partition_finders(graph: Graph) -> list[tuple[str, Callable[[], list[int]]]]
     """
     found: list[tuple[str, Callable[[], list[int]]]] = []
     for node in graph.sources:
-        match node.source.records:
-            case LogSource() | FilesSource() as source:
-                log = open_source(source)
-                found.append((log.name, log.partitions))
-            case KafkaSource() as source:
-                from windrow.connectors.kafka.source import partition_finder  # noqa: PLC0415 - as above
-
-                found.append((source.topic, partition_finder(source)))
-            case unknown:
-                assert_never(unknown)
+        source = node.source.records
+        log, finder = open_source(source), source_connector(source).finder
+        found.append((log.name, load(finder)(source) if finder else log.partitions))
     return found

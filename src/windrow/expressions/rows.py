@@ -18,7 +18,6 @@ from windrow.model import (
     StringType,
     TimestampType,
     WindowNode,
-    with_table,
 )
 
 RowKind = Literal["windows", "global", "process", "alerts", "table", "records"]
@@ -60,7 +59,7 @@ class SinkSpec:
 
     def into(self, table: str) -> SinkSpec:
         """Return it with another table in the same database."""
-        return replace(self, sink=with_table(self.sink, table))
+        return replace(self, sink=self.sink.into(table))
 
 
 def alerts_of(key: tuple[Field, ...]) -> Rows:

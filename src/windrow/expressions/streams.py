@@ -20,19 +20,14 @@ from windrow.model import (
     Derive,
     EventTime,
     Field,
-    FileSource,
-    FilesSource,
     FlatMapNode,
     Global,
     Graph,
     JoinNode,
-    KafkaSource,
     KeyedNode,
-    LogSource,
     LongType,
     LookupNode,
     Pipeline,
-    PostgresCdcSource,
     ProcessNode,
     ProcessPipeline,
     ResultNode,
@@ -153,7 +148,7 @@ def _lacking(node: SourceNode) -> tuple[str, ...] | None:
     """Return the fields that only the record of a deleted row lacks; None if records are no changes of rows."""
     if node.source.format != "debezium":
         return None
-    always = nullable_fields(replace(node, source=_decoded(node)))
+    always = nullable_fields(replace(node, source=node.source.decoded))
     return tuple(one.name for one in record_fields(node) if one.name in nullable_fields(node) - always)
 
 
@@ -537,7 +532,7 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
         joined = stream_of(graph, node.name)
         return RecordStream(
             graph.name,
-            _decoded(joined.sources[0]),
+            joined.sources[0].source.decoded,
             Decode(joined.fields),
             joined.time,
             node.key,
@@ -550,7 +545,7 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
     if isinstance(given, SourceNode) and not isinstance(node, TableNode):
         source, decode, time, before = given.source, given.decode, given.time, given.derive
     else:
-        source, decode, time, before = _decoded(stream.sources[0]), Decode(stream.fields), stream.time, ()
+        source, decode, time, before = stream.sources[0].source.decoded, Decode(stream.fields), stream.time, ()
     if isinstance(node, ResultNode):
         # no aggregate can use an array, so none goes there
         decode = Decode(tuple(one for one in decode.fields if not isinstance(one.type, ArrayType)))
@@ -617,17 +612,6 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
             )
         case _:
             assert_never(node)
-
-
-def _decoded(node: SourceNode) -> Source:
-    """Return the source of records that are decoded already."""
-    match node.source:
-        case FileSource():
-            return node.source
-        case LogSource() | FilesSource() | KafkaSource() | PostgresCdcSource():
-            return replace(node.source.records, format="json")
-        case _:
-            assert_never(node.source)
 
 
 def result_pipelines(graph: Graph) -> dict[str, AnyPipeline]:

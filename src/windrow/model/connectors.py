@@ -5,13 +5,55 @@ from __future__ import annotations
 import glob
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from windrow.model.formats import FilesFormat, RecordFormat, TextFormat
 
 
 @dataclass(frozen=True)
-class LogSource:
+class Source:
+    """A partitioned log. A kind has the name of its `section` in YAML, and a `place` where people find it."""
+
+    section: ClassVar[str]
+    if TYPE_CHECKING:
+
+        @property
+        def format(self) -> RecordFormat | FilesFormat:
+            """What its records are."""
+
+        @property
+        def place(self) -> str:
+            """Where people find it."""
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of the embedded log that is read, None if it is none."""
+        return None
+
+    @property
+    def label(self) -> str:
+        """The name of the source in the late output, the dead letters and the clock journal."""
+        return self.section
+
+    @property
+    def records(self) -> Source:
+        """The log that is read: this one."""
+        return self
+
+    @property
+    def decoded(self) -> Source:
+        """The log of records that are decoded already."""
+        found: Any = self.records
+        return replace(found, format="json")  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class FollowedSource(Source):
+    """A source whose changes a run appends to a log, its `records`, which is all that is read of it."""
+
+
+@dataclass(frozen=True)
+class LogSource(Source):
     """An embedded log: a folder with ``partition-N.jsonl``; the offset is the line's number from 0."""
 
     path: str
@@ -33,14 +75,9 @@ class LogSource:
         """The name of the source in the late output, the dead letters and the clock journal."""
         return PurePath(self.path).name
 
-    @property
-    def records(self) -> LogSource:
-        """The log that is read: this one."""
-        return self
-
 
 @dataclass(frozen=True)
-class KafkaSource:
+class KafkaSource(Source):
     """A Kafka topic; `options` go to the consumer as they are (``security.protocol`` ...).
 
     The offsets that were read are committed to the consumer group `group`, which nothing is read from.
@@ -53,7 +90,6 @@ class KafkaSource:
     group: str | None = None
     format: RecordFormat = "json"
     section: ClassVar[str] = "kafka"
-    folder: ClassVar[None] = None
 
     @property
     def place(self) -> str:
@@ -65,14 +101,9 @@ class KafkaSource:
         """The name of the source in the late output, the dead letters and the clock journal."""
         return self.topic
 
-    @property
-    def records(self) -> KafkaSource:
-        """The log that is read: this one."""
-        return self
-
 
 @dataclass(frozen=True)
-class FilesSource:
+class FilesSource(Source):
     """Files that others write once: JSON lines, CSV or Parquet, whose names match glob patterns.
 
     Each pattern in `path` is a partition: the records of its files, file after file in the order of their names; the
@@ -84,7 +115,6 @@ class FilesSource:
     format: FilesFormat = "json"
     header: bool = True
     section: ClassVar[str] = "files"
-    folder: ClassVar[None] = None
 
     @property
     def place(self) -> str:
@@ -101,11 +131,6 @@ class FilesSource:
         """The folder that has all files of the first partition."""
         return split_pattern(self.path[0])[0] if self.path else ""
 
-    @property
-    def records(self) -> FilesSource:
-        """The log that is read: these files."""
-        return self
-
 
 def split_pattern(path: str) -> tuple[str, str]:
     """Return the folder that all files of a glob pattern are in, and the pattern within it; of a file, its name."""
@@ -115,7 +140,7 @@ def split_pattern(path: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class FileSource:
+class FileSource(FollowedSource):
     """A table in a file, whose changes by `key` are appended to the embedded log in the folder `log`, and read there.
 
     The file is CSV or JSON lines, by the ending of its name.
@@ -147,9 +172,14 @@ class FileSource:
         """The log that is read: the embedded log."""
         return LogSource(self.log, self.format)
 
+    @property
+    def decoded(self) -> FileSource:
+        """The file, whose records in the log are decoded as they are."""
+        return self
+
 
 @dataclass(frozen=True)
-class PostgresCdcSource:
+class PostgresCdcSource(FollowedSource):
     """A table of a PostgreSQL database, whose changes are appended to the embedded log or the topic `into`.
 
     `table` may name its schema. An update that changes one of the columns `key` (empty: the primary key) is a deletion
@@ -187,19 +217,77 @@ class PostgresCdcSource:
         return replace(self.into, format=self.format)
 
 
-FollowedSource = FileSource | PostgresCdcSource
-"""A source whose changes a run appends to a log, its `records`, which is all that is read of it."""
-Source = LogSource | FilesSource | KafkaSource | FollowedSource
-"""A kind has the name of its `section` in YAML, a `place` where people find it, and a log with its `records`."""
 OWN_GROUPS = "windrow-"
 """What the names of consumer groups begin with that windrow itself uses, and reads from."""
 LOG_TIME, DELETED, MORE = "_log_time", "_deleted", "_more"
 """The fields of an embedded log's record that hold its log timestamp, and of the row of a file, whether it was deleted,
 and whether more records of the same reading follow."""
+Companion = Literal["late", "dead", "clocks"]
+"""What is beside a sink's own table or topic."""
 
 
 @dataclass(frozen=True)
-class SqliteSink:
+class Sink:
+    """Where rows are written. A kind has the name of its `section` in YAML.
+
+    A pipeline that has no other name is called after its `table`. `system` is what OpenTelemetry's conventions call its
+    software (``db.system.name``, ``messaging.system``). Unless a step `is_one_transaction`, each table has its own.
+    """
+
+    section: ClassVar[str]
+    system: ClassVar[str]
+    is_one_transaction: ClassVar[bool] = True
+    if TYPE_CHECKING:
+
+        @property
+        def table(self) -> str:
+            """The result table."""
+
+        @property
+        def key(self) -> tuple[str, ...]:
+            """The primary key of the result table, empty for the natural one."""
+
+        @property
+        def changelog(self) -> bool:
+            """Whether the table of changes is written."""
+
+        @property
+        def place(self) -> str:
+            """Where people find it."""
+
+    @property
+    def database(self) -> Sink:
+        """The sink without what is of one of its tables alone: it is equal for all tables of a database."""
+        return self
+
+    def into(self, table: str) -> Self:
+        """Return a sink that writes another table of the same database, which has no outbox, or another topic."""
+        found: Any = self
+        return replace(found, table=table)  # type: ignore[no-any-return]
+
+    def companion(self, name: Companion) -> str:
+        """Return the name of what is beside the table: late output, dead letters or the clock journal."""
+        return f"{self.table}_{name}"
+
+    @property
+    def reasons(self) -> str:
+        """Where the reasons of dead letters are, in words."""
+        return f"the column `reason` of the table {self.companion('dead')}"
+
+
+@dataclass(frozen=True)
+class TableSink(Sink):
+    """A sink with a table of results; the others hold changes alone."""
+
+    @property
+    def database(self) -> Sink:
+        """The sink without what is of one of its tables alone."""
+        found: Any = self
+        return replace(found, table="", key=(), changelog=True)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class SqliteSink(TableSink):
     """Tables in an SQLite file.
 
     `key` is the result table's primary key; empty, it is window_start, window_end and the pipeline's key. NUMERIC
@@ -221,24 +309,7 @@ class SqliteSink:
 
 
 @dataclass(frozen=True)
-class DuckDBSink:
-    """Tables in a DuckDB file."""
-
-    path: str
-    table: str
-    key: tuple[str, ...] = ()
-    changelog: bool = True
-    section: ClassVar[str] = "duckdb"
-    system: ClassVar[str] = "duckdb"
-
-    @property
-    def place(self) -> str:
-        """The file."""
-        return self.path
-
-
-@dataclass(frozen=True)
-class PostgresSink:
+class PostgresSink(TableSink):
     """Tables in a PostgreSQL database; what `url` leaves out comes from libpq's environment (PGPASSWORD ...).
 
     With `outbox` each change is also a row of the outbox table, until a relay has sent it.
@@ -257,26 +328,18 @@ class PostgresSink:
         """The URL of the database."""
         return self.url
 
-
-@dataclass(frozen=True)
-class DeltaSink:
-    """Delta tables in a folder: each in the folder of its name within."""
-
-    path: str
-    table: str
-    key: tuple[str, ...] = ()
-    changelog: bool = True
-    section: ClassVar[str] = "delta"
-    system: ClassVar[str] = "delta"
-
     @property
-    def place(self) -> str:
-        """The folder."""
-        return self.path
+    def database(self) -> Sink:
+        """The database alone."""
+        return PostgresSink(self.url, "")
+
+    def into(self, table: str) -> Self:
+        """Return a sink that writes another table, which has no outbox."""
+        return replace(self, table=table, outbox=False)
 
 
 @dataclass(frozen=True)
-class KafkaSink:
+class KafkaSink(Sink):
     """A Kafka topic of changes by the key of their row: a JSON object, or with `format` debezium Debezium's envelope.
 
     The realtime host commits a transaction every `commit` microseconds at most, others with each step. `options` go to
@@ -311,63 +374,20 @@ class KafkaSink:
         """True: the topic is the changelog."""
         return True
 
+    @property
+    def database(self) -> Sink:
+        """The brokers, with the options of the producer."""
+        return replace(self, topic="", commit=0, format="json")
 
-@dataclass(frozen=True)
-class ParquetSink:
-    """Parquet files of changes in a folder: ``PATH/TABLE/step-N/changes.parquet``, a folder for each step."""
+    def into(self, table: str) -> Self:
+        """Return a sink that writes another topic."""
+        return replace(self, topic=table)
 
-    path: str
-    table: str
-    section: ClassVar[str] = "parquet"
-    system: ClassVar[str] = "parquet"
-    key: ClassVar[tuple[str, ...]] = ()
-    changelog: ClassVar[bool] = True
+    def companion(self, name: Companion) -> str:
+        """Return the topic beside it."""
+        return f"{self.topic}.{name}"
 
     @property
-    def place(self) -> str:
-        """The folder."""
-        return self.path
-
-
-TableSink = SqliteSink | DuckDBSink | PostgresSink | DeltaSink
-"""Sinks with a table of results; the others hold changes alone."""
-Sink = TableSink | KafkaSink | ParquetSink
-"""As sources; its `system` is what OpenTelemetry's conventions call it (``db.system.name``, ``messaging.system``)."""
-
-
-def database_of(sink: Sink) -> Sink:
-    """Return a sink without what is of one of its tables alone: it is equal for all tables of a database.
-
-    Folders of Parquet files have nothing in common.
-    """
-    match sink:
-        case KafkaSink():
-            return replace(sink, topic="", commit=0, format="json")
-        case PostgresSink():
-            return PostgresSink(sink.url, "")
-        case ParquetSink():
-            return sink
-        case _:
-            return replace(sink, table="", key=(), changelog=True)
-
-
-def with_table(sink: Sink, table: str) -> Sink:
-    """Return a sink that writes another table of the same database, which has no outbox, or another topic."""
-    match sink:
-        case KafkaSink():
-            return replace(sink, topic=table)
-        case PostgresSink():
-            return replace(sink, table=table, outbox=False)
-        case _:
-            return replace(sink, table=table)
-
-
-def companion(sink: Sink, name: Literal["late", "dead", "clocks"]) -> str:
-    """Return the name of what is beside a sink's own table or topic: late output, dead letters or the clock journal."""
-    match sink:
-        case KafkaSink():
-            return f"{sink.topic}.{name}"
-        case ParquetSink():
-            return f"{sink.table}/*/{name}.parquet"
-        case _:
-            return f"{sink.table}_{name}"
+    def reasons(self) -> str:
+        """Where the reasons of dead letters are, in words."""
+        return f"the field `reason` in the topic {self.companion('dead')}"

@@ -30,7 +30,6 @@ from windrow.model import (
     SinkNode,
     SourceNode,
     WindowNode,
-    with_table,
 )
 from windrow.model import Sink as SinkModel
 from windrow.runtime.batch.plan import MAX_RECORDS, BatchSettings, starts_at_latest
@@ -420,7 +419,7 @@ def _shadowed(graph: Graph, tables: Mapping[str, str], checkpoint: Checkpoint | 
             case SourceNode(source=KafkaSource() as topic):
                 return replace(node, source=replace(topic, start="earliest"))
             case SinkNode(sink=sink):
-                return replace(node, sink=with_table(sink, tables[sink.table]))
+                return replace(node, sink=sink.into(tables[sink.table]))
             case _:
                 return node
 

@@ -7,7 +7,6 @@ packages is imported. A thread of its own sends the events.
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -15,29 +14,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from windrow.connectors.registry import sink_connector, source_connector
 from windrow.errors import SetupError, needs_extra
-from windrow.model import (
-    DeltaSink,
-    DuckDBSink,
-    FileSource,
-    FilesSource,
-    Graph,
-    KafkaSink,
-    KafkaSource,
-    LogSource,
-    ParquetSink,
-    PostgresCdcSource,
-    PostgresSink,
-    Sink,
-    SinkNode,
-    Source,
-    SourceNode,
-    SqliteSink,
-    companion,
-)
+from windrow.model import Graph, KafkaSink, SinkNode, SourceNode, TableSink
 from windrow.telemetry.exporting import ExportGuard
 from windrow.telemetry.reports import Observer, StepReport, Totals
 
@@ -46,12 +27,9 @@ if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
     from openlineage.client.event_v2 import InputDataset, OutputDataset, RunEvent
 
-    from windrow.connectors.postgres.client import Server
 
 EVERY: Final = 300.0
 """Seconds between two events of a run that goes on."""
-_KAFKA_PORT: Final = "9092"
-_POSTGRES_PORT: Final = "5432"
 
 State = Literal["START", "RUNNING", "COMPLETE", "ABORT", "FAIL"]
 
@@ -198,7 +176,9 @@ class _RunLineage:
             read = self._read[node.name if len(self._graph.sources) > 1 else ""]
         statistics = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(read)
         return InputDataset(
-            *dataset_of_source(node.source), {"inputStatistics": statistics}, facets={"schema": _schema(fields)}
+            *source_connector(node.source).dataset(node.source),
+            {"inputStatistics": statistics},
+            facets={"schema": _schema(fields)},
         )
 
     def _outputs(self, node: SinkNode) -> Iterator[OutputDataset]:
@@ -219,7 +199,7 @@ class _RunLineage:
             facets = {"schema": _schema([(field.name, str(field.type)) for field in table])}
             if name in table_names(node.sink.table)[:2]:  # the results, and their changes
                 facets["columnLineage"] = self._columns(node, table.names)
-            yield OutputDataset(*dataset_of_table(node.sink, name), statistics, facets=facets)
+            yield OutputDataset(*sink_connector(node.sink).dataset(node.sink, name), statistics, facets=facets)
 
     def _columns(self, node: SinkNode, names: list[str]) -> Any:  # noqa: ANN401 - a facet
         """Return from which fields the columns of a table with results are computed."""
@@ -227,7 +207,7 @@ class _RunLineage:
 
         from windrow.expressions import origins_of  # noqa: PLC0415 - the same
 
-        sources = {one.name: dataset_of_source(one.source) for one in self._graph.sources}
+        sources = {one.name: source_connector(one.source).dataset(one.source) for one in self._graph.sources}
         return facets.ColumnLineageDatasetFacet(
             {
                 column: facets.Fields(
@@ -269,66 +249,18 @@ def output_tables(graph: Graph, node: SinkNode) -> Iterator[tuple[str, pa.Schema
     from windrow.expressions import sink_spec  # noqa: PLC0415 - the same
 
     spec, sink = sink_spec(graph, node), node.sink
-    if isinstance(sink, ParquetSink):
-        yield sink.table, layout(spec).changes.schema, ("inserts", "revisions")
-        return
     if isinstance(sink, KafkaSink):
         yield sink.topic, schema.changes(spec.rows), ()
-        yield companion(sink, "late"), schema.LATE, ()
-        yield companion(sink, "dead"), schema.DEAD, ()
+        yield sink.companion("late"), schema.LATE, ()
+        yield sink.companion("dead"), schema.DEAD, ()
         return
     tables = layout(spec)
+    if not isinstance(sink, TableSink):
+        yield sink.table, tables.changes.schema, ("inserts", "revisions")
+        return
     yield tables.result.name, tables.result.schema, ("inserts", "revisions")
     if sink.changelog:
         yield tables.changes.name, tables.changes.schema, ()
     yield tables.late.name, tables.late.schema, ("expired",)
     yield tables.dead.name, tables.dead.schema, ("dead", "rejected")
     yield tables.clocks.name, tables.clocks.schema, ()
-
-
-def dataset_of_source(source: Source) -> tuple[str, str]:
-    """Return the namespace and the name of a log, as OpenLineage's naming has them; they hold no secret."""
-    match source:
-        case KafkaSource(servers=servers, topic=topic):
-            return _kafka(servers), topic
-        case LogSource(path=path) | FileSource(path=path) | FilesSource(root=path):
-            return "file", str(Path(path).absolute())
-        case PostgresCdcSource(url=url, table=table):
-            from windrow.connectors.postgres.client import Server  # noqa: PLC0415 - psycopg only for PostgreSQL
-
-            server = Server(url, "source")
-            return _postgres(server), f"{server.host_port_database[2]}.{table if '.' in table else f'public.{table}'}"
-        case _:
-            assert_never(source)
-
-
-def dataset_of_table(sink: Sink, table: str) -> tuple[str, str]:
-    """Return the namespace and the name of a sink's table, as `dataset_of_source` does.
-
-    OpenLineage has no name for SQLite and DuckDB: here the file is the namespace.
-    """
-    match sink:
-        case SqliteSink(path=path) | DuckDBSink(path=path):
-            return f"{sink.system}://{Path(path).absolute()}", table
-        case DeltaSink(path=path) | ParquetSink(path=path):
-            return "file", str(Path(path).absolute() / table)
-        case PostgresSink(url=url):
-            from windrow.connectors.postgres.connection import named_schema, server  # noqa: PLC0415 - psycopg only for PostgreSQL
-
-            return _postgres(server(url)), f"{server(url).host_port_database[2]}.{named_schema(url)}.{table}"
-        case KafkaSink(servers=servers):
-            return _kafka(servers), table
-        case _:
-            assert_never(sink)
-
-
-def _postgres(server: Server) -> str:
-    """Return the namespace of a server; of several hosts the first names it."""
-    host, port, _ = server.host_port_database
-    return f"postgres://{host.partition(',')[0]}:{port.partition(',')[0] or _POSTGRES_PORT}"
-
-
-def _kafka(servers: str) -> str:
-    """Return the namespace of the first of some brokers."""
-    first = servers.partition(",")[0].strip().rpartition("://")[2]
-    return f"kafka://{first}" if re.search(r":\d+$", first) else f"kafka://{first}:{_KAFKA_PORT}"

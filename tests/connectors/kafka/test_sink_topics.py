@@ -210,7 +210,7 @@ def test_who_opened_the_topics_last_writes_them(model: Pipeline) -> None:
 
 @pytest.mark.parametrize("removes", [False, True])
 def test_a_writer_of_the_topics_in_another_order_is_fenced(model: Pipeline, kafka: Kafka, *, removes: bool) -> None:
-    second = pipeline(KafkaSink(kafka.servers, f"{model.sink.topic}-2"))  # type: ignore[union-attr]
+    second = pipeline(KafkaSink(kafka.servers, f"{model.sink.table}-2"))
     with closing(KafkaTopics(spec_of(model), spec_of(second))) as before:
         before.open(RUN)
         before.commit(0, sums(model, "A"), sums(second, "A"))

@@ -9,7 +9,7 @@ from tests.engine.pipelines import main
 from tests.graphs import spec_of
 from tests.servers.secure_postgres import SECRET, SecurePostgres
 
-from windrow.connectors.postgres import PostgresTables
+from windrow.connectors.postgres.sink import PostgresTables
 from windrow.connectors.sink import Run
 from windrow.errors import InputError, SinkError
 from windrow.model import PostgresSink

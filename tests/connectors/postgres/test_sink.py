@@ -17,8 +17,8 @@ import pytest
 from tests.contracts.steps import RUN, change, edges, pipeline, step
 from tests.graphs import spec_of
 
-from windrow.connectors.postgres import PostgresTables
 from windrow.connectors.postgres.connection import connect
+from windrow.connectors.postgres.sink import PostgresTables
 from windrow.engine.keys import MAX_KEY_BYTES
 from windrow.errors import PipelineError, SinkError, SinkUnavailableError
 from windrow.model import DecimalType, Field, Pipeline, PostgresSink, StringType

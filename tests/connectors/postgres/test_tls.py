@@ -14,7 +14,7 @@ from tests.graphs import spec_of
 from tests.servers.certificates import make_certificates
 from tests.servers.secure_postgres import SECRET, USER, SecurePostgres, TlsProxy
 
-from windrow.connectors.postgres import PostgresTables
+from windrow.connectors.postgres.sink import PostgresTables
 from windrow.errors import SinkError
 from windrow.model import PostgresSink
 

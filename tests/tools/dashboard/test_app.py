@@ -107,7 +107,9 @@ def test_wrong_requests_are_explained(served: Served, path: str, status: int, sa
 
 def test_a_database_that_fails_is_no_fault_of_the_asker(recorded: WatchedRun) -> None:
     with serving(recorded) as served:
-        with mock.patch("windrow.connectors.sqlite.SqliteDatabase.snapshot", side_effect=SinkError("it is locked")):
+        with mock.patch(
+            "windrow.connectors.sqlite.tables.SqliteDatabase.snapshot", side_effect=SinkError("it is locked")
+        ):
             answer, body = ask(served, "/api/late")
         assert (answer.status, json.loads(body)) == (503, {"error": {"message": "it is locked"}})
         assert twin(served, "late")["rows"]  # and is asked again

@@ -17,14 +17,12 @@ from windrow.authoring.checks.aggregate import (
     formulas,
 )
 from windrow.authoring.checks.alerts import alert_limits
-from windrow.authoring.checks.base import Finding
 from windrow.authoring.checks.choices import choices
 from windrow.authoring.checks.connectors import (
     file_fields,
-    sink_address,
     sink_key,
-    sink_table,
-    source_address,
+    sink_settings,
+    source_settings,
     sqlite_digits,
 )
 from windrow.authoring.checks.emit import discard_panes, late_panes, no_lateness, session_panes, triggers
@@ -69,6 +67,7 @@ from windrow.authoring.checks.window import (
     window_zone,
 )
 from windrow.authoring.short_form import short_form
+from windrow.declare.findings import Finding
 from windrow.errors import PipelineError, Place, join_errors
 from windrow.model import AnyPipeline, Graph, Pipeline, ProcessPipeline, RulesPipeline
 
@@ -76,7 +75,7 @@ __all__ = ["PROCESS_RULES", "RULES", "Finding", "require_valid", "validate"]
 
 _SOURCE_RULES: tuple[Callable[[AnyPipeline], Iterable[Finding]], ...] = (
     pipeline_name,
-    source_address,
+    source_settings,
     record_format,
     decode_fields,
     tombstones,
@@ -89,8 +88,7 @@ _SOURCE_RULES: tuple[Callable[[AnyPipeline], Iterable[Finding]], ...] = (
 
 _SINK_RULES: tuple[Callable[[AnyPipeline], Iterable[Finding]], ...] = (
     result_columns,
-    sink_address,
-    sink_table,
+    sink_settings,
     sink_key,
     key_groups,
 )

@@ -9,16 +9,8 @@ from dataclasses import replace
 from typing import assert_never, get_args
 
 from windrow.authoring.aggregate_text import NAMES, counting
-from windrow.authoring.checks.base import (
-    Finding,
-    error,
-    is_field,
-    is_misspelt,
-    no_field,
-    type_of,
-    valid_record_fields,
-    warning,
-)
+from windrow.authoring.checks.base import is_field, is_misspelt, no_field, type_of, valid_record_fields
+from windrow.declare.findings import Finding, error, warning
 from windrow.declare.python_code import why_not_callable
 from windrow.errors import PipelineError
 from windrow.expressions import aggregated_texts, analyse, results, split_call

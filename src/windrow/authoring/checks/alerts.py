@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 from urllib.parse import urlsplit
 
-from windrow.authoring.checks.base import Finding, error, warning
+from windrow.declare.findings import Finding, error, warning
 from windrow.model import (
     COUNTING_ALERTS,
     DEFAULT_ALERTS,

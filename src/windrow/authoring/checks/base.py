@@ -1,11 +1,9 @@
-"""Findings, and what several rules ask about a pipeline: its names, and the types of its fields and expressions."""
+"""Questions that several rules ask about a pipeline: its names, and the types of its fields and expressions."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
-from typing import Literal
 
 from windrow.errors import PipelineError
 from windrow.expressions import Expression, View, analyse, is_column
@@ -18,34 +16,6 @@ from windrow.model import (
     RulesPipeline,
     Sink,
 )
-
-
-@dataclass(frozen=True)
-class Finding:
-    """An error or a warning (a likely mistake) at `where`, a path such as ``aggregate.total``.
-
-    The message says what to do about it.
-    """
-
-    level: Literal["error", "warning"]
-    where: str
-    message: str
-
-    @property
-    def text(self) -> str:
-        """Place and message on one line."""
-        return f"{self.where}: {self.message}"
-
-
-def error(where: str, message: str) -> Finding:
-    """Return an error."""
-    return Finding("error", where, message)
-
-
-def warning(where: str, message: str) -> Finding:
-    """Return a warning."""
-    return Finding("warning", where, message)
-
 
 _WORD = re.compile(r"[^\W\d]\w*")
 

@@ -8,8 +8,8 @@ from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from windrow.authoring.checks.base import Finding, error
 from windrow.authoring.checks.streams import at
+from windrow.declare.findings import Finding, error
 from windrow.errors import not_one_of
 from windrow.model import AnyPipeline, Graph
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from windrow.authoring.checks.base import Finding, error, warning
 from windrow.authoring.checks.time import too_long
+from windrow.declare.findings import Finding, error, warning
 from windrow.declare.python_code import why_not_callable
 from windrow.model import (
     AllOf,
@@ -20,7 +20,6 @@ from windrow.model import (
     Session,
     Trigger,
     When,
-    companion,
 )
 from windrow.model.triggers import counts_records
 
@@ -131,7 +130,7 @@ def discard_panes(pipeline: Pipeline) -> Iterator[Finding]:
 def no_lateness(pipeline: Pipeline) -> Iterator[Finding]:
     """Without lateness every late record goes to the late output and changes no result."""
     if pipeline.emit.lateness == 0 and not isinstance(pipeline.window, Global):
-        late = companion(pipeline.sink, "late")
+        late = pipeline.sink.companion("late")
         message = (
             f"is 0s: every late record goes to {late} and revises nothing; "
             "give how long windows accept late records (1h)"

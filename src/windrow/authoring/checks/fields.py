@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from windrow.authoring.checks.base import Finding, derived_field, error, is_name, result_names, warning
+from windrow.authoring.checks.base import derived_field, is_name, result_names
+from windrow.declare.findings import Finding, error, warning
 from windrow.errors import PipelineError
 from windrow.expressions import View, constant_failure
 from windrow.model import AnyPipeline, ArrayType, Derive, LongType, Punctuated, StringType, StructType

@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, assert_never
 
-from windrow.authoring.checks.base import Finding, error, warning
+from windrow.declare.findings import Finding, error, warning
 from windrow.errors import InputError
 from windrow.expressions import View
 from windrow.model import AvroFormat, CsvFormat, ProtobufFormat, ProtobufMessage, Registry

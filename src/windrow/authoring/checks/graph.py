@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from windrow.authoring.checks.base import Finding, error, warning
-from windrow.authoring.checks.connectors import file_fields, sink_address, sink_table, source_address
+from windrow.authoring.checks.connectors import file_fields, sink_settings, source_settings
 from windrow.authoring.checks.fields import (
     EVERY_CHANGE,
     RESERVED,
@@ -33,6 +32,7 @@ from windrow.authoring.checks.time import (
 )
 from windrow.authoring.checks.waiting import waiting
 from windrow.authoring.short_form import NODE_NAMES
+from windrow.declare.findings import Finding, error, warning
 from windrow.errors import PipelineError
 from windrow.expressions import (
     RecordStream,
@@ -59,13 +59,12 @@ from windrow.model import (
     TableJoinNode,
     TableNode,
     WindowNode,
-    database_of,
     made_by,
     outputs_of,
 )
 
 SOURCE_RULES: tuple[Callable[[View], Iterable[Finding]], ...] = (
-    source_address,
+    source_settings,
     decode_fields,
     tombstones,
     changes_of_rows,
@@ -119,7 +118,7 @@ def _parts(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -
         if isinstance(view, RecordStream):
             found += [
                 replace(finding, where=at(sink, finding.where))
-                for rule in (sink_address, sink_table, _record_sink)
+                for rule in (sink_settings, _record_sink)
                 for finding in rule(view)
             ]
         elif isinstance(stream, ResultNode) and view is not None:
@@ -278,7 +277,7 @@ def _tables(graph: Graph) -> Iterator[Finding]:
     """Two sinks may not write one table: each step would overwrite the other's rows."""
     taken: dict[tuple[object, str], str] = {}
     for node in graph.sinks:
-        place = database_of(node.sink), node.sink.table.lower()
+        place = node.sink.database, node.sink.table.lower()
         other = taken.setdefault(place, node.name)
         if other != node.name:
             yield error(at(node, "sink"), f"the table {node.sink.table!r} is written by {other!r}; name another")

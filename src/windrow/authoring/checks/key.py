@@ -6,18 +6,10 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from windrow.authoring.checks.base import (
-    Finding,
-    derived_field,
-    error,
-    is_field,
-    is_misspelt,
-    no_field,
-    type_of,
-    warning,
-)
+from windrow.authoring.checks.base import derived_field, is_field, is_misspelt, no_field, type_of
+from windrow.declare.findings import Finding, error, warning
 from windrow.expressions import Expression
-from windrow.model import AnyPipeline, DoubleType, Global, Pipeline, ProcessPipeline, RulesPipeline, Session, companion
+from windrow.model import AnyPipeline, DoubleType, Global, Pipeline, ProcessPipeline, RulesPipeline, Session
 
 _NAME_IT = "an expression needs a name here, such as {domain: \"split_part(url, '/', 3)\"}"
 
@@ -65,7 +57,7 @@ def null_keys(pipeline: AnyPipeline) -> Iterator[Finding]:
             made = derived_field(pipeline, derived) if derived.name == name else None
             if isinstance(made, Expression) and made.nullable:
                 message = (
-                    f"{name!r} can be null, and a record for which it is goes to {companion(pipeline.sink, 'dead')}; "
+                    f"{name!r} can be null, and a record for which it is goes to {pipeline.sink.companion('dead')}; "
                     f"if it should not, give it another value there: coalesce({derived.sql}, ...)"
                 )
                 yield warning(f"key.{index}", message)

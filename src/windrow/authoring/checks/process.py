@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windrow.authoring.checks.base import Finding, error, warning
 from windrow.authoring.checks.time import too_long
+from windrow.declare.findings import Finding, error, warning
 from windrow.declare.python_code import why_not_callable
 from windrow.model import DoubleType, MapState, ProcessPipeline
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windrow.authoring.checks.base import Finding, error, sink_path
+from windrow.authoring.checks.base import sink_path
 from windrow.authoring.checks.emit import each_part
+from windrow.declare.findings import Finding, error
 from windrow.model import (
     AnyJoinNode,
     DeduplicateNode,

@@ -9,17 +9,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, assert_never
 
-from windrow.authoring.checks.base import (
-    Finding,
-    error,
-    is_field,
-    is_name,
-    no_field,
-    type_of,
-    valid_record_fields,
-    warning,
-)
+from windrow.authoring.checks.base import is_field, is_name, no_field, type_of, valid_record_fields
 from windrow.authoring.checks.time import too_long
+from windrow.declare.findings import Finding, error, warning
 from windrow.errors import PipelineError
 from windrow.expressions import nullable_fields
 from windrow.expressions.rules import RULE_WORDS, RuleScope, uses_next

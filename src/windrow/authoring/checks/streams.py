@@ -6,8 +6,9 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from windrow.authoring.checks.base import Finding, error, is_name, warning
+from windrow.authoring.checks.base import is_name
 from windrow.authoring.checks.time import too_long
+from windrow.declare.findings import Finding, error, warning
 from windrow.errors import PipelineError
 from windrow.expressions import (
     ROWS_OF,

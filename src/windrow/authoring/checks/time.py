@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import assert_never
 
-from windrow.authoring.checks.base import Finding, decoded_type, error, no_field, warning
+from windrow.authoring.checks.base import decoded_type, no_field
+from windrow.declare.findings import Finding, error, warning
 from windrow.expressions import View
 from windrow.model import (
     LOG_TIME,
@@ -16,12 +16,10 @@ from windrow.model import (
     Delay,
     DelayByPartition,
     FileSource,
-    FilesSource,
+    FollowedSource,
     Global,
     KafkaSource,
-    LogSource,
     Pipeline,
-    PostgresCdcSource,
     Punctuated,
     TimestampType,
     format_duration,
@@ -142,15 +140,11 @@ def no_future_guard(pipeline: View) -> Iterator[Finding]:
     names = {field.name: field.paths for field in pipeline.decode.fields}
     if pipeline.time.future is not None or names.get(pipeline.time.field) == ((LOG_TIME,),):
         return
-    match pipeline.source:
-        case KafkaSource() | FileSource() | PostgresCdcSource():
-            has_log_time = True
-        case LogSource() | FilesSource():
-            has_log_time = ((LOG_TIME,) in (path for paths in names.values() for path in paths)) or (
-                isinstance(pipeline.source.format, CsvFormat) and LOG_TIME in pipeline.source.format.columns
-            )
-        case _:
-            assert_never(pipeline.source)
+    has_log_time = (
+        isinstance(pipeline.source, KafkaSource | FollowedSource)
+        or (LOG_TIME,) in (path for paths in names.values() for path in paths)
+        or (isinstance(pipeline.source.format, CsvFormat) and LOG_TIME in pipeline.source.format.columns)
+    )
     if has_log_time:
         message = (
             "has no `future`: one record of a clock that runs ahead makes the records after it in its partition late "

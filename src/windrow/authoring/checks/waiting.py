@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from windrow.authoring.checks.base import Finding, warning
+from windrow.declare.findings import Finding, warning
 from windrow.model import (
     Delay,
     DelayByPartition,

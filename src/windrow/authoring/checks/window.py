@@ -7,8 +7,8 @@ import zoneinfo
 from collections.abc import Iterator
 from typing import assert_never
 
-from windrow.authoring.checks.base import Finding, error, warning
 from windrow.authoring.checks.time import too_long
+from windrow.declare.findings import Finding, error, warning
 from windrow.errors import PipelineError
 from windrow.expressions import constant_failure, own_gap, record_fields
 from windrow.model import Calendar, Cumulate, Global, Hopping, Pipeline, Session, Tumbling, format_duration

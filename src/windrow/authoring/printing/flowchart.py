@@ -39,7 +39,6 @@ from windrow.model import (
     TableJoinNode,
     TableNode,
     WindowNode,
-    companion,
     format_duration,
 )
 
@@ -90,8 +89,8 @@ def flowchart(graph: Graph) -> Flowchart:
         Box("sink", "sink", f"{shown.sink.table} in {shown.sink.place}", is_store=True),
     )
     beside = (
-        Box("dead", "dead letters", companion(shown.sink, "dead"), is_store=True),
-        Box("late", "late output", companion(shown.sink, "late"), is_store=True),
+        Box("dead", "dead letters", shown.sink.companion("dead"), is_store=True),
+        Box("late", "late output", shown.sink.companion("late"), is_store=True),
     )
     ways = [
         Way(tuple(box.id for box in boxes)),

@@ -65,7 +65,6 @@ from windrow.model import (
     TableSink,
     TopicList,
     WindowNode,
-    companion,
     format_duration,
     is_by_branch,
     state_partitions,
@@ -485,7 +484,7 @@ def _accumulation(emit: Emit, sink: Sink) -> list[str]:
 def _sink(sink: Sink) -> str:
     companions = ["late", "dead", "clocks"] if not sink.changelog else ["changes", "late", "dead", "clocks"]
     if not isinstance(sink, TableSink):
-        return f"{SINK.words(sink)}\nbeside it {companion(sink, 'late')} and {companion(sink, 'dead')}"
+        return f"{SINK.words(sink)}\nbeside it {sink.companion('late')} and {sink.companion('dead')}"
     if isinstance(sink, PostgresSink) and sink.outbox:
         companions.append("outbox")
     return f"{SINK.words(sink)}\nbeside it {sink.table}_{', _'.join(companions)}"
@@ -535,7 +534,7 @@ def process_words(pipeline: ProcessPipeline, *, is_settled: bool = False) -> str
         lines.append(f"a key's records come in the order of {of}")
     else:
         lines.append("records come in order of event time, when the watermark has passed them")
-        lines.append(f"a record that comes later than that: {companion(pipeline.sink, 'late')}")
+        lines.append(f"a record that comes later than that: {pipeline.sink.companion('late')}")
     lines += [f"it keeps {state.name}, {state_words(state)}, for each key" for state in process.state]
     if process.ttl is None:
         lines.append("state and row of a key are kept forever")

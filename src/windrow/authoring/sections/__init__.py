@@ -7,7 +7,6 @@ have the same names and defaults.
 
 from windrow.authoring.sections.alerts import ALERTS
 from windrow.authoring.sections.connectors import SINK, SOURCE
-from windrow.authoring.sections.formats import FORMAT
 from windrow.authoring.sections.graph import GRAPH, STORY_GRAPH, StoryGraph, mask_graph
 from windrow.authoring.sections.pipeline import PIPELINE, PROCESS_PIPELINE, STORY, StoryPipeline, state_words
 from windrow.authoring.sections.records import DECODE, DELAY, DERIVE, KEY, TIME, KeyFields
@@ -20,6 +19,7 @@ from windrow.authoring.sections.rules import (
     rules_python,
     section_of,
 )
+from windrow.declare.formats import FORMAT
 from windrow.declare.spec import Shapes
 from windrow.model import Graph, Pipeline, RulesPipeline
 

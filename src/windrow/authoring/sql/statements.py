@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 import yaml
 from sqlglot import exp
 
+from windrow.authoring.sections.connectors import SINK, SOURCE, own_kinds
 from windrow.authoring.sql.names import Options, Stream, duration
 from windrow.authoring.sql.nodes import Nodes, key_of
 from windrow.authoring.sql.queries import Queries
@@ -137,7 +138,7 @@ class _Statements:
         schema, _, _ = self.script.parts(create, "CREATE TABLE", "this", "kind", "properties")
         name, at = self._name(schema.this), self.script.start(schema.this)
         options = self._options(create)
-        kind = self._connector(options, create, "log, files, file, postgres_cdc or kafka")
+        kind = self._connector(options, create, own_kinds(SOURCE))
         source, connector, decode = (self.nodes.mapping(at) for _ in range(3))
         self.nodes.put(source, ["source", kind], connector, at)
         self.nodes.put(source, ["decode"], decode, at)
@@ -296,7 +297,7 @@ class _Statements:
         create = self.outputs.pop(name)
         self.script.parts(create, "CREATE TABLE", "this", "kind", "properties")
         options = self._options(create)
-        kind = self._connector(options, create, "sqlite, duckdb, postgres, delta, parquet or kafka")
+        kind = self._connector(options, create, own_kinds(SINK))
         connector = self.nodes.mapping(self.script.start(create.this))
         of_query: Options = {}
         for option, (value, where) in options.items():

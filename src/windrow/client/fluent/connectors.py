@@ -8,22 +8,16 @@ from typing import Literal
 
 from windrow.client.arguments import checked
 from windrow.client.fluent.streams import Stream
-from windrow.client.fluent.windows import Duration, duration_micros
+from windrow.declare.arguments import names_of
 from windrow.errors import PipelineError
 from windrow.model import (
-    DeltaSink,
-    DuckDBSink,
     FilesFormat,
     FileSource,
     FilesSource,
-    KafkaSink,
     KafkaSource,
     LogSource,
-    ParquetSink,
     PostgresCdcSource,
-    PostgresSink,
     RecordFormat,
-    SqliteSink,
     TextFormat,
 )
 
@@ -64,7 +58,7 @@ def file(path: str | PathLike[str], *, key: str | Sequence[str], log: str | Path
         key: the field or fields by which the file has at most one row.
         log: the folder of the log.
     """
-    return Stream(FileSource(fspath(path), _key_names(key), fspath(log)))
+    return Stream(FileSource(fspath(path), names_of(key), fspath(log)))
 
 
 @checked
@@ -104,7 +98,7 @@ def postgres_cdc(
     else:
         msg = "source.postgres_cdc: give either `log`, or `servers` and `topic`"
         raise PipelineError(msg)
-    return Stream(PostgresCdcSource(url, table, into, _key_names(key), slot, publication))
+    return Stream(PostgresCdcSource(url, table, into, names_of(key), slot, publication))
 
 
 @checked
@@ -124,85 +118,3 @@ def kafka(
     envelope, or `avro`, `protobuf` or `csv`.
     """
     return Stream(KafkaSource(servers, topic, start, tuple((options or {}).items()), group, format))
-
-
-@checked
-def sqlite(
-    path: str | PathLike[str],
-    *,
-    table: str,
-    key: Sequence[str] = (),
-    decimals: Literal["numeric", "text"] = "numeric",
-    changelog: bool = True,
-) -> SqliteSink:
-    """Write to tables of an SQLite file: `table`, and beside it its changelog, late output, dead letters and clocks.
-
-    `key` is the table's primary key (left out: the window and the pipeline's key). SQLite's NUMERIC keeps 15 digits of
-    a decimal; ``decimals="text"`` keeps all. With ``changelog=False`` the table of changes stays empty.
-    """
-    return SqliteSink(fspath(path), table, _key_names(key), decimals, changelog)
-
-
-@checked
-def duckdb(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), changelog: bool = True) -> DuckDBSink:
-    """Write to tables of a DuckDB file: `table`, and beside it its changelog, late output, dead letters and clocks.
-
-    `key` is what rows are replaced by (left out: the window and the pipeline's key). With ``changelog=False`` the table
-    of changes stays empty.
-    """
-    return DuckDBSink(fspath(path), table, _key_names(key), changelog)
-
-
-@checked
-def postgres(
-    url: str, *, table: str, key: Sequence[str] = (), changelog: bool = True, outbox: bool = False
-) -> PostgresSink:
-    """Write to tables of a PostgreSQL database; what `url` leaves out comes from libpq's environment (PGPASSWORD ...).
-
-    The table is in the schema that the url's search_path names first; `key` is its primary key (left out: window and
-    pipeline's key). With ``changelog=False`` the table of changes stays empty; with ``outbox=True`` each change is also
-    in the table ``T_outbox``, from which ``windrow relay`` sends it on.
-    """
-    return PostgresSink(url, table, _key_names(key), changelog, outbox)
-
-
-@checked
-def delta(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), changelog: bool = True) -> DeltaSink:
-    """Write to Delta tables in a folder: `table`, and beside it its changelog, late output, dead letters and clocks.
-
-    `key` is what rows are merged by (left out: the window and the pipeline's key). With ``changelog=False`` the table
-    of changes stays empty. Needs ``pip install 'windrow[delta]'``.
-    """
-    return DeltaSink(fspath(path), table, _key_names(key), changelog)
-
-
-@checked
-def parquet(path: str | PathLike[str], *, table: str) -> ParquetSink:
-    """Write changes to Parquet files in a folder: ``PATH/TABLE/step-N/changes.parquet``, a folder for each step.
-
-    Beside it are ``late.parquet``, ``dead.parquet`` and ``clocks.parquet``, where a step has such rows.
-    """
-    return ParquetSink(fspath(path), table)
-
-
-@checked
-def kafka_sink(
-    topic: str,
-    *,
-    servers: str,
-    commit: Duration = "10ms",
-    format: RecordFormat = "json",  # noqa: A002 - the setting's name
-    options: Mapping[str, str] | None = None,
-) -> KafkaSink:
-    """Write changes to a Kafka topic, each step in a transaction; with ``mode="realtime"`` one every `commit`.
-
-    The topic is created if it does not exist; beside it are ``TOPIC.late``, ``TOPIC.dead`` and ``TOPIC.clocks``. A
-    change is a JSON object, or with `format` ``"debezium"`` a change event in Debezium's envelope. `options` go to the
-    producer as they are (``{"security.protocol": "SSL"}``); with ``mode="realtime"`` those of the source hold.
-    """
-    micros = duration_micros(commit, "sink.kafka.commit")
-    return KafkaSink(servers, topic, micros, format, tuple((options or {}).items()))
-
-
-def _key_names(key: Sequence[str]) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else tuple(key)

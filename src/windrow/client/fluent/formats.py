@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 
-from windrow.authoring.schema_files import avro_schema, descriptor_set
 from windrow.client.arguments import checked
+from windrow.declare.schema_files import avro_schema, descriptor_set
 from windrow.errors import PipelineError
 from windrow.model import AvroFormat, CsvFormat, ProtobufFormat, ProtobufMessage, Registry
 

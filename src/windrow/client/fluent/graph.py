@@ -11,8 +11,8 @@ from windrow.authoring.checks import require_valid
 from windrow.authoring.short_form import NODE_NAMES
 from windrow.client.arguments import Unfinished, checked
 from windrow.client.fluent.streams import Aggregated, Emitted, Given, Keyed, Processed, Timed, Windowed
-from windrow.client.fluent.windows import Duration, duration_micros
 from windrow.client.pipeline import Pipeline
+from windrow.declare.arguments import Duration, duration_micros
 from windrow.errors import PipelineError, did_you_mean
 from windrow.model import (
     DEFAULT_ALERTS,
@@ -292,7 +292,7 @@ class GraphBuilder(Unfinished):
         return self._add(_node(name, made, salt, at_end))
 
     def sink(self, name: str, stream: Named, sink: Sink) -> None:
-        """Write the rows of a stream to a sink, such as `windrow.sqlite` or `windrow.delta`."""
+        """Write the rows of a stream to a sink, such as `windrow.sqlite` or `windrow.kafka_sink`."""
         self._nodes.append(SinkNode(name, stream.name, sink))
 
     def build(self) -> Pipeline:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from windrow.client.arguments import checked
-from windrow.client.fluent.windows import Duration, duration_micros
+from windrow.declare.arguments import Duration, duration_micros
 from windrow.model import (
     FileList,
     Recent,

@@ -14,8 +14,8 @@ from windrow.authoring.short_form import graph_of_short
 from windrow.client.arguments import Unfinished, checked
 from windrow.client.fluent.process import StateType, declared_columns, declared_states
 from windrow.client.fluent.rules import named_lists
-from windrow.client.fluent.windows import Duration, duration_micros
 from windrow.client.pipeline import Pipeline
+from windrow.declare.arguments import Duration, duration_micros
 from windrow.errors import PipelineError, call_all
 from windrow.model import (
     DEFAULT_ALERTS,
@@ -350,8 +350,7 @@ class Emitted(Unfinished):
         """Write to a sink, and so complete the pipeline.
 
         Args:
-            sink: `windrow.sqlite`, `windrow.duckdb`, `windrow.postgres`, `windrow.delta`, `windrow.parquet` or
-                `windrow.kafka_sink`.
+            sink: such as `windrow.sqlite` or `windrow.kafka_sink`.
             name: the pipeline's name; left out, the table's.
             key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
             salt: over how many key groups each key's records are spread before they come together.
@@ -399,8 +398,7 @@ class Processed(Unfinished):
         """Write to a sink, and so complete the pipeline.
 
         Args:
-            sink: `windrow.sqlite`, `windrow.duckdb`, `windrow.postgres`, `windrow.delta`, `windrow.parquet` or
-                `windrow.kafka_sink`.
+            sink: such as `windrow.sqlite` or `windrow.kafka_sink`.
             name: the pipeline's name; left out, the table's.
             key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
             at_end: at the end of a bounded input, pending timers and held records fire, or are kept.
@@ -444,8 +442,7 @@ class Ruled(Unfinished):
         """Write to a sink, and so complete the pipeline.
 
         Args:
-            sink: `windrow.sqlite`, `windrow.duckdb`, `windrow.postgres`, `windrow.delta`, `windrow.parquet` or
-                `windrow.kafka_sink`.
+            sink: such as `windrow.sqlite` or `windrow.kafka_sink`.
             name: the pipeline's name; left out, the table's.
             key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
             mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.

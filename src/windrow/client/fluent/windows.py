@@ -7,9 +7,10 @@ pane, and begins anew with each pane; or at event time since the window's start.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import date, timedelta
+from datetime import date
 
 from windrow.client.arguments import checked
+from windrow.declare.arguments import Duration, duration_micros
 from windrow.errors import PipelineError
 from windrow.model import (
     Adaptive,
@@ -199,21 +200,3 @@ def delay_by_partition(delays: Mapping[int, Duration], *, default: Duration) -> 
         for partition, delay in sorted(delays.items())
     ]
     return DelayByPartition(duration_micros(default, "time.delay.by_partition.default"), tuple(found))
-
-
-Duration = str | timedelta
-"""A duration: text such as ``"10m"``, or a timedelta."""
-
-
-def duration_micros(length: Duration, where: str) -> int:
-    """Return a length in microseconds; raise PipelineError, which names `where`, if it is not a duration."""
-    if isinstance(length, timedelta):
-        return length // timedelta(microseconds=1)
-    if not isinstance(length, str):
-        msg = f"{where} must be a duration such as '10m' or a timedelta, not {length!r}"
-        raise PipelineError(msg)
-    try:
-        return parse_duration(length)
-    except PipelineError as exc:
-        msg = f"{where}: {exc.message}"
-        raise PipelineError(msg) from exc

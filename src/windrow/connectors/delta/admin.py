@@ -11,13 +11,13 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 
 from windrow.connectors.database import Condition, Promoted, Replayed, read_replayed
+from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.delta.folder import ATTEMPTS, DeltaFolder, translated
 from windrow.connectors.misfits import exact_cast, with_misfits
 from windrow.connectors.sink import Run
 from windrow.connectors.tables import REDRIVES, REPLAYS, Layout, Table, nulls_last, quote, quote_all
 from windrow.engine.duckdb_sql import literal
 from windrow.errors import InputError, SinkError
-from windrow.model import DeltaSink
 
 
 class DeltaDatabase:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.delta.folder import DeltaFolder, Write, commit_files
 from windrow.connectors.delta.merge import append, merge
 from windrow.connectors.folders import refuse_folder, refuse_unwritable
@@ -27,7 +28,6 @@ from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
 from windrow.errors import SinkError
 from windrow.expressions import SinkSpec
-from windrow.model import DeltaSink
 
 
 class DeltaTables:

@@ -23,7 +23,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -36,7 +36,7 @@ from windrow.engine.decode.exact import KEY, VALUE, parse_object
 from windrow.engine.decode.values import BadValueError, MalformedError, Value, convert
 from windrow.engine.watermarks.readings import RECORD, reading_record
 from windrow.errors import InputError, Place, SourceError, WindrowError
-from windrow.model import DELETED, LOG_TIME, MORE, BooleanType, Decode, FileSource
+from windrow.model import DELETED, LOG_TIME, MORE, BooleanType, Decode, FileSource, SourceNode
 
 _RESERVED = {LOG_TIME, DELETED, MORE, KEY, VALUE}
 _BOOLEANS: dict[str, object] = {"true": True, "false": False}
@@ -261,3 +261,10 @@ class FollowedFile:
                 else:
                     self._rows[key] = body
         self._at = end
+
+
+def follow_file(node: SourceNode, _keys: Collection[str]) -> FollowedFile:
+    """Return what follows the file of a source."""
+    if not isinstance(node.source, FileSource):
+        raise TypeError(node.source)
+    return FollowedFile(node.source, node.decode)

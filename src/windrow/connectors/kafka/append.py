@@ -128,3 +128,8 @@ class KafkaAppender:
     @staticmethod
     def _kind(error: KafkaError) -> type[SourceError]:
         return SourceUnavailableError if error.code() in _LOST else SourceError
+
+
+def topic_appender(source: KafkaSource, identity: str, _prefix: bytes) -> KafkaAppender:
+    """Return what appends to a topic, under a transactional id."""
+    return KafkaAppender(source, identity)

@@ -32,7 +32,7 @@ from windrow.connectors.tables import decimal_text, pieces, with_beginning
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
 from windrow.expressions import SinkSpec
-from windrow.model import KafkaSink, companion
+from windrow.model import KafkaSink
 
 
 class KafkaRecord(NamedTuple):
@@ -61,7 +61,7 @@ class KafkaRecords:
         """Take the bytes that a record of a topic can have; without a limit it can have any."""
         self._topic = spec.sink.table
         self._limits = limits
-        self._late, self._dead = companion(spec.sink, "late"), companion(spec.sink, "dead")
+        self._late, self._dead = spec.sink.companion("late"), spec.sink.companion("dead")
         self._is_debezium = isinstance(spec.sink, KafkaSink) and spec.sink.format == "debezium"
         origin = {"connector": "windrow", "name": spec.pipeline, "table": self._topic}
         self._source = json.dumps(origin, ensure_ascii=False, separators=(",", ":"))

@@ -29,7 +29,7 @@ from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
 from windrow.errors import RunError, SinkError, SinkUnavailableError, SourceError
 from windrow.expressions import SinkSpec
-from windrow.model import KafkaSink, companion
+from windrow.model import KafkaSink
 from windrow.model import Sink as AnySink
 
 _TRANSACTION_MS = 300_000
@@ -89,7 +89,7 @@ class KafkaTopics:
         self._pipeline = specs[0].pipeline
         self._first = self._sinks[0]
         self._id = str(uuid.uuid4())
-        self._fence = f"windrow-{companion(min(self._sinks, key=lambda sink: sink.topic), 'clocks')}"
+        self._fence = f"windrow-{min(self._sinks, key=lambda sink: sink.topic).companion('clocks')}"
         self._run: Run | None = None
         self._last: int | None = None
         self._producer: TransactionalProducer | None = None
@@ -153,7 +153,7 @@ class KafkaTopics:
 
     def _find(self, sink: KafkaSink, run: Run) -> tuple[_Written | None, FoundTables]:
         present = _there(_admin(sink), sink)
-        written, _ = _read_clocks(sink) if companion(sink, "clocks") in present else (None, [])
+        written, _ = _read_clocks(sink) if sink.companion("clocks") in present else (None, [])
         filled = []
         if written is None:
             for name in present:
@@ -169,7 +169,7 @@ class KafkaTopics:
     def _create(self, sink: KafkaSink) -> None:
         admin = _admin(sink)
         there = _there(admin, sink)
-        clocks = companion(sink, "clocks")
+        clocks = sink.companion("clocks")
         new = [
             # as many partitions as the broker has by default
             NewTopic(name, 1, config=COMPACTED) if name == clocks else NewTopic(name, config=STAMPED)
@@ -202,7 +202,7 @@ class KafkaTopics:
         """Return the clock journal of the first topic, by epoch; whoever wrote it."""
         with _of_topics(self._first):
             there = _there(_admin(self._first), self._first)
-            rows = _read_clocks(self._first)[1] if companion(self._first, "clocks") in there else []
+            rows = _read_clocks(self._first)[1] if self._first.companion("clocks") in there else []
         return pa.Table.from_pylist(rows, _STORED).cast(CLOCKS)
 
     def clear(self) -> None:
@@ -252,7 +252,7 @@ class KafkaTopics:
                         producer.send(record.topic, record.key, record.value, record.headers)
                     if output.clocks.num_rows:
                         key, value = f"{epoch:020d}", json.dumps(output.clocks.cast(_STORED).to_pylist())
-                        producer.send(companion(sink, "clocks"), key.encode(), value.encode(), partition=0)
+                        producer.send(sink.companion("clocks"), key.encode(), value.encode(), partition=0)
                 self._write_owner(producer, run, epoch)
                 producer.commit(_COMMIT_SECONDS)
             except BaseException:
@@ -264,7 +264,7 @@ class KafkaTopics:
     def _write_owner(self, producer: TransactionalProducer, run: Run, epoch: int | None) -> None:
         for sink, origin in zip(self._sinks, self._origins, strict=True):
             written = _Written(self._pipeline, run.id, self._id, epoch, self._fence, origin.text())
-            producer.send(companion(sink, "clocks"), _OWNER, json.dumps(vars(written)).encode(), partition=0)
+            producer.send(sink.companion("clocks"), _OWNER, json.dumps(vars(written)).encode(), partition=0)
 
     def _fenced(self) -> RunError:
         """Return the error for a writer that is fenced: by its own run, by one that took over, or by the time limit."""
@@ -295,7 +295,7 @@ def limits_of(sink: AnySink) -> dict[str, int]:
     """Return the bytes that a record of a sink's topics can have, by topic."""
     if not isinstance(sink, KafkaSink):
         raise TypeError(sink)
-    topics = [sink.topic, companion(sink, "late"), companion(sink, "dead")]
+    topics = [sink.topic, sink.companion("late"), sink.companion("dead")]
     return {topic: Admin(topic, client_options(sink), TIMEOUT).most_bytes() for topic in topics}
 
 
@@ -305,7 +305,7 @@ def batches_within(*limits: Mapping[str, int]) -> dict[str, int]:
 
 
 def _topics(sink: KafkaSink) -> list[str]:
-    return [sink.topic, *(companion(sink, name) for name in ("late", "dead", "clocks"))]
+    return [sink.topic, *(sink.companion(name) for name in ("late", "dead", "clocks"))]
 
 
 def _tables(sink: KafkaSink) -> list[Table]:
@@ -314,7 +314,7 @@ def _tables(sink: KafkaSink) -> list[Table]:
 
 def _read_clocks(sink: KafkaSink) -> tuple[_Written | None, list[dict[str, Any]]]:
     """Read the topic of clocks: who has written up to where, and the rows of the journal by epoch and place."""
-    topic, settings = companion(sink, "clocks"), client_options(sink)
+    topic, settings = sink.companion("clocks"), client_options(sink)
     span = Admin(topic, settings, TIMEOUT).offsets([0])[0]
     written, journal = None, {}
     for batch in Reader(topic, settings).read({0: span}):

@@ -19,6 +19,7 @@ from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.kept import Position
 from windrow.connectors.source import NewRecord
 from windrow.errors import SourceError
+from windrow.model import LogSource
 
 
 @contextmanager
@@ -122,3 +123,8 @@ class LogAppender:
                 raise SourceError(msg)
             os.pwrite(file, b"\n", size - 1)
         return before
+
+
+def log_appender(source: LogSource, _identity: str, prefix: bytes) -> LogAppender:
+    """Return what appends to a log records that begin with `prefix`."""
+    return LogAppender(source.path, prefix)

@@ -1,5 +1,1 @@
 """Tables in a PostgreSQL database."""
-
-from windrow.connectors.postgres.sink import PostgresTables
-
-__all__ = ["PostgresTables"]

@@ -217,3 +217,17 @@ class Translation:
             connection.close()
             raise
         return connection
+
+
+def dataset(server: Server, table: str) -> tuple[str, str]:
+    """Return the namespace and the name of a table in OpenLineage; of several hosts the first names the server."""
+    host, port, database = server.host_port_database
+    return f"postgres://{host.partition(',')[0]}:{port.partition(',')[0] or _PORT}", f"{database}.{table}"
+
+
+def source_dataset(url: str, table: str) -> tuple[str, str]:
+    """Return those of a table that a run follows."""
+    return dataset(Server(url, "source"), table if "." in table else f"public.{table}")
+
+
+_PORT = "5432"

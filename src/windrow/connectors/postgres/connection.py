@@ -8,7 +8,7 @@ import re
 import psycopg
 from psycopg import errors
 
-from windrow.connectors.postgres.client import KEEPALIVES, Connection, Server, Translation
+from windrow.connectors.postgres.client import KEEPALIVES, Connection, Server, Translation, dataset
 from windrow.connectors.tables import quote
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 
@@ -98,3 +98,8 @@ def named_schema(url: str) -> str:
     options = str(server(url).parts.get("options") or os.environ.get("PGOPTIONS") or "")
     found = _SEARCH_PATH.search(options)
     return found[1] if found else "public"
+
+
+def sink_dataset(url: str, table: str) -> tuple[str, str]:
+    """Return the namespace and the name that OpenLineage has for a table of a sink."""
+    return dataset(server(url), f"{named_schema(url)}.{table}")

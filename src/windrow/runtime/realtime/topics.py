@@ -16,7 +16,7 @@ from windrow.connectors.kafka.source import preflight
 from windrow.connectors.kafka.topics import COMPACTED, create_topics, require_compaction
 from windrow.engine.lists import lists_of
 from windrow.errors import InputError, SourceError, SourceUnavailableError
-from windrow.model import OWN_GROUPS, Graph, KafkaSink, KafkaSource, TopicList, companion
+from windrow.model import OWN_GROUPS, Graph, KafkaSink, KafkaSource, TopicList
 
 
 def source_of(graph: Graph) -> KafkaSource:
@@ -105,7 +105,7 @@ def _topics(graph: Graph) -> dict[str, dict[str, str]]:
     """Return the topics that a run writes, with their settings."""
     wanted = {state_topic(graph): COMPACTED}
     for sink in sinks_of(graph):
-        wanted |= dict.fromkeys((sink.topic, companion(sink, "late"), companion(sink, "dead")), STAMPED)
+        wanted |= dict.fromkeys((sink.topic, sink.companion("late"), sink.companion("dead")), STAMPED)
     return wanted
 
 

@@ -30,7 +30,6 @@ from windrow.model import (
     SinkNode,
     SpikeLimit,
     TimeLimit,
-    companion,
     format_duration,
 )
 from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
@@ -539,7 +538,7 @@ class AlertEvaluator:
         try:
             redrivable(self._graph)
         except InputError:
-            tables = [companion(node.sink, "dead") for node in self._sinks_given(kinds, total.dead_by_sink)]
+            tables = [node.sink.companion("dead") for node in self._sinks_given(kinds, total.dead_by_sink)]
             shown = " and ".join(f"`{self._commands.of(f'show {table} --limit 20')}`" for table in tables[:_NAMED])
             return f"them by {shown}" + (f" (and {len(tables) - _NAMED} more tables)" if len(tables) > _NAMED else "")
         lists = self._commands.of("redrive --list")

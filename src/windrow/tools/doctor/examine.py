@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Final
 from windrow.authoring.checks import validate
 from windrow.errors import CheckpointError, EngineError, InputError, WindrowError
 from windrow.model import (
-    FilesSource,
     Graph,
     KafkaSource,
     LogSource,
@@ -348,8 +347,9 @@ def log_facts(node: SourceNode) -> LogFacts | Unknown:
                 files = sum(file.stat().st_size for file in Path(path).glob("partition-*.jsonl"))
                 records = sum(end - first for first, end in log.ends().values()) if files <= _COUNTED else None
                 return LogFacts(len(partitions), records, is_cut=any(Path(path).glob("partition-*.kept.json")))
-            case FilesSource():
-                return LogFacts(len(source.path), sum(end for _, end in open_source(source).ends().values()))
+            case _:
+                ends = open_source(source).ends()
+                return LogFacts(len(ends), sum(end - first for first, end in ends.values()))
     except (WindrowError, OSError) as exc:
         return Unknown(str(exc))
 

@@ -11,14 +11,11 @@ from windrow.expressions import result_pipelines
 from windrow.model import (
     Delay,
     DelayByPartition,
-    DeltaSink,
     FollowedSource,
     Global,
     Graph,
     RulesNode,
     WindowNode,
-    companion,
-    database_of,
     format_duration,
     needs_ticks,
 )
@@ -75,9 +72,9 @@ def guarantee(x: Examined) -> Iterator[Finding]:
         yield fine(
             f"exactly once: {names}, and beside it {'the changelog, ' if any(one.changelog for one in sinks) else ''}"
             "the late output, the dead letters and the clock journal; a step and its epoch are one transaction"
-            f"{', of each table in Delta' if any(isinstance(sink, DeltaSink) for sink in sinks) else ''}"
+            f"{', of each table in Delta' if not all(sink.is_one_transaction for sink in sinks) else ''}"
         )
-        if (databases := len({database_of(sink) for sink in sinks})) > 1:
+        if (databases := len({sink.database for sink in sinks})) > 1:
             yield advice(
                 f"the tables are in {databases} databases, each with a transaction of its own",
                 "a reader of several can see a step in one and not yet in another; each for itself is exactly once",
@@ -178,7 +175,7 @@ def late_policy(x: Examined) -> Iterator[Finding]:
             continue
         lateness = node.emit.lateness if isinstance(node, WindowNode) else node.rules.lateness
         sinks = x.graph.sinks_below(node)
-        output = companion(sinks[0].sink, "late") if sinks else "the late output"
+        output = sinks[0].sink.companion("late") if sinks else "the late output"
         path = f"streams.{node.name}.emit.lateness" if node.name else "emit.lateness"
         what = f"{node.name}: " if node.name else ""
         if lateness == 0 and expired:
@@ -258,7 +255,7 @@ def verdicts(x: Examined) -> Iterator[Finding]:
         f"{total.expired:,} expired ({percent(share)})"
     )
     why = "expired records are in no row, and in the late output"
-    outputs = [companion(node.sink, "late") for node in x.graph.sinks]
+    outputs = [node.sink.companion("late") for node in x.graph.sinks]
     to_do = (x.command("tune --expired 0.01% {c}"), *(x.command(f"show {name}") for name in outputs[:1]))
     if share >= _SERIOUS:
         yield serious(found, why, *to_do)
@@ -274,7 +271,7 @@ def dead_letters(x: Examined) -> Iterator[Finding]:
     Serious: 1 % of the records and more. Advice: any that were not redriven.
     """
     there = [one for one in x.tables.values() if isinstance(one, TableFacts)]
-    redriven, table = sum(one.redriven for one in there), companion(x.graph.sinks[0].sink, "dead")
+    redriven, table = sum(one.redriven for one in there), x.graph.sinks[0].sink.companion("dead")
     can_redrive = x.graph.is_short and not x.graph.rules and not isinstance(x.graph.sources[0].source, FollowedSource)
     lists = x.command("redrive --list") if can_redrive else x.command(f"show {table} --limit 20")
     why = f"they are in no row; each is in {table} with its reason, which helps only if somebody reads it"

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from windrow.connectors.database import Condition, Value, columns_of, only_columns
 from windrow.connectors.open_sinks import open_database
 from windrow.connectors.open_sources import open_appender, open_source
+from windrow.connectors.registry import source_connector
 from windrow.connectors.source import NewRecord
 from windrow.connectors.tables import REDRIVES, beside
 from windrow.engine.columns import MIN_TIME, to_micros
@@ -35,9 +36,6 @@ from windrow.engine.state.inspect import inspect_state
 from windrow.errors import CheckpointError, InputError
 from windrow.expressions import short_view
 from windrow.model import (
-    FileSource,
-    FilesSource,
-    FollowedSource,
     Global,
     Graph,
     Pipeline,
@@ -119,21 +117,9 @@ def redrivable(graph: Graph) -> Redrivable:
             "instead (windrow replay)"
         )
         raise InputError(msg)
-    source = view.source
-    if isinstance(source, FilesSource):
-        msg = (
-            f"the files {source.place} are not windrow's to write: mend the pipeline and replay them "
-            "(windrow replay), or put corrected records into a new file"
-        )
-        raise InputError(msg)
-    if isinstance(source, FollowedSource):
-        of, how = (
-            (source.path, "change the file, and it is read again")
-            if isinstance(source, FileSource)
-            else (source.table, "change the row in the database, which is a new change")
-        )
-        msg = f"the log {source.label} is written by the run that follows {of}: {how}"
-        raise InputError(msg)
+    connector = source_connector(view.source)
+    if not connector.appender:
+        raise InputError(connector.not_written(view.source))
     return view
 
 

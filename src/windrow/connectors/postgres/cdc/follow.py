@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from threading import Event
 from typing import assert_never
@@ -28,7 +28,7 @@ from windrow.connectors.postgres.cdc.values import TypeCatalog
 from windrow.connectors.postgres.client import Connection, Server
 from windrow.connectors.source import SlotLag
 from windrow.errors import InputError, SourceError
-from windrow.model import KafkaSource, LogSource, PostgresCdcSource
+from windrow.model import KafkaSource, LogSource, PostgresCdcSource, SourceNode
 
 
 class FollowedTable:
@@ -171,3 +171,11 @@ def _open_store(source: PostgresCdcSource) -> ChangeStore:
             return TopicStore(topic, source.table)
         case unknown:
             assert_never(unknown)
+
+
+def follow_table(node: SourceNode, keys: Collection[str]) -> FollowedTable:
+    """Return what follows the table of a source; `keys` are the fields that keys of tables are made of."""
+    if not isinstance(node.source, PostgresCdcSource):
+        raise TypeError(node.source)
+    given = [field for field in node.decode.fields if field.name in keys and not field.path]
+    return FollowedTable(node.source, [(field.name, *field.alias) for field in given])

@@ -25,13 +25,13 @@ from pyarrow import parquet
 from windrow.connectors.folders import refuse_folder, refuse_unwritable, write_parquet
 from windrow.connectors.log.kept import replace_durably, sync_path
 from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
+from windrow.connectors.parquet.connector import ParquetSink
 from windrow.connectors.sink import Follows, Run
 from windrow.connectors.tables import in_order, layout, of_epoch, storable_dead
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
 from windrow.errors import SinkAddressError, SinkError
 from windrow.expressions import SinkSpec
-from windrow.model import ParquetSink
 
 _STEP = re.compile(r"step-(\d{12,})")
 _STAGING = "_staging-"

@@ -6,41 +6,24 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from windrow.authoring.schema_files import BASE64, avro_schema, descriptor_set
+from windrow.declare.options import OPTIONS, mask_options
+from windrow.declare.schema_files import BASE64, avro_schema, descriptor_set
 from windrow.declare.spec import (
     NAMES,
     NUMBER,
     TEXT,
-    TEXT_SCHEMA,
     Key,
     Kind,
     OneOf,
     Scalar,
     Section,
     choice,
-    mapping_schema,
 )
-from windrow.declare.yaml_node import YamlMapping, YamlNode
+from windrow.declare.yaml_node import YamlNode
 from windrow.model import AvroFormat, CsvFormat, FilesFormat, ProtobufFormat, ProtobufMessage, RecordFormat, Registry
-from windrow.model.references import mask_option, mask_url
+from windrow.model.references import mask_url
 
 T = TypeVar("T")
-
-
-def read_options(node: YamlNode) -> tuple[tuple[str, str], ...]:
-    """Read a mapping of names to texts."""
-    fields = YamlMapping(node)
-    options = [(name, fields.attempt(YamlNode.text, entry)) for name, entry in fields]
-    fields.check()
-    return tuple((name, option.value) for name, option in options)
-
-
-OPTIONS = Scalar("mapping of texts", read_options, dict, mapping_schema(TEXT_SCHEMA))
-
-
-def mask_options(options: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Return options with *** for their secrets."""
-    return tuple((name, mask_option(name, value)) for name, value in options)
 
 
 REGISTRY = Section(

@@ -1,0 +1,75 @@
+"""The connector of Delta tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import ClassVar
+
+from windrow.connectors.base import Connector, SinkConnector
+from windrow.connectors.datasets import folder_dataset
+from windrow.connectors.findings import folder_findings, table_findings
+from windrow.connectors.keys import CHANGELOG, folder_key, key_words, primary_key, table_key
+from windrow.declare.arguments import names_of
+from windrow.declare.findings import Finding
+from windrow.declare.spec import Section
+from windrow.model import TableSink
+
+
+@dataclass(frozen=True)
+class DeltaSink(TableSink):
+    """Delta tables in a folder: each in the folder of its name within."""
+
+    path: str
+    table: str
+    key: tuple[str, ...] = ()
+    changelog: bool = True
+    section: ClassVar[str] = "delta"
+    system: ClassVar[str] = "delta"
+    is_one_transaction: ClassVar[bool] = False
+
+    @property
+    def place(self) -> str:
+        """The folder."""
+        return self.path
+
+
+def delta(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), changelog: bool = True) -> DeltaSink:
+    """Write to Delta tables in a folder: `table`, and beside it its changelog, late output, dead letters and clocks.
+
+    `key` is what rows are merged by (left out: the window and the pipeline's key). With ``changelog=False`` the table
+    of changes stays empty. Needs ``pip install 'windrow[delta]'``.
+    """
+    return DeltaSink(fspath(path), table, names_of(key), changelog)
+
+
+def _findings(sink: DeltaSink) -> Iterator[Finding]:
+    yield from folder_findings(sink.path)
+    yield from table_findings(sink.table)
+
+
+DELTA = Connector(
+    sink=SinkConnector(
+        (DeltaSink,),
+        Section(
+            "wr.delta",
+            DeltaSink,
+            (
+                folder_key(),
+                table_key("as for SQLite. Each table is a folder of its name in `path`."),
+                primary_key("what rows are merged by; else as for SQLite."),
+                CHANGELOG,
+            ),
+        ),
+        lambda sink: f"the Delta table {sink.table} in {sink.path}{key_words(sink)}",
+        "[Delta tables](../guides/lakes.md) in a folder: a commit of each table a step. Needs "
+        "`pip install 'windrow[delta]'`.",
+        dataset=folder_dataset,
+        tables="windrow.connectors.delta.sink:DeltaTables",
+        findings=_findings,
+        database="windrow.connectors.delta.admin:DeltaDatabase",
+        called="a sink of Delta tables",
+        extra="delta",
+    )
+)

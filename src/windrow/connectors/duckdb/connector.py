@@ -1,0 +1,72 @@
+"""The connector of DuckDB files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import ClassVar
+
+from windrow.connectors.base import Connector, SinkConnector
+from windrow.connectors.datasets import file_dataset
+from windrow.connectors.findings import file_findings, table_findings
+from windrow.connectors.keys import CHANGELOG, folder_key, key_words, primary_key, table_key
+from windrow.declare.arguments import names_of
+from windrow.declare.findings import Finding
+from windrow.declare.spec import Section
+from windrow.model import TableSink
+
+
+@dataclass(frozen=True)
+class DuckDBSink(TableSink):
+    """Tables in a DuckDB file."""
+
+    path: str
+    table: str
+    key: tuple[str, ...] = ()
+    changelog: bool = True
+    section: ClassVar[str] = "duckdb"
+    system: ClassVar[str] = "duckdb"
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return self.path
+
+
+def duckdb(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), changelog: bool = True) -> DuckDBSink:
+    """Write to tables of a DuckDB file: `table`, and beside it its changelog, late output, dead letters and clocks.
+
+    `key` is what rows are replaced by (left out: the window and the pipeline's key). With ``changelog=False`` the table
+    of changes stays empty.
+    """
+    return DuckDBSink(fspath(path), table, names_of(key), changelog)
+
+
+def _findings(sink: DuckDBSink) -> Iterator[Finding]:
+    yield from file_findings(sink.path, "results.duckdb")
+    yield from table_findings(sink.table)
+
+
+DUCKDB = Connector(
+    sink=SinkConnector(
+        (DuckDBSink,),
+        Section(
+            "wr.duckdb",
+            DuckDBSink,
+            (
+                folder_key("the file; created if it does not exist."),
+                table_key(),
+                primary_key("what rows are replaced by; else as for SQLite."),
+                CHANGELOG,
+            ),
+        ),
+        lambda sink: f"table {sink.table} in the DuckDB file {sink.path}{key_words(sink)}",
+        "tables in a [DuckDB file](../guides/duckdb.md), which is open only while a step is written: others can read "
+        "between two steps.",
+        dataset=file_dataset,
+        tables="windrow.connectors.duckdb.tables:DuckDBTables",
+        findings=_findings,
+        database="windrow.connectors.duckdb.tables:DuckDBDatabase",
+    )
+)

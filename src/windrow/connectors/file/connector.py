@@ -1,0 +1,52 @@
+"""The connector of tables in files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from windrow.connectors.base import Connector, SourceConnector
+from windrow.connectors.datasets import log_dataset
+from windrow.declare.findings import Finding, error, warning
+from windrow.declare.spec import NAMES, TEXT, Key, Section
+from windrow.model import FileSource
+
+_ENDINGS = (".csv", ".jsonl", ".ndjson")
+
+
+def _findings(source: FileSource) -> Iterator[Finding]:
+    if not source.path.endswith(_ENDINGS):
+        yield error("path", f"{source.path!r} must be CSV (its name ends in .csv) or JSON lines (.jsonl, .ndjson)")
+    elif not Path(source.path).is_file():
+        yield warning("path", f"there is no file {source.path}, and a run needs it when it starts")
+    if not source.log:
+        yield error("log", "is empty; name the folder in which the changes of the file are kept")
+
+
+FILE = Connector(
+    SourceConnector(
+        (FileSource,),
+        Section(
+            "wr.file",
+            FileSource,
+            (
+                Key("path", TEXT, "the file.", required=True, positional=True),
+                Key("key", NAMES, "the decoded fields by which the file has at most one row.", required=True),
+                Key("log", TEXT, "the folder of the log; created if it does not exist.", required=True),
+            ),
+        ),
+        lambda source: (
+            f"the file {source.path}, whose changes by {', '.join(source.key)} are in the embedded log {source.log}"
+        ),
+        "a small table in a file: CSV with a header (`.csv`), or a JSON object a line (`.jsonl`, `.ndjson`). It is "
+        "read when a run starts, and in a live run again when it changes; the rows that changed are appended to an "
+        "embedded log, which is what the run reads ([tables in files](#tables-in-files)).",
+        dataset=log_dataset,
+        findings=_findings,
+        follower="windrow.connectors.file.source:follow_file",
+        not_written=lambda source: (
+            f"the log {source.label} is written by the run that follows {source.path}: change the file, and it is read "
+            "again"
+        ),
+    )
+)

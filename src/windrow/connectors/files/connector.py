@@ -1,0 +1,83 @@
+"""The connector of files that are read in the order of their names."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from windrow.connectors.base import Connector, SourceConnector
+from windrow.connectors.keys import FORMAT_DOC, format_words
+from windrow.declare.findings import Finding, error, warning
+from windrow.declare.formats import FILES_FORMAT
+from windrow.declare.spec import FLAG, NAMES, Key, Section
+from windrow.model import CsvFormat, FilesSource
+
+
+def _findings(source: FilesSource) -> Iterator[Finding]:
+    where = "path"
+    if not source.path or "" in source.path:
+        yield error(where, "is empty; name the files, such as data/*.jsonl")
+        return
+    for index, path in enumerate(source.path):
+        at = f"{where}.{index}" if len(source.path) > 1 else where
+        if Path(path).is_dir():
+            yield error(at, f"{path} is a folder; name the files in it, such as {path.rstrip('/')}/*.jsonl")
+        elif path.endswith(".parquet") and isinstance(source.format, CsvFormat):
+            yield error("format", f"is CSV, and {path} is Parquet, whose rows are JSON; leave it out")
+        elif path in source.path[:index]:
+            yield error(at, f"{path} is given twice, so each record would count twice; keep one of them")
+        elif not any(map(os.path.isfile, glob.iglob(path, recursive=True))):  # noqa: PTH207 - as they are read
+            yield warning(at, f"no file matches {path} now")
+    if not source.header and not isinstance(source.format, CsvFormat):
+        yield error("header", "is for CSV; leave it out, or give format: {csv: {columns: [...]}}")
+
+
+def _not_written(source: FilesSource) -> str:
+    return (
+        f"the files {source.place} are not windrow's to write: correct the pipeline and replay them (windrow replay), "
+        "or put corrected records into a new file"
+    )
+
+
+FILES = Connector(
+    SourceConnector(
+        (FilesSource,),
+        Section(
+            "wr.files",
+            FilesSource,
+            (
+                Key(
+                    "path",
+                    NAMES,
+                    "the files: a glob pattern, such as `data/**/*.jsonl`, in which `**` is any number of folders, or "
+                    "the name of one file. Each pattern of a list is a partition of its own.",
+                    required=True,
+                    positional=True,
+                ),
+                Key("format", FILES_FORMAT, f"{FORMAT_DOC}; or the format below.", default=FilesSource.format),
+                Key(
+                    "header",
+                    FLAG,
+                    "whether the first line of a CSV file names the columns: they must be those of `format`, in their "
+                    "order.",
+                    default=FilesSource.header,
+                ),
+            ),
+        ),
+        lambda source: (
+            f"the files {source.place}, in the order of their names{format_words(source)}"
+            + ("" if source.header else ", without headers")
+        ),
+        "[files](../guides/files.md) that others write once: JSON lines, CSV, or Parquet (`.parquet`), of which a row "
+        "is a JSON object; text may be compressed (`.gz`). The files of a pattern are a partition, one after the "
+        "other in the order of their names, and the offset of a record is its number in that order, from 0. A live "
+        "run reads files that come; their names must sort after those of the files that were read, and a file must "
+        "not change. The field `_log_time` (epoch milliseconds) of a record is its log timestamp.",
+        dataset=lambda source: ("file", str(Path(source.root).absolute())),
+        findings=_findings,
+        log="windrow.connectors.files.source:OrderedFiles",
+        not_written=_not_written,
+    )
+)

@@ -1,0 +1,206 @@
+"""The connector of Kafka topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from windrow.connectors.base import Connector, SinkConnector, SourceConnector
+from windrow.connectors.datasets import kafka_namespace
+from windrow.connectors.findings import LONGEST_TOPIC, broker_findings, option_findings, topic_findings
+from windrow.connectors.keys import FORMAT_DOC, format_words
+from windrow.declare.arguments import Duration, duration_micros
+from windrow.declare.findings import Finding, error
+from windrow.declare.formats import FORMAT
+from windrow.declare.options import OPTIONS, mask_options
+from windrow.declare.spec import DURATION, TEXT, Key, Section, choice
+from windrow.model import OWN_GROUPS, KafkaSink, KafkaSource, RecordFormat
+
+OPTIONS_KEY: Final = Key(
+    "options",
+    OPTIONS,
+    "options for librdkafka, which reads the topic, under the names of Kafka's Java clients, such as "
+    "`security.protocol: SSL`, or under librdkafka's own names. `bootstrap.servers` (use `servers`), "
+    "`auto.offset.reset` (use `start`), `group.id`, `enable.auto.commit`, `isolation.level`, the deserializers "
+    "and `interceptor.classes` are errors, because windrow sets them. A value may refer to an environment "
+    "variable, `${NAME}`, or to a file, `${file:PATH}` ([security](../guides/security.md)).",
+    default=(),
+    mask=mask_options,
+)
+
+
+def _source_words(source: KafkaSource) -> str:
+    more = "".join(f", {name}={value}" for name, value in source.options)
+    committed = "" if source.group is None else f", offsets committed to the consumer group {source.group}"
+    return (
+        f"the Kafka topic {source.topic} at {source.servers} from the {source.start} offset, "
+        f"each partition in offset order{more}{committed}{format_words(source)}"
+    )
+
+
+def _sink_words(sink: KafkaSink) -> str:
+    envelope = ", in Debezium's envelope" if sink.format == "debezium" else ""
+    options = "".join(f", {name}={value}" for name, value in sink.options)
+    return f"the Kafka topic {sink.topic} at {sink.servers}{envelope}{options}"
+
+
+_OWN_OPTIONS = {
+    "bootstrap.servers": "write it as `servers`",
+    "auto.offset.reset": "write it as `start`",
+    "group.id": "leave it out: offsets are kept in the checkpoint, and `group` names a consumer group that shows them",
+    "enable.auto.commit": "leave it out: offsets are kept in the checkpoint, not in a consumer group",
+    "isolation.level": "leave it out: only committed records are read",
+    "key.deserializer": "leave it out: keys are read as bytes",
+    "value.deserializer": "leave it out: values are read as bytes, and `decode` says what they hold",
+    "interceptor.classes": "leave it out: records are read as they are",
+}
+_WRITER_OPTIONS = {
+    "bootstrap.servers": "write it as `servers`",
+    "transactional.id": "leave it out: it is the fence between runs, windrow-TOPIC",
+    "transaction.timeout.ms": "leave it out: a step has five minutes",
+    "enable.idempotence": "leave it out: transactions need it",
+    "acks": "leave it out: transactions wait for all replicas",
+    "partitioner": "leave it out: a key is in the partition in which Kafka's Java clients look for it",
+    "key.serializer": "leave it out: keys are bytes",
+    "value.serializer": "leave it out: `format` says what values are",
+}
+CDC_OPTIONS = {
+    **dict.fromkeys(
+        [name for name in (*_OWN_OPTIONS, *_WRITER_OPTIONS) if name != "transaction.timeout.ms"],
+        "leave it out: that each change is there once depends on it",
+    ),
+    "bootstrap.servers": "write it as `servers`",
+}
+"""Options that a topic of changes cannot have, with what to do about each."""
+
+
+def kafka_sink(
+    topic: str,
+    *,
+    servers: str,
+    commit: Duration = "10ms",
+    format: RecordFormat = "json",  # noqa: A002 - the setting's name
+    options: Mapping[str, str] | None = None,
+) -> KafkaSink:
+    """Write changes to a Kafka topic, each step in a transaction; with ``mode="realtime"`` one every `commit`.
+
+    The topic is created if it does not exist; beside it are ``TOPIC.late``, ``TOPIC.dead`` and ``TOPIC.clocks``. A
+    change is a JSON object, or with `format` ``"debezium"`` a change event in Debezium's envelope. `options` go to the
+    producer as they are (``{"security.protocol": "SSL"}``); with ``mode="realtime"`` those of the source hold.
+    """
+    micros = duration_micros(commit, "sink.kafka.commit")
+    return KafkaSink(servers, topic, micros, format, tuple((options or {}).items()))
+
+
+def _source_findings(source: KafkaSource) -> Iterator[Finding]:
+    yield from broker_findings(source.servers)
+    yield from topic_findings(source.topic, LONGEST_TOPIC)
+    if source.group is not None and not source.group.strip():
+        yield error("group", "is empty; name a consumer group, or leave it out")
+    elif source.group is not None and source.group.startswith(OWN_GROUPS):
+        message = (
+            f"{source.group!r}: realtime runs resume from groups that begin with {OWN_GROUPS}; give it another name"
+        )
+        yield error("group", message)
+    yield from option_findings(source.options, _OWN_OPTIONS)
+
+
+def _sink_findings(sink: KafkaSink) -> Iterator[Finding]:
+    yield from broker_findings(sink.servers)
+    yield from option_findings(sink.options, _WRITER_OPTIONS)
+    yield from topic_findings(sink.topic, LONGEST_TOPIC - len(".clocks"))
+
+
+KAFKA = Connector(
+    SourceConnector(
+        (KafkaSource,),
+        Section(
+            "wr.kafka",
+            KafkaSource,
+            (
+                Key("servers", TEXT, "`HOST:PORT`, or several separated by commas.", required=True),
+                Key("topic", TEXT, "the topic.", required=True, positional=True),
+                Key(
+                    "start",
+                    choice("earliest", "latest"),
+                    "where a new checkpoint starts. An existing checkpoint resumes where it stopped, whatever this "
+                    "setting is.",
+                    default=KafkaSource.start,
+                    shown=True,
+                ),
+                OPTIONS_KEY,
+                Key(
+                    "group",
+                    TEXT,
+                    "a consumer group to which the offsets that were read are committed after each step, so that "
+                    "[tools for Kafka](../guides/kafka-and-spark-tools.md#lag-in-kafkas-tools) show the lag. A run "
+                    "never reads from it. Give each pipeline a group of its own, in which nothing else consumes.",
+                ),
+                Key("format", FORMAT, f"{FORMAT_DOC}; or one of the formats below.", default=KafkaSource.format),
+            ),
+        ),
+        _source_words,
+        "a Kafka topic. Only committed records are read. The Kafka timestamp of a record is its log timestamp; set "
+        "`message.timestamp.type=LogAppendTime` on the topic so that `time.future` does not rely on the producers' "
+        "clocks.",
+        dataset=lambda source: (kafka_namespace(source.servers), source.topic),
+        findings=_source_findings,
+        log="windrow.connectors.kafka.source:KafkaTopic",
+        appender="windrow.connectors.kafka.append:topic_appender",
+        finder="windrow.connectors.kafka.source:partition_finder",
+    ),
+    SinkConnector(
+        (KafkaSink,),
+        Section(
+            "wr.kafka_sink",
+            KafkaSink,
+            (
+                Key(
+                    "servers",
+                    TEXT,
+                    "`HOST:PORT`, or several separated by commas. With `mode: realtime` they are those of the source, "
+                    "as one transaction holds changes and positions.",
+                    required=True,
+                ),
+                Key(
+                    "topic",
+                    TEXT,
+                    "the topic; created if it does not exist, with as many partitions as the broker has by default "
+                    "(with `mode: realtime` as the source has). Beside it are `TOPIC.late`, `TOPIC.dead` and, except "
+                    "with `mode: realtime`, `TOPIC.clocks`.",
+                    required=True,
+                    positional=True,
+                ),
+                Key(
+                    "commit",
+                    DURATION,
+                    "with `mode: realtime` the time between two transactions. A change waits half of it in the median, "
+                    "and a partition costs the broker a transaction as often. Other hosts write a transaction a step.",
+                    default=KafkaSink.commit,
+                ),
+                Key(
+                    "format",
+                    choice("json", "debezium"),
+                    "what a change is: the row as a JSON object with `op`, `pane` and `revision`, or with `debezium` a "
+                    "change event in Debezium's envelope, which another pipeline reads with `format: debezium`.",
+                    default=KafkaSink.format,
+                ),
+                replace(
+                    OPTIONS_KEY,
+                    doc="options for librdkafka, which writes the topic, as for the source. With `mode: realtime` "
+                    "those of the source hold, and there are none here.",
+                ),
+            ),
+        ),
+        _sink_words,
+        "a Kafka topic of changes ([the guide](../guides/kafka-sink.md)), each of which a reader with "
+        "`isolation.level=read_committed` sees once. The key of a record is the key of its row, and the value the row "
+        "as JSON, with `op` and `revision`.",
+        dataset=lambda sink, topic: (kafka_namespace(sink.servers), topic),
+        tables="windrow.connectors.kafka.sink:KafkaTopics",
+        findings=_sink_findings,
+        called="a Kafka topic",
+        row_bytes="windrow.connectors.row_bytes:json",
+    ),
+)

@@ -1,0 +1,45 @@
+"""The connector of embedded logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windrow.connectors.base import Connector, SourceConnector
+from windrow.connectors.datasets import log_dataset
+from windrow.connectors.keys import FORMAT_DOC, format_words
+from windrow.declare.findings import Finding, error
+from windrow.declare.formats import TEXT_FORMAT
+from windrow.declare.spec import TEXT, Key, Section
+from windrow.model import LogSource
+
+
+def _findings(source: LogSource) -> Iterator[Finding]:
+    if not source.path:
+        yield error("path", "is empty; name the folder that holds partition-0.jsonl ...")
+
+
+LOG = Connector(
+    SourceConnector(
+        (LogSource,),
+        Section(
+            "wr.log",
+            LogSource,
+            (
+                Key("path", TEXT, "the folder.", required=True, positional=True),
+                Key("format", TEXT_FORMAT, f"{FORMAT_DOC}.", default=LogSource.format),
+            ),
+        ),
+        lambda source: f"the embedded log {source.path}, each partition in offset order{format_words(source)}",
+        "an embedded log on disk: a folder with `partition-0.jsonl`, `partition-1.jsonl` and so on. A record is a "
+        "line, and its offset is the line number, from 0; [`windrow log`](../guides/logs.md) removes old records. A "
+        "last line without a newline counts as not yet written; a run with `--until-end` that leaves one out warns, "
+        "with the file's name. The field `_log_time` (epoch milliseconds) of a record is its log timestamp. A "
+        "[tombstone](#tombstones) is a "
+        'line with null in the field `_value`, and the key in `_key`: `{"_key": "EUR", "_value": null, "_log_time": '
+        "1767225600000}`.",
+        dataset=log_dataset,
+        findings=_findings,
+        log="windrow.connectors.log.source:EmbeddedLog",
+        appender="windrow.connectors.log.append:log_appender",
+    )
+)

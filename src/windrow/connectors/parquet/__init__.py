@@ -1,0 +1,1 @@
+"""Changes as Parquet files in a folder."""

@@ -1,0 +1,70 @@
+"""The connector of Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import ClassVar
+
+from windrow.connectors.base import Connector, SinkConnector
+from windrow.connectors.datasets import folder_dataset
+from windrow.connectors.findings import folder_findings, table_findings
+from windrow.connectors.keys import folder_key, table_key
+from windrow.declare.findings import Finding
+from windrow.declare.spec import Section
+from windrow.model import Companion, Sink
+
+
+@dataclass(frozen=True)
+class ParquetSink(Sink):
+    """Parquet files of changes in a folder: ``PATH/TABLE/step-N/changes.parquet``, a folder for each step."""
+
+    path: str
+    table: str
+    section: ClassVar[str] = "parquet"
+    system: ClassVar[str] = "parquet"
+    key: ClassVar[tuple[str, ...]] = ()
+    changelog: ClassVar[bool] = True
+
+    @property
+    def place(self) -> str:
+        """The folder."""
+        return self.path
+
+    def companion(self, name: Companion) -> str:
+        """Return the files beside those of the changes."""
+        return f"{self.table}/*/{name}.parquet"
+
+    @property
+    def reasons(self) -> str:
+        """Where the reasons of dead letters are, in words."""
+        return f"the column `reason` of the files {self.path}/{self.companion('dead')}"
+
+
+def parquet(path: str | PathLike[str], *, table: str) -> ParquetSink:
+    """Write changes to Parquet files in a folder: ``PATH/TABLE/step-N/changes.parquet``, a folder for each step.
+
+    Beside it are ``late.parquet``, ``dead.parquet`` and ``clocks.parquet``, where a step has such rows.
+    """
+    return ParquetSink(fspath(path), table)
+
+
+def _findings(sink: ParquetSink) -> Iterator[Finding]:
+    yield from folder_findings(sink.path)
+    yield from table_findings(sink.table)
+
+
+PARQUET = Connector(
+    sink=SinkConnector(
+        (ParquetSink,),
+        Section("wr.parquet", ParquetSink, (folder_key(), table_key("as for SQLite: the folder in `path`."))),
+        lambda sink: f"changes in the Parquet files {sink.table}/*/changes.parquet in {sink.path}",
+        "[Parquet files](../guides/lakes.md) of changes, a folder for each step: `PATH/TABLE/step-N/`. There is no "
+        "result table, as files cannot be updated.",
+        dataset=folder_dataset,
+        tables="windrow.connectors.parquet.sink:ParquetFolder",
+        findings=_findings,
+        called="a folder of Parquet files of changes",
+    )
+)

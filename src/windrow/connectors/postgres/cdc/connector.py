@@ -1,0 +1,181 @@
+"""The connector of tables of PostgreSQL that a run follows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, assert_never
+
+from windrow.connectors.base import Connector, SourceConnector, load
+from windrow.connectors.findings import LONGEST_TOPIC, broker_findings, option_findings, topic_findings, url_findings
+from windrow.connectors.kafka.connector import CDC_OPTIONS, OPTIONS_KEY
+from windrow.declare.findings import Finding, error
+from windrow.declare.options import mask_options
+from windrow.declare.spec import NAMES, TEXT, Key, Section
+from windrow.model import KafkaSource, LogSource, PostgresCdcSource
+from windrow.model.references import mask_url
+
+
+def _postgres_cdc(
+    *,
+    log: str | None,
+    servers: str | None,
+    topic: str | None,
+    options: tuple[tuple[str, str], ...],
+    **others: Any,  # noqa: ANN401 - the other fields of the model
+) -> PostgresCdcSource:
+    into = LogSource(log) if log is not None else KafkaSource(servers or "", topic or "", options=options)
+    return PostgresCdcSource(into=into, **others)
+
+
+def _postgres_cdc_parts(source: PostgresCdcSource) -> dict[str, Any]:
+    others = {name: getattr(source, name) for name in ("url", "table", "key", "slot", "publication")}
+    match source.into:
+        case LogSource(path=path):
+            return {**others, "log": path, "servers": None, "topic": None, "options": ()}
+        case KafkaSource(servers=servers, topic=topic, options=options):
+            return {**others, "log": None, "servers": servers, "topic": topic, "options": options}
+        case _:
+            assert_never(source.into)
+
+
+def _postgres_cdc_conflict(given: Mapping[str, Any]) -> str | None:
+    of_topic = [name for name in ("servers", "topic", "options") if name in given]
+    if "log" in given and of_topic:
+        return f"has `log` and `{of_topic[0]}`: its changes are kept either in a log or in a topic"
+    if "log" in given or {"servers", "topic"} <= given.keys():
+        return None
+    return "needs `log`, the folder in which its changes are kept, or `servers` and `topic`"
+
+
+class _PostgresCdcSection(Section[PostgresCdcSource]):
+    """The section of a followed table, whose log or topic is one field of the model."""
+
+    def mask(self, value: PostgresCdcSource) -> PostgresCdcSource:
+        into = value.into
+        if isinstance(into, KafkaSource):
+            into = replace(into, options=mask_options(into.options))
+        return replace(value, url=mask_url(value.url), into=into)
+
+
+def _kept_words(log: LogSource | KafkaSource) -> str:
+    match log:
+        case LogSource(path=path):
+            return f"the embedded log {path}"
+        case KafkaSource(servers=servers, topic=topic, options=options):
+            return f"the Kafka topic {topic} at {servers}" + "".join(f", {name}={value}" for name, value in options)
+        case _:
+            assert_never(log)
+
+
+_LONGEST_NAME = 63
+_SLOT_NAME = re.compile(r"[a-z0-9_]+")
+
+
+def _findings(source: PostgresCdcSource) -> Iterator[Finding]:
+    yield from url_findings(source.url)
+    if not source.table.strip():
+        yield error("table", "is empty; name the table, with its schema if that is not in the search_path")
+    match source.into:
+        case LogSource(path=path):
+            if not path:
+                yield error("log", "is empty; name the folder in which the changes of the table are kept")
+        case KafkaSource(servers=servers, topic=topic, options=options):
+            yield from broker_findings(servers)
+            yield from topic_findings(topic, LONGEST_TOPIC - len(".position"))
+            yield from option_findings(options, CDC_OPTIONS)
+        case _:
+            assert_never(source.into)
+    if len(set(source.key)) < len(source.key):
+        yield error("key", "has a column twice; keep one of them")
+    if source.slot is not None and (not _SLOT_NAME.fullmatch(source.slot) or len(source.slot) > _LONGEST_NAME):
+        message = f"{source.slot!r} must be at most {_LONGEST_NAME} small letters, digits and '_'"
+        yield error("slot", message)
+    if source.publication is not None and not 0 < len(source.publication) <= _LONGEST_NAME:
+        yield error("publication", f"{source.publication!r} must have 1 to {_LONGEST_NAME} letters")
+
+
+def _dataset(source: PostgresCdcSource) -> tuple[str, str]:
+    found: tuple[str, str] = load("windrow.connectors.postgres.client:source_dataset")(source.url, source.table)
+    return found
+
+
+POSTGRES_CDC = Connector(
+    SourceConnector(
+        (PostgresCdcSource,),
+        _PostgresCdcSection(
+            "wr.postgres_cdc",
+            _postgres_cdc,
+            (
+                Key(
+                    "url",
+                    TEXT,
+                    "`postgresql://user@host:5432/database`, the primary itself. What it leaves out comes from libpq's "
+                    "environment variables (`PGUSER`, `PGPASSWORD` ...). Pass the password there, as `${NAME}` or as "
+                    "`${file:PATH}` ([security](../guides/security.md)).",
+                    required=True,
+                    positional=True,
+                    mask=mask_url,
+                ),
+                Key("table", TEXT, 'the table, as SQL names it: `orders`, `shop.orders`, `"Orders"`.', required=True),
+                Key(
+                    "log",
+                    TEXT,
+                    "the folder of the embedded log that keeps the changes; created if it does not exist.",
+                    note="or `servers` and `topic`",
+                ),
+                Key(
+                    "servers",
+                    TEXT,
+                    "the brokers of a topic that keeps the changes instead: `HOST:PORT`, or several separated by "
+                    "commas.",
+                    note="or `log`",
+                ),
+                Key(
+                    "topic",
+                    TEXT,
+                    "the topic; created if it does not exist, with as many partitions as the broker has by default, "
+                    "and kept for ever. Beside it is `TOPIC.position`.",
+                    note="or `log`",
+                ),
+                replace(OPTIONS_KEY, doc="options for librdkafka, which reads and writes the topic, as for `kafka`."),
+                Key(
+                    "key",
+                    NAMES,
+                    "the columns that identify a row: an update that changes one of them is a deletion and an "
+                    "insertion. Left out, the primary key, or the index of the table's `REPLICA IDENTITY`.",
+                    default=(),
+                ),
+                Key(
+                    "slot",
+                    TEXT,
+                    "the name of the replication slot that the run creates. Left out, it begins with `windrow_` and "
+                    "the table's name, and ends in random digits.",
+                ),
+                Key(
+                    "publication",
+                    TEXT,
+                    "a publication that has the table. Left out, the run creates one named as the slot, for which its "
+                    "role has to own the table.",
+                ),
+            ),
+            parts=_postgres_cdc_parts,
+            conflict=_postgres_cdc_conflict,
+        ),
+        lambda source: (
+            f"the table {source.table} in PostgreSQL {source.url}, whose changes are in {_kept_words(source.into)}"
+        ),
+        "a table of a PostgreSQL database, by logical replication: its rows when the source is first used, and each "
+        "change after that, exactly once, in the order of the commits. They are appended to an embedded log or a "
+        "Kafka topic, which is what the run reads, as [changes in Debezium's "
+        "envelope](../guides/change-data-capture.md#from-postgresql-itself).",
+        dataset=_dataset,
+        findings=_findings,
+        follower="windrow.connectors.postgres.cdc.follow:follow_table",
+        not_written=lambda source: (
+            f"the log {source.label} is written by the run that follows {source.table}: change the row in the "
+            "database, which is a new change"
+        ),
+    )
+)

@@ -1,0 +1,84 @@
+"""The connector of PostgreSQL databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from windrow.connectors.base import Connector, SinkConnector, load
+from windrow.connectors.findings import table_findings, url_findings
+from windrow.connectors.keys import CHANGELOG, key_words, primary_key, table_key
+from windrow.declare.arguments import names_of
+from windrow.declare.findings import Finding, error
+from windrow.declare.spec import FLAG, TEXT, Key, Section
+from windrow.model import PostgresSink
+from windrow.model.references import mask_url
+
+
+def postgres(
+    url: str, *, table: str, key: Sequence[str] = (), changelog: bool = True, outbox: bool = False
+) -> PostgresSink:
+    """Write to tables of a PostgreSQL database; what `url` leaves out comes from libpq's environment (PGPASSWORD ...).
+
+    The table is in the schema that the url's search_path names first; `key` is its primary key (left out: window and
+    pipeline's key). With ``changelog=False`` the table of changes stays empty; with ``outbox=True`` each change is also
+    in the table ``T_outbox``, from which ``windrow relay`` sends it on.
+    """
+    return PostgresSink(url, table, names_of(key), changelog, outbox)
+
+
+def _findings(sink: PostgresSink) -> Iterator[Finding]:
+    yield from url_findings(sink.url)
+    if "." in sink.table:
+        hint = "name the table alone; the schema is the url's search_path (?options=-csearch_path%3Dmy_schema)"
+        yield error("table", f"{sink.table!r} names a schema: {hint}")
+    else:
+        yield from table_findings(sink.table)
+
+
+def _dataset(sink: PostgresSink, table: str) -> tuple[str, str]:
+    found: tuple[str, str] = load("windrow.connectors.postgres.connection:sink_dataset")(sink.url, table)
+    return found
+
+
+POSTGRES = Connector(
+    sink=SinkConnector(
+        (PostgresSink,),
+        Section(
+            "wr.postgres",
+            PostgresSink,
+            (
+                Key(
+                    "url",
+                    TEXT,
+                    "`postgresql://user@host:5432/database`. Missing parts are read from libpq's environment "
+                    "variables (`PGUSER`, `PGPASSWORD`, `PGHOST` ...). Pass the password there, as `${NAME}` or as "
+                    "`${file:PATH}` ([security](../guides/security.md)). Connect to the server itself or to a pooler "
+                    "that keeps sessions. A connection that drops silently is closed after a minute, by "
+                    "`keepalives_idle=30`, `keepalives_interval=10`, `keepalives_count=3` and "
+                    "`tcp_user_timeout=60000` (milliseconds), unless the url sets them; if a server accepts no data "
+                    "for that long, the connection is closed too, and the step is retried.",
+                    required=True,
+                    positional=True,
+                    mask=mask_url,
+                ),
+                table_key(),
+                primary_key(),
+                CHANGELOG,
+                Key(
+                    "outbox",
+                    FLAG,
+                    "whether each change is also a row of the table `T_outbox`, from which "
+                    "[`windrow relay`](../guides/outbox.md) sends it on. The setting can change between runs.",
+                    default=PostgresSink.outbox,
+                ),
+            ),
+        ),
+        lambda sink: f"table {sink.table} in PostgreSQL {sink.url}{key_words(sink)}",
+        "tables in a PostgreSQL database, in the first schema of the user's `search_path`.",
+        dataset=_dataset,
+        tables="windrow.connectors.postgres.sink:PostgresTables",
+        findings=_findings,
+        database="windrow.connectors.postgres.admin:PostgresDatabase",
+        row_bytes="windrow.connectors.row_bytes:postgres",
+    )
+)

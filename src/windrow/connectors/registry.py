@@ -1,0 +1,120 @@
+"""Connectors by kind: those of windrow, and those that other distributions add.
+
+A connector is a package that describes itself, and a line here. Another distribution adds one by an entry point of the
+group `windrow.connectors`, whose name is the kind and whose object a `windrow.connectors.base.Connector`. It is looked
+for and loaded only when a kind is used that is not windrow's own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
+
+from windrow.connectors.base import Connector, SinkConnector, SourceConnector, load
+from windrow.errors import SetupError
+from windrow.model import Sink, Source
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP: Final = "windrow.connectors"
+OWN: Final = {
+    "log": "windrow.connectors.log.connector:LOG",
+    "files": "windrow.connectors.files.connector:FILES",
+    "file": "windrow.connectors.file.connector:FILE",
+    "postgres_cdc": "windrow.connectors.postgres.cdc.connector:POSTGRES_CDC",
+    "sqlite": "windrow.connectors.sqlite.connector:SQLITE",
+    "duckdb": "windrow.connectors.duckdb.connector:DUCKDB",
+    "postgres": "windrow.connectors.postgres.connector:POSTGRES",
+    "delta": "windrow.connectors.delta.connector:DELTA",
+    "parquet": "windrow.connectors.parquet.connector:PARQUET",
+    "kafka": "windrow.connectors.kafka.connector:KAFKA",
+}
+"""The connectors of windrow by kind, in the order of the reference."""
+
+C = TypeVar("C", SourceConnector, SinkConnector)
+
+
+def source_connector(source: Source) -> SourceConnector:
+    """Return the connector of a source."""
+    return SOURCES[source.section]
+
+
+def sink_connector(sink: Sink) -> SinkConnector:
+    """Return the connector of a sink."""
+    return SINKS[sink.section]
+
+
+class Connectors(Mapping[str, C], Generic[C]):
+    """The sources or the sinks by kind, each loaded when it is looked up.
+
+    Raise SetupError for a connector of another distribution that cannot be loaded, or of a kind that is there already.
+    """
+
+    def __init__(self, role: Literal["source", "sink"]) -> None:
+        self._role = role
+
+    def __getitem__(self, kind: str) -> C:
+        found = getattr(_connector(kind), self._role)
+        if found is None:
+            raise KeyError(kind)
+        return found  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[str]:
+        return (kind for kind in (*OWN, *_installed()) if getattr(_connector(kind), self._role) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+SOURCES: Final = Connectors[SourceConnector]("source")
+SINKS: Final = Connectors[SinkConnector]("sink")
+
+
+@cache
+def _loaded(name: str) -> Connector:
+    found: Connector = load(name)
+    return found
+
+
+def _connector(kind: str) -> Connector:
+    """Return the connector of a kind; raise KeyError if there is none."""
+    if kind in OWN:
+        return _loaded(OWN[kind])
+    entry = _installed()[kind]
+    try:
+        found = _loaded(entry.value)
+    except Exception as exc:
+        msg = f"the connector {kind!r} of {_distribution(entry)} cannot be loaded ({exc!r}): update it, or remove it"
+        raise SetupError(msg) from exc
+    if not isinstance(found, Connector):
+        msg = (
+            f"{entry.value}, the connector {kind!r} of {_distribution(entry)}, is no Connector: update it, or remove it"
+        )
+        raise SetupError(msg)
+    return found
+
+
+def _installed() -> dict[str, EntryPoint]:
+    return _installed_on(tuple(sys.path))
+
+
+@lru_cache(maxsize=4)
+def _installed_on(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """Return the entry points of other distributions by kind; raise SetupError for a kind that is there twice."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - few pipelines have such a connector
+
+    found: dict[str, EntryPoint] = {}
+    for entry in sorted(entry_points(group=GROUP), key=lambda one: one.name):
+        if entry.name in OWN or entry.name in found:
+            other = "windrow" if entry.name in OWN else _distribution(found[entry.name])
+            msg = f"{_distribution(entry)} has a connector {entry.name!r}, which {other} has, too: remove one of them"
+            raise SetupError(msg)
+        found[entry.name] = entry
+    return found
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return "another distribution" if entry.dist is None else f"the distribution {entry.dist.name}"

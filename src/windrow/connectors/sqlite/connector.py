@@ -1,0 +1,88 @@
+"""The connector of SQLite files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from os import PathLike, fspath
+from typing import Literal
+
+from windrow.connectors.base import Connector, SinkConnector
+from windrow.connectors.datasets import file_dataset
+from windrow.connectors.findings import file_findings, table_findings
+from windrow.connectors.keys import folder_key, key_words, primary_key, table_key
+from windrow.declare.arguments import names_of
+from windrow.declare.findings import Finding, error
+from windrow.declare.spec import FLAG, Key, Section, choice
+from windrow.model import SqliteSink
+
+
+def _words(sink: SqliteSink) -> str:
+    decimals = "" if sink.decimals == "numeric" else ", decimals as text"
+    return f"table {sink.table} in the SQLite file {sink.path}{key_words(sink)}{decimals}"
+
+
+def sqlite(
+    path: str | PathLike[str],
+    *,
+    table: str,
+    key: Sequence[str] = (),
+    decimals: Literal["numeric", "text"] = "numeric",
+    changelog: bool = True,
+) -> SqliteSink:
+    """Write to tables of an SQLite file: `table`, and beside it its changelog, late output, dead letters and clocks.
+
+    `key` is the table's primary key (left out: the window and the pipeline's key). SQLite's NUMERIC keeps 15 digits of
+    a decimal; ``decimals="text"`` keeps all. With ``changelog=False`` the table of changes stays empty.
+    """
+    return SqliteSink(fspath(path), table, names_of(key), decimals, changelog)
+
+
+def _findings(sink: SqliteSink) -> Iterator[Finding]:
+    yield from file_findings(sink.path, "results.db")
+    yield from table_findings(sink.table)
+    if sink.table.lower().startswith("sqlite_"):
+        yield error("table", f"{sink.table!r}: SQLite reserves names that begin with sqlite_")
+
+
+SQLITE = Connector(
+    sink=SinkConnector(
+        (SqliteSink,),
+        Section(
+            "wr.sqlite",
+            SqliteSink,
+            (
+                folder_key("the file; created if it does not exist."),
+                table_key(
+                    "the result table, and the prefix of the other tables' names. At most 48 letters, digits and `_`, "
+                    "not starting with a digit."
+                ),
+                primary_key(
+                    "the primary key of the result table, if it should differ from `window_start`, `window_end` and "
+                    "the pipeline's key. It must contain `window_start` (of cumulate windows also `window_end`) and "
+                    "the pipeline's key, and with `mode: discard` also `revision`."
+                ),
+                Key(
+                    "decimals",
+                    choice("numeric", "text"),
+                    "SQLite's NUMERIC keeps 15 digits. A row with a decimal of more digits is a dead letter, so that "
+                    "it is not rounded; `text` keeps all digits. Sums of longs are exact with either.",
+                    default=SqliteSink.decimals,
+                ),
+                Key(
+                    "changelog",
+                    FLAG,
+                    "whether `T_changes` is written. With `false` it stays empty, and the database grows half as "
+                    "fast; the result table is the same. The setting can change between runs.",
+                    default=SqliteSink.changelog,
+                ),
+            ),
+        ),
+        _words,
+        "tables in an SQLite file, in WAL mode: others can read while a run writes.",
+        dataset=file_dataset,
+        tables="windrow.connectors.sqlite.tables:SqliteTables",
+        findings=_findings,
+        database="windrow.connectors.sqlite.tables:SqliteDatabase",
+        row_bytes="windrow.connectors.row_bytes:sqlite",
+    )
+)

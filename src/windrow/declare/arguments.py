@@ -1,0 +1,31 @@
+"""Arguments of Python calls: durations, and names of fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from windrow.errors import PipelineError
+from windrow.model import parse_duration
+
+Duration = str | timedelta
+"""A duration: text such as ``"10m"``, or a timedelta."""
+
+
+def duration_micros(length: Duration, where: str) -> int:
+    """Return a length in microseconds; raise PipelineError, which names `where`, if it is not a duration."""
+    if isinstance(length, timedelta):
+        return length // timedelta(microseconds=1)
+    if not isinstance(length, str):
+        msg = f"{where} must be a duration such as '10m' or a timedelta, not {length!r}"
+        raise PipelineError(msg)
+    try:
+        return parse_duration(length)
+    except PipelineError as exc:
+        msg = f"{where}: {exc.message}"
+        raise PipelineError(msg) from exc
+
+
+def names_of(key: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the names of fields: one, or several."""
+    return (key,) if isinstance(key, str) else tuple(key)
