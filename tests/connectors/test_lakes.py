@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from decimal import Decimal
@@ -181,9 +181,10 @@ def test_who_was_given_up_cannot_rename_a_step(tmp_path: Path, monkeypatch: pyte
     given_up.open(RUN)
     checked, write = given_up._check, ParquetFolder._write  # noqa: SLF001 - the moment between check and rename
 
-    def opened_meanwhile(self: ParquetFolder, step: Path, epoch: int, output: StepOutput) -> None:
-        write(self, step, epoch, output)
+    def opened_meanwhile(self: ParquetFolder, epoch: int, tables: Mapping[str, pa.Table]) -> list[Path]:
+        paths = write(self, epoch, tables)
         next_one.open(RUN)
+        return paths
 
     monkeypatch.setattr(ParquetFolder, "_write", opened_meanwhile)
     with pytest.raises(SinkError, match="opened by another process of the same run"):
@@ -367,7 +368,7 @@ def test_parquet_files_are_handed_over_by_the_last_to_open_them(
             committed(store, model, steps[1])
         return is_handed_over
 
-    monkeypatch.setattr("windrow.connectors.parquet.sink.authorize", meanwhile)
+    monkeypatch.setattr("windrow.connectors.step_folder.authorize", meanwhile)
     with pytest.raises(SinkError, match="opened by another process"):
         ParquetFolder(spec_of(model)).open(next_run, Follows(RUN, 0))
     assert looks[:2] == [next_run, next_run]

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.graphs import graph_of, spec_of
 
 import windrow as wr
-from windrow.connectors.kafka.rows import KafkaRecords, json_objects
+from windrow.connectors.json_rows import json_objects
+from windrow.connectors.kafka.rows import KafkaRecords
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
 from windrow.model import Pipeline

@@ -17,18 +17,16 @@ with the coordinates and the reason in the headers. What a topic cannot take of 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
-from decimal import Decimal
 from itertools import repeat
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.connectors.json_rows import json_objects, plain_text
 from windrow.connectors.kafka.producer import Headers
-from windrow.connectors.tables import decimal_text, pieces, with_beginning
+from windrow.connectors.tables import pieces, with_beginning
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
 from windrow.expressions import SinkSpec
@@ -99,7 +97,7 @@ class KafkaRecords:
         """Return the record of a dead letter; one of a row of no record has no place."""
         place = "/".join(str(row[name]) for name in ("source", "partition", "offset") if row[name] is not None)
         about = {name: one for name, one in row.items() if name != "raw" and one is not None}
-        headers: Headers = [(name, _plain(one).encode()) for name, one in about.items()]
+        headers: Headers = [(name, plain_text(one).encode()) for name, one in about.items()]
         return KafkaRecord(self._dead, place.encode(), row["raw"], headers)
 
     def _excess(self, record: KafkaRecord) -> int:
@@ -151,50 +149,3 @@ def _places(batch: pa.RecordBatch) -> list[bytes]:
 
 def _utf8(texts: pa.Array) -> list[bytes]:
     return texts.cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
-
-
-def json_objects(batch: pa.RecordBatch) -> pa.Array:
-    """Return each row as a JSON object, as `json.dumps` writes it without spaces and without escapes of letters."""
-    parts: list[pa.Array | str] = []
-    for number, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
-        parts += [f"{',' if number else '{'}{json.dumps(name, ensure_ascii=False)}:", _json_values(column)]
-    return pc.binary_join_element_wise(*parts, "}", "")
-
-
-_ESCAPED = r'["\\\x00-\x1f]'
-
-
-def _json_values(values: pa.Array) -> pa.Array:
-    """Return the JSON text of each value."""
-    type_ = values.type
-    if pa.types.is_timestamp(type_):
-        # a step has few different times
-        encoded = values.cast(pa.timestamp("us")).dictionary_encode()
-        texts = pc.replace_substring(encoded.dictionary.cast(pa.string()), " ", "T")
-        found = pc.binary_join_element_wise('"', texts, 'Z"', "").take(encoded.indices)
-    elif pa.types.is_decimal(type_):
-        found = pc.binary_join_element_wise('"', decimal_text(values), '"', "")
-    elif pa.types.is_integer(type_) or pa.types.is_boolean(type_):
-        found = values.cast(pa.string())
-    elif pa.types.is_string(type_) and not pc.any(pc.match_substring_regex(values, _ESCAPED)).as_py():
-        found = pc.binary_join_element_wise('"', values, '"', "")
-    else:
-        found = pa.array([None if value is None else _json(value) for value in values.to_pylist()], pa.string())
-    return found.fill_null("null")
-
-
-def _json(value: object) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "null"  # JSON has no infinite numbers
-    return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":"))
-
-
-def _plain(value: object) -> str:
-    match value:
-        case Decimal():
-            return format(value, "f")
-        case datetime():
-            utc = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
-            return f"{utc.isoformat(timespec='microseconds')}Z"
-        case _:
-            return str(value)

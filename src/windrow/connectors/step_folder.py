@@ -1,0 +1,246 @@
+"""Files of changes in a folder, which a rename makes visible step by step: what Parquet and JSON lines share.
+
+`DIR/TABLE/_owner.json` says whose the folder is.
+
+The fence: a sink that opens the folder makes `_staging-ID` in it, with an id of its own, and renames those of all
+others, which only then are removed. A step is written within the sink's own and renamed out of it, and so is
+`_owner.json`. So a rename by a writer that was given up came before the next opener looked at the steps, or fails,
+since there is no such path any more: rename(2) is atomic.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+
+from windrow.connectors.folders import refuse_folder, refuse_unwritable
+from windrow.connectors.log.kept import replace_durably, sync_path
+from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
+from windrow.connectors.sink import Follows, Run
+from windrow.connectors.tables import in_order, layout, of_epoch, storable_dead
+from windrow.engine.changelog import StepOutput
+from windrow.engine.schema import CLOCKS
+from windrow.errors import SinkAddressError, SinkError
+from windrow.expressions import SinkSpec
+
+_STAGING = "_staging-"
+_REMOVED = "_removed-"
+_OWNER = "_owner.json"
+
+
+class StepFolder(ABC):
+    """The changelog, late output, dead letters and clock journal as files in a folder, new ones for each step.
+
+    Exactly once: the rename of the changes of a step, whose name has the epoch, commits it; all files are on disk
+    before that, and it is when `commit` returns. Files cannot be updated, so there is no result table: the last change
+    of a key has its row. Rows are written by the driver.
+    """
+
+    needs_rows = True
+    is_even = True
+    STEP: ClassVar[re.Pattern[str]]
+    """The name of what is renamed last, with the epoch."""
+
+    def __init__(self, spec: SinkSpec) -> None:
+        self._layout = layout(spec)
+        self._name = spec.sink.table
+        self._path = Path(spec.sink.place).absolute()
+        self._folder = self._path / self._name
+        self._pipeline = spec.pipeline
+        self._origin = Origin.of(spec)
+        self._id = str(uuid.uuid4())
+        self._run: Run | None = None
+        self._last: int | None = None
+        self._is_open = False
+
+    @abstractmethod
+    def _write(self, epoch: int, tables: Mapping[str, pa.Table]) -> Sequence[Path]:
+        """Write the rows of a step in the own staging folder; return what is to be renamed out of it, the last commits.
+
+        `tables` are late, dead, clocks and changes; of the first three those with rows.
+        """
+
+    @abstractmethod
+    def _clocks(self) -> Iterator[pa.Table]:
+        """Yield the clock journal of each step that has rows, in order."""
+
+    @property
+    def _staging(self) -> Path:
+        return self._folder / f"{_STAGING}{self._id}"
+
+    def open(self, run: Run, follows: Follows | None = None) -> int | None:
+        """Create what is missing; return the last epoch that this run committed, or None.
+
+        A run that `follows` another one is given its folder. Raise SinkError if it cannot be read or written, or holds
+        other files or another run's rows.
+        """
+        self.close()
+        refuse_folder(self._path)
+        with self._translated():
+            if self._run == run and self._folder.is_dir():
+                self._check(run)
+            # looked at before others are refused, and again when they can commit no more
+            self._authorize(run, follows)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._staging.mkdir(exist_ok=True)
+            self._refuse_others()
+            self._authorize(run, follows)
+            owner = self._staging / _OWNER
+            with self._fenced():
+                replace_durably(owner, {"pipeline": run.pipeline, "run": run.id, "origin": self._origin.text()})
+                owner.rename(self._folder / _OWNER)
+            sync_path(self._folder)
+            sync_path(self._path)
+            self._last = max(self._steps(), default=None)
+        self._run, self._is_open = run, True
+        return self._last
+
+    def preflight(self, run: Run, follows: Follows | None = None) -> None:
+        """Raise what `open` would raise."""
+        refuse_folder(self._path)
+        with self._translated():
+            self._authorize(run, follows)
+        refuse_unwritable(self._folder if self._folder.exists() else self._path)
+
+    def _authorize(self, run: Run, follows: Follows | None) -> None:
+        authorize(run, [self._layout.result], self._find(run), follows, self._origin)
+
+    def _owner(self) -> Run | None:
+        return self._noted()[0]
+
+    def _noted(self) -> tuple[Run | None, Origin | None]:
+        """Return the run that the folder belongs to, and of what it is; raise SinkError if that cannot be read."""
+        try:
+            found = json.loads((self._folder / _OWNER).read_text(encoding="utf-8"))
+            return Run(found["pipeline"], found["run"]), Origin.read(found.get("origin"))
+        except FileNotFoundError:
+            return None, None
+        except (ValueError, LookupError, TypeError) as exc:
+            msg = (
+                f"{self._folder / _OWNER} is damaged ({exc!r}): restore it, or move {self._folder} away and start over "
+                f"with --fresh"
+            )
+            raise SinkError(msg) from exc
+
+    def _find(self, run: Run) -> FoundTables:
+        (owner, origin), last = self._noted(), max(self._steps(), default=None)
+        is_foreign = any(not name.startswith((_STAGING, _REMOVED, _OWNER)) for name in _names(self._folder))
+        return FoundTables(
+            owner=owner,
+            owner_last=last,
+            last=last if owner == run else None,
+            elsewhere=None,
+            present=[self._name] if self._folder.is_dir() else [],
+            filled=[self._name] if last is not None or (owner is None and is_foreign) else [],
+            origin=origin,
+        )
+
+    def _refuse_others(self) -> None:
+        """Take away the folders in which other sinks write: they cannot rename a step out of them from then on."""
+        for path in self._folder.iterdir():
+            if path.name.startswith(_STAGING) and path != self._staging:
+                path.rename(self._folder / f"{_REMOVED}{path.name}")
+        sync_path(self._folder)
+        for path in self._folder.glob(f"{_REMOVED}*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _check(self, run: Run) -> None:
+        """Raise SinkError unless this is the last to have opened the folder, for the run that it belongs to."""
+        still_owned(run, self._owner(), self._name)
+        self._check_opener()
+
+    def _check_opener(self) -> None:
+        still_opened(self._id, self._id if self._staging.is_dir() else None, self._name)
+
+    @contextmanager
+    def _fenced(self) -> Iterator[None]:
+        """Raise SinkError for files that another sink has taken away, which has opened the folder since."""
+        try:
+            yield
+        except FileNotFoundError:
+            self._check_opener()
+            raise
+
+    def _steps(self) -> list[int]:
+        """Return the epochs of the steps that are there."""
+        return [int(match[1]) for match in map(self.STEP.fullmatch, _names(self._folder)) if match]
+
+    def journal(self) -> pa.Table:
+        """Return the clock journal, by epoch; empty if there is none."""
+        with self._translated():
+            order = [(name, "ascending") for name in ("partition", "offset", "reason")]
+            tables = (table.sort_by(order).select(CLOCKS.names).cast(CLOCKS) for table in self._clocks())
+            return pa.concat_tables([CLOCKS.empty_table(), *tables])
+
+    def clear(self) -> None:
+        """Remove the folder; raise SinkError if it is not the pipeline's own."""
+        self.close()
+        self._run = None
+        with self._translated():
+            may_clear(self._pipeline, self._name, self._find(Run(self._pipeline, "")))
+            # what a process left that was killed here goes first
+            removed = self._path / f"{_REMOVED}{self._name}"
+            shutil.rmtree(removed, ignore_errors=True)
+            if self._folder.is_dir():
+                self._folder.rename(removed)
+                sync_path(self._path)
+                shutil.rmtree(removed)
+
+    def commit(self, epoch: int, *outputs: StepOutput) -> None:
+        """Write a step; an epoch that is already there changes nothing.
+
+        Raise SinkError if steps are missing before it, if another process has opened the folder, or if the disk fails.
+        """
+        run, (output,) = self._run, outputs
+        if run is None or not self._is_open:
+            msg = "the sink is not open: call open() before commit()"
+            raise SinkError(msg)
+        with self._translated():
+            self._check(run)
+            if not is_new(epoch, self._last, self._name):
+                return
+            rows = {
+                "late": (self._layout.late, output.late),
+                "dead": (self._layout.dead, storable_dead(output.dead)),
+                "clocks": (self._layout.clocks, of_epoch(epoch, output.clocks)),
+                "changes": (self._layout.changes, in_order(epoch, output.changes)),
+            }
+            tables = {
+                name: table.select(list(of.columns))
+                for name, (of, table) in rows.items()
+                if table.num_rows or name == "changes"
+            }
+            with self._fenced():
+                for path in self._write(epoch, tables):
+                    path.rename(self._folder / path.name)
+            sync_path(self._folder)
+        self._last = epoch
+
+    def close(self) -> None:
+        """Forget that it is open; there is no connection."""
+        self._is_open = False
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise SinkError for errors of the file system within."""
+        try:
+            yield
+        except (PermissionError, NotADirectoryError, FileExistsError) as exc:
+            msg = f"{self._folder} cannot be written: {exc}; correct the sink's path, or give permission to write there"
+            raise SinkAddressError(msg) from exc
+        except OSError as exc:
+            msg = f"{self._folder} cannot be written: {exc}; what was committed before stays"
+            raise SinkError(msg) from exc
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
