@@ -88,6 +88,7 @@ if _TYPE_CHECKING:
     from windrow.client.tables import read_table
     from windrow.connectors.delta.connector import delta
     from windrow.connectors.duckdb.connector import duckdb
+    from windrow.connectors.jsonl.connector import jsonl
     from windrow.connectors.kafka.connector import kafka_sink
     from windrow.connectors.parquet.connector import parquet
     from windrow.connectors.postgres.connector import postgres
@@ -137,6 +138,7 @@ __all__ = [
     "global_window",
     "graph",
     "hopping",
+    "jsonl",
     "kafka",
     "kafka_sink",
     "last",
@@ -186,6 +188,7 @@ _LATER = {
     "read_table": "windrow.client.tables",
     "delta": "windrow.connectors.delta.connector",
     "duckdb": "windrow.connectors.duckdb.connector",
+    "jsonl": "windrow.connectors.jsonl.connector",
     "kafka_sink": "windrow.connectors.kafka.connector",
     "parquet": "windrow.connectors.parquet.connector",
     "postgres": "windrow.connectors.postgres.connector",

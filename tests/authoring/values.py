@@ -14,6 +14,7 @@ from windrow.authoring.checks import validate
 from windrow.authoring.printing import to_json
 from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.duckdb.connector import DuckDBSink
+from windrow.connectors.jsonl.connector import JsonlSink
 from windrow.connectors.parquet.connector import ParquetSink
 from windrow.model import (
     DEFAULT_ALERTS,
@@ -339,7 +340,7 @@ def sinks(draw: st.DrawFn, key: tuple[str, ...], emit: Emit) -> Sink:
         st.sampled_from([(), ("window_start", *key, *revision), (*key, *revision, "window_end", "window_start")])
     )
     changelog = draw(st.booleans())
-    match draw(st.sampled_from(["sqlite", "duckdb", "postgres", "delta", "parquet"])):
+    match draw(st.sampled_from(["sqlite", "duckdb", "postgres", "delta", "parquet", "jsonl"])):
         case "sqlite":
             return SqliteSink(draw(PATHS), draw(PLAIN), chosen, draw(st.sampled_from(["numeric", "text"])), changelog)
         case "duckdb":
@@ -348,6 +349,8 @@ def sinks(draw: st.DrawFn, key: tuple[str, ...], emit: Emit) -> Sink:
             return DeltaSink(draw(PATHS), draw(PLAIN), chosen, changelog)
         case "parquet":
             return ParquetSink(draw(PATHS), draw(PLAIN))
+        case "jsonl":
+            return JsonlSink(draw(PATHS), draw(PLAIN))
         case _:
             url = draw(st.sampled_from(["postgresql://", "postgres://me@h:1/db?sslmode=require", "postgresql:///x"]))
             return PostgresSink(url, draw(PLAIN), chosen, changelog, draw(st.booleans()))

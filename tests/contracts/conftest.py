@@ -6,14 +6,22 @@ from pathlib import Path
 
 import pytest
 from hypothesis import is_hypothesis_test
-from tests.contracts.stores import AnyStore, DeltaStore, DuckDBStore, ParquetStore, PostgresStore, SqliteStore
+from tests.contracts.stores import (
+    AnyStore,
+    DeltaStore,
+    DuckDBStore,
+    JsonlStore,
+    ParquetStore,
+    PostgresStore,
+    SqliteStore,
+)
 
 OUTBOX = "postgres with outbox"
 ALIKE = {f"test_{one}" for one in ("answers", "sink_follows", "sink_group", "sink_memory", "sink_types")}
 """Modules in which an outbox changes little; only `make test-long` runs them with one."""
 
 DATABASES = ["sqlite", "duckdb", "postgres", OUTBOX]
-KINDS = {"Store": DATABASES, "TableStore": [*DATABASES, "delta"], "AnyStore": [*DATABASES, "delta", "parquet"]}
+KINDS = {"Store": DATABASES, "TableStore": [*DATABASES, "delta"], "AnyStore": [*DATABASES, "delta", "parquet", "jsonl"]}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -43,5 +51,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> AnyStore:
             return DeltaStore(tmp_path)
         case "parquet":
             return ParquetStore(tmp_path)
+        case "jsonl":
+            return JsonlStore(tmp_path)
         case kind:
             return PostgresStore(request.getfixturevalue("database"), outbox=kind == OUTBOX)

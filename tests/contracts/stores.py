@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import sqlite3
@@ -28,6 +29,8 @@ from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.delta.sink import DeltaTables
 from windrow.connectors.duckdb.connector import DuckDBSink
 from windrow.connectors.duckdb.tables import DuckDBTables
+from windrow.connectors.jsonl.connector import JsonlSink
+from windrow.connectors.jsonl.sink import JsonlFolder
 from windrow.connectors.parquet.connector import ParquetSink
 from windrow.connectors.parquet.sink import ParquetFolder
 from windrow.connectors.postgres.sink import PostgresTables
@@ -40,7 +43,7 @@ from windrow.model import Pipeline, PostgresSink, SqliteSink
 
 Row = dict[str, Any]
 TableSettings = SqliteSink | DuckDBSink | PostgresSink | DeltaSink
-Settings = TableSettings | ParquetSink
+Settings = TableSettings | ParquetSink | JsonlSink
 
 
 class AnyStore(ABC):
@@ -271,6 +274,75 @@ class ParquetStore(AnyStore):
 
     def is_cleared(self, model: Model) -> bool:
         return not (self.path / model.sink.table).exists()
+
+
+class JsonlStore(AnyStore):
+    """A folder of JSON lines files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "lines"
+
+    def settings(self, table: str = "spend") -> JsonlSink:
+        return JsonlSink(str(self.path), table)
+
+    def open(self, *specs: SinkSpec) -> Sink:
+        return JsonlFolder(*specs)
+
+    def read(self, table: Table, order: str = "") -> list[Row]:
+        name, _, kind = table.name.rpartition("_")
+        if kind in {"changes", "late", "dead", "clocks"}:
+            begin = "step" if kind == "changes" else kind
+            return _ordered("found", table, order, self._rows(name, begin, table.schema))
+        # the last change of each key is its row
+        schema = pa.schema([("epoch", pa.int64()), ("seq", pa.int64()), ("op", pa.string()), *table.schema])
+        rows: dict[tuple[Any, ...], Row] = {}
+        for row in (
+            self._rows(table.name, "step", schema).sort_by([("epoch", "ascending"), ("seq", "ascending")]).to_pylist()
+        ):
+            key = tuple(row[name] for name in table.key)
+            rows.pop(key, None)
+            if row["op"] in {"insert", "update_after"}:
+                rows[key] = {name: row[name] for name in table.columns}
+        return _ordered("found", table, order, pa.Table.from_pylist(list(rows.values()), table.schema))
+
+    def _rows(self, table: str, begin: str, schema: pa.Schema) -> pa.Table:
+        files = sorted((self.path / table).glob(f"{begin}-*.jsonl"))
+        lines = [line for file in files for line in file.read_text().split("\n") if line]
+        rows = [json.loads(line) for line in lines]
+        return pa.Table.from_pylist([{field.name: self._value(row, field) for field in schema} for row in rows], schema)
+
+    def _value(self, row: Row, field: pa.Field) -> Any:  # noqa: ANN401 - of any column
+        value, encoded = row[field.name], row.get(f"{field.name}_base64")
+        if encoded is not None:
+            return base64.b64decode(encoded)
+        if value is None:
+            return None
+        if pa.types.is_timestamp(field.type):
+            return datetime.fromisoformat(value)
+        if pa.types.is_decimal(field.type):
+            return Decimal(value)
+        if pa.types.is_floating(field.type):
+            return float(value)
+        return value.encode() if pa.types.is_binary(field.type) else value
+
+    def epochs(self, run: str = "run-1") -> list[int]:
+        # as of Parquet files
+        owners = [owner for owner in self.path.glob("*/_owner.json") if json.loads(owner.read_text())["run"] == run]
+        return sorted(int(step.stem[5:]) for owner in owners for step in owner.parent.glob("step-*"))
+
+    def drop(self, table: str) -> None:
+        shutil.rmtree(self.path / table, ignore_errors=True)
+
+    def owners(self) -> dict[str, str]:
+        found = self.path.glob("*/_owner.json")
+        return {owner.parent.name: json.loads(owner.read_text())["run"] for owner in found}
+
+    def give_away(self, run: str) -> None:
+        for owner in self.path.glob("*/_owner.json"):
+            owner.write_text(json.dumps(json.loads(owner.read_text()) | {"run": run}))
+
+    def is_cleared(self, model: Model) -> bool:
+        return not (self.path / spec_of(model).sink.table).exists()
 
 
 class SqliteStore(Store):

@@ -57,6 +57,7 @@ OTHERS: list[dict[str, Any]] = [
     {"sink": {"duckdb": {"path": "a", "table": "a"}}},
     {"sink": {"delta": {"path": "a", "table": "a"}}},
     {"sink": {"parquet": {"path": "a", "table": "a"}}},
+    {"sink": {"jsonl": {"path": "a", "table": "a"}}},
     {"mode": "realtime", "sink": {"kafka": {"servers": "a:1", "topic": "a"}}},
     {"time": {"field": "t", "punctuated": "w"}},
     {"time": {"field": "t", "delay": {"by_partition": {"default": "1m"}}}},

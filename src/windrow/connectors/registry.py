@@ -30,6 +30,7 @@ OWN: Final = {
     "postgres": "windrow.connectors.postgres.connector:POSTGRES",
     "delta": "windrow.connectors.delta.connector:DELTA",
     "parquet": "windrow.connectors.parquet.connector:PARQUET",
+    "jsonl": "windrow.connectors.jsonl.connector:JSONL",
     "kafka": "windrow.connectors.kafka.connector:KAFKA",
 }
 """The connectors of windrow by kind, in the order of the reference."""

@@ -1,0 +1,71 @@
+"""The connector of JSON lines files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import ClassVar
+
+from windrow.connectors.base import Connector, SinkConnector
+from windrow.connectors.datasets import folder_dataset
+from windrow.connectors.findings import folder_findings, table_findings
+from windrow.connectors.keys import folder_key, table_key
+from windrow.declare.findings import Finding
+from windrow.declare.spec import Section
+from windrow.model import Companion, Sink
+
+
+@dataclass(frozen=True)
+class JsonlSink(Sink):
+    """JSON lines files of changes in a folder: ``PATH/TABLE/step-N.jsonl``, a file for each step."""
+
+    path: str
+    table: str
+    section: ClassVar[str] = "jsonl"
+    system: ClassVar[str] = "jsonl"
+    key: ClassVar[tuple[str, ...]] = ()
+    changelog: ClassVar[bool] = True
+
+    @property
+    def place(self) -> str:
+        """The folder."""
+        return self.path
+
+    def companion(self, name: Companion) -> str:
+        """Return the files beside those of the changes."""
+        return f"{self.table}/{name}-*.jsonl"
+
+    @property
+    def reasons(self) -> str:
+        """Where the reasons of dead letters are, in words."""
+        return f"the field `reason` in the files {self.path}/{self.companion('dead')}"
+
+
+def jsonl(path: str | PathLike[str], *, table: str) -> JsonlSink:
+    """Write changes to JSON lines files in a folder: ``PATH/TABLE/step-N.jsonl``, a file for each step.
+
+    Beside it are ``late-N.jsonl``, ``dead-N.jsonl`` and ``clocks-N.jsonl``, where a step has such rows.
+    """
+    return JsonlSink(fspath(path), table)
+
+
+def _findings(sink: JsonlSink) -> Iterator[Finding]:
+    yield from folder_findings(sink.path)
+    yield from table_findings(sink.table)
+
+
+JSONL = Connector(
+    sink=SinkConnector(
+        (JsonlSink,),
+        Section("wr.jsonl", JsonlSink, (folder_key(), table_key("as for SQLite: the folder in `path`."))),
+        lambda sink: f"changes in the JSON lines files {sink.table}/step-*.jsonl in {sink.path}",
+        "[JSON lines files](../guides/lakes.md#json-lines) of changes, a file for each step: "
+        "`PATH/TABLE/step-N.jsonl`. There is no result table, as files cannot be updated.",
+        dataset=folder_dataset,
+        tables="windrow.connectors.jsonl.sink:JsonlFolder",
+        findings=_findings,
+        called="a folder of JSON lines files of changes",
+        row_bytes="windrow.connectors.row_bytes:json",
+    )
+)
