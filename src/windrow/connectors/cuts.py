@@ -18,7 +18,8 @@ Stage = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 """A function that a Spark task applies to its batches."""
 
 Offset = Mapping[str, Any]
-"""The position of a stream as Spark records it: JSON in the source's own form."""
+"""The position of a stream as Spark records it, in JSON: ``{partition: {"line": next offset, ...}}``, where a source
+may note more of a partition, or ``{topic: {partition: next offset}}``."""
 
 
 def numbered_batches(source: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

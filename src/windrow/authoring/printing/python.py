@@ -26,7 +26,7 @@ from windrow.authoring.sections.alerts import ALERTS_KEY
 from windrow.authoring.sections.pipeline import KEY_GROUPS, MODE, NAME, SALT
 from windrow.authoring.short_form import short_form
 from windrow.declare.python_code import refuse_code
-from windrow.declare.spec import DURATION, arguments
+from windrow.declare.spec import DURATION, Section, arguments
 from windrow.errors import HIDDEN_VALUES
 from windrow.expressions import result_pipelines
 from windrow.model import (
@@ -97,7 +97,15 @@ def to_python_file(graph: Graph) -> str:
         shown = f"pipeline = {to_python(short)}"
         is_hidden = "${" in shown
     note = "# ${NAME} stands for the value of a variable: write the value, or read os.environ\n" if is_hidden else ""
-    return f"import windrow as wr\n\n{note}{shown}"
+    return f"import windrow as wr\n{_imports(graph)}\n{note}{shown}"
+
+
+def _imports(graph: Graph) -> str:
+    """Return the imports of modules that have the calls of connectors of other distributions."""
+    kinds = [SOURCE.kind_of(node.source)[1] for node in graph.sources]
+    kinds += [SINK.kind_of(node.sink)[1] for node in graph.sinks]
+    modules = {kind.spec.call.rpartition(".")[0] for kind in kinds if isinstance(kind.spec, Section)}
+    return "".join(f"import {module}\n" for module in sorted(modules - {"wr"}))
 
 
 def _graph(graph: Graph) -> str:
