@@ -25,8 +25,12 @@ from windrow.cli import main
 FRAUD, REPLICA = (ROOT / "examples" / name / "play.py" for name in ("fraud", "replica"))
 PLAYED = sorted((ROOT / "examples").glob("*/play.py"))
 """Programs, which start what they need."""
+PACKAGES = {file.parent for file in (ROOT / "examples").glob("*/pyproject.toml")}
+"""Packages, which are to be installed."""
 EXAMPLES = sorted(
-    path for path in {*(ROOT / "examples").rglob("*")} - {*PLAYED} if path.suffix in {".yaml", ".sql", ".py"}
+    path
+    for path in {*(ROOT / "examples").rglob("*")} - {*PLAYED}
+    if path.suffix in {".yaml", ".sql", ".py"} and not PACKAGES.intersection(path.parents)
 )
 
 
