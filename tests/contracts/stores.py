@@ -26,14 +26,12 @@ from tests.graphs import spec_of
 from tests.waiting import wait_until
 
 from windrow.connectors.delta.connector import DeltaSink
-from windrow.connectors.delta.sink import DeltaTables
 from windrow.connectors.duckdb.connector import DuckDBSink
 from windrow.connectors.duckdb.tables import DuckDBTables
 from windrow.connectors.jsonl.connector import JsonlSink
-from windrow.connectors.jsonl.sink import JsonlFolder
 from windrow.connectors.parquet.connector import ParquetSink
-from windrow.connectors.parquet.sink import ParquetFolder
 from windrow.connectors.postgres.sink import PostgresTables
+from windrow.connectors.registry import sink_connector
 from windrow.connectors.sink import Run, Sink
 from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.connectors.tables import EPOCHS, Layout, Table, layout
@@ -53,9 +51,11 @@ class AnyStore(ABC):
     def settings(self, table: str = "spend") -> Settings:
         """The model of a sink that writes there."""
 
-    @abstractmethod
     def open(self, *specs: SinkSpec) -> Sink:
         """A sink of these tables."""
+        connector = sink_connector(specs[0].sink)
+        sink: Sink = connector.load(connector.tables)(*specs)
+        return sink
 
     @abstractmethod
     def read(self, table: Table, order: str = "") -> list[Row]:
@@ -194,9 +194,6 @@ class DeltaStore(TableStore):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> DeltaSink:
         return DeltaSink(str(self.path), table, key)
 
-    def open(self, *specs: SinkSpec) -> Sink:
-        return DeltaTables(*specs)
-
     def read(self, table: Table, order: str = "") -> list[Row]:
         return _ordered("found", table, order, DeltaTable(self.path / table.name).to_pyarrow_table())
 
@@ -236,9 +233,6 @@ class ParquetStore(AnyStore):
 
     def settings(self, table: str = "spend") -> ParquetSink:
         return ParquetSink(str(self.path), table)
-
-    def open(self, *specs: SinkSpec) -> Sink:
-        return ParquetFolder(*specs)
 
     def read(self, table: Table, order: str = "") -> list[Row]:
         name, _, kind = table.name.rpartition("_")
@@ -284,9 +278,6 @@ class JsonlStore(AnyStore):
 
     def settings(self, table: str = "spend") -> JsonlSink:
         return JsonlSink(str(self.path), table)
-
-    def open(self, *specs: SinkSpec) -> Sink:
-        return JsonlFolder(*specs)
 
     def read(self, table: Table, order: str = "") -> list[Row]:
         name, _, kind = table.name.rpartition("_")

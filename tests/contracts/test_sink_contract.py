@@ -11,10 +11,12 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
+from tests.contracts.conftest import KINDS, OUTBOX
 from tests.contracts.steps import DAY, FIELDS, MINUTE, RUN, change, step
 from tests.contracts.stores import AnyStore, Store, TableStore, brief, committed
 
 from windrow.connectors import ownership, tables
+from windrow.connectors.registry import SINKS
 from windrow.connectors.tables import EPOCHS, OPENERS, ORIGINS, OWNERS
 from windrow.engine import schema
 from windrow.errors import PipelineError, SinkError
@@ -361,3 +363,8 @@ def test_names_that_no_table_can_have(store: Store) -> None:
         store.sink(store.model(aggregates=(Aggregate("a\x00", Count()),)))
     with pytest.raises(PipelineError, match="'total', which is not one of window_start, window_end, user"):
         store.sink(store.model(sink=store.settings(key=("total",))))
+
+
+def test_each_kind_of_sink_is_tried() -> None:
+    # topics have no tables: tests/connectors/kafka tries them
+    assert {*SINKS} - {"kafka"} == {*KINDS["AnyStore"]} - {OUTBOX}
