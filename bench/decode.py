@@ -16,6 +16,7 @@ import fastavro
 import pyarrow as pa
 from google.protobuf import descriptor_pb2
 from google.protobuf.message_factory import GetMessageClass
+from tests.short_forms import Pipeline, operator_spec
 
 from windrow.engine import schema
 from windrow.engine.decode.decoder import Decoder
@@ -32,7 +33,6 @@ from windrow.model import (
     EventTime,
     Field,
     KafkaSource,
-    Pipeline,
     ProtobufFormat,
     ProtobufMessage,
     RecordFormat,
@@ -143,7 +143,7 @@ def main() -> None:
     json_time = 0.0
     for name, (format_, write) in writers().items():
         batch = records(RECORDS, write)
-        decoder = Decoder(replace(PIPELINE, source=replace(SOURCE, format=format_)))
+        decoder = Decoder(operator_spec(replace(PIPELINE, source=replace(SOURCE, format=format_))))
         decoder.decode(batch)
         times = []
         processor = time.process_time()

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from tests.graphs import spec_of
+from tests.short_forms import Pipeline, graph_of_short
 
-from windrow.authoring.short_form import graph_of_short
 from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.duckdb.connector import DuckDBSink
 from windrow.connectors.open_sinks import open_sinks
@@ -37,7 +37,6 @@ from windrow.model import (
     EventTime,
     Field,
     LogSource,
-    Pipeline,
     PostgresSink,
     Sink,
     SqliteSink,
@@ -92,7 +91,7 @@ def output(model: Pipeline, first_window: int, rows: int, seed: int) -> StepOutp
         pa.array(random.integers(100, 100_000, rows)).cast(pa.decimal128(38, 0)),
         pa.array(random.integers(1, 9, rows)),
     ]
-    form = schema.changes(model)
+    form = schema.changes(spec_of(model).rows)
     scaled = pa.Array.from_buffers(form.field("total").type, rows, changes[6].buffers())
     empty = StepOutput.empty(spec_of(model).rows)
     table = pa.table([*changes[:6], scaled, changes[7]], schema=form)

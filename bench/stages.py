@@ -21,7 +21,7 @@ from windrow.engine.level import open_levels
 from windrow.engine.messages import Message
 from windrow.engine.operators.ingest import Ingest
 from windrow.engine.state.store import MemoryState
-from windrow.expressions import short_view
+from windrow.expressions import decoding_spec
 from windrow.runtime.spark.rows import output_frame
 from windrow.runtime.spark.transport import TableTransport
 from windrow.tools.generate import LogSpec, generate
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--delay", default="10m", help="'{adaptive: {target: 0.99, min: 10s, max: 10m}}', say")
     arguments = parser.parse_args()
     pipeline = parse_pipeline(main_job(time=f"delay: {arguments.delay}, future: 1h"))
-    clock, decoder, stage = Clock(), Decoder(short_view(pipeline)), Ingest(pipeline)
+    clock, decoder, stage = Clock(), Decoder(decoding_spec(pipeline)), Ingest(pipeline)
     (level,) = open_levels(pipeline, range(4))
     states = [MemoryState() for _ in range(pipeline.key_groups)]
     rows = 0

@@ -17,12 +17,12 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+from tests.short_forms import Pipeline, short_form, windowed
 
 from windrow.authoring.load import open_pipeline
 from windrow.connectors.kafka.source import KafkaTopic
 from windrow.connectors.open_sources import open_source
-from windrow.expressions import short_view
-from windrow.model import KafkaSource, Pipeline
+from windrow.model import KafkaSource
 from windrow.testing.oracle import Answer, Change, LogRecord, Missed, differences, run
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -66,7 +66,7 @@ def verdict(file: Path, url: str) -> Verdict:
 
 
 def _pipeline(file: Path) -> Pipeline:
-    pipeline = short_view(open_pipeline(str(file)).runnable())
+    pipeline = short_form(open_pipeline(str(file)).runnable())
     if not isinstance(pipeline, Pipeline) or not isinstance(pipeline.source, KafkaSource):
         msg = f"{file} is not from Kafka, or has no windows"
         raise TypeError(msg)
@@ -83,7 +83,7 @@ def _part(given: tuple[Path, str, int, tuple[int, int]]) -> Part:
         times = batch["log_time"].cast(pa.int64())
         columns = (column.to_pylist() for column in (batch["offset"], times, batch["value"]))
         records += [LogRecord(*row) for row in zip(*columns, strict=True)]
-    expected = run(pipeline, {partition: records})
+    expected = run(windowed(pipeline), {partition: records})
     keys = sorted({str(window_key[2]) for window_key in expected.table})
     with psycopg.connect(url) as connection:
         actual = _held(pipeline, connection, partition, keys)

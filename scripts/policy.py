@@ -14,13 +14,14 @@ from pathlib import Path
 import pyarrow as pa
 
 import windrow as wr
+from tests.short_forms import Pipeline
 from windrow.engine.columns import unpack
 from windrow.engine.level import open_levels
 from windrow.engine.messages import EndOfInput, Packet
 from windrow.engine.operators.ingest import Ingest
 from windrow.engine.schema import RAW
 from windrow.engine.state.store import MemoryState
-from windrow.model import Delay, Pipeline, format_duration, parse_duration
+from windrow.model import Delay, format_duration, parse_duration
 from windrow.telemetry.probe import step_probe
 from windrow.telemetry.reports import StepReport, Totals
 from windrow.tools.generate import LogSpec, generate

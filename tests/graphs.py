@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+from tests.short_forms import AnyPipeline, Pipeline, graph_of_short, short_form
+
 import windrow as wr
 from windrow.authoring.pipeline_file import parse_pipeline
-from windrow.authoring.short_form import graph_of_short, short_form
+from windrow.authoring.printing import to_python_file
 from windrow.expressions import SinkSpec, sink_specs
-from windrow.model import AnyPipeline, Graph, Pipeline, ResultNode, SinkNode
+from windrow.model import Graph, ResultNode, SinkNode
 
 Runnable = AnyPipeline | Graph
 """A graph, or the short form of one."""
@@ -51,3 +53,8 @@ def with_names(graph: Graph) -> Graph:
     assert isinstance(result, ResultNode)
     assert isinstance(sink, SinkNode)
     return replace(graph, nodes=(source, replace(result, name="result"), replace(sink, name="sink", input="result")))
+
+
+def python_of(pipeline: Runnable) -> str:
+    """Return the Python expression that makes the pipeline of a short form."""
+    return to_python_file(as_graph(pipeline)).partition("\npipeline = ")[2]

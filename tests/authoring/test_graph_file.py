@@ -14,7 +14,7 @@ from windrow.authoring.load import open_pipeline
 from windrow.authoring.pipeline_file import read_document
 from windrow.authoring.printing import to_dict, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.errors import PipelineError, each_error
-from windrow.expressions import result_pipelines, stream_of
+from windrow.expressions import spec_of, stream_of
 from windrow.model import MAX_PARTITIONS, Graph, PostgresSink, SinkNode, Tumbling, WindowNode
 
 SHOP = """\
@@ -98,7 +98,7 @@ def test_the_nodes_of_a_file() -> None:
     assert (user.window, user.key, user.input) == (Tumbling(300_000_000), ("user",), "purchases")
     assert isinstance(domain, WindowNode)
     assert (domain.key, [one.name for one in domain.derive]) == (("domain",), ["far", "domain"])
-    assert [one.name for one in result_pipelines(graph)["per_domain"].derive] == ["cents", "far", "domain"]
+    assert [one.name for one in spec_of(graph, domain).derive] == ["cents", "far", "domain"]
     assert [sink.name for sink in graph.sinks_of("per_user")] == ["users", "again"]
     assert problems() == []
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
-from tests.graphs import as_graph, parse_short
+from tests.graphs import as_graph, parse_short, python_of
+from tests.short_forms import Pipeline
 
 from windrow.authoring.checks import validate
-from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python, to_python_file, to_text, to_yaml
+from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.authoring.sections import mask_secrets
 from windrow.model import (
     Delay,
@@ -17,7 +18,6 @@ from windrow.model import (
     EventTime,
     Global,
     KafkaSource,
-    Pipeline,
     PostgresSink,
     Punctuated,
     Records,
@@ -86,14 +86,14 @@ def test_a_sink_without_a_changelog(pipeline: Pipeline) -> None:
     sink = PostgresSink("postgresql://h/d", "t", changelog=False)
     other = replace(pipeline, sink=sink, emit=replace(pipeline.emit, mode="accumulate"))
     assert parse_short(to_yaml(as_graph(other))) == other
-    assert "wr.postgres('postgresql://h/d', table='t', changelog=False)" in to_python(other)
+    assert "wr.postgres('postgresql://h/d', table='t', changelog=False)" in python_of(other)
     assert "beside it t_late, _dead, _clocks" in to_text(as_graph(other))
     assert "a revision replaces the row before\n" in to_text(as_graph(other))
     assert "t_changes" in to_text(as_graph(replace(other, sink=replace(sink, changelog=True))))
 
 
 def test_python_reads_like_the_fluent_form(pipeline: Pipeline) -> None:
-    assert to_python(pipeline) == textwrap.dedent("""\
+    assert python_of(pipeline) == textwrap.dedent("""\
         (
             wr.log('data/spend')
             .decode(user_id='string', event_time='timestamp_millis', amount='decimal(12,2)')
@@ -227,7 +227,7 @@ def test_mermaid_shows_the_way_and_where_the_rest_goes(pipeline: Pipeline) -> No
 def test_no_print_out_holds_a_secret(secretive: Pipeline) -> None:
     for print_ in (to_dict, to_json, to_yaml, to_text, to_python_file, to_mermaid):
         assert "hunter2" not in str(print_(as_graph(secretive)))
-    assert mask_secrets(mask_secrets(secretive)) == mask_secrets(secretive)
+    assert mask_secrets(mask_secrets(as_graph(secretive))) == mask_secrets(as_graph(secretive))
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_a_section_longer_than_a_line_has_a_line_for_each_part() -> None:
     assert f"aggregate:{called}\nemit: {{" in to_yaml(as_graph(long))
     assert parse_short(to_yaml(as_graph(long))) == long
     lines = (f"        {name}=wr.quantile('amount', 0.{number + 1}),\n" for number, name in enumerate(names))
-    assert f"    .aggregate(\n{''.join(lines)}    )\n    .emit(" in to_python(long)
+    assert f"    .aggregate(\n{''.join(lines)}    )\n    .emit(" in python_of(long)
 
 
 def test_mermaid_of_an_adaptive_delay() -> None:

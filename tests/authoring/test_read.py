@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.graphs import graph_of, parse_short
+from tests.short_forms import Pipeline
 
 import windrow as wr
 from windrow.authoring.pipeline_file import parse_pipeline, read_document
@@ -33,7 +34,6 @@ from windrow.model import (
     KafkaSource,
     Max,
     Min,
-    Pipeline,
     PostgresSink,
     Punctuated,
     Quantile,

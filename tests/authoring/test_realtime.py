@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.graphs import as_graph, graph_of, parse_short
+from tests.graphs import as_graph, graph_of, parse_short, python_of
+from tests.short_forms import Pipeline
 
 import windrow as wr
 from windrow.authoring.checks import validate
 from windrow.authoring.pipeline_file import read_document
 from windrow.authoring.printing import to_mermaid, to_text, to_yaml
-from windrow.authoring.printing.python import to_python
 from windrow.client.fluent.streams import Timed
 from windrow.errors import PipelineError
-from windrow.model import Graph, Pipeline
+from windrow.model import Graph
 
 OUT = wr.kafka_sink("alerts", servers="h:9092", commit="50ms")
 
@@ -38,7 +38,7 @@ def nothing(ctx: Any, record: Any) -> None:  # noqa: ANN401 - the public context
 def test_it_reads_back_as_it_is_printed() -> None:
     pipeline = counting()
     assert parse_short(to_yaml(as_graph(pipeline))) == pipeline
-    assert eval(to_python(pipeline), {"wr": wr}).graph == as_graph(pipeline)  # noqa: S307 - our own text
+    assert eval(python_of(pipeline), {"wr": wr}).graph == as_graph(pipeline)  # noqa: S307 - our own text
     assert "alerts in h:9092" in to_mermaid(as_graph(pipeline))
 
 

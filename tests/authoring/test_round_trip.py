@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.authoring.values import ARRAYS, MOST, TYPES, VALID
 from tests.examples import examples
-from tests.graphs import as_graph, parse_short
+from tests.graphs import as_graph, parse_short, python_of
+from tests.short_forms import Pipeline
 
 import windrow as wr
 from windrow.authoring.pipeline_file import read_document
-from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
+from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_text, to_yaml
 from windrow.errors import PipelineError
 from windrow.model import (
     ArrayType,
@@ -25,7 +26,6 @@ from windrow.model import (
     FlatMapNode,
     Graph,
     LogSource,
-    Pipeline,
     SinkNode,
     SourceNode,
     SqliteSink,
@@ -43,7 +43,7 @@ def test_what_is_printed_reads_back(pipeline: Pipeline) -> None:
     assert parse_short(text) == pipeline
     assert yaml.safe_load(text) == to_dict(as_graph(pipeline))
     assert json.loads(to_json(as_graph(pipeline))) == to_dict(as_graph(pipeline))
-    assert eval(to_python(pipeline), {"wr": wr}).graph == as_graph(pipeline)  # noqa: S307 its own print-out
+    assert eval(python_of(pipeline), {"wr": wr}).graph == as_graph(pipeline)  # noqa: S307 its own print-out
 
 
 @examples(15)

@@ -6,15 +6,16 @@ import json
 
 import pytest
 import yaml
-from tests.graphs import as_graph, graph_of
+from tests.graphs import as_graph, graph_of, python_of
+from tests.short_forms import RulesPipeline
 
 import windrow as wr
 from windrow.authoring.checks import require_valid, validate
 from windrow.authoring.pipeline_file import read_document
-from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
+from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_text, to_yaml
 from windrow.errors import PipelineError, each_error
 from windrow.expressions.rules import uses_next
-from windrow.model import FileList, Recent, RulesPipeline, TopicList
+from windrow.model import FileList, Recent, TopicList
 from windrow.runtime.compatibility import pipeline_changes
 from windrow.runtime.savepoint import fingerprint
 
@@ -56,7 +57,7 @@ def test_it_reads_back_in_every_form() -> None:
         == to_dict(as_graph(pipeline))
         == json.loads(to_json(as_graph(pipeline)))
     )
-    assert eval(to_python(pipeline), {"wr": wr}).graph == as_graph(pipeline)  # noqa: S307 its own print-out
+    assert eval(python_of(pipeline), {"wr": wr}).graph == as_graph(pipeline)  # noqa: S307 its own print-out
     for rule in pipeline.rules.rules:
         assert f"{rule.name} ({rule.severity}): {rule.when}" in to_text(as_graph(pipeline))
     assert "rules --> sink" in to_mermaid(as_graph(pipeline))
@@ -67,7 +68,7 @@ def test_a_list_in_a_topic_reads_back_in_every_form() -> None:
     pipeline = read(kafka.replace("{file: vip.txt}", "{kafka: {topic: vip, key: card}}"))
     assert pipeline.rules.lists[1] == TopicList("vip", "vip", "card")
     assert read(to_yaml(as_graph(pipeline))) == pipeline
-    assert eval(to_python(pipeline), {"wr": wr}).graph == as_graph(pipeline)  # noqa: S307 its own print-out
+    assert eval(python_of(pipeline), {"wr": wr}).graph == as_graph(pipeline)  # noqa: S307 its own print-out
     assert "vip: the keys of topic vip, field card with a value" in to_text(as_graph(pipeline))
     with pytest.raises(PipelineError, match=r"lists.vip.kafka.topic: must be a topic of the list's own"):
         read(kafka.replace("{file: vip.txt}", "{kafka: {topic: purchases}}"))
@@ -198,7 +199,7 @@ def test_a_list_in_a_lambda_is_tested_only_with_what_is_known_of_the_record() ->
 )
 def test_a_savepoint_allows_other_rules_over_the_same_records(was: str, now: str, refused: bool) -> None:  # noqa: FBT001 - a column of the table above
     before, after = read(TEXT), read(TEXT.replace(was, now, 1))
-    (change,) = pipeline_changes(fingerprint(as_graph(before)), fingerprint(as_graph(after)), {"": after})
+    (change,) = pipeline_changes(fingerprint(as_graph(before)), fingerprint(as_graph(after)), as_graph(after))
     assert (change.means is None) == refused, change.text
 
 
@@ -207,7 +208,7 @@ def test_a_savepoint_allows_other_rules_over_the_same_records(was: str, now: str
 )
 def test_another_lateness_is_said_in_words_of_records(lateness: str, means: str) -> None:
     before, after = read(TEXT), read(TEXT.replace("lateness: 10m", f"lateness: {lateness}"))
-    (change,) = pipeline_changes(fingerprint(as_graph(before)), fingerprint(as_graph(after)), {"": after})
+    (change,) = pipeline_changes(fingerprint(as_graph(before)), fingerprint(as_graph(after)), as_graph(after))
     assert means in change.text
 
 
@@ -225,10 +226,10 @@ NEXT = TEXT.replace("3 * prev.amount", "3 * next.amount").replace("revise: false
 )
 def test_a_savepoint_of_rules_with_next_has_what_they_need(was: str, now: str, refused: bool) -> None:  # noqa: FBT001 - a column of the table above
     before, after = read(NEXT), read(NEXT.replace(was, now, 1))
-    (change,) = pipeline_changes(fingerprint(as_graph(before)), fingerprint(as_graph(after)), {"": after})
+    (change,) = pipeline_changes(fingerprint(as_graph(before)), fingerprint(as_graph(after)), as_graph(after))
     assert (change.means is None) == refused, change.text
     if "prev" in now:
-        (change,) = pipeline_changes(fingerprint(as_graph(after)), fingerprint(as_graph(before)), {"": before})
+        (change,) = pipeline_changes(fingerprint(as_graph(after)), fingerprint(as_graph(before)), as_graph(before))
         assert change.means is None
         assert "they use `next` now, and alerts that the next record of a key would revise are not kept" in change.text
 

@@ -3,19 +3,25 @@
 A case is the main job with some sections replaced, and what the rule finds in it (the beginning of each finding).
 """
 
+import inspect
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from tests.graphs import graph_of
 
-from windrow.authoring.checks import RULES
+from windrow.authoring.checks import emit, fields, key, time, window
 from windrow.authoring.checks.alerts import alert_limits
+from windrow.authoring.checks.connectors import sink_key, sink_settings, sqlite_digits
+from windrow.authoring.checks.graph import SOURCE_RULES
 from windrow.authoring.checks.realtime import realtime
+from windrow.authoring.checks.results import WINDOW_RULES
 from windrow.authoring.pipeline_file import read_document
-from windrow.model import Pipeline
+from windrow.authoring.short_form import short_nodes
+from windrow.expressions import spec_of
+from windrow.model import WindowNode
 
 CASES = Path(__file__).parent / "checks"
 BASE = yaml.safe_load("""
@@ -31,8 +37,13 @@ sink: {sqlite: {path: spend.db, table: user_spend_5m}}
 """)
 
 
-OF_GRAPHS = {rule.__name__: rule for rule in (realtime, alert_limits)}
-OF_SHORT = {rule.__name__: rule for rule in RULES}
+ALL: tuple[Any, ...] = (
+    *(fields.pipeline_name, *SOURCE_RULES, fields.short_fields, time.zero_delay),
+    *(key.key_fields, key.watermark_key, key.no_key, key.null_keys, key.key_groups),
+    *(*WINDOW_RULES, window.global_window, emit.late_panes, emit.lateness, emit.no_lateness),
+    *(fields.result_columns, sink_settings, sink_key, sqlite_digits, realtime, alert_limits),
+)
+RULES = {rule.__name__: rule for rule in ALL}
 
 FILES = sorted(CASES.glob("*.yaml"))
 
@@ -48,12 +59,18 @@ FILES = sorted(CASES.glob("*.yaml"))
 def test_a_rule_finds_what_its_case_says(rule_name: str, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     text = yaml.safe_dump(BASE | case.get("pipeline", {}), sort_keys=False, allow_unicode=True)
-    given = read_document(text, "case.yaml").pipeline
-    findings = OF_GRAPHS[rule_name](given) if rule_name in OF_GRAPHS else OF_SHORT[rule_name](graph_of(given, Pipeline))
+    graph = read_document(text, "case.yaml").pipeline
+    source, node, sink = short_nodes(graph)
+    spec = replace(spec_of(graph, node), decode=source.decode)
+    assert isinstance(node, WindowNode)
+    given = {"graph": graph, "node": source, "records": source, "spec": spec, "sink": sink.sink}
+    given |= {"window": node.window, "is_read": False}
+    rule = RULES[rule_name]
+    findings = rule(**{name: given[name] for name in inspect.signature(rule).parameters if name in given})
     found = [f"{finding.level} {finding.text}" for finding in findings]
     expected = case["finds"]
     assert [text[: len(begin)] for text, begin in zip(found, expected, strict=True)] == expected, found
 
 
 def test_each_rule_has_its_cases() -> None:
-    assert {path.stem for path in FILES} == {rule.__name__ for rule in (*RULES, realtime, alert_limits)}
+    assert {path.stem for path in FILES} == RULES.keys()

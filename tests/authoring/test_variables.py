@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 from tests.graphs import as_graph, graph_of, parse_short
+from tests.short_forms import Pipeline
 
 import windrow as wr
 from windrow.authoring.load import open_pipeline, open_pipelines
@@ -23,7 +24,7 @@ from windrow.client.findings import find
 from windrow.connectors.postgres.client import Server
 from windrow.connectors.sink import Run
 from windrow.errors import InputError, PipelineError, SourceError
-from windrow.model import LogSource, Pipeline, PostgresSink
+from windrow.model import LogSource, PostgresSink
 from windrow.model.references import mask_url
 from windrow.runtime.compatibility import pipeline_changes
 from windrow.runtime.savepoint import fingerprint

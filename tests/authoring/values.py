@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 from tests.graphs import as_graph
+from tests.short_forms import Pipeline
 
 from windrow.authoring.checks import validate
 from windrow.authoring.printing import to_json
@@ -72,7 +73,6 @@ from windrow.model import (
     Min,
     MinBy,
     Mode,
-    Pipeline,
     PostgresCdcSource,
     PostgresSink,
     ProtobufFormat,

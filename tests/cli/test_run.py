@@ -19,6 +19,7 @@ from tests.graphs import Runnable, as_graph, graph_of, spec_of
 from tests.runtime.answers import assert_same
 from tests.runtime.spend import Files, events
 from tests.servers.secure_postgres import SECRET, TlsProxy
+from tests.short_forms import Pipeline
 
 from windrow.authoring.load import open_pipeline
 from windrow.cli import main
@@ -26,7 +27,6 @@ from windrow.connectors.kafka.source import preflight
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import Run
 from windrow.engine.changelog import StepOutput
-from windrow.model import Pipeline
 from windrow.runtime.launch import Ended, OnStart, Options, launch
 from windrow.runtime.spark import session as spark
 from windrow.runtime.stream.checkpoint import Checkpoint

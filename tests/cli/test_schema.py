@@ -15,6 +15,7 @@ from jsonschema import Draft7Validator
 from tests.authoring.values import VALID
 from tests.examples import examples
 from tests.graphs import as_graph
+from tests.short_forms import Pipeline
 
 from windrow.authoring.pipeline_file import looks_like_a_pipeline, looks_like_a_story
 from windrow.authoring.printing import to_dict
@@ -23,7 +24,6 @@ from windrow.cli import main
 from windrow.cli.schema import schema_of
 from windrow.declare.spec import Shapes
 from windrow.declare.yaml_node import YamlNode
-from windrow.model import Pipeline
 
 ROOT = Path(__file__).parents[2]
 BAD = ROOT / "tests" / "authoring" / "bad"

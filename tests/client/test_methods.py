@@ -24,6 +24,7 @@ from tests.client.purchases import spend, write_purchases
 from tests.client.test_progress import REPORT
 from tests.docs.pages import ROOT
 from tests.graphs import as_graph, graph_of
+from tests.short_forms import Pipeline
 
 import windrow as wr
 from windrow.authoring.printing import to_text
@@ -32,7 +33,7 @@ from windrow.client.result import Result
 from windrow.client.run import warnings_of
 from windrow.client.tables import Rows
 from windrow.errors import InputError, PipelineError, SetupError, SinkError
-from windrow.model import Context, Pipeline, Sink
+from windrow.model import Context, Sink
 from windrow.telemetry.reports import StepReport, Totals
 
 TEN = dt.datetime(2026, 1, 1, 10, tzinfo=dt.UTC)

@@ -18,10 +18,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from tests.client.purchases import spend, write_purchases
 from tests.graphs import as_graph, graph_of
+from tests.short_forms import Pipeline
 
 import windrow as wr
 from windrow.errors import InputError, SetupError
-from windrow.model import Hopping, Pipeline
+from windrow.model import Hopping
 
 MINUTE = 60_000_000
 

@@ -17,12 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.graphs import as_graph, parse_short, spec_of
+from tests.short_forms import Pipeline
 
 from windrow.connectors import diff
 from windrow.connectors.diff import RowDifference, compare, differences
 from windrow.connectors.misfits import MISFITS
 from windrow.engine.schema import MICROS
-from windrow.model import Pipeline, SqliteSink
+from windrow.model import SqliteSink
 from windrow.runtime.launch import Options, launch
 from windrow.tools.generate import LogSpec, write_log
 

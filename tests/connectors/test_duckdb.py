@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from tests.contracts.steps import DAY, MINUTE, RUN, change, edges, pipeline, step
 from tests.graphs import spec_of
+from tests.short_forms import Pipeline
 from tests.waiting import join
 
 from windrow.connectors.database import Condition
@@ -26,7 +27,7 @@ from windrow.connectors.sink import Run
 from windrow.connectors.tables import layout
 from windrow.engine.changelog import StepOutput
 from windrow.errors import PipelineError, SinkAddressError, SinkError, SinkUnavailableError
-from windrow.model import Aggregate, Count, Pipeline
+from windrow.model import Aggregate, Count
 
 
 @pytest.fixture

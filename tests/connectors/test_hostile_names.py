@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.graphs import as_graph
+from tests.short_forms import Pipeline
 
 from windrow.connectors.tables import quote
 from windrow.model import (
@@ -27,7 +28,6 @@ from windrow.model import (
     Field,
     LogSource,
     Max,
-    Pipeline,
     PostgresSink,
     Sink,
     SqliteSink,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tests.contracts.steps import DAY, RUN, change, step
 from tests.contracts.stores import JsonlStore
+from tests.short_forms import Pipeline
 
 from windrow.engine.changelog import StepOutput
 from windrow.errors import SinkError
-from windrow.model import Pipeline
 
 
 def whole_step(model: Pipeline) -> StepOutput:

@@ -17,6 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.contracts.steps import DAY, MINUTE, RUN, change, step
 from tests.contracts.stores import AnyStore, DeltaStore, ParquetStore, brief, committed
 from tests.graphs import spec_of
+from tests.short_forms import Pipeline
 
 from windrow.connectors import ownership
 from windrow.connectors.database import Replayed
@@ -30,7 +31,6 @@ from windrow.connectors.sink import Follows, Run
 from windrow.connectors.tables import Table
 from windrow.engine.changelog import StepOutput
 from windrow.errors import InputError, SinkAddressError, SinkError
-from windrow.model import Pipeline
 
 EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
 

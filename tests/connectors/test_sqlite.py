@@ -17,13 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.steps import RUN, change, edges, pipeline, step
 from tests.graphs import spec_of
+from tests.short_forms import Pipeline
 
 from windrow.connectors.sink import Follows, Run
 from windrow.connectors.sqlite.file import translate
 from windrow.connectors.sqlite.rows import values
 from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.errors import PipelineError, SinkAddressError, SinkError
-from windrow.model import Aggregate, Count, Pipeline, SqliteSink, Sum
+from windrow.model import Aggregate, Count, SqliteSink, Sum
 
 
 @pytest.fixture

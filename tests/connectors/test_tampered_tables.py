@@ -16,13 +16,14 @@ import duckdb
 import pyarrow as pa
 import pytest
 from tests.graphs import as_graph, parse_short
+from tests.short_forms import Pipeline
 
 import windrow as wr
 from windrow.client.compare import Diff
 from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.duckdb.connector import DuckDBSink
 from windrow.errors import SinkError
-from windrow.model import Pipeline, Sink, SqliteSink
+from windrow.model import Sink, SqliteSink
 
 YAML = """\
 name: kinds

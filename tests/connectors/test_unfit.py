@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.contracts.steps import FIELDS, RUN, change, pipeline, step
 from tests.examples import examples
 from tests.graphs import as_graph, spec_of
+from tests.short_forms import Pipeline
 
 from windrow.connectors.database import Condition
 from windrow.connectors.open_sinks import open_database, open_sinks
@@ -32,7 +33,6 @@ from windrow.model import (
     LogSource,
     LongType,
     Max,
-    Pipeline,
     SqliteSink,
     Sum,
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from tests.graphs import spec_of
+from tests.short_forms import Pipeline
 
 from windrow.connectors.sink import Run
 from windrow.engine import schema
@@ -25,7 +26,6 @@ from windrow.model import (
     EventTime,
     Field,
     LogSource,
-    Pipeline,
     Sink,
     StringType,
     Sum,

@@ -23,6 +23,7 @@ import pytest
 from deltalake import DeltaTable
 from tests.contracts.steps import DAY, MINUTE, RUN, Model, pipeline
 from tests.graphs import spec_of
+from tests.short_forms import Pipeline
 from tests.waiting import wait_until
 
 from windrow.connectors.delta.connector import DeltaSink
@@ -37,7 +38,7 @@ from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.connectors.tables import EPOCHS, Layout, Table, layout
 from windrow.engine.changelog import StepOutput
 from windrow.expressions import SinkSpec
-from windrow.model import Pipeline, PostgresSink, SqliteSink
+from windrow.model import PostgresSink, SqliteSink
 
 Row = dict[str, Any]
 TableSettings = SqliteSink | DuckDBSink | PostgresSink | DeltaSink

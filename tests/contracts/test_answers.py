@@ -13,6 +13,7 @@ import pytest
 from tests.contracts.steps import DAY, RUN, change, step
 from tests.contracts.stores import PostgresStore, SqliteStore, Store, TableStore, committed
 from tests.graphs import spec_of
+from tests.short_forms import Pipeline
 
 from windrow.connectors.database import Condition, Value, WindowRange
 from windrow.connectors.diff import Compared, compare_answers
@@ -29,7 +30,6 @@ from windrow.model import (
     Field,
     LongType,
     Max,
-    Pipeline,
     SqliteSink,
     StringType,
     Sum,

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.contracts.steps import RUN, change, step
 from tests.contracts.stores import Store, TableStore, brief, committed
+from tests.short_forms import Pipeline
 from tests.waiting import join, wait_until
 
 from windrow.connectors.database import Database, Promoted, Replayed
@@ -19,7 +20,6 @@ from windrow.connectors.open_sinks import open_database
 from windrow.connectors.sink import Follows, Run
 from windrow.connectors.tables import REDRIVES
 from windrow.errors import InputError, SinkError
-from windrow.model import Pipeline
 
 AGAIN = Run(RUN.pipeline, "run-2")
 

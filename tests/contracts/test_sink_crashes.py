@@ -15,11 +15,11 @@ import pytest
 from tests.contracts import child
 from tests.contracts.steps import DAY, RUN, change, step
 from tests.contracts.stores import AnyStore, Store, brief, committed
+from tests.short_forms import Pipeline
 from tests.waiting import join
 
 from windrow.engine.changelog import StepOutput
 from windrow.errors import SinkError
-from windrow.model import Pipeline
 
 
 def test_a_step_that_the_database_refuses_leaves_nothing(store: Store) -> None:

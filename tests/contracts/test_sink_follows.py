@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.contracts.steps import DAY, FIELDS, RUN, change, pipeline, step, table
 from tests.contracts.stores import AnyStore, SqliteStore, Store, brief, committed
+from tests.short_forms import Pipeline
 
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.sink import Follows, Run
@@ -24,7 +25,6 @@ from windrow.model import (
     Field,
     LongType,
     Max,
-    Pipeline,
     SqliteSink,
     Sum,
 )

@@ -8,13 +8,14 @@ from decimal import Decimal
 import pytest
 from tests.contracts.steps import RUN, change, step
 from tests.contracts.stores import TableStore, brief
+from tests.short_forms import Pipeline
 
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import Follows, Run, SinkGroup
 from windrow.engine.changelog import StepOutput
 from windrow.errors import SinkError
-from windrow.model import Graph, Pipeline, SinkNode, SourceNode, WindowNode
+from windrow.model import Graph, SinkNode, SourceNode, WindowNode
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.contracts.steps import DAY, RUN, change, step
 from tests.contracts.stores import AnyStore, TableStore
 from tests.examples import examples
+from tests.short_forms import Pipeline
 
 from windrow.connectors import tables
 from windrow.connectors.tables import net_changes
@@ -31,7 +32,6 @@ from windrow.model import (
     LongType,
     Max,
     Min,
-    Pipeline,
     StringType,
     TimestampType,
 )

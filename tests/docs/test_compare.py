@@ -16,8 +16,8 @@ from bench.same_log import ENGINES, LOG, PAGES, tables_of
 from pyspark.sql import SparkSession
 from tests.docs.pages import blocks
 from tests.graphs import graph_of, parse_short
+from tests.short_forms import Pipeline
 
-from windrow.model import Pipeline
 from windrow.testing.transcript import read_story
 
 PROGRAMS = {

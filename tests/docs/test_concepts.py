@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from tests.docs.pages import ROOT, blocks, commands
+from tests.short_forms import Pipeline
 
 import windrow as wr
-from windrow.model import Pipeline
 from windrow.testing.transcript import read_story
 
 CONCEPTS = ROOT / "docs" / "concepts"

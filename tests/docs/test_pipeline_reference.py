@@ -13,6 +13,7 @@ import pytest
 import yaml
 from tests.docs.pages import ROOT
 from tests.graphs import as_graph, graph_of
+from tests.short_forms import Pipeline, RulesPipeline
 
 import windrow
 from windrow.authoring.aggregate_text import NAMES, parse_aggregate
@@ -21,7 +22,7 @@ from windrow.authoring.pipeline_file import read_document
 from windrow.cli.schema import schema_text
 from windrow.declare.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError
-from windrow.model import ALERT_NAMES, Formula, Pipeline, RulesPipeline, parse_type
+from windrow.model import ALERT_NAMES, Formula, parse_type
 
 TEXT = (ROOT / "docs" / "reference" / "pipeline.md").read_text(encoding="utf-8")
 RULES, STREAMS = (TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0] for title in ("Rules", "Several streams"))

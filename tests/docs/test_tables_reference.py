@@ -13,12 +13,11 @@ from windrow.connectors.duckdb.file import sql_types as duckdb_types
 from windrow.connectors.postgres.catalog import sql_types as postgres_types
 from windrow.connectors.sqlite.rows import sql_types as sqlite_types
 from windrow.connectors.tables import REDRIVES, RELAYS, SHARED, Table, layout, outbox
-from windrow.expressions import short_view
 
 TEXT = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
-PIPELINE = short_view(parse_pipeline((ROOT / "examples" / "user_spend.yaml").read_text(encoding="utf-8")))
+PIPELINE = spec_of(parse_pipeline((ROOT / "examples" / "user_spend.yaml").read_text(encoding="utf-8")))
 OUTBOX = outbox(PIPELINE.sink.table)
-TABLES = (*layout(spec_of(PIPELINE)).own, OUTBOX, *SHARED, REDRIVES, RELAYS)
+TABLES = (*layout(PIPELINE).own, OUTBOX, *SHARED, REDRIVES, RELAYS)
 
 
 def heading(table: Table) -> str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from tests.short_forms import Pipeline
 
 from windrow.engine.schema import RAW
 from windrow.model import (
@@ -17,7 +18,6 @@ from windrow.model import (
     EventTime,
     Field,
     LogSource,
-    Pipeline,
     SqliteSink,
     StringType,
     Sum,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.engine.pipelines import MAIN, MINUTE, main, raw, record
 from tests.examples import examples
 from tests.graphs import as_graph
+from tests.short_forms import Pipeline
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.level import migrate
@@ -30,7 +31,6 @@ from windrow.model import (
     JoinNode,
     LogSource,
     Max,
-    Pipeline,
     Session,
     SinkNode,
     SourceNode,

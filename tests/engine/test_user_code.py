@@ -23,6 +23,7 @@ import pytest
 from tests.engine.outputs import play
 from tests.engine.pipelines import MAIN, main, raw, record
 from tests.graphs import as_graph
+from tests.short_forms import ProcessPipeline
 
 from windrow.engine.changelog import StepOutput
 from windrow.errors import (
@@ -47,7 +48,6 @@ from windrow.model import (
     LongType,
     MapState,
     Process,
-    ProcessPipeline,
     StringType,
     TimestampType,
     ValueState,

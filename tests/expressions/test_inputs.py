@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.engine.pipelines import MAIN
+from tests.short_forms import Pipeline, operator_spec
 
 from windrow.errors import PipelineError
 from windrow.expressions import arguments, computed, nullable_fields, record_fields, results
@@ -22,7 +23,6 @@ from windrow.model import (
     LongType,
     Max,
     Min,
-    Pipeline,
     Punctuated,
     StringType,
     Sum,
@@ -45,7 +45,12 @@ def test_a_field_is_taken_as_it_is_and_an_expression_is_computed_once() -> None:
         ),
     )
     assert [(one.name, one.label) for one in computed(pipeline)] == [("__e0", "b"), ("__e1", "d")]
-    assert [one.column for given in arguments(pipeline) for one in given] == ["amount", "__e0", "__e0", "__e1"]
+    assert [one.column for given in arguments(operator_spec(pipeline)) for one in given] == [
+        "amount",
+        "__e0",
+        "__e0",
+        "__e1",
+    ]
 
 
 def test_derived_fields_come_first_and_can_be_aggregated() -> None:
@@ -70,7 +75,7 @@ def test_derived_fields_come_first_and_can_be_aggregated() -> None:
 def test_a_result_can_be_null_where_nothing_may_count(
     function: Function, where: str | None, type_: object, *, nullable: bool
 ) -> None:
-    (result,) = results(of(function, where))
+    (result,) = results(operator_spec(of(function, where)))
     assert (result.type, result.nullable) == (type_, nullable)
 
 
@@ -78,13 +83,13 @@ def test_a_punctuation_that_may_be_lacking_can_be_null() -> None:
     fields = replace(MAIN.decode, fields=(*MAIN.decode.fields, Field("w", TimestampType("micros"))))
     pipeline = of(Max("w"), decode=fields, time=EventTime("t", Punctuated("w")))
     assert nullable_fields(pipeline) == {"w"}
-    assert [result.nullable for result in results(pipeline)] == [True]
+    assert [result.nullable for result in results(operator_spec(pipeline))] == [True]
 
 
 def test_a_formula_has_the_type_that_sql_gives_it() -> None:
     plain = (Aggregate("total", Sum("amount")), Aggregate("events", Count()))
     formulas = (Aggregate("mean", Formula("total / events")), Aggregate("more", Formula("events + 1")))
-    found = results(replace(MAIN, aggregates=(*formulas, *plain)))
+    found = results(operator_spec(replace(MAIN, aggregates=(*formulas, *plain))))
     assert [result.type for result in found[:2]] == [DoubleType(), LongType()]
     assert [result.nullable for result in found] == [True, True, False, False]
 
@@ -101,5 +106,5 @@ def test_a_formula_has_the_type_that_sql_gives_it() -> None:
 )
 def test_what_is_wrong_is_told_of_its_own_text(function: Function, where: str | None, why: str) -> None:
     with pytest.raises(PipelineError) as refused:
-        results(of(function, where))
+        results(operator_spec(of(function, where)))
     assert why in refused.value.message

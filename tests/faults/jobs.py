@@ -14,10 +14,10 @@ from tests.graphs import Runnable, as_graph
 from tests.runtime.answers import assert_epochs, assert_same
 from tests.runtime.spend import Value
 from tests.runtime.two_logs import Case, Logs
+from tests.short_forms import Pipeline
 
 from windrow.authoring.load import open_pipeline
 from windrow.authoring.printing import to_yaml
-from windrow.model import Pipeline
 
 
 class Job(ABC):

@@ -17,10 +17,10 @@ from tests.faults.truth import assert_reports_true
 from tests.runtime.answers import assert_epochs, assert_same
 from tests.runtime.runs import Scene, read
 from tests.runtime.spend import events, spend
+from tests.short_forms import Pipeline
 from tests.waiting import SECONDS, join
 
 from windrow.errors import SinkUnavailableError
-from windrow.model import Pipeline
 from windrow.runtime.stream import run as stream_run
 from windrow.testing.servers.postgres import Postgres
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from hypothesis import strategies as st
 from tests.properties.aggregates import NUMBERS, aggregates
 from tests.properties.emits import cumulates, emits, hops, sizes
+from tests.short_forms import Pipeline
 
 from windrow.engine.tick import PlayStep, Tick
 from windrow.model import (
@@ -27,7 +28,6 @@ from windrow.model import (
     Global,
     LogSource,
     LongType,
-    Pipeline,
     Punctuated,
     Session,
     SqliteSink,

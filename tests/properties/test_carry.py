@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import scaled
-from tests.graphs import as_graph
+from tests.graphs import as_graph, spec_of
 from tests.properties.strategies import Case, cases
+from tests.short_forms import Pipeline
 
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
@@ -20,7 +21,7 @@ from windrow.engine.operators.base import GroupOutput
 from windrow.engine.schema import RAW
 from windrow.engine.state.widening import StateChange
 from windrow.engine.tick import PlayStep, Tick
-from windrow.model import Aggregate, Calendar, Count, Formula, Pipeline, Sliced, Tumbling
+from windrow.model import Aggregate, Calendar, Count, Formula, Sliced, Tumbling
 from windrow.runtime.memory import MemoryHost
 
 _COUNT = Aggregate("records", Count())
@@ -125,7 +126,7 @@ def hold_columns(case: Case, data: st.DataObject) -> None:
         outputs = [
             player.step(step) if step is not None else together(player.host.end()) for player in (plain, changed)
         ]
-        names = [*schema.changes(whole).names[: 5 + len(whole.key)], *(stay if number >= at else ())]
+        names = [*schema.changes(spec_of(whole).rows).names[: 5 + len(whole.key)], *(stay if number >= at else ())]
         expected, found = (told(case, replace(output, changes=output.changes.select(names))) for output in outputs)
         assert found == expected
 

@@ -23,6 +23,7 @@ from tests.examples import examples, many, scaled
 from tests.graphs import Runnable, as_graph
 from tests.properties import test_rules
 from tests.properties.process_oracle import BEFORE_ALL, EPOCH, Answer, Part, Row, Windows, answer, row_times
+from tests.short_forms import ProcessPipeline
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.level import migrate
@@ -51,7 +52,6 @@ from windrow.model import (
     Node,
     Process,
     ProcessNode,
-    ProcessPipeline,
     SelectNode,
     Session,
     SinkNode,

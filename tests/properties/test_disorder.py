@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.graphs import Runnable, as_graph
 from tests.properties.strategies import HOUR, MICROS, Case, cases
+from tests.short_forms import Pipeline
 
 from windrow.engine.columns import to_micros
 from windrow.engine.schema import RAW
 from windrow.engine.tick import Tick
-from windrow.model import Calendar, Delay, Global, Pipeline, TimestampType
+from windrow.model import Calendar, Delay, Global, TimestampType
 from windrow.runtime.memory import MemoryHost
 from windrow.telemetry.probe import step_probe
 from windrow.telemetry.reports import StepReport

@@ -13,6 +13,7 @@ from tests.engine.outputs import only
 from tests.examples import scaled
 from tests.graphs import as_graph
 from tests.properties.strategies import Case, cases
+from tests.short_forms import operator_spec, windowed
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.tick import PlayStep, Tick
@@ -55,9 +56,9 @@ def journal_of(outputs: Sequence[StepOutput]) -> Journal:
 def same(case: Case, expected: Answer, outputs: Sequence[StepOutput]) -> None:
     """Hold outputs to an answer, in all that is the same in every cut."""
     emit = case.pipeline.emit
-    observed = observe(case.pipeline, outputs)
+    observed = observe(operator_spec(case.pipeline), outputs)
     settled = case.one_order and emit.late != "batch" and not looks_at_ticks(emit.early)
-    seen = answer(case.pipeline, observed)
+    seen = answer(operator_spec(case.pipeline), observed)
     found = differences(
         _but_early(expected, seen) if _sessions(case) and not settled else expected,
         seen,
@@ -68,7 +69,7 @@ def same(case: Case, expected: Answer, outputs: Sequence[StepOutput]) -> None:
         table=settled or (emit.mode != "discard" and not isinstance(emit.late, Records)),
     )
     assert not found, "\n".join(found)
-    assert not fold_changelog(case.pipeline, observed.changes).misfits
+    assert not fold_changelog(operator_spec(case.pipeline), observed.changes).misfits
     assert not repeated(observed)
 
 
@@ -98,7 +99,7 @@ def hold_to_the_oracle(host: str, case: Case) -> None:
     """Play a case as it is and in another cut; both must come to the oracle's answer."""
     play = load_play(host)
     at_end = case.pipeline.emit.at_end
-    expected = run(case.pipeline, log_of(case, case.feed))
+    expected = run(windowed(case.pipeline), log_of(case, case.feed))
     told = only(play(as_graph(case.pipeline), case.feed, at_end))
     recut = only(play(as_graph(case.pipeline), case.recut.steps, at_end))
     for steps, outputs in ((case.feed, told), (case.recut.steps, recut)):
@@ -106,13 +107,13 @@ def hold_to_the_oracle(host: str, case: Case) -> None:
             same(case, expected, outputs)
         else:
             # idleness is not in the log, but in the journal
-            same(case, run(case.pipeline, log_of(case, steps), journal_of(outputs)), outputs)
+            same(case, run(windowed(case.pipeline), log_of(case, steps), journal_of(outputs)), outputs)
     if case.pipeline.time.idle is not None:
         return
     # after each step the answer is that of the log so far, with windows held that the low watermark has not passed
     held = replace(case.pipeline, emit=replace(case.pipeline.emit, at_end="hold"))
     for done in range(1, len(case.feed) + 1):
-        same(case, run(held, log_of(case, case.feed[:done])), told[:done])
+        same(case, run(windowed(held), log_of(case, case.feed[:done])), told[:done])
 
 
 def search(host: str, examples: int, drawn: SearchStrategy[Case]) -> None:

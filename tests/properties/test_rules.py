@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.engine.pipelines import MINUTE, raw
 from tests.examples import examples
 from tests.graphs import as_graph
+from tests.short_forms import RulesPipeline
 
 from windrow.engine.level import migrate
 from windrow.engine.operators.base import GroupOutput
@@ -36,7 +37,6 @@ from windrow.model import (
     Rule,
     RuleSet,
     RulesJournal,
-    RulesPipeline,
     RulesVersion,
     SqliteSink,
     StringType,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.examples import scaled
 from tests.properties.strategies import SECOND, Case
 from tests.properties.test_hosts import search
+from tests.short_forms import Pipeline
 
 from windrow.model import (
     Aggregate,
@@ -22,7 +23,6 @@ from windrow.model import (
     Field,
     LogSource,
     LongType,
-    Pipeline,
     Records,
     Session,
     SqliteSink,

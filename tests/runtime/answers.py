@@ -9,11 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 from tests.contracts.stores import AnyStore, Row, Store
+from tests.graphs import spec_of
+from tests.short_forms import Pipeline, operator_spec, windowed
 
 from windrow.connectors.open_sources import open_source
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
-from windrow.model import Pipeline
 from windrow.testing.oracle import Answer, LogRecord, differences, run
 from windrow.testing.transcript.changelog_check import fold_changelog
 from windrow.testing.transcript.views import answer, observe, repeated
@@ -30,22 +31,22 @@ def expected_of(pipeline: Pipeline) -> Answer:
         rows = zip(*(column.to_pylist() for column in (batch["partition"], batch["offset"], times)), strict=True)
         for (partition, offset, time), value in zip(rows, batch["value"].to_pylist(), strict=True):
             log[partition].append(LogRecord(offset, time, value))
-    return run(pipeline, log)
+    return run(windowed(pipeline), log)
 
 
 def answer_of(store: AnyStore, pipeline: Pipeline) -> Answer:
     """What the tables say, which must be consistent: each change fits, and nothing is there twice."""
     tables = store.tables(pipeline)
     output = StepOutput(
-        changes=_arrow(schema.changes(pipeline), store.changes(pipeline)),
+        changes=_arrow(schema.changes(spec_of(pipeline).rows), store.changes(pipeline)),
         late=_arrow(schema.LATE, store.read(tables.late)),
         dead=_arrow(schema.DEAD, store.read(tables.dead)),
         clocks=schema.CLOCKS.empty_table(),
     )
-    observed = observe(pipeline, [output])
-    assert not fold_changelog(pipeline, observed.changes).misfits
+    observed = observe(operator_spec(pipeline), [output])
+    assert not fold_changelog(operator_spec(pipeline), observed.changes).misfits
     assert not repeated(observed)
-    found = answer(pipeline, observed)
+    found = answer(operator_spec(pipeline), observed)
     assert _table(pipeline, store.read(tables.result)) == found.table
     return found
 

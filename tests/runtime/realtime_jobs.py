@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.graphs import Runnable, as_graph, graph_of
+from tests.short_forms import Pipeline, ProcessPipeline, RulesPipeline
 
 import windrow as wr
 from windrow.client.fluent.streams import Timed
@@ -24,11 +25,8 @@ from windrow.expressions import sink_specs
 from windrow.model import (
     Graph,
     KafkaSource,
-    Pipeline,
-    ProcessPipeline,
     Rule,
     RuleList,
-    RulesPipeline,
 )
 from windrow.runtime.memory import MemoryHost
 from windrow.runtime.realtime.journal import read_journal

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from tests.short_forms import Pipeline
+
 from windrow.model import (
     Aggregate,
     Avg,
@@ -23,7 +25,6 @@ from windrow.model import (
     LogSource,
     Max,
     Min,
-    Pipeline,
     Sink,
     Source,
     StringType,

@@ -10,10 +10,10 @@ from tests.contracts.stores import Store
 from tests.runtime.answers import assert_same
 from tests.runtime.runs import Runner
 from tests.runtime.spend import Files, events, spend
+from tests.short_forms import Pipeline
 
 from windrow.connectors.open_sources import open_source
 from windrow.errors import SinkError
-from windrow.model import Pipeline
 from windrow.runtime.savepoint import Savepoint
 from windrow.runtime.stream.checkpoint import Checkpoint
 

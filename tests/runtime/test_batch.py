@@ -15,6 +15,7 @@ from tests.runtime.answers import assert_epochs, assert_same, expected_of, micro
 from tests.runtime.conftest import MakeLog, MakeStore
 from tests.runtime.runs import Runner
 from tests.runtime.spend import HOUR, Files, events, spend
+from tests.short_forms import Pipeline
 
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.open_sources import open_source
@@ -22,7 +23,6 @@ from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import RAW
 from windrow.engine.watermarks.journal import WatermarkBounds
 from windrow.errors import InputError, SinkError, SourceError
-from windrow.model import Pipeline
 from windrow.runtime.batch.plan import BatchSettings
 from windrow.runtime.batch.run import BatchRun
 from windrow.runtime.launch import Options, launch

@@ -14,6 +14,7 @@ from tests.graphs import as_graph
 from tests.runtime.answers import assert_epochs, assert_same, assert_same_values
 from tests.runtime.runs import Runner
 from tests.runtime.spend import MINUTE, Files, events, spend
+from tests.short_forms import Pipeline
 
 from windrow.connectors.cuts import Offset
 from windrow.connectors.sink import Follows, Run
@@ -28,7 +29,6 @@ from windrow.model import (
     EventTime,
     KafkaSource,
     LogSource,
-    Pipeline,
     PostgresSink,
     Punctuated,
     SqliteSink,

@@ -17,9 +17,10 @@ import pytest
 from tests.graphs import as_graph
 from tests.runtime.spend import Files, Log, Topic, events, spend
 from tests.servers.cluster import Cluster
+from tests.short_forms import Pipeline
 
 from windrow.authoring.printing import to_yaml
-from windrow.model import Pipeline, PostgresSink, SqliteSink
+from windrow.model import PostgresSink, SqliteSink
 from windrow.runtime.spark.jars import jar_set
 from windrow.runtime.spark.pack import pack_environment
 from windrow.telemetry.folders import Folder, folder_of

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from tests.graphs import as_graph
 from tests.runtime.spend import Files, events, spend
+from tests.short_forms import Pipeline
 
 from windrow.connectors.log import retention
 from windrow.connectors.log.source import EmbeddedLog, LogFolder
-from windrow.model import LogSource, Pipeline, SqliteSink
+from windrow.model import LogSource, SqliteSink
 from windrow.runtime.launch import HostName, Options, ReplayHost, launch
 from windrow.runtime.replay import ReplayOptions, plan_replay, run_replay
 

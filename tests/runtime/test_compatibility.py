@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.graphs import as_graph, graph_of
 from tests.runtime.spend import MINUTE, spend
+from tests.short_forms import Pipeline, ProcessPipeline
 
 import windrow as wr
 from windrow.authoring.pipeline_file import read_document
@@ -32,10 +33,8 @@ from windrow.model import (
     LogSource,
     LongType,
     Max,
-    Pipeline,
     PostgresSink,
     Process,
-    ProcessPipeline,
     Punctuated,
     Records,
     SqliteSink,

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.engine.pipelines import main, record
 from tests.graphs import as_graph
+from tests.short_forms import Pipeline
 
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.source import Loss
@@ -21,7 +22,7 @@ from windrow.connectors.stream_reader import Share, StreamReader
 from windrow.engine.changelog import StepOutput
 from windrow.engine.messages import EndOfInput, Message, RecordsLost
 from windrow.errors import SinkError, SinkUnavailableError
-from windrow.model import Emit, LogSource, Pipeline
+from windrow.model import Emit, LogSource
 from windrow.runtime.spark.rows import read_packets
 from windrow.runtime.stream.control import ControlReader, ControlSource
 from windrow.runtime.stream.query import BUSY

@@ -17,13 +17,13 @@ from tests.graphs import as_graph
 from tests.runtime.answers import assert_epochs, assert_same
 from tests.runtime.runs import Runner, Scene, read
 from tests.runtime.spend import Files, Topic, event, events, spend
+from tests.short_forms import Pipeline
 from tests.waiting import join, wait_until
 
 from windrow.connectors.postgres.sink import PostgresTables
 from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.engine.changelog import StepOutput
 from windrow.errors import SetupError, SinkError, SinkUnavailableError, SourceError
-from windrow.model import Pipeline
 from windrow.runtime.launch import Ended, Options, launch
 from windrow.runtime.stream import run as stream_run
 from windrow.runtime.stream.control import REST

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from tests.graphs import as_graph, parse_short
 from tests.runtime.runs import Runner, Scene, read
+from tests.short_forms import Pipeline
 
 from windrow.errors import InputError
-from windrow.model import LogSource, Pipeline, SqliteSink
+from windrow.model import LogSource, SqliteSink
 from windrow.runtime.launch import Options, launch
 
 PIPELINE = """

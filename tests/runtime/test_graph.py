@@ -11,6 +11,7 @@ from tests.contracts.stores import SqliteStore
 from tests.graphs import as_graph
 from tests.runtime.runs import Runner
 from tests.runtime.spend import MINUTE, Files, events, spend
+from tests.short_forms import Pipeline
 
 from windrow.connectors.open_sinks import open_sinks
 from windrow.errors import CheckpointError
@@ -19,7 +20,6 @@ from windrow.model import (
     Count,
     Graph,
     Hopping,
-    Pipeline,
     Session,
     SinkNode,
     SourceNode,

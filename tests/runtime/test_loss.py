@@ -16,6 +16,7 @@ from tests.graphs import as_graph
 from tests.runtime.answers import assert_epochs, micros
 from tests.runtime.runs import Runner, Scene, read
 from tests.runtime.spend import Files, Topic, Value, event, spend
+from tests.short_forms import Pipeline
 
 from windrow.connectors.log.retention import apply, plan_trim
 from windrow.connectors.log.source import LogFolder
@@ -24,7 +25,6 @@ from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
 from windrow.engine.watermarks.journal import WatermarkBounds
 from windrow.errors import CheckpointError, SourceError
-from windrow.model import Pipeline
 from windrow.runtime.memory import MemoryHost
 from windrow.telemetry.reports import Fault
 from windrow.testing.servers.kafka import Kafka

@@ -10,6 +10,7 @@ from typing import Literal
 import pytest
 from tests.engine.outputs import only
 from tests.graphs import as_graph
+from tests.short_forms import Pipeline
 
 from windrow.engine.changelog import StepOutput
 from windrow.model import (
@@ -22,7 +23,6 @@ from windrow.model import (
     Field,
     LogSource,
     LongType,
-    Pipeline,
     SqliteSink,
     StringType,
     Sum,

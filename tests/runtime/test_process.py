@@ -15,10 +15,11 @@ from tests.engine.operators.process.test_process_distinct_urls import EXAMPLE, H
 from tests.faults.windrow_process import WindrowProcess
 from tests.graphs import graph_of
 from tests.runtime.runs import Runner
+from tests.short_forms import Pipeline, ProcessPipeline
 
 import windrow as wr
 from windrow.errors import PipelineError, RunError
-from windrow.model import Pipeline, ProcessPipeline, When
+from windrow.model import When
 from windrow.runtime.spark.transport import pickle_pipeline, unpickle_pipeline
 
 CLICKS = 3000

@@ -12,12 +12,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from tests.runtime.realtime_jobs import Committed, feed, open_jobs, process_pipeline
+from tests.short_forms import ProcessPipeline
 
 from windrow.connectors.kafka import producer, read
 from windrow.connectors.kafka.client import group_answer
 from windrow.connectors.kafka.read import Tail
 from windrow.errors import InputError, RunError, SinkError, SourceError
-from windrow.model import ProcessPipeline
 from windrow.runtime.realtime import partition, topics
 from windrow.runtime.realtime.supervise import serve
 from windrow.testing.servers.kafka import Kafka

@@ -23,11 +23,11 @@ from tests.runtime.realtime_jobs import (
     until_read,
     written,
 )
+from tests.short_forms import ProcessPipeline
 from tests.waiting import time_with
 
 import windrow as wr
 from windrow.errors import InputError, RecordsLostError, RunError, SinkUnavailableError
-from windrow.model import ProcessPipeline
 from windrow.runtime.realtime import partition
 from windrow.runtime.realtime.partition import Owner, Partition, PartitionRun
 from windrow.runtime.realtime.progress import Positions, Progress

@@ -15,13 +15,13 @@ from click.testing import CliRunner, Result
 from confluent_kafka import KafkaError, KafkaException
 from tests.graphs import as_graph
 from tests.runtime.realtime_jobs import ends_of, feed, open_jobs, until_read, window_pipeline
+from tests.short_forms import Pipeline
 from tests.waiting import join, wait_until
 
 from windrow.authoring.printing import to_yaml
 from windrow.cli import main
 from windrow.connectors.kafka.read import CommittedOffsets
 from windrow.errors import RunError, SourceUnavailableError
-from windrow.model import Pipeline
 from windrow.runtime.realtime.key_sample import KeyWatch, sample_keys
 from windrow.runtime.realtime.progress import Positions, Progress
 from windrow.runtime.realtime.stopping import Announced, StopRequests, announce, announced, stop_run

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.graphs import as_graph, spec_of
 from tests.runtime.spend import HOUR, Files, event, spend
+from tests.short_forms import Pipeline
 
 from windrow.connectors.database import WindowRange
 from windrow.connectors.diff import compare_answers
@@ -20,7 +21,7 @@ from windrow.connectors.open_sinks import open_database
 from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.engine.changelog import StepOutput
 from windrow.errors import SinkError
-from windrow.model import Pipeline, SqliteSink
+from windrow.model import SqliteSink
 from windrow.runtime.launch import Options, ReplayHost, launch
 from windrow.runtime.replay import Replay, ReplayOptions, plan_replay, run_replay
 from windrow.runtime.stream.run import StreamRun, StreamSettings

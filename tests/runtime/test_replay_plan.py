@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from tests.graphs import as_graph
 from tests.runtime.spend import spend
+from tests.short_forms import Pipeline
 
 from windrow.errors import InputError
-from windrow.model import Every, KafkaSource, Pipeline, SqliteSink
+from windrow.model import Every, KafkaSource, SqliteSink
 from windrow.runtime.replay import ReplayOptions, plan_replay
 from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.runtime.stream.step_offsets import StepOffsets

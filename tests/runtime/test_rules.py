@@ -14,12 +14,13 @@ import psycopg
 import pytest
 from tests.graphs import as_graph, graph_of
 from tests.runtime.runs import Runner
+from tests.short_forms import RulesPipeline
 
 import windrow as wr
 from windrow.authoring.load import open_pipeline
 from windrow.engine.lists import lists_of, with_entries
 from windrow.errors import InputError
-from windrow.model import PostgresSink, RulesJournal, RulesPipeline, RulesVersion
+from windrow.model import PostgresSink, RulesJournal, RulesVersion
 from windrow.runtime.launch import HostName, Options, launch
 from windrow.runtime.replay import ReplayOptions
 from windrow.runtime.stream.checkpoint import Checkpoint

@@ -13,6 +13,7 @@ from tests.runtime.answers import assert_same
 from tests.runtime.conftest import MakeStore
 from tests.runtime.runs import Runner
 from tests.runtime.spend import Files, event, events, spend
+from tests.short_forms import Pipeline
 
 from windrow.connectors.open_sinks import open_sinks
 from windrow.errors import SinkError
@@ -25,7 +26,6 @@ from windrow.model import (
     Last,
     LongType,
     Max,
-    Pipeline,
     Quantile,
     Sum,
 )

@@ -14,11 +14,11 @@ from tests.runtime.conftest import MakeLog
 from tests.runtime.runs import Runner
 from tests.runtime.spend import Files, Topic, event, events, spend
 from tests.runtime.test_loss import make_anew
+from tests.short_forms import Pipeline
 
 from windrow.connectors.open_sinks import open_sinks
 from windrow.engine.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError, SinkError, SourceError
-from windrow.model import Pipeline
 from windrow.runtime.savepoint import Savepoint
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.stream import take_savepoint as taking

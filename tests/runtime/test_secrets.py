@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from tests.contracts.stores import PostgresStore
-from tests.graphs import as_graph
+from tests.graphs import as_graph, python_of
 from tests.runtime.runs import Runner
 from tests.runtime.spend import Topic, event, spend
 from tests.servers.secure_kafka import USER, SecureKafka
 from tests.servers.secure_postgres import SECRET, SecurePostgres, TlsProxy
 
-from windrow.authoring.printing import to_json, to_python, to_text, to_yaml
+from windrow.authoring.printing import to_json, to_text, to_yaml
 from windrow.connectors.kafka.source import KafkaTopic
 from windrow.connectors.memory import CollectSink
 from windrow.errors import InputError, SourceError
@@ -51,7 +51,7 @@ def test_a_secret_is_in_nothing_that_a_run_leaves_behind(  # noqa: PLR0917 - fix
     options = (("sasl.jaas.config", LOGIN.format("${SPEND_PASSWORD}")), ("ssl.key.password", "${SPEND_PASSWORD}"))
     sink = PostgresSink(tls.url_of(secure_database, "${SPEND_PASSWORD}"), "spend")
     pipeline = spend(KafkaSource(kafka.servers, log.name, options=options), sink)
-    shown = [to_text(as_graph(pipeline)), to_yaml(as_graph(pipeline)), to_json(as_graph(pipeline)), to_python(pipeline)]
+    shown = [to_text(as_graph(pipeline)), to_yaml(as_graph(pipeline)), to_json(as_graph(pipeline)), python_of(pipeline)]
     assert all("${SPEND_PASSWORD}@" in text for text in shown[1:])
     runner.bounded(pipeline)
     assert sum(report.records for report in runner.reports) == len(VALUES)

@@ -14,10 +14,11 @@ from tests.runtime.answers import assert_same
 from tests.runtime.spend import Files, events, spend
 from tests.servers.certificates import make_certificates
 from tests.servers.secure_postgres import SECRET, SecurePostgres, TlsProxy
+from tests.short_forms import Pipeline
 
 from windrow.authoring.printing import to_yaml
 from windrow.errors import SinkError
-from windrow.model import Pipeline, PostgresSink
+from windrow.model import PostgresSink
 from windrow.runtime.launch import Options, launch
 
 FEED = events(600)

@@ -9,6 +9,7 @@ from tests.graphs import as_graph
 from tests.runtime.answers import expected_of
 from tests.runtime.conftest import MakeLog
 from tests.runtime.spend import events, spend
+from tests.short_forms import operator_spec
 
 from windrow.connectors.memory import CollectSink
 from windrow.model import SqliteSink
@@ -60,7 +61,9 @@ def test_steps_of_other_sizes_go_on_where_the_ones_before_ended(
             run.stop()
 
     assert run.run(on_step) == "asked"
-    found = answer(pipeline, observe(pipeline, [sink.steps[epoch] for epoch in sorted(sink.steps)]))
+    found = answer(
+        operator_spec(pipeline), observe(operator_spec(pipeline), [sink.steps[epoch] for epoch in sorted(sink.steps)])
+    )
     assert differences(expected_of(pipeline), found) == []
     assert [report.epoch for report in reports] == list(range(len(reports)))
     assert sum(report.events for report in reports) == len(values)

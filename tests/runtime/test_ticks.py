@@ -14,6 +14,7 @@ from tests.runtime.conftest import MakeLog
 from tests.runtime.runs import Runner, Scene, read
 from tests.runtime.spend import HOUR, Files, event, spend
 from tests.runtime.test_play import PIPELINE, record, rows
+from tests.short_forms import Pipeline
 
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.open_sources import open_source
@@ -22,7 +23,7 @@ from windrow.engine.messages import Packet
 from windrow.engine.tick import PlayStep, Tick
 from windrow.engine.watermarks.journal import WatermarkBounds
 from windrow.errors import SinkError
-from windrow.model import Pipeline, SqliteSink
+from windrow.model import SqliteSink
 from windrow.runtime import memory
 from windrow.runtime.memory import MemoryHost
 from windrow.runtime.spark.rows import read_packets

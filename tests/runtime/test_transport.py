@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.graphs import as_graph, spec_of
 from tests.runtime.spend import MINUTE, Files, events, spend
+from tests.short_forms import operator_spec
 
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.open_sources import open_source
@@ -89,7 +90,7 @@ def test_packets_of_records(least: int, files: Files, tmp_path: Path, monkeypatc
         least == 0
     )
     read = list(read_packets(packet_batch(packet).to_pandas() for packet in sent))
-    given = {"": NodeInput.of(pipeline, record_schema(pipeline))}
+    given = {"": NodeInput.of(operator_spec(pipeline), record_schema(operator_spec(pipeline)))}
     came = StepInput.of(given, (with_records(packet.message) for packet in read))
     assert list(tmp_path.glob("rows/*")) == []
     expected = StepInput.of(given, (packet.message for packet in Ingest(as_graph(pipeline)).run(raw)))

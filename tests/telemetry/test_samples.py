@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.engine.pipelines import MINUTE, main, raw, record
 from tests.examples import examples
 from tests.graphs import as_graph
+from tests.short_forms import Pipeline
 
 from windrow.engine.schema import MICROS
 from windrow.model import (
@@ -22,7 +23,6 @@ from windrow.model import (
     Graph,
     Hopping,
     Node,
-    Pipeline,
     Session,
     SinkNode,
     SourceNode,

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from tests.engine.pipelines import MINUTE, main, raw, record
 from tests.examples import examples
 from tests.graphs import Runnable, as_graph
+from tests.short_forms import Pipeline
 
 from windrow.authoring.pipeline_file import read_document
 from windrow.engine import duckdb_sql
 from windrow.engine.keys import key_groups
-from windrow.model import Calendar, Emit, Global, Hopping, Pipeline, Records, Session, Tumbling, Window
+from windrow.model import Calendar, Emit, Global, Hopping, Records, Session, Tumbling, Window
 from windrow.runtime.memory import MemoryHost
 from windrow.telemetry.probe import step_probe
 from windrow.telemetry.reports import StepReport

@@ -19,12 +19,13 @@ from tests.graphs import as_graph
 from tests.runtime.answers import assert_same
 from tests.runtime.receivers import appending, lines, webhook
 from tests.runtime.spend import Topic, Value, event, spend
+from tests.short_forms import Pipeline
 from tests.waiting import wait_until
 
 import windrow as wr
 from windrow.authoring.printing import to_yaml
 from windrow.cli import main
-from windrow.model import ALERT_NAMES, Pipeline
+from windrow.model import ALERT_NAMES
 from windrow.runtime.launch import Options, launch
 from windrow.telemetry.history import history_of, read_alerts
 from windrow.telemetry.reports import Alert, StepReport

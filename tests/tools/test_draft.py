@@ -15,9 +15,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.graphs import graph_of
+from tests.short_forms import Pipeline
 
 from windrow.errors import InputError
-from windrow.model import Delay, Pipeline
+from windrow.model import Delay
 from windrow.tools.scaffold.pipeline import Draft, draft_pipeline
 from windrow.tools.scaffold.sample import read_sample
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.short_forms import Pipeline, operator_spec
 
 from windrow.connectors.log.source import EmbeddedLog
 from windrow.engine import schema
@@ -29,7 +30,6 @@ from windrow.model import (
     EventTime,
     Field,
     LogSource,
-    Pipeline,
     SqliteSink,
     StringType,
     TimestampType,
@@ -110,7 +110,7 @@ def test_offsets_go_on_from_batch_to_batch() -> None:
 def test_event_times_disorder_and_lateness_are_as_asked() -> None:
     spec = replace(SMALL, events=200_000, late_share=0.1, malformed_share=0)
     made = table(spec)
-    decoded = Decoder(PIPELINE).decode(made)
+    decoded = Decoder(operator_spec(PIPELINE)).decode(made)
     assert decoded.dead.num_rows == 0
     times = micros(decoded.good["time"])
     assert (times >= START).all()
@@ -130,7 +130,7 @@ def test_good_lines_look_as_documented() -> None:
 
 def test_malformed_records_are_all_dead_letters_and_the_others_good() -> None:
     spec = replace(SMALL, malformed_share=0.5)
-    decoded = Decoder(PIPELINE).decode(table(spec))
+    decoded = Decoder(operator_spec(PIPELINE)).decode(table(spec))
     assert abs(decoded.dead.num_rows - 10_000) < 500
     kinds = {reason.split(":")[0] for reason in decoded.dead["reason"].to_pylist()}
     assert kinds == {"malformed", "not an object", "missing", "null", "wrong type", "out of range"}
@@ -142,7 +142,7 @@ def test_each_kind_of_malformed_record_is_one_line_and_no_good(kind: str) -> Non
     (value,) = render(key_bytes(1), np.array([1_767_225_600_000]), np.array([5]), number, None).to_pylist()
     assert b"\n" not in value
     batch = pa.record_batch([[0], [0], [None], [None], [value]], schema=schema.RAW)
-    assert Decoder(PIPELINE).decode(batch).dead.num_rows == 1
+    assert Decoder(operator_spec(PIPELINE)).decode(batch).dead.num_rows == 1
 
 
 def test_duplicates_come_in_addition_and_later() -> None:

@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 from tests.contracts.steps import RUN, change, pipeline, step
 from tests.faults.windrow_process import WindrowProcess
 from tests.graphs import as_graph, spec_of
+from tests.short_forms import Pipeline
 
 from windrow.connectors.kafka.append import KafkaAppender
 from windrow.connectors.log.append import LogAppender
@@ -26,7 +27,7 @@ from windrow.connectors.postgres.outbox import Outbox, OutboxLag
 from windrow.connectors.postgres.sink import PostgresTables
 from windrow.connectors.sink import Run
 from windrow.errors import InputError, SinkError, SourceError, SourceUnavailableError
-from windrow.model import KafkaSource, LogSource, Pipeline, PostgresSink
+from windrow.model import KafkaSource, LogSource, PostgresSink
 from windrow.testing.servers.kafka import Kafka
 from windrow.tools.relay import outbox as relay
 from windrow.tools.relay.outbox import Target, open_relay, outbox_sink

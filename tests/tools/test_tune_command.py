@@ -11,11 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.client.test_progress import REPORT
 from tests.runtime.spend import Files, events
+from tests.short_forms import Pipeline, short_form
 
 from windrow.authoring.load import open_pipeline
 from windrow.cli import main
-from windrow.expressions import short_view
-from windrow.model import Pipeline
 from windrow.telemetry.histogram import Histogram
 from windrow.telemetry.history import HistoryWriter, RunRecord
 
@@ -141,7 +140,7 @@ def test_a_missing_lateness_is_added() -> None:
     result = tune("--log", "--late", "2%", "--expired", "0.5%", "--write")
     assert result.exit_code == 0, result.output
     assert "\n+emit: {lateness: " in result.output
-    written = short_view(open_pipeline("pipeline.yaml").runnable())
+    written = short_form(open_pipeline("pipeline.yaml").runnable())
     assert isinstance(written, Pipeline)
     assert written.emit.lateness > 0
 

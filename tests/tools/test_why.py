@@ -23,6 +23,7 @@ from tests.graphs import Runnable, as_graph
 from tests.runtime.conftest import MakeLog
 from tests.runtime.runs import Runner
 from tests.runtime.spend import events, spend
+from tests.short_forms import Pipeline, RulesPipeline
 
 from windrow.connectors.database import Condition
 from windrow.connectors.open_sinks import open_database, open_sinks
@@ -43,12 +44,10 @@ from windrow.model import (
     Graph,
     Hopping,
     LogSource,
-    Pipeline,
     Recent,
     Records,
     Rule,
     RuleSet,
-    RulesPipeline,
     SelectNode,
     Session,
     SinkNode,

@@ -11,7 +11,6 @@ import yaml
 
 from windrow.authoring.checks import require_valid
 from windrow.authoring.sections import DOCUMENT
-from windrow.authoring.short_form import graph_of_short
 from windrow.authoring.variables import NOTHING_GIVEN, PROFILES, Given, substitute
 from windrow.declare.yaml_node import YamlMapping, YamlNode, compose, compose_all, place_of, read_texts
 from windrow.errors import PipelineError, Place, call_all, needs_extra
@@ -125,9 +124,7 @@ def _read_root(root: YamlNode) -> Document:
     if root.keys == {"profiles"}:
         msg = "these are the profiles of the pipelines beside this file, and no pipeline"
         raise PipelineError(msg, root.place)
-    written = DOCUMENT.read(root)
-    graph = written if isinstance(written, Graph) else graph_of_short(written)
-    return Document(graph, root.file, root.node)
+    return Document(DOCUMENT.read(root), root.file, root.node)
 
 
 def _read_profile(path: Path, name: str) -> dict[str, str]:

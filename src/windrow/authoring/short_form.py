@@ -5,18 +5,26 @@ In the graph its result and its sink have empty names, by which it is known and 
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, assert_never
 
+from windrow.expressions import spec_of
 from windrow.model import (
-    AnyPipeline,
+    DEFAULT_ALERTS,
+    DEFAULT_KEY_GROUPS,
+    Alerts,
+    Decode,
+    Derive,
+    EventTime,
     Graph,
-    Pipeline,
     ProcessNode,
-    ProcessPipeline,
     ResultNode,
     RulesNode,
-    RulesPipeline,
+    RunMode,
+    Sink,
     SinkNode,
+    Source,
     SourceNode,
     WindowNode,
 )
@@ -24,47 +32,66 @@ from windrow.model import (
 NODE_NAMES = "a name has 1 to 100 letters, digits, '.', '_' or '-', and starts with a letter or digit"
 """The error of a node with another name; the empty one is left to short forms."""
 
-_SOURCE = "source"
+SOURCE: Final = "source"
+"""The name of the source of a short form, which its result takes."""
 
 
-def graph_of_short(pipeline: AnyPipeline) -> Graph:
-    """Return the graph of a short form."""
-    node: ResultNode
-    match pipeline:
-        case Pipeline(key=key, window=window, aggregates=aggregates, emit=emit, salt=salt):
-            node = WindowNode("", _SOURCE, key, window, aggregates, emit, salt)
-        case ProcessPipeline(key=key, process=process, at_end=at_end):
-            node = ProcessNode("", _SOURCE, key, process, at_end)
-        case RulesPipeline(key=key, rules=rules, at_end=at_end):
-            node = RulesNode("", _SOURCE, key, rules, at_end)
-        case _:
-            assert_never(pipeline)
-    source = SourceNode(_SOURCE, pipeline.source, pipeline.decode, pipeline.time, pipeline.derive)
-    nodes = (source, node, SinkNode("", "", pipeline.sink))
-    return Graph(pipeline.name, nodes, pipeline.key_groups, pipeline.mode, pipeline.alerts)
+def short_graph(
+    node: ResultNode,
+    *,
+    name: str,
+    source: Source,
+    decode: Decode,
+    time: EventTime,
+    sink: Sink,
+    derive: tuple[Derive, ...] = (),
+    key_groups: int = DEFAULT_KEY_GROUPS,
+    mode: RunMode = "micro-batch",
+    alerts: Alerts = DEFAULT_ALERTS,
+) -> Graph:
+    """Return the graph of a short form; `node` has no name, and takes the records of `SOURCE`."""
+    nodes = (SourceNode(SOURCE, source, decode, time, derive), node, SinkNode("", "", sink))
+    return Graph(name, nodes, key_groups, mode, alerts)
 
 
-def short_form(graph: Graph) -> AnyPipeline | None:
-    """Return the short form of a graph that was written as one; None for a graph whose nodes have names."""
-    match graph.nodes:
-        case (
-            SourceNode(name="source", lateness=None) as source,
-            WindowNode(name="", input="source", derive=())
-            | ProcessNode(name="", input="source", derive=())
-            | RulesNode(name="", input="source", derive=()) as node,
-            SinkNode(name="", input="", sink=sink),
-        ):
-            pass
-        case _:
-            return None
-    name, groups, mode, alerts = graph.name, graph.key_groups, graph.mode, graph.alerts
-    records = (name, source.source, source.decode, source.time, node.key)
+def short_nodes(graph: Graph) -> tuple[SourceNode, ResultNode, SinkNode]:
+    """Return the nodes of a short form."""
+    source, node, sink = graph.nodes
+    if not isinstance(source, SourceNode) or not isinstance(node, ResultNode) or not isinstance(sink, SinkNode):
+        raise TypeError(graph)
+    return source, node, sink
+
+
+def short_parts(graph: Graph) -> Mapping[str, Any]:
+    """Return the parts of a short form by the names that they have in it."""
+    source, node, sink = short_nodes(graph)
+    parts = {"name": graph.name, "mode": graph.mode, "key_groups": graph.key_groups, "alerts": graph.alerts}
+    parts |= {"source": source.source, "decode": source.decode, "time": source.time, "derive": source.derive}
+    return {**vars(node), **parts, "sink": sink.sink}
+
+
+def as_short(graph: Graph, node: ResultNode) -> Graph:
+    """Return a node as a short form of its own, over the records that it takes, into the first sink of its rows."""
+    spec = spec_of(graph, node)
+    sink = [*graph.sinks_of(node.name), *graph.sinks_below(node)][0].sink
+    result: ResultNode
     match node:
-        case WindowNode(window=window, aggregates=aggregates, emit=emit, salt=salt):
-            return Pipeline(*records, window, aggregates, emit, sink, groups, source.derive, salt, mode, alerts)
-        case ProcessNode(process=process, at_end=at_end):
-            return ProcessPipeline(*records, process, sink, groups, source.derive, at_end, mode, alerts)
-        case RulesNode(rules=rules, at_end=at_end):
-            return RulesPipeline(*records, rules, sink, groups, source.derive, at_end, mode, alerts)
+        case WindowNode(key=key, window=window, aggregates=aggregates, emit=emit, salt=salt):
+            emit = replace(emit, lateness=spec.lateness)
+            result = WindowNode("", SOURCE, key, window, aggregates, emit, salt)
+        case ProcessNode(key=key, process=process, at_end=at_end):
+            result = ProcessNode("", SOURCE, key, process, at_end)
+        case RulesNode(key=key, rules=rules, at_end=at_end):
+            result = RulesNode("", SOURCE, key, rules, at_end)
         case _:
             assert_never(node)
+    return short_graph(
+        result,
+        name=graph.name,
+        source=spec.source,
+        decode=spec.decode,
+        time=spec.time,
+        sink=sink,
+        derive=spec.derive,
+        key_groups=graph.key_groups,
+    )

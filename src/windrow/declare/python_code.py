@@ -16,17 +16,16 @@ from windrow.errors import PipelineError
 from windrow.model import (
     AllOf,
     AnyOf,
-    AnyPipeline,
     Custom,
     Every,
     EveryEventTime,
-    Pipeline,
-    ProcessPipeline,
+    Graph,
+    ProcessNode,
     Records,
     Repeat,
-    RulesPipeline,
     Trigger,
     When,
+    WindowNode,
 )
 
 
@@ -54,26 +53,21 @@ def _plain_value(value: object) -> str:
     return repr(value) if isinstance(value, str | int | float | bool | None) else code_name(value)
 
 
-def refuse_code(pipeline: AnyPipeline, form: str) -> Pipeline | RulesPipeline:
-    """Return the pipeline.
-
-    Raise PipelineError if it has functions or aggregates of a person's own, which `form` cannot hold.
-    """
-    if isinstance(pipeline, ProcessPipeline):
-        raise PipelineError(_refusal([f"process calls {code_name(pipeline.process.function)}"], form))
-    if isinstance(pipeline, RulesPipeline):
-        return pipeline
-    code = [
-        *(f"emit.early calls {name}" for name in _predicates(pipeline.emit.early)),
-        *(
-            f"aggregate.{aggregate.name} is {code_name(aggregate.function.aggregate)}"
-            for aggregate in pipeline.aggregates
-            if isinstance(aggregate.function, Custom)
-        ),
-    ]
-    if code:
-        raise PipelineError(_refusal(code, form))
-    return pipeline
+def refuse_code(graph: Graph, form: str) -> None:
+    """Raise PipelineError if a graph has functions or aggregates of a person's own, which `form` cannot hold."""
+    for node in graph.nodes:
+        code: list[str] = []
+        if isinstance(node, ProcessNode):
+            code = [f"process calls {code_name(node.process.function)}"]
+        elif isinstance(node, WindowNode):
+            code = [f"emit.early calls {name}" for name in _predicates(node.emit.early)]
+            code += [
+                f"aggregate.{aggregate.name} is {code_name(aggregate.function.aggregate)}"
+                for aggregate in node.aggregates
+                if isinstance(aggregate.function, Custom)
+            ]
+        if code:
+            raise PipelineError(_refusal(code, form))
 
 
 def _refusal(code: list[str], form: str) -> str:

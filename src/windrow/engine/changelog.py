@@ -16,7 +16,7 @@ from windrow.engine import schema
 from windrow.engine.columns import Micros, to_micros
 from windrow.engine.duckdb_sql import Connection, identifier, literal, query
 from windrow.engine.schema import END, ID, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
-from windrow.expressions import Rows, View, sink_specs
+from windrow.expressions import AnySpec, Rows, sink_specs
 from windrow.model import (
     MAX_PARTITIONS,
     ArrayType,
@@ -139,16 +139,16 @@ ROW = "__row"
 """In the late output what a row is made of, where several can have one place: no field has this name."""
 
 
-def late_output(connection: Connection, pipeline: View, expired: pa.Table) -> pa.Table:
+def late_output(connection: Connection, spec: AnySpec, expired: pa.Table) -> pa.Table:
     """Return the rows of the late output for expired records with their windows and watermark, in log order."""
     if expired.num_rows == 0:
         return schema.NO_LATE
-    members = [f"{literal(field.name)}: {_json(field)}" for field in pipeline.decode.fields]
+    members = [f"{literal(field.name)}: {_json(field)}" for field in spec.decode.fields]
     if ID in expired.column_names:
         members.append(f"{literal(ROW)}: {ID}")
     record = ", ".join(members)
     sql = f"""
-        SELECT {literal(pipeline.source.label)} AS source, {PARTITION} AS "partition", {OFFSET} AS "offset",
+        SELECT {literal(spec.source.label)} AS source, {PARTITION} AS "partition", {OFFSET} AS "offset",
             {TIME} AS event_time, {WINDOW} AS window_start, {END} AS window_end,
             ({WATERMARK} - {END}) // 1000 AS lateness_ms, 'expired' AS reason, to_json({{{record}}}) AS record
         FROM expired ORDER BY {PARTITION}, {OFFSET}, {WINDOW}, {END}

@@ -41,17 +41,10 @@ from windrow.engine.operators.base import (
     OperatorStep,
     StepInput,
 )
-from windrow.engine.operators.dead_letters import ResultDeadLetters, RowDeadLetters
-from windrow.engine.operators.formulas import FormulaOperator, has_formulas, inner_pipeline
-from windrow.engine.operators.join import JoinOperator
+from windrow.engine.operators.dead_letters import ResultDeadLetters
 from windrow.engine.operators.local_aggregate import LocalAggregate
-from windrow.engine.operators.records import DeduplicateOperator, RowsOperator
+from windrow.engine.operators.registry import build_operator
 from windrow.engine.operators.route import Router, input_schema
-from windrow.engine.operators.settled import NetOperator, SettledOperator
-from windrow.engine.operators.table import LookupOperator, TableOperator
-from windrow.engine.operators.window.changelog import ChangelogWindowOperator
-from windrow.engine.operators.window.operator import WindowOperator
-from windrow.engine.operators.window.running import open_running
 from windrow.engine.probe import NodeStep, NoProbe, OpenProbe
 from windrow.engine.schema import END, ID, PARTITION, REVISION, TIME, WATERMARK, WINDOW
 from windrow.engine.state.store import MemoryState, OperatorState, State, blobs_of, scoped_kind
@@ -59,26 +52,17 @@ from windrow.engine.state.widening import StateChange
 from windrow.engine.watermarks.clocks import PartitionClocks
 from windrow.engine.watermarks.sources import SourceTimes, sources_of
 from windrow.engine.watermarks.tracker import ClockAdvance, ClockSteps, EncodedClocks
-from windrow.expressions import RecordStream, stream_of, view_of
+from windrow.expressions import is_window_spec, spec_of, stream_of
 from windrow.model import (
-    DeduplicateNode,
-    Global,
     Graph,
-    JoinNode,
     KeyedNode,
     LevelNode,
     ListChange,
     LookupNode,
-    Pipeline,
     ProcessNode,
-    ProcessPipeline,
     ResultNode,
-    RulesPipeline,
-    Session,
     SinkNode,
-    TableJoinNode,
     TableNode,
-    is_behind_process,
     made_by,
     versions_of,
 )
@@ -109,77 +93,6 @@ def levels_with_state(graph: Graph) -> tuple[int, ...]:
     return tuple(
         number for number, places in enumerate(reversed(levels)) if not all(place.is_local for place in places)
     )
-
-
-def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
-    """Return the operator of a node. Large ones are imported when a pipeline has them."""
-    view = view_of(graph, node)
-    operator: Operator
-    is_settled = not isinstance(node, SinkNode) and graph.is_ordered(node)
-    match view:
-        case RecordStream():
-            operator = _open_records(graph, node, view)
-        case ProcessPipeline():
-            from windrow.engine.operators.process.operator import ProcessOperator  # noqa: PLC0415 - see above
-
-            operator = ProcessOperator(
-                view,
-                is_settled=is_settled,
-                is_traced=graph.is_read(node),
-                name=node.name if is_behind_process(graph, node.inputs[0]) else "",
-                labels=[source.source.label for source in graph.sources],
-                records=input_schema(graph, node),
-            )
-        case RulesPipeline():
-            from windrow.engine.operators.rules import RulesOperator  # noqa: PLC0415 - see above
-
-            # a row is known by what it is made of and the key
-            dead_letters = RowDeadLetters(graph, node.inputs[0], view.decode.fields, view.key)
-            return RulesOperator(view, dead_letters)
-        case _:
-            operator, is_settled = _open_windows(graph, node, inner_pipeline(view))
-            if has_formulas(view) and not isinstance(node, SinkNode):
-                operator = FormulaOperator(graph, node, view, operator)
-            if isinstance(view.window, Session):
-                operator = NetOperator(operator)
-    return SettledOperator(view, operator, input_schema(graph, node)) if is_settled else operator
-
-
-def _open_records(graph: Graph, node: KeyedNode | SinkNode, view: RecordStream) -> Operator:
-    match node:
-        case JoinNode() | TableJoinNode():
-            return JoinOperator(graph, node, view)
-        case TableNode():
-            return TableOperator(graph, node, view)
-        case LookupNode():
-            return LookupOperator(graph, node, view)
-        case DeduplicateNode():
-            return DeduplicateOperator(node, view, stream_of(graph, node.input).bound)
-        case _:
-            return RowsOperator(view)
-
-
-def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> tuple[Operator, bool]:
-    """Return the operator of windows, and whether it takes its records in the merged order."""
-    is_traced = graph.is_read(node)
-    if isinstance(view.window, Session):
-        from windrow.engine.operators.session.operator import SessionOperator  # noqa: PLC0415 - see `open_operator`
-
-        return SessionOperator(view, is_traced=is_traced), not isinstance(node, SinkNode) and graph.is_ordered(node)
-    given = stream_of(graph, node.inputs[0])
-    if is_running(graph, node, view):
-        running = open_running(view, is_changelog=given.is_changelog, is_traced=is_traced)
-        return running, not graph.is_settled(node.inputs[0])
-    if given.is_changelog:
-        changing = ChangelogWindowOperator(view, given.hold, is_traced=is_traced)
-        return changing, not graph.is_settled(node.inputs[0])
-    is_settled = graph.is_settled(node.inputs[0])
-    return WindowOperator(view, is_traced=is_traced, has_id=given.has_id, is_settled=is_settled), is_traced
-
-
-def is_running(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> bool:
-    """Whether a node aggregates all rows so far, without windows."""
-    return isinstance(view.window, Global) and (graph.is_read(node) or stream_of(graph, node.inputs[0]).is_changelog)
 
 
 _CLOCKS, _OPERATORS = '{"clocks": ', ', "operators": '
@@ -249,7 +162,7 @@ def migrate(graph: Graph, changes: Mapping[str, StateChange], states: Iterable[M
             (summary.operators[name], blobs_of(name, state)) for summary, state in known if name in summary.operators
         ]
         low = clocks.low(sources_of(graph, node))
-        migrated = open_operator(graph, node).migrate(changes[name], low, stored)
+        migrated = build_operator(graph, node).migrate(changes[name], low, stored)
         for state, summary, (own, blobs) in zip(made, summaries, migrated, strict=True):
             summary[name] = own
             for (kind, bucket), blob in blobs.items():
@@ -271,15 +184,13 @@ class _Hosted:
     ) -> None:
         self._graph = graph
         node = self.node = place.node
-        view = self.view = view_of(graph, node)
+        spec = self.spec = spec_of(graph, node)
         self.name = node.name
         self.is_local = place.is_local
         self.operator: Operator = (
-            LocalAggregate(node.name, view)
-            if place.is_local and isinstance(view, Pipeline)
-            else open_operator(graph, node)
+            LocalAggregate(node.name, spec) if place.is_local and is_window_spec(spec) else build_operator(graph, node)
         )
-        self.input = NodeInput.of(view, input_schema(graph, node))
+        self.input = NodeInput.of(spec, input_schema(graph, node))
         self.sources = sources_of(graph, node)
         # by the number of the source
         self.is_limited = np.array([one.lateness is not None for one in graph.sources])
@@ -321,12 +232,12 @@ class _Hosted:
         if not is_expired.any():
             return records, schema.NO_LATE, ()
         records, expired = records.filter(pa.array(~is_expired)), records.filter(pa.array(is_expired))
-        if isinstance(self.view, RecordStream) and self.view.is_broadcast:
-            expired = expired.filter(pa.array(place_groups(self._duck, expired, self.view.key_groups) == group))
+        if isinstance(self.node, LookupNode) and self.node.broadcast:
+            expired = expired.filter(pa.array(place_groups(self._duck, expired, self.spec.key_groups) == group))
         # no window is missed but its own microsecond
         times = to_micros(expired.column(TIME))
         expired = expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))
-        return records, late_output(self._duck, self.view, expired), (Judged.of_all(expired, expired=True),)
+        return records, late_output(self._duck, self.spec, expired), (Judged.of_all(expired, expired=True),)
 
     def packets(self, output: OperatorOutput) -> Iterator[Packet]:
         """Yield packets for the nodes below."""
@@ -334,7 +245,7 @@ class _Hosted:
         if self.router is not None:
             streams = dict(zip(self.outputs, output.records, strict=True))
             if REVISION in output.records[0].column_names:
-                streams = {name: with_window_ids(name, self.view.key, table) for name, table in streams.items()}
+                streams = {name: with_window_ids(name, self.spec.key, table) for name, table in streams.items()}
             streams, dead_letters = self.dead_letters.numbered(streams)
             yield from self.router.add(streams, dead_letters)
             yield from self.router.close()
@@ -422,7 +333,7 @@ class LevelRunner:
 
     def change_lists(self, changes: Sequence[ListChange]) -> None:
         """Have the lists of rules change for records that are still to come."""
-        from windrow.engine.operators.rules import RulesOperator  # noqa: PLC0415 - see `open_operator`
+        from windrow.engine.operators.rules.operator import RulesOperator  # noqa: PLC0415 - only pipelines with rules need it
 
         for node in self._nodes:
             if isinstance(node.operator, RulesOperator):

@@ -5,22 +5,23 @@ Columns that records carry beside their fields begin with two underscores, which
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, assert_never
 
 import pyarrow as pa
 
-from windrow.expressions import RecordStream, Rows, View, alerts_of, computed, nullable_fields, record_fields, results
+from windrow.expressions import (
+    AnySpec,
+    Rows,
+    computed,
+    record_fields,
+)
 from windrow.model import (
     ArrayType,
     BooleanType,
     DataType,
     DecimalType,
     DoubleType,
-    Field,
     LongType,
-    ProcessPipeline,
-    RulesPipeline,
     SimpleType,
     SourceNode,
     StringType,
@@ -86,7 +87,8 @@ CLOCKS = pa.schema(
 """The clock journal: every move of a clock that the log's records alone do not explain."""
 
 # of no batches, as an array without values would load pandas
-NO_DEAD, NO_LATE, NO_CLOCKS = (pa.Table.from_batches([], one) for one in (DEAD, LATE, CLOCKS))
+_OPERATIONS = pa.schema([pa.field("op", pa.string(), nullable=False)])
+NO_DEAD, NO_LATE, NO_CLOCKS, NO_CHANGES = (pa.Table.from_batches([], one) for one in (DEAD, LATE, CLOCKS, _OPERATIONS))
 """Tables without rows: to make one takes longer than much of what a small step does."""
 
 
@@ -132,12 +134,12 @@ def _element_type(type_: SimpleType | StructType) -> pa.DataType:
     return arrow_type(type_)
 
 
-def key_fields(of: View | Rows) -> list[pa.Field]:
+def key_fields(of: AnySpec | Rows) -> list[pa.Field]:
     """Return the Arrow fields of the key, in its order."""
-    if isinstance(of, Rows):
-        return [pa.field(field.name, arrow_type(field.type), nullable=False) for field in of.key]
-    types = {field.name: field.type for field in record_fields(of)}
-    return [pa.field(name, arrow_type(types[name]), nullable=False) for name in of.key]
+    types = of.key if isinstance(of, Rows) else tuple(one for one in record_fields(of) if one.name in of.key)
+    by_name = {field.name: field.type for field in types}
+    names = (field.name for field in of.key) if isinstance(of, Rows) else of.key
+    return [pa.field(name, arrow_type(by_name[name]), nullable=False) for name in names]
 
 
 def value_fields(rows: Rows) -> list[pa.Field]:
@@ -145,14 +147,13 @@ def value_fields(rows: Rows) -> list[pa.Field]:
     return [pa.field(field.name, arrow_type(field.type), nullable=field.optional) for field in rows.values]
 
 
-def row_key(of: View | Rows) -> list[pa.Field]:
+def row_key(rows: Rows) -> list[pa.Field]:
     """Return the Arrow fields that identify a row of the results: window and key, or the place of a record.
 
     A row of a table has its key; one of a join the places of its records, as text: ``orders/0/17+payments/1/4``; one of
     a flat_map the place of its record and the number of its element: ``orders/0/17#2``; one of a union whose branches
     can have the same row that branch, too: ``returned/orders/0/17``; an alert its identity.
     """
-    rows = _rows(of)
     match rows.kind:
         case "alerts":
             return [ALERT[0]]
@@ -169,33 +170,12 @@ def row_key(of: View | Rows) -> list[pa.Field]:
             assert_never(rows.kind)
 
 
-def _rows(view: View | Rows) -> Rows:
-    """Return the rows of a node that may be given as a short form."""
-    if isinstance(view, Rows):
-        return view
-    fields = {field.name: field for field in record_fields(view)}
-    if isinstance(view, RecordStream):
-        nullable = nullable_fields(view)
-        values = tuple(
-            replace(field, optional=name in nullable) for name, field in fields.items() if name not in view.row_key
-        )
-        key = tuple(fields[name] for name in view.row_key)
-        return Rows("table" if key else "records", key, values, view.has_id)
-    key = tuple(fields[name] for name in view.key)
-    if isinstance(view, ProcessPipeline):
-        return Rows("process", key, tuple(replace(field, optional=True) for field in view.process.returns))
-    if isinstance(view, RulesPipeline):
-        return alerts_of(key)
-    return Rows("windows", key, tuple(Field(one.name, one.type, one.nullable) for one in results(view)))
-
-
-def changes(of: View | Rows) -> pa.Schema:
+def changes(rows: Rows) -> pa.Schema:
     """Return the schema of the changelog: op, pane, revision, window, key..., values..., in order of effect.
 
     `op` is insert, update_before, update_after or delete; `pane` is early, on_time or late; `revision` counts from 0
     per window and key. A stream of records has their source, partition and offset in the place of window and key.
     """
-    rows = _rows(of)
     return pa.schema(
         [
             pa.field("op", pa.string(), nullable=False),
@@ -232,21 +212,21 @@ ID: Final = "__id"
 """The identity of a row, as text, where several rows can have one place in a log: joins, flat_map and unions."""
 
 
-def record_schema(pipeline: View | SourceNode) -> pa.Schema:
+def record_schema(spec: AnySpec | SourceNode) -> pa.Schema:
     """Return the schema of good records on their way to a key group.
 
     Time and watermark are int64 microseconds; the watermark is the one at the record, as far as its own step moved it.
     The decoded fields come first, then those that expressions compute. A source of changes of rows has `DELETED`, too.
     """
-    are_changes = isinstance(pipeline, SourceNode) and pipeline.source.format == "debezium"
+    are_changes = isinstance(spec, SourceNode) and spec.source.format == "debezium"
     return pa.schema(
         [
             pa.field(PARTITION, pa.int32()),
             pa.field(OFFSET, pa.int64()),
             pa.field(TIME, pa.int64()),
             pa.field(WATERMARK, pa.int64()),
-            *(pa.field(field.name, arrow_type(field.type)) for field in pipeline.decode.fields),
-            *(pa.field(one.name, arrow_type(one.expression.type)) for one in computed(pipeline)),
+            *(pa.field(field.name, arrow_type(field.type)) for field in spec.decode.fields),
+            *(pa.field(one.name, arrow_type(one.expression.type)) for one in computed(spec)),
             *([pa.field(DELETED, pa.bool_())] if are_changes else []),
         ]
     )

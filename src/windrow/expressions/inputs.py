@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeGuard, TypeVar
 
 from windrow.errors import PipelineError
 from windrow.expressions.analyse import Expression, analyse
@@ -24,14 +24,18 @@ from windrow.model import (
     Field,
     Formula,
     Function,
+    KeyedNode,
     LongType,
     MaxBy,
     MinBy,
-    Pipeline,
+    ProcessNode,
     Punctuated,
+    RulesNode,
     Session,
+    SinkNode,
     Source,
     TopKBy,
+    WindowNode,
 )
 
 
@@ -62,6 +66,43 @@ class Decoded(Protocol):
     def key(self) -> tuple[str, ...]:
         """The fields of the key."""
         ...
+
+
+N_co = TypeVar("N_co", bound=KeyedNode | SinkNode, covariant=True)
+
+
+@dataclass(frozen=True)
+class OperatorSpec(Generic[N_co]):
+    """What an operator is built from: its node, and the records that the node takes.
+
+    Those have the fields of `decode`, and the node adds those of `derive` (for a node behind a source these are the
+    source's, too). `key` names the fields by which records are partitioned into `key_groups`. A record that is
+    `lateness` microseconds or more behind the watermark has expired. With `has_id` several records can have one place
+    in a log. The rows of a sink's table have the key `row_key`, if it has one.
+    """
+
+    pipeline: str
+    node: N_co
+    source: Source
+    decode: Decode
+    derive: tuple[Derive, ...]
+    time: EventTime
+    key: tuple[str, ...]
+    key_groups: int
+    lateness: int = 0
+    has_id: bool = False
+    row_key: tuple[str, ...] = ()
+
+
+AnySpec = OperatorSpec[KeyedNode | SinkNode]
+WindowSpec = OperatorSpec[WindowNode]
+ProcessSpec = OperatorSpec[ProcessNode]
+RulesSpec = OperatorSpec[RulesNode]
+
+
+def is_window_spec(spec: object) -> TypeGuard[WindowSpec]:
+    """Whether the node of a spec aggregates records in windows."""
+    return isinstance(spec, OperatorSpec) and isinstance(spec.node, WindowNode)
 
 
 @dataclass(frozen=True)
@@ -108,7 +149,7 @@ def nullable_fields(pipeline: Decoded) -> frozenset[str]:
 
 def computed(pipeline: Decoded) -> tuple[Computed, ...]:
     """Return all columns that are made of a record's fields, in an order in which they can be."""
-    if not isinstance(pipeline, Pipeline):
+    if not is_window_spec(pipeline):
         return derived(pipeline)
     return (*derived(pipeline), *computed_arguments(pipeline), *own_gap(pipeline))
 
@@ -117,12 +158,12 @@ GAP: Final = "__gap"
 """The gap of a record, in microseconds, where each has its own."""
 
 
-def own_gap(pipeline: Pipeline) -> tuple[Computed, ...]:
+def own_gap(spec: WindowSpec) -> tuple[Computed, ...]:
     """Return the column with each record's gap, if it has one: it is more than 0 and at most that of the window."""
-    window = pipeline.window
+    window = spec.node.window
     if not isinstance(window, Session) or window.by is None:
         return ()
-    given = analyse(window.by, record_fields(pipeline), nullable_fields(pipeline))
+    given = analyse(window.by, record_fields(spec), nullable_fields(spec))
     if not isinstance(given.type, LongType | DoubleType | DecimalType):
         msg = f"{window.by!r} is a {given.type}, and a gap is a number of seconds, such as minutes * 60"
         raise PipelineError(msg)
@@ -140,12 +181,12 @@ def own_gap(pipeline: Pipeline) -> tuple[Computed, ...]:
 _SECOND: Final = 1_000_000
 
 
-def computed_arguments(pipeline: Pipeline) -> tuple[Computed, ...]:
+def computed_arguments(spec: WindowSpec) -> tuple[Computed, ...]:
     """Return the columns that are made for aggregates alone, over `record_fields`."""
-    fields, nullable = record_fields(pipeline), nullable_fields(pipeline)
+    fields, nullable = record_fields(spec), nullable_fields(spec)
     names = {field.name for field in fields}
     made: dict[str, Computed] = {}
-    for aggregate in pipeline.aggregates:
+    for aggregate in spec.node.aggregates:
         if aggregate.where is not None and analyse(aggregate.where, fields, nullable).type != BooleanType():
             msg = f"{aggregate.where!r} is not a condition; write one that is true or false, such as kind = 'buy'"
             raise PipelineError(msg)
@@ -158,14 +199,14 @@ def computed_arguments(pipeline: Pipeline) -> tuple[Computed, ...]:
     return tuple(made.values())
 
 
-def arguments(pipeline: Pipeline) -> tuple[tuple[Argument, ...], ...]:
+def arguments(spec: WindowSpec) -> tuple[tuple[Argument, ...], ...]:
     """Return the arguments of each aggregate; those of a count are its condition, if it has one."""
-    fields, nullable = record_fields(pipeline), nullable_fields(pipeline)
+    fields, nullable = record_fields(spec), nullable_fields(spec)
     known = {field.name: Argument(field.name, field.type, field.name in nullable) for field in fields}
     names = set(known)
-    for one in computed_arguments(pipeline):
+    for one in computed_arguments(spec):
         known[one.expression.text] = Argument(one.name, one.expression.type, one.expression.nullable)
-    return tuple(tuple(known[text] for text in _texts(aggregate, names)) for aggregate in pipeline.aggregates)
+    return tuple(tuple(known[text] for text in _texts(aggregate, names)) for aggregate in spec.node.aggregates)
 
 
 def _texts(aggregate: Aggregate, names: Iterable[str]) -> tuple[str, ...]:

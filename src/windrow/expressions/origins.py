@@ -6,21 +6,18 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, assert_never
 
 from windrow.expressions.analyse import Expression
-from windrow.expressions.inputs import arguments, computed_arguments, derived
+from windrow.expressions.inputs import arguments, computed_arguments, derived, is_window_spec
 from windrow.expressions.results import formulas, results
-from windrow.expressions.streams import exploded, join_sides, selected_expressions, stream_of, view_of
+from windrow.expressions.streams import exploded, join_sides, selected_expressions, spec_of, stream_of
 from windrow.model import (
     DeduplicateNode,
     FlatMapNode,
     Graph,
     JoinNode,
     LookupNode,
-    Pipeline,
     ProcessNode,
-    ProcessPipeline,
     ResultNode,
     RulesNode,
-    RulesPipeline,
     SelectNode,
     SinkNode,
     SourceNode,
@@ -89,25 +86,21 @@ def table_keys(graph: Graph, source: SourceNode) -> frozenset[str]:
 
 
 def _of_results(graph: Graph, node: ResultNode) -> dict[str, Origins]:
-    view, given = view_of(graph, node), origins_of(graph, node.input)
-    given |= {one.name: _through(one.expression, given) for one in derived(view) if one.name not in given}
-    key = {name: given[name] for name in view.key}
-    match view:
-        case ProcessPipeline():
-            return {}
-        case RulesPipeline():
-            return key | {"event_time": given.get(view.time.field, {})}
-        case Pipeline():
-            time = _as("TRANSFORMATION", given.get(view.time.field, {}))
-            given |= {one.name: _through(one.expression, given) for one in computed_arguments(view)}
-            made = {
-                one.name: _as("AGGREGATION", _joined(given[argument.column] for argument in of))
-                for one, of in zip(view.aggregates, arguments(view), strict=True)
-            }
-            made |= {name: _through(one, made) for name, one in formulas(view, results(view)).items()}
-            return {"window_start": time, "window_end": time, **key, **made}
-        case _:
-            raise TypeError(node)
+    spec, given = spec_of(graph, node), origins_of(graph, node.input)
+    given |= {one.name: _through(one.expression, given) for one in derived(spec) if one.name not in given}
+    key = {name: given[name] for name in node.key}
+    if isinstance(node, ProcessNode):
+        return {}
+    if not is_window_spec(spec):
+        return key | {"event_time": given.get(spec.time.field, {})}
+    time = _as("TRANSFORMATION", given.get(spec.time.field, {}))
+    given |= {one.name: _through(one.expression, given) for one in computed_arguments(spec)}
+    made = {
+        one.name: _as("AGGREGATION", _joined(given[argument.column] for argument in of))
+        for one, of in zip(spec.node.aggregates, arguments(spec), strict=True)
+    }
+    made |= {name: _through(one, made) for name, one in formulas(spec, results(spec)).items()}
+    return {"window_start": time, "window_end": time, **key, **made}
 
 
 def _through(expression: Expression, given: Mapping[str, Origins]) -> Origins:

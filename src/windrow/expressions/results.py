@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from windrow.expressions.analyse import Expression, analyse
-from windrow.expressions.inputs import Argument, arguments
+from windrow.expressions.inputs import Argument, WindowSpec, arguments
 from windrow.model import (
     ApproxCountDistinct,
     Avg,
@@ -21,7 +21,6 @@ from windrow.model import (
     Formula,
     Function,
     LongType,
-    Pipeline,
     Stddev,
     StringType,
     Sum,
@@ -43,25 +42,25 @@ class Result:
     nullable: bool
 
 
-def results(pipeline: Pipeline) -> tuple[Result, ...]:
+def results(spec: WindowSpec) -> tuple[Result, ...]:
     """Return the results in their order; raise PipelineError for an expression that is wrong."""
     made = tuple(
         Result(aggregate.name, *_result(aggregate.function, given))
-        for aggregate, given in zip(pipeline.aggregates, arguments(pipeline), strict=True)
+        for aggregate, given in zip(spec.node.aggregates, arguments(spec), strict=True)
     )
-    formulas_of = formulas(pipeline, made)
+    formulas_of = formulas(spec, made)
     return tuple(
         Result(one.name, formulas_of[one.name].type, nullable=True) if one.name in formulas_of else one for one in made
     )
 
 
-def needs_rows(pipeline: Pipeline, *, is_changelog: bool) -> bool:
+def needs_rows(spec: WindowSpec, *, is_changelog: bool) -> bool:
     """Return whether results over all time need all rows at once, and not what those before have come to.
 
     Only counts and exact sums can take back a row of a changelog. Sums of doubles, and what Python code makes, can
     depend on what is merged.
     """
-    for aggregate, given in zip(pipeline.aggregates, arguments(pipeline), strict=True):
+    for aggregate, given in zip(spec.node.aggregates, arguments(spec), strict=True):
         match aggregate.function:
             case Custom():
                 return True
@@ -76,9 +75,9 @@ def needs_rows(pipeline: Pipeline, *, is_changelog: bool) -> bool:
     return False
 
 
-def formulas(pipeline: Pipeline, made: tuple[Result, ...]) -> dict[str, Expression]:
+def formulas(spec: WindowSpec, made: tuple[Result, ...]) -> dict[str, Expression]:
     """Return the formulas by name, analysed over the results that are none."""
-    texts = {one.name: one.function.sql for one in pipeline.aggregates if isinstance(one.function, Formula)}
+    texts = {one.name: one.function.sql for one in spec.node.aggregates if isinstance(one.function, Formula)}
     plain = tuple(one for one in made if one.name not in texts)
     fields = tuple(Field(one.name, one.type) for one in plain)
     nullable = frozenset(one.name for one in plain if one.nullable)

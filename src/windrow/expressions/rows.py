@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from windrow.expressions.streams import stream_of
+from windrow.expressions.inputs import AnySpec, is_window_spec, nullable_fields, record_fields
+from windrow.expressions.results import results
+from windrow.expressions.streams import spec_of
 from windrow.model import (
     Field,
     Global,
     Graph,
-    KeyedNode,
     ProcessNode,
+    ResultNode,
     RulesNode,
     Sink,
     SinkNode,
@@ -25,7 +27,7 @@ RowKind = Literal["windows", "global", "process", "alerts", "table", "records"]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a node: the fields of their key, and the values in the order of columns (an optional one can be null).
+    """Rows of a node: the fields of their key, and the values in the order of columns; optional ones can be null.
 
     Window and key identify a row of windows, of the `global` window and of a process function, where the bounds of the
     window say nothing; the key a row of a table; an alert has an identity. Records have their place in the log or, with
@@ -71,31 +73,28 @@ def alerts_of(key: tuple[Field, ...]) -> Rows:
     return Rows("alerts", key, (rule, severity, rule_hash, *key, subject, time, text, evidence))
 
 
-def rows_of(graph: Graph, node: KeyedNode | SinkNode) -> Rows:
-    """Return the rows of a node, or those that a sink takes; raise PipelineError for an expression that is wrong."""
-    match node:
-        case SinkNode():
-            producer, stream = graph.producer(node.input), stream_of(graph, node.input)
-            if isinstance(producer, WindowNode | ProcessNode | RulesNode):
-                return rows_of(graph, producer)
-            by_name = {field.name: field for field in stream.fields}
-            values = tuple(field for field in stream.fields if field.name not in stream.key)
-            key = tuple(by_name[name] for name in stream.key)
-            return Rows("table" if key else "records", key, values, stream.has_id)
-        case WindowNode() | ProcessNode() | RulesNode():
-            fields = stream_of(graph, node.name).fields
-            by_name = {field.name: field for field in fields}
-            key = tuple(by_name[name] for name in node.key)
-            if isinstance(node, RulesNode):
-                return alerts_of(key)
-            if isinstance(node, ProcessNode):
-                return Rows("process", key, fields[len(key) :])
-            # the window stands before the key
-            return Rows("global" if isinstance(node.window, Global) else "windows", key, fields[2 + len(key) :])
-        case _:
-            stream = stream_of(graph, node.name)
-            by_name = {field.name: field for field in stream.fields}
-            return Rows("records", tuple(by_name[name] for name in node.key), stream.fields, stream.has_id)
+def made_rows(spec: AnySpec) -> Rows:
+    """Return the rows that an operator makes; raise PipelineError for an expression that is wrong."""
+    fields = {field.name: field for field in record_fields(spec)}
+    key, node = tuple(fields[name] for name in spec.key), spec.node
+    if is_window_spec(spec):
+        values = tuple(Field(one.name, one.type, one.nullable) for one in results(spec))
+        return Rows("global" if isinstance(spec.node.window, Global) else "windows", key, values)
+    if isinstance(node, ProcessNode):
+        return Rows("process", key, tuple(replace(field, optional=True) for field in node.process.returns))
+    if isinstance(node, RulesNode):
+        return alerts_of(key)
+    nullable = nullable_fields(spec)
+    values = tuple(replace(one, optional=name in nullable) for name, one in fields.items() if name not in spec.row_key)
+    return Rows(
+        "table" if spec.row_key else "records", tuple(fields[name] for name in spec.row_key), values, spec.has_id
+    )
+
+
+def rows_of(graph: Graph, sink: SinkNode) -> Rows:
+    """Return the rows that a sink takes; raise PipelineError for an expression that is wrong."""
+    node = graph.producer(sink.input)
+    return made_rows(spec_of(graph, node if isinstance(node, ResultNode) else sink))
 
 
 def sink_spec(graph: Graph, sink: SinkNode) -> SinkSpec:

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 
 from windrow.errors import PipelineError
 from windrow.expressions.analyse import Expression, analyse
-from windrow.expressions.inputs import nullable_fields, record_fields
+from windrow.expressions.inputs import RulesSpec, nullable_fields, record_fields
 from windrow.expressions.syntax import Node, parse, unparse
 from windrow.model import (
     ArrayType,
@@ -30,7 +30,6 @@ from windrow.model import (
     Field,
     LongType,
     Rule,
-    RulesPipeline,
     StringType,
     StructType,
     format_duration,
@@ -128,15 +127,15 @@ class RuleScope:
     columns: dict[str, tuple[RuleColumn, Field]] = field(default_factory=dict)
 
     @staticmethod
-    def of(pipeline: RulesPipeline, given: tuple[Field, ...] | None = None) -> RuleScope:
+    def of(spec: RulesSpec, given: tuple[Field, ...] | None = None) -> RuleScope:
         """Return the scope of a pipeline; `given` are its fields, if some of them are to be left out."""
-        fields = record_fields(pipeline) if given is None else given
+        fields = record_fields(spec) if given is None else given
         return RuleScope(
             tuple(one for one in fields if not isinstance(one.type, ArrayType)),
-            nullable_fields(pipeline) if given is None else frozenset(one.name for one in given),
-            pipeline.time.field,
-            pipeline.rules.recent.within,
-            frozenset(one.name for one in pipeline.rules.lists),
+            nullable_fields(spec) if given is None else frozenset(one.name for one in given),
+            spec.time.field,
+            spec.node.rules.recent.within,
+            frozenset(one.name for one in spec.node.rules.lists),
         )
 
     def analyse(self, text: str) -> Expression:
@@ -379,10 +378,10 @@ def _quoted(name: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def rule_expressions(pipeline: RulesPipeline) -> tuple[RuleExpressions, ...]:
+def rule_expressions(spec: RulesSpec) -> tuple[RuleExpressions, ...]:
     """Return the rules of a pipeline, analysed; raise PipelineError for an expression that is wrong."""
-    scope = RuleScope.of(pipeline)
-    return tuple(map(scope.rule, pipeline.rules.rules))
+    scope = RuleScope.of(spec)
+    return tuple(map(scope.rule, spec.node.rules.rules))
 
 
 @lru_cache(maxsize=256)

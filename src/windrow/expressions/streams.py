@@ -1,23 +1,21 @@
-"""Streams of a graph: the fields of each, and each node with state as a short form over the stream that it takes."""
+"""Streams of a graph: the fields of each, and what the operator of each node with state is built from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, Literal, assert_never
+from typing import Final, Literal, TypeVar, assert_never
 
 from windrow.errors import PipelineError
 from windrow.expressions.analyse import Expression, analyse
-from windrow.expressions.inputs import arguments, nullable_fields, record_fields
+from windrow.expressions.inputs import OperatorSpec, WindowSpec, arguments, nullable_fields, record_fields
 from windrow.expressions.results import results
 from windrow.model import (
     AnyJoinNode,
-    AnyPipeline,
     ArrayType,
     DataType,
     Decode,
     DeduplicateNode,
-    Derive,
     EventTime,
     Field,
     FlatMapNode,
@@ -27,17 +25,12 @@ from windrow.model import (
     KeyedNode,
     LongType,
     LookupNode,
-    Pipeline,
     ProcessNode,
-    ProcessPipeline,
     ResultNode,
     RulesNode,
-    RulesPipeline,
     SelectNode,
     Session,
-    Sink,
     SinkNode,
-    Source,
     SourceNode,
     SplitNode,
     StringType,
@@ -77,33 +70,6 @@ class Stream:
     is_versions: bool = False
     terms: tuple[tuple[str, DataType], ...] = ()
     lacking: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True)
-class RecordStream:
-    """Records with a key as their operator sees them, where it makes records of records; the names are `Pipeline`'s.
-
-    A deduplication is one, a join with the fields of both sides, and a stream on its way into the table of a sink. That
-    has a row for each record, or for each `row_key`, if there is one. Records are partitioned by key, but those of a
-    lookup that `is_broadcast`.
-    """
-
-    name: str
-    source: Source
-    decode: Decode
-    time: EventTime
-    key: tuple[str, ...]
-    sink: Sink
-    key_groups: int
-    derive: tuple[Derive, ...] = ()
-    salt: Literal[1] = 1
-    has_id: bool = False
-    row_key: tuple[str, ...] = ()
-    is_broadcast: bool = False
-
-
-View = AnyPipeline | RecordStream
-"""A node with state as a short form over the stream that it takes."""
 
 
 @lru_cache(maxsize=256)
@@ -467,166 +433,120 @@ def _results(graph: Graph, node: ResultNode) -> Stream:
 
     Those of a process are records, at the event time of the call that emitted them.
     """
-    pipeline = view_of(graph, node)
-    types = {one.name: one.type for one in record_fields(pipeline)}
-    given = stream_of(graph, node.input)
-    terms: list[tuple[str, DataType]] = []
-    fields = [Field("window_start", TimestampType("micros")), Field("window_end", TimestampType("micros"))]
-    for name in pipeline.key:
+    spec, given = spec_of(graph, node), stream_of(graph, node.input)
+    types = {one.name: one.type for one in record_fields(spec)}
+    for name in node.key:
         if name not in types:
             msg = f"the key {name!r} of {node.name!r} is not a field"
             raise PipelineError(msg)
-        fields.append(Field(name, types[name]))
-    if isinstance(pipeline, Pipeline):
-        fields += [Field(one.name, one.type, one.nullable) for one in results(pipeline)]
-        terms = [
-            (one.name, dict(given.terms).get(argument.column, argument.type))
-            for one, of in zip(pipeline.aggregates, arguments(pipeline), strict=True)
-            if isinstance(one.function, Sum)
-            for argument in of
-        ]
-    elif isinstance(pipeline, ProcessPipeline):
-        fields = fields[2:] + [Field(one.name, one.type, optional=True) for one in pipeline.process.returns]
-        time = _without_field(given.time)
-        # a timer for a time in the past is called at the watermark of the call that set it
-        bound = None if given.bound is None else max(given.bound, 1)
-        return Stream(tuple(fields), time, given.sources, bound, rows_of="processes", hold=given.hold, has_id=True)
-    elif isinstance(pipeline, RulesPipeline):
-        texts = ("alert_id", "rule", "severity", "rule_hash", "subject", "text", "evidence")
-        fields = [
-            *fields[2:],
-            *(Field(name, StringType()) for name in texts),
-            Field("event_time", TimestampType("micros")),
-        ]
-        time = replace(given.time, field="event_time", sent=None, future=None)
-        bound = pipeline.rules.recent.within + pipeline.rules.lateness
-        return Stream(tuple(fields), time, given.sources, bound, is_changelog=True, has_id=True, key=("alert_id",))
-    is_running = isinstance(pipeline, Pipeline) and isinstance(pipeline.window, Global)
-    time = replace(given.time, field="window_end", sent=None, future=None)
-    lateness = pipeline.emit.lateness if isinstance(pipeline, Pipeline) else 0
-    if isinstance(node, WindowNode) and isinstance(node.window, Session):
-        # what a record joins ends after it, which can be a gap before the end of its proto-window
-        lateness += node.window.gap
+    key = tuple(Field(name, types[name]) for name in node.key)
+    match node:
+        case ProcessNode(process=process):
+            # a timer for a time in the past is called at the watermark of the call that set it
+            return Stream(
+                (*key, *(Field(one.name, one.type, optional=True) for one in process.returns)),
+                _without_field(given.time),
+                given.sources,
+                None if given.bound is None else max(given.bound, 1),
+                rows_of="processes",
+                hold=given.hold,
+                has_id=True,
+            )
+        case RulesNode(rules=rules):
+            texts = ("alert_id", "rule", "severity", "rule_hash", "subject", "text", "evidence")
+            event_time = Field("event_time", TimestampType("micros"))
+            return Stream(
+                (*key, *(Field(name, StringType()) for name in texts), event_time),
+                replace(given.time, field="event_time", sent=None, future=None),
+                given.sources,
+                rules.recent.within + rules.lateness,
+                is_changelog=True,
+                has_id=True,
+                key=("alert_id",),
+            )
+        case WindowNode():
+            return _windows(given, spec_of(graph, node), key)
+        case _:
+            assert_never(node)
+
+
+def _windows(given: Stream, spec: WindowSpec, key: tuple[Field, ...]) -> Stream:
+    """Return the rows of windows, or those of an aggregate over all rows."""
+    window = spec.node.window
+    is_running = isinstance(window, Global)
+    # what a record joins ends after it, which can be a gap before the end of its proto-window
+    lateness = spec.lateness + (window.gap if isinstance(window, Session) else 0)
+    bounds = tuple(Field(name, TimestampType("micros")) for name in ("window_start", "window_end"))
+    terms = tuple(
+        (one.name, dict(given.terms).get(argument.column, argument.type))
+        for one, of in zip(spec.node.aggregates, arguments(spec), strict=True)
+        if isinstance(one.function, Sum)
+        for argument in of
+    )
     return Stream(
-        tuple(fields),
-        time,
+        (*bounds, *key, *(Field(one.name, one.type, one.nullable) for one in results(spec))),
+        replace(given.time, field="window_end", sent=None, future=None),
         given.sources,
         None if is_running else lateness,
         is_changelog=True,
         rows_of="tables" if is_running else "windows",
         hold=given.hold,
         has_id=True,
-        key=pipeline.key if is_running else ("window_start", "window_end", *pipeline.key),
-        terms=tuple(terms),
+        key=spec.key if is_running else ("window_start", "window_end", *spec.key),
+        terms=terms,
     )
 
 
-def view_of(graph: Graph, node: KeyedNode | SinkNode) -> View:
-    """Return a node with state as a short form of its own, into its first sink (of a sink: of a stream as it is)."""
-    sinks = [node] if isinstance(node, SinkNode) else [*graph.sinks_of(node.name), *graph.sinks_below(node)]
-    return _view(graph, node, sinks[0].sink)
+N = TypeVar("N", bound=KeyedNode | SinkNode)
 
 
-def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
+def spec_of(graph: Graph, node: N) -> OperatorSpec[N]:
+    """Return what the operator of a node is built from."""
     if isinstance(node, AnyJoinNode):
         joined = stream_of(graph, node.name)
-        return RecordStream(
+        return OperatorSpec(
             graph.name,
+            node,
             joined.sources[0].source.decoded,
             Decode(joined.fields),
+            (),
             joined.time,
             node.key,
-            sink,
             graph.key_groups,
             has_id=joined.has_id,
-            is_broadcast=isinstance(node, LookupNode) and node.broadcast,
         )
-    given, stream = graph.producer(node.input), stream_of(graph, node.input)
+    given = graph.producer(node.input)
     if isinstance(given, SourceNode) and not isinstance(node, TableNode):
-        source, decode, time, before = given.source, given.decode, given.time, given.derive
+        stream, source, decode, time, derive = None, given.source, given.decode, given.time, given.derive
     else:
-        source, decode, time, before = stream.sources[0].source.decoded, Decode(stream.fields), stream.time, ()
+        stream = stream_of(graph, node.input)
+        source, decode, time, derive = stream.sources[0].source.decoded, Decode(stream.fields), stream.time, ()
     if isinstance(node, ResultNode):
         # no aggregate can use an array, so none goes there
         decode = Decode(tuple(one for one in decode.fields if not isinstance(one.type, ArrayType)))
-    match node:
-        case WindowNode():
-            # nothing is too late inside a graph: a window over windows takes all that these give
-            emit = replace(node.emit, lateness=stream.bound or 0) if stream.is_changelog else node.emit
-            return Pipeline(
-                graph.name,
-                source,
-                decode,
-                time,
-                node.key,
-                node.window,
-                node.aggregates,
-                emit,
-                sink,
-                graph.key_groups,
-                before + node.derive,
-                node.salt,
-            )
-        case ProcessNode():
-            return ProcessPipeline(
-                graph.name,
-                source,
-                decode,
-                time,
-                node.key,
-                node.process,
-                sink,
-                graph.key_groups,
-                before + node.derive,
-                node.at_end,
-            )
-        case RulesNode():
-            return RulesPipeline(
-                graph.name,
-                source,
-                decode,
-                time,
-                node.key,
-                node.rules,
-                sink,
-                graph.key_groups,
-                before + node.derive,
-                node.at_end,
-            )
-        case DeduplicateNode(key=key) | TableNode(key=key):
-            return RecordStream(
-                graph.name, source, decode, time, key, sink, graph.key_groups, before, has_id=stream.has_id
-            )
-        case SinkNode():
-            return RecordStream(
-                graph.name,
-                source,
-                decode,
-                time,
-                stream.key if graph.is_exchanged(node) else (),
-                sink,
-                graph.key_groups,
-                before,
-                has_id=stream.has_id,
-                row_key=stream.key,
-            )
-        case _:
-            assert_never(node)
+        derive += node.derive
+    row_key = stream.key if stream is not None and isinstance(node, SinkNode) else ()
+    key = node.key if not isinstance(node, SinkNode) else row_key if graph.is_exchanged(node) else ()
+    lateness = node.emit.lateness if isinstance(node, WindowNode) else 0
+    if isinstance(node, WindowNode) and stream is not None and stream.is_changelog:
+        # nothing is too late inside a graph: a window over windows takes all that these give
+        lateness = stream.bound or 0
+    return OperatorSpec(
+        graph.name,
+        node,
+        source,
+        decode,
+        derive,
+        time,
+        key,
+        graph.key_groups,
+        lateness,
+        has_id=stream is not None and stream.has_id,
+        row_key=row_key,
+    )
 
 
-def result_pipelines(graph: Graph) -> dict[str, AnyPipeline]:
-    """Return the nodes whose rows are results by name, each as a short form."""
-    found = {node.name: view_of(graph, node) for node in graph.keyed if isinstance(node, ResultNode)}
-    return {name: one for name, one in found.items() if isinstance(one, AnyPipeline)}
-
-
-def short_view(graph: Graph) -> AnyPipeline:
-    """Return a short form as a view with all that is decoded, of which that of its result has what it can take."""
-    (view,) = result_pipelines(graph).values()
-    return replace(view, decode=graph.sources[0].decode)
-
-
-def sink_view(graph: Graph, sink: SinkNode) -> View:
-    """Return the node whose rows a sink takes as a short form, or the stream that it takes."""
-    node = graph.producer(sink.input)
-    return _view(graph, node if isinstance(node, ResultNode) else sink, sink.sink)
+def decoding_spec(graph: Graph) -> OperatorSpec[ResultNode]:
+    """Return what the only operator of a short form is built from, with all fields that its source decodes."""
+    (node,) = (node for node in graph.keyed if isinstance(node, ResultNode))
+    return replace(spec_of(graph, node), decode=graph.sources[0].decode)

@@ -18,7 +18,7 @@ from windrow.model.pipeline import DEFAULT_KEY_GROUPS, RunMode
 from windrow.model.process import Process
 from windrow.model.rules import RuleSet
 from windrow.model.time import Delay, DelayByPartition, EventTime, PartitionWatermark, Readings
-from windrow.model.triggers import Emit, counts_records
+from windrow.model.triggers import Emit, counts_records, has_every
 from windrow.model.types import Decode, Derive
 from windrow.model.windows import Session, Window
 
@@ -581,3 +581,10 @@ def _ending(node: Node, at_end: Literal["fire", "hold"]) -> Node:
             return replace(node, emit=replace(node.emit, at_end=at_end))
         case _:
             return node
+
+
+def needs_ticks(node: Node) -> bool:
+    """Return whether a node depends on processing time, which comes as ticks."""
+    if isinstance(node, ProcessNode):
+        return node.process.on_processing_timer is not None
+    return isinstance(node, WindowNode) and has_every(node.emit.early)

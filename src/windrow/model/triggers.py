@@ -120,3 +120,18 @@ def counts_records(trigger: Trigger | None) -> bool:
             return any(map(counts_records, parts))
         case _:
             assert_never(trigger)
+
+
+def has_every(trigger: Trigger | None) -> bool:
+    """Whether a part of a trigger looks at processing time, which comes as ticks."""
+    match trigger:
+        case Every():
+            return True
+        case AnyOf(triggers) | AllOf(triggers):
+            return any(map(has_every, triggers))
+        case Repeat(inner):
+            return has_every(inner)
+        case EveryEventTime() | Records() | When() | None:
+            return False
+        case _:
+            assert_never(trigger)

@@ -7,7 +7,7 @@ state survives, and the state that it resumes with.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,16 +15,16 @@ from windrow.engine.level import migrate
 from windrow.engine.state.store import MemoryState
 from windrow.engine.state.widening import StateChange, incompatible_fields, why_not_wider
 from windrow.errors import CheckpointError
-from windrow.expressions import result_pipelines
+from windrow.expressions import OperatorSpec, spec_of
 from windrow.expressions.rules import uses_next
 from windrow.model import (
-    AnyPipeline,
     DataType,
     Field,
     Graph,
-    ProcessPipeline,
+    ProcessNode,
+    ResultNode,
     Rule,
-    RulesPipeline,
+    RulesNode,
     parse_duration,
     parse_field_type,
     parse_type,
@@ -72,12 +72,10 @@ class PipelineChange:
         return replace(self, means=None, why=why or self.why)
 
 
-def pipeline_changes(
-    kept: Meaning, given: Meaning, pipelines: Mapping[str, AnyPipeline] | None = None
-) -> list[PipelineChange]:
+def pipeline_changes(kept: Meaning, given: Meaning, graph: Graph | None = None) -> list[PipelineChange]:
     """Return what differs between the pipeline of a savepoint and one that is to resume from it.
 
-    With the streams of the latter, `pipelines`, also refuse what their state rules out.
+    With the `graph` of the latter, also refuse what its state rules out.
     """
     before, after = _streams(kept), _streams(given)
     if before.keys() != after.keys():
@@ -96,10 +94,11 @@ def pipeline_changes(
     found += _record_changes(_without_broadcast(kept), _without_broadcast(given), _names(kept))
     if all(change.means is not None for change in found):
         found += _broadcast_changes(kept, given)
+    nodes = {} if graph is None else {node.name: node for node in graph.keyed if isinstance(node, ResultNode)}
     for name in after:
         changes = _stream_changes(before[name], after[name])
-        if pipelines is not None:
-            changes = _possible(pipelines[name], changes, _plan(before[name], after[name]))
+        if graph is not None:
+            changes = _possible(spec_of(graph, nodes[name]), changes, _plan(before[name], after[name]))
         known = {change.field for change in found}
         changes = [replace(change, field=_in_stream(name, change.field)) for change in changes]
         found += [change for change in changes if change.field not in known]
@@ -173,12 +172,12 @@ def _lookup(section: Any) -> tuple[Any, bool]:  # noqa: ANN401 - plain JSON
     return section | {"lookup": lookup}, is_broadcast
 
 
-def _possible(pipeline: AnyPipeline, changes: list[PipelineChange], plan: StateChange) -> list[PipelineChange]:
+def _possible(spec: OperatorSpec[ResultNode], changes: list[PipelineChange], plan: StateChange) -> list[PipelineChange]:
     """Return changes of a stream, refused where its state rules them out."""
-    found = [_held(pipeline, change) for change in changes]
+    found = [_held(spec.node, change) for change in changes]
     if any(change.means is None for change in found):
         return found
-    reasons = {f"decode.{name}": why for name, why in incompatible_fields(pipeline, plan).items()}
+    reasons = {f"decode.{name}": why for name, why in incompatible_fields(spec, plan).items()}
     return [change.refused(why) if (why := reasons.get(change.field)) else change for change in found]
 
 
@@ -400,7 +399,7 @@ def meant(folder: Folder, graph: Graph) -> list[PipelineChange]:
     Raise CheckpointError if the pipeline cannot resume from there.
     """
     kept, now = Savepoint.read(folder).meaning, fingerprint(graph)
-    found = pipeline_changes(kept, now, result_pipelines(graph))
+    found = pipeline_changes(kept, now, graph)
     for other in other_tables(kept, graph):
         why = "the table has the rows of before: leave that as it was, or choose another table and start over"
         found.append(PipelineChange(other.field, other.there, other.here, None, why))
@@ -507,19 +506,19 @@ def _is_longer(change: PipelineChange) -> bool:
     return parse_duration(change.here) > parse_duration(change.there)
 
 
-def _held(pipeline: AnyPipeline, change: PipelineChange) -> PipelineChange:
+def _held(node: ResultNode, change: PipelineChange) -> PipelineChange:
     """Return a change, refused if a process holds records until their time has come that it would be lacking in."""
-    is_held = isinstance(pipeline, ProcessPipeline) and pipeline.process.order == "event_time"
+    is_held = isinstance(node, ProcessNode) and node.process.order == "event_time"
     is_of_records = change.field.startswith(("decode.", "derive."))
-    if isinstance(pipeline, RulesPipeline) and change.field == "emit.lateness":
+    if isinstance(node, RulesNode) and change.field == "emit.lateness":
         longer = "what has expired by now stays so; records that come from here on may be further behind"
         shorter = "records that are further behind expire from here on"
         return replace(change, means=longer if _is_longer(change) else shorter)
-    if isinstance(pipeline, RulesPipeline) and is_of_records:
+    if isinstance(node, RulesNode) and is_of_records:
         return change.refused("the recent records of keys were read without that")
-    if isinstance(pipeline, RulesPipeline) and change.field == "recent.within" and _is_longer(change):
+    if isinstance(node, RulesNode) and change.field == "recent.within" and _is_longer(change):
         alerts = "alerts of records further back are not kept, and rules use `next`"
-        return change.refused(alerts) if any(map(uses_next, pipeline.rules.rules)) else change
+        return change.refused(alerts) if any(map(uses_next, node.rules.rules)) else change
     if is_held and is_of_records and (change.there is None or change.here is None):
         return change.refused("records that are held until their time has come were read without it")
     return change

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from windrow.authoring.printing import short_dict, to_dict
+from windrow.authoring.printing import to_dict
+from windrow.authoring.short_form import as_short
 from windrow.connectors.cuts import Offset
 from windrow.connectors.sink import Run
 from windrow.engine.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
-from windrow.expressions import result_pipelines
 from windrow.model import DEFAULT_ALERTS, Graph, KafkaSource, ResultNode, SelectNode, is_by_branch
 from windrow.telemetry.folders import Folder, new_folder
 
@@ -234,7 +234,7 @@ def fingerprint(graph: Graph) -> Meaning:
     labels = {"labels": named} if folders else {}
     if graph.is_short:
         return to_dict(replace(graph, alerts=DEFAULT_ALERTS)) | {"key_groups": graph.key_groups} | labels
-    streams = {name: short_dict(one) for name, one in result_pipelines(graph).items()}
+    streams = {node.name: to_dict(as_short(graph, node)) for node in graph.keyed if isinstance(node, ResultNode)}
     printed = to_dict(graph)
     records: dict[str, Any] = {}
     for source in graph.sources:

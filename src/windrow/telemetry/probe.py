@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 
 from windrow.engine.changelog import StepOutput, reason_kinds
 from windrow.engine.columns import Blob, distinct, to_micros
-from windrow.engine.level import is_running
 from windrow.engine.operators.base import Judged, StepInput
+from windrow.engine.operators.window.build import is_running
 from windrow.engine.probe import NodeStep, OpenProbe
 from windrow.engine.schema import OFFSET, PARTITION, SIDE, TIME
-from windrow.expressions import RecordStream, stream_of, view_of
-from windrow.model import Graph, KeyedNode, Pipeline, SinkNode
+from windrow.expressions import spec_of, stream_of
+from windrow.model import Graph, KeyedNode, LookupNode, SinkNode, WindowNode
 from windrow.telemetry.histogram import Histogram, count_by_row
 from windrow.telemetry.hot_keys import HotKeys, add_by_node
 from windrow.telemetry.part_times import PartTime
@@ -123,11 +123,10 @@ class _Node:
 
     @staticmethod
     def of(graph: Graph, node: KeyedNode | SinkNode) -> _Node:
-        view = view_of(graph, node)
-        has_windows = isinstance(node, KeyedNode) and isinstance(view, Pipeline) and not is_running(graph, node, view)
+        has_windows = isinstance(node, WindowNode) and not is_running(graph, node)
         return _Node(
-            key=tuple(view.key),
-            is_broadcast=isinstance(view, RecordStream) and view.is_broadcast,
+            key=spec_of(graph, node).key,
+            is_broadcast=isinstance(node, LookupNode) and node.broadcast,
             # a row of a join is no record of a log
             is_sampled=not any(stream_of(graph, name).has_id for name in node.inputs),
             windows=(node.name or graph.name) if has_windows else None,

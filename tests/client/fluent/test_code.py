@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from tests.graphs import as_graph, graph_of
+from tests.short_forms import Pipeline
 
 import windrow as wr
 from windrow.authoring.checks import validate
 from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.declare.python_code import code_name
 from windrow.errors import PipelineError
-from windrow.model import AnyOf, Custom, DataType, LongType, Pipeline, Records, When
+from windrow.model import AnyOf, Custom, DataType, LongType, Records, When
 
 LONG = LongType()
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from tests.graphs import as_graph, graph_of
+from tests.short_forms import Pipeline, ProcessPipeline
 
 import windrow as wr
-from windrow.authoring.checks import PROCESS_RULES, validate
+from windrow.authoring.checks import validate
 from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.client.fluent.streams import Keyed
 from windrow.errors import PipelineError
@@ -23,9 +24,7 @@ from windrow.model import (
     ListState,
     LongType,
     MapState,
-    Pipeline,
     Process,
-    ProcessPipeline,
     Punctuated,
     Records,
     StringType,
@@ -182,10 +181,6 @@ def test_the_mark_of_a_punctuated_source_is_no_key() -> None:
     pipeline = replace(whole(), time=replace(whole().time, watermark=Punctuated("url")), key=("url",))
     found = [finding.text for finding in validate(as_graph(pipeline))]
     assert any(text.startswith("key: 'url' holds the watermark") for text in found)
-
-
-def test_every_rule_about_a_process_is_in_the_list() -> None:
-    assert len({rule.__name__ for rule in PROCESS_RULES}) == len(PROCESS_RULES)
 
 
 def test_json_tells_functions_by_their_names() -> None:

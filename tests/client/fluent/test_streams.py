@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.graphs import graph_of
+from tests.short_forms import Pipeline
 
 import windrow as wr
 from windrow.authoring.aggregate_text import NAMES, parse_aggregate
@@ -41,7 +42,6 @@ from windrow.model import (
     LongType,
     Max,
     Min,
-    Pipeline,
     PostgresSink,
     Punctuated,
     Records,

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.graphs import graph_of, spec_of
+from tests.short_forms import Pipeline
 
 import windrow as wr
 from windrow.connectors.json_rows import json_objects
 from windrow.connectors.kafka.rows import KafkaRecords
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
-from windrow.model import Pipeline
 
 
 def totals() -> Pipeline:

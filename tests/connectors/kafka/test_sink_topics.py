@@ -22,6 +22,7 @@ from tests.contracts.child import Halting
 from tests.contracts.steps import DAY, RUN, change, pipeline, step
 from tests.contracts.test_sink_follows import CLOCK_ROWS, JOURNAL, NEXT
 from tests.graphs import spec_of
+from tests.short_forms import Pipeline
 from tests.waiting import join, wait_until
 
 import windrow as wr
@@ -33,7 +34,7 @@ from windrow.connectors.sink import Follows, Run
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
 from windrow.errors import SinkError, SinkUnavailableError
-from windrow.model import KafkaSink, KafkaSource, Pipeline
+from windrow.model import KafkaSink, KafkaSource
 from windrow.runtime.launch import Options, launch
 from windrow.testing.servers.kafka import Kafka
 

@@ -12,12 +12,13 @@ import psycopg
 import pytest
 from tests.contracts.steps import RUN, change, pipeline, step
 from tests.graphs import spec_of
+from tests.short_forms import Pipeline
 
 from windrow.connectors import ownership
 from windrow.connectors.postgres.connection import SINK_ERRORS, server
 from windrow.connectors.postgres.sink import PostgresTables
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
-from windrow.model import Pipeline, PostgresSink
+from windrow.model import PostgresSink
 from windrow.testing.servers.postgres import Postgres
 
 

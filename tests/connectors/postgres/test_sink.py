@@ -16,12 +16,13 @@ import pyarrow as pa
 import pytest
 from tests.contracts.steps import RUN, change, edges, pipeline, step
 from tests.graphs import spec_of
+from tests.short_forms import Pipeline
 
 from windrow.connectors.postgres.connection import connect
 from windrow.connectors.postgres.sink import PostgresTables
 from windrow.engine.keys import MAX_KEY_BYTES
 from windrow.errors import PipelineError, SinkError, SinkUnavailableError
-from windrow.model import DecimalType, Field, Pipeline, PostgresSink, StringType
+from windrow.model import DecimalType, Field, PostgresSink, StringType
 from windrow.testing.servers.postgres import Postgres
 
 

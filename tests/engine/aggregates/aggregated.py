@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 from tests.engine.pipelines import MAIN
+from tests.short_forms import Pipeline
 
 from windrow.model import (
     Aggregate,
@@ -43,7 +44,6 @@ from windrow.model import (
     MaxBy,
     Min,
     MinBy,
-    Pipeline,
     Quantile,
     Stddev,
     StringType,

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.aggregates.aggregated import CASES, INEXACT, PIPELINE, Rec, logs, plain_result
 from tests.examples import examples
+from tests.graphs import spec_of
+from tests.short_forms import operator_spec
 
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.aggregates.catalogue import compile_aggregates
@@ -29,14 +31,16 @@ class Engine:
 
     def __init__(self) -> None:
         self.duck = duckdb_sql.Connection()
-        made = compile_aggregates(PIPELINE)
+        made = compile_aggregates(operator_spec(PIPELINE))
         state = [accumulator for fold in made for accumulator in fold.accumulators]
         self.columns = ", ".join(identifier(one.column) for one in state)
         self.begin = ", ".join(f"{one.begin} AS {identifier(one.column)}" for one in state)
         self.merge = ", ".join(f"{one.merged()} AS {identifier(one.column)}" for one in state)
         self.running = ", ".join(f"{one.merged(' OVER history')} AS {identifier(one.column)}" for one in state)
         self.values = ", ".join(f"{fold.finish} AS {identifier(fold.name)}" for fold in made)
-        self.extra = ", ".join(f"{one.expression.sql} AS {identifier(one.name)}" for one in computed(PIPELINE))
+        self.extra = ", ".join(
+            f"{one.expression.sql} AS {identifier(one.name)}" for one in computed(operator_spec(PIPELINE))
+        )
 
     def records(self, records: list[Rec], pieces: list[int]) -> pa.Table:
         fields = {name: [record.values()[name] for record in records] for name in records[0].values()}
@@ -46,7 +50,7 @@ class Engine:
             TIME: [record.time for record in records],
             WATERMARK: [0] * len(records),
         }
-        schema = record_schema(PIPELINE)
+        schema = record_schema(operator_spec(PIPELINE))
         known = [field for field in schema if not field.name.startswith("__e")]
         table = pa.table([pa.array((own | fields)[field.name], field.type) for field in known], pa.schema(known))
         table = query(self.duck, f"SELECT *, {self.extra} FROM fields", fields=table).select(schema.names)
@@ -74,7 +78,7 @@ class Engine:
             FROM states
         """
         found = query(self.duck, sql, states=states)
-        rows: list[dict[str, Any]] = rescale(found, schema.changes(PIPELINE)).to_pylist()
+        rows: list[dict[str, Any]] = rescale(found, schema.changes(spec_of(PIPELINE).rows)).to_pylist()
         return rows
 
 

@@ -17,6 +17,7 @@ from tests.engine.outputs import play
 from tests.engine.pipelines import MINUTE
 from tests.examples import examples
 from tests.graphs import as_graph
+from tests.short_forms import Pipeline, operator_spec
 
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import Run
@@ -33,7 +34,6 @@ from windrow.model import (
     Field,
     Formula,
     Hopping,
-    Pipeline,
     Session,
     SqliteSink,
     Sum,
@@ -166,7 +166,7 @@ def test_a_derived_field_is_a_key_and_an_argument() -> None:
 
 def test_equal_expressions_are_computed_once() -> None:
     twice = replace(PIPELINE, aggregates=(Aggregate("a", Sum("n + 1")), Aggregate("b", Sum("n + 1"))))
-    assert [column.name for column in computed(twice)] == ["__e0"]
+    assert [column.name for column in computed(operator_spec(twice))] == ["__e0"]
     *_, last = play(twice, [[(0, LINES[0])]], "fire")
     assert last.changes.select(["a", "b"]).to_pylist() == [{"a": 3, "b": 3}]
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.aggregates.aggregated import PIPELINE
+from tests.short_forms import operator_spec
 
 from windrow.engine import duckdb_sql
 from windrow.engine.aggregates import kernels
@@ -51,7 +52,7 @@ def test_nothing_has_no_bucket() -> None:
 @pytest.mark.parametrize("different", [HASHES - 1, HASHES, 5_000, 200_000])
 def test_many_values_are_counted_to_within_three_standard_errors(different: int) -> None:
     pipeline = replace(PIPELINE, aggregates=(Aggregate("users", ApproxCountDistinct("s")),))
-    (fold,) = compile_aggregates(pipeline)
+    (fold,) = compile_aggregates(operator_spec(pipeline))
     (state,) = fold.accumulators
     records = pa.table({"s": [f"user {number}" for number in range(different)] * 2})
     sql = f"SELECT {fold.finish} AS users FROM (SELECT {state.begin} AS {identifier(state.column)} FROM records)"

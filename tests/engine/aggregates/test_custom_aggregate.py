@@ -11,6 +11,7 @@ import pytest
 from tests.engine.outputs import play
 from tests.engine.pipelines import MINUTE, main, raw, record
 from tests.graphs import as_graph
+from tests.short_forms import Pipeline
 
 from windrow.engine.level import open_levels
 from windrow.engine.messages import EndOfInput, Packet
@@ -23,7 +24,6 @@ from windrow.model import (
     DataType,
     Global,
     LongType,
-    Pipeline,
     Session,
     StringType,
     Tumbling,

@@ -20,6 +20,7 @@ from tests.engine.decode.avro_values import Schema, records, zigzag
 from tests.engine.decode.test_decoder import T0, pipeline, reasons
 from tests.engine.decode.test_tombstones import table
 from tests.examples import examples
+from tests.short_forms import Pipeline, operator_spec
 
 from windrow.engine.decode.avro import read_record
 from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
@@ -40,7 +41,6 @@ from windrow.model import (
     Field,
     KafkaSource,
     LongType,
-    Pipeline,
     SourceNode,
     StringType,
     StructType,
@@ -312,7 +312,9 @@ def spending() -> Pipeline:
 @pytest.mark.parametrize(("value", "reason"), BAD)
 def test_a_bad_record_is_a_dead_letter_and_spoils_no_other(value: bytes, reason: str, copies: int) -> None:
     good = spend(b"\x08\x0812.5")
-    decoded = Decoder(spending()).decode(table([(None, one, None) for one in [good, value, good] * copies]))
+    decoded = Decoder(operator_spec(spending())).decode(
+        table([(None, one, None) for one in [good, value, good] * copies])
+    )
     assert set(reasons(decoded)) == {reason}
     assert decoded.dead.column("raw").to_pylist() == [value] * copies
     assert decoded.good.column("amount").to_pylist() == [Decimal("12.50")] * 2 * copies

@@ -12,6 +12,7 @@ from tests.engine.decode.test_avro import TYPES, agreement, batch
 from tests.engine.decode.test_decoder import T0, pipeline, reasons
 from tests.engine.decode.test_tombstones import table
 from tests.examples import examples
+from tests.short_forms import Pipeline, operator_spec
 
 from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.engine.decode.exact import ExactDecoder
@@ -24,7 +25,6 @@ from windrow.model import (
     EventTime,
     Field,
     KafkaSource,
-    Pipeline,
     SourceNode,
     StringType,
     TimestampType,
@@ -50,7 +50,7 @@ BOTH = pytest.mark.parametrize("copies", [1, SMALL_BATCH], ids=["one by one", "a
 @BOTH
 def test_a_line_has_a_value_for_each_column(copies: int) -> None:
     values = [f"u,{T0},12.5,true", f'"a ""b"", c",{T0},"12.50",\n', f"\u00e4,{T0},-1,false\r\n"]
-    decoded = Decoder(reading()).decode(table([(None, one.encode(), None) for one in values * copies]))
+    decoded = Decoder(operator_spec(reading())).decode(table([(None, one.encode(), None) for one in values * copies]))
     assert decoded.dead.num_rows == 0
     found = [(row["user_id"], row["amount"], row["ok"]) for row in decoded.good.slice(0, 3).to_pylist()]
     assert found == [
@@ -58,7 +58,7 @@ def test_a_line_has_a_value_for_each_column(copies: int) -> None:
         ('a "b", c', Decimal("12.50"), None),
         ("\u00e4", Decimal("-1.00"), False),
     ]
-    tabs = Decoder(reading("\t")).decode(table([(None, f"u\t{T0}\t1\t".encode(), None)] * copies))
+    tabs = Decoder(operator_spec(reading("\t"))).decode(table([(None, f"u\t{T0}\t1\t".encode(), None)] * copies))
     assert tabs.good.num_rows == copies
 
 
@@ -82,7 +82,9 @@ BAD: list[tuple[bytes, str]] = [
 def test_a_value_may_be_long(copies: int) -> None:
     users = ["u" * 200_000, '"' + '""' * 100_000 + '"', *["u"] * (copies - 1)]
     decode = replace(reading(), key=("amount",))
-    decoded = Decoder(decode).decode(table([(None, f"{user},{T0},1,true".encode(), None) for user in users]))
+    decoded = Decoder(operator_spec(decode)).decode(
+        table([(None, f"{user},{T0},1,true".encode(), None) for user in users])
+    )
     assert decoded.good.column("user_id").to_pylist()[:2] == ["u" * 200_000, '"' * 100_000]
 
 
@@ -90,7 +92,9 @@ def test_a_value_may_be_long(copies: int) -> None:
 @pytest.mark.parametrize(("value", "reason"), BAD)
 def test_a_bad_line_is_a_dead_letter(value: bytes, reason: str, copies: int) -> None:
     good = f"u,{T0},12.5,true".encode()
-    decoded = Decoder(reading()).decode(table([(None, one, None) for one in [good, value, good] * copies]))
+    decoded = Decoder(operator_spec(reading())).decode(
+        table([(None, one, None) for one in [good, value, good] * copies])
+    )
     assert set(reasons(decoded)) == {reason}
     assert decoded.good.num_rows == 2 * copies
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.engine.decode.test_decoder import MILLIS, T0, pipeline, reasons
 from tests.engine.decode.test_tombstones import Raw, table
 from tests.examples import scaled
+from tests.short_forms import Pipeline, operator_spec, windowed
 
 from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.engine.decode.exact import ExactDecoder
@@ -31,7 +32,6 @@ from windrow.model import (
     KafkaSource,
     LogSource,
     LongType,
-    Pipeline,
     SourceNode,
     StringType,
     TimestampType,
@@ -308,7 +308,7 @@ SHAPES = {
 def agree(shape: str, most: int) -> None:
     """Hold the decoders and the oracle together."""
     source = SHAPES[shape]
-    told, plain = Decoder(source), Decoder(short(source))
+    told, plain = Decoder(source), Decoder(operator_spec(short(source)))
     names = [field.name for field in source.decode.fields]
 
     @settings(max_examples=most, deadline=None)
@@ -317,7 +317,7 @@ def agree(shape: str, most: int) -> None:
         expected: dict[int, object] = {}
         for offset, (key, value, time) in enumerate(records):
             try:
-                found = read(short(source), LogRecord(offset, time, value, key))
+                found = read(windowed(short(source)), LogRecord(offset, time, value, key))
                 if found.fields is not None:
                     expected[offset] = (found.time, {name: found.fields[name] for name in names})
             except DeadLetterError as exc:

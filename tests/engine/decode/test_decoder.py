@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.short_forms import Pipeline, operator_spec
 
 from windrow.engine import schema
 from windrow.engine.decode.decoder import SMALL_BATCH, DecodedBatch, Decoder
@@ -28,7 +29,6 @@ from windrow.model import (
     KafkaSource,
     LogSource,
     LongType,
-    Pipeline,
     Punctuated,
     Session,
     SqliteSink,
@@ -87,13 +87,15 @@ def reasons(decoded: DecodedBatch) -> list[str]:
 def one_field(type_: DataType, value: str) -> object:
     """Decode one record whose field `x` is written as `value`; return its value or the dead letter's reason."""
     fields: dict[str, DataType] = {"user_id": StringType(), "event_time": MILLIS, "x": type_}
-    decoded = Decoder(pipeline(fields=fields)).decode(raw(f'{{"user_id": "u", "event_time": {T0}, "x": {value}}}'))
+    decoded = Decoder(operator_spec(pipeline(fields=fields))).decode(
+        raw(f'{{"user_id": "u", "event_time": {T0}, "x": {value}}}')
+    )
     assert decoded.good.num_rows + decoded.dead.num_rows == 1
     return decoded.good.column("x")[0].as_py() if decoded.good.num_rows else reasons(decoded)[0]
 
 
 def test_a_record_of_the_main_job() -> None:
-    decoded = Decoder(pipeline()).decode(raw({"user_id": "u1", "event_time": T0, "amount": 12.34}))
+    decoded = Decoder(operator_spec(pipeline())).decode(raw({"user_id": "u1", "event_time": T0, "amount": 12.34}))
     assert decoded.good.to_pylist() == [
         {
             "partition": 3,
@@ -110,7 +112,7 @@ def test_a_record_of_the_main_job() -> None:
 
 
 def test_an_empty_batch_has_the_same_schemas() -> None:
-    decoder = Decoder(pipeline())
+    decoder = Decoder(operator_spec(pipeline()))
     empty, full = decoder.decode(raw()), decoder.decode(raw({"user_id": "u1", "event_time": T0, "amount": 12.34}))
     assert (empty.good.schema, empty.marks.schema, empty.dead.schema) == (
         full.good.schema,
@@ -121,7 +123,7 @@ def test_an_empty_batch_has_the_same_schemas() -> None:
 
 def test_a_record_batch_is_decoded_like_a_table() -> None:
     table = raw({"user_id": "u1", "event_time": T0, "amount": 12.34}, "nonsense")
-    decoder = Decoder(pipeline())
+    decoder = Decoder(operator_spec(pipeline()))
     assert decoder.decode(table.to_batches()[0]) == decoder.decode(table)
 
 
@@ -160,7 +162,7 @@ def test_a_record_batch_is_decoded_like_a_table() -> None:
     ],
 )
 def test_a_dead_letter_says_why(value: bytes | None, reason: str) -> None:
-    decoded = Decoder(pipeline()).decode(raw(value, log_time=7))
+    decoded = Decoder(operator_spec(pipeline())).decode(raw(value, log_time=7))
     (letter,) = decoded.dead.to_pylist()
     assert letter["reason"].startswith(reason)
     assert (letter["source"], letter["partition"], letter["offset"], letter["raw"]) == ("spend", 3, 10, value)
@@ -188,7 +190,9 @@ def test_a_dead_letter_says_what_is_at_a_path(copies: int) -> None:
         '"u"': 'wrong type: user: "u" is not an object',
         "null": "missing: user_id (user.account.id)",
     }
-    decoded = Decoder(nested).decode(raw(*[f'{{"user": {user}, "event_time": 1}}' for user in users] * copies))
+    decoded = Decoder(operator_spec(nested)).decode(
+        raw(*[f'{{"user": {user}, "event_time": 1}}' for user in users] * copies)
+    )
     found: dict[int, object] = {row["offset"]: (row["user_id"], row["age"]) for row in decoded.good.to_pylist()}
     found |= {row["offset"]: row["reason"] for row in decoded.dead.to_pylist()}
     assert [found[offset] for offset in sorted(found)] == list(users.values()) * copies
@@ -272,7 +276,7 @@ def test_a_long_value_is_cut_in_the_reason() -> None:
 
 
 def test_of_a_key_that_comes_twice_the_first_counts() -> None:
-    decoded = Decoder(pipeline()).decode(
+    decoded = Decoder(operator_spec(pipeline())).decode(
         raw(f'{{"user_id":"a","event_time":{T0},"amount":1,"user_id":"b","amount":"x"}}')
     )
     assert decoded.good.column("user_id").to_pylist() == ["a"]
@@ -280,7 +284,7 @@ def test_of_a_key_that_comes_twice_the_first_counts() -> None:
 
 def test_order_is_kept_and_nothing_is_lost() -> None:
     rows = [{"user_id": f"u{i}", "event_time": T0 + i, "amount": 1 if i % 3 else "bad"} for i in range(30)]
-    decoded = Decoder(pipeline()).decode(raw(*rows))
+    decoded = Decoder(operator_spec(pipeline())).decode(raw(*rows))
     assert decoded.dead.column("offset").to_pylist() == [10 + i for i in range(30) if i % 3 == 0]
     assert decoded.good.column("offset").to_pylist() == [10 + i for i in range(30) if i % 3]
 
@@ -296,14 +300,14 @@ def test_an_event_time_whose_window_is_outside_the_years_1_to_9999_is_dead(count
         (Calendar(1, "month"), end - 31 * day),
     ]
     for window, first in windows:
-        decoder = Decoder(replace(pipeline(fields=fields), window=window))
+        decoder = Decoder(operator_spec(replace(pipeline(fields=fields), window=window)))
         records = [{"user_id": "u", "event_time": time} for time in (first - 1, first)]
         decoded = decoder.decode(raw(*records * count))
         assert decoded.good.column("time").to_pylist() == [first - 1] * count
         reason = "out of range: event_time: a window of the record would end after the year 9999"
         assert reasons(decoded) == [reason] * count
     early = {"user_id": "u", "event_time": -62_135_596_800_000_000}
-    decoder = Decoder(replace(pipeline(fields=fields), window=Hopping(300_000_000, 60_000_000)))
+    decoder = Decoder(operator_spec(replace(pipeline(fields=fields), window=Hopping(300_000_000, 60_000_000))))
     reason = "out of range: event_time: a window of the record would begin before the year 1"
     assert reasons(decoder.decode(raw(*[early] * count))) == [reason] * count
 
@@ -312,18 +316,20 @@ class TestFuture:
     hour = 3_600_000_000
 
     def test_a_record_too_far_ahead_of_the_log_is_dead(self) -> None:
-        decoder = Decoder(pipeline(future=self.hour))
+        decoder = Decoder(operator_spec(pipeline(future=self.hour)))
         record = {"user_id": "u", "event_time": T0, "amount": 1}
         assert decoder.decode(raw(record, log_time=T0 * 1000 - self.hour)).good.num_rows == 1
         dead = decoder.decode(raw(record, log_time=T0 * 1000 - self.hour - 1))
         assert reasons(dead) == ["future: event_time is 1h1us ahead of the log timestamp; time.future allows 1h"]
 
     def test_without_a_log_time_there_is_no_guard(self) -> None:
-        decoded = Decoder(pipeline(future=0)).decode(raw({"user_id": "u", "event_time": T0, "amount": 1}))
+        decoded = Decoder(operator_spec(pipeline(future=0))).decode(
+            raw({"user_id": "u", "event_time": T0, "amount": 1})
+        )
         assert decoded.good.num_rows == 1
 
     def test_an_embedded_log_has_its_log_time_inside(self) -> None:
-        decoder = Decoder(pipeline(future=0, log=True))
+        decoder = Decoder(operator_spec(pipeline(future=0, log=True)))
         record = {"user_id": "u", "event_time": T0, "amount": 1}
         decoded = decoder.decode(
             raw(
@@ -346,14 +352,14 @@ class TestFuture:
 
     def test_a_topic_has_no_log_time_inside(self) -> None:
         record = {"user_id": "u", "event_time": T0, "amount": 1, "_log_time": "soon"}
-        assert Decoder(pipeline(future=0)).decode(raw(record)).good.num_rows == 1
+        assert Decoder(operator_spec(pipeline(future=0))).decode(raw(record)).good.num_rows == 1
 
 
 class TestPunctuation:
     record: dict[str, Any] = {"user_id": "u", "event_time": T0, "amount": 1}  # noqa: RUF012 (never changed)
 
     def test_a_mark_alone_is_no_dead_letter(self) -> None:
-        decoded = Decoder(pipeline(punctuated="w")).decode(
+        decoded = Decoder(operator_spec(pipeline(punctuated="w"))).decode(
             raw(
                 {"w": T0},
                 {"w": T0 + 1, "user_id": "u"},
@@ -367,12 +373,12 @@ class TestPunctuation:
         assert (decoded.good.num_rows, decoded.dead.num_rows) == (0, 0)
 
     def test_a_mark_with_data_is_both(self) -> None:
-        decoded = Decoder(pipeline(punctuated="w")).decode(raw(self.record | {"w": T0}, self.record))
+        decoded = Decoder(operator_spec(pipeline(punctuated="w"))).decode(raw(self.record | {"w": T0}, self.record))
         assert decoded.good.column("offset").to_pylist() == [10, 11]
         assert decoded.marks.column("offset").to_pylist() == [10]
 
     def test_a_dead_letter_moves_no_clock(self) -> None:
-        decoded = Decoder(pipeline(punctuated="w")).decode(
+        decoded = Decoder(operator_spec(pipeline(punctuated="w"))).decode(
             raw(self.record | {"w": T0, "amount": "bad"}, self.record | {"w": "bad"}, {"w": "bad"}, {"user_id": "u"})
         )
         assert decoded.dead.num_rows == 4
@@ -380,13 +386,13 @@ class TestPunctuation:
 
     def test_a_declared_mark_is_optional(self) -> None:
         fields: dict[str, DataType] = {"user_id": StringType(), "event_time": MILLIS, "w": MILLIS}
-        decoded = Decoder(pipeline(fields=fields, punctuated="w")).decode(
+        decoded = Decoder(operator_spec(pipeline(fields=fields, punctuated="w"))).decode(
             raw({"user_id": "u", "event_time": T0}, {"user_id": "u", "event_time": T0, "w": 5})
         )
         assert decoded.good.column("w").to_pylist() == [None, dt.datetime(1970, 1, 1, 0, 0, 0, 5000, dt.UTC)]
 
     def test_a_mark_too_far_ahead_of_the_log_is_dead(self) -> None:
-        decoded = Decoder(pipeline(punctuated="w", future=0)).decode(
+        decoded = Decoder(operator_spec(pipeline(punctuated="w", future=0))).decode(
             raw({"w": T0}, {"w": T0 + 1}, self.record | {"w": T0 + 1}, log_time=T0 * 1000)
         )
         assert decoded.marks.num_rows == 1

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.pipelines import MAIN
+from tests.short_forms import AnyPipeline, Pipeline, operator_spec
 
 from windrow.engine.decode.decoder import SMALL_BATCH, DecodedBatch, Decoder
 from windrow.engine.duckdb_sql import _Plan
@@ -18,7 +19,6 @@ from windrow.engine.schema import RAW
 from windrow.errors import RunError
 from windrow.model import (
     Aggregate,
-    AnyPipeline,
     Count,
     Decode,
     Derive,
@@ -26,7 +26,6 @@ from windrow.model import (
     EventTime,
     Field,
     LongType,
-    Pipeline,
     Punctuated,
     StringType,
     Sum,
@@ -54,7 +53,7 @@ def decode(of: AnyPipeline, *records: dict[str, Any], log_time: int | None = Non
     values = [json.dumps(plain | record).encode() for record in records]
     columns = [[0] * len(values), range(len(values)), [log_time] * len(values), [None] * len(values), values]
     rows = pa.table([pa.array(c, f.type) for c, f in zip(columns, RAW, strict=True)], schema=RAW)
-    return Decoder(of).decode(rows)
+    return Decoder(operator_spec(of)).decode(rows)
 
 
 def dead(decoded: DecodedBatch) -> list[tuple[int, str]]:

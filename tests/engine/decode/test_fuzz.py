@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.short_forms import Pipeline, operator_spec
 
 from windrow.engine import schema
 from windrow.engine.decode.decoder import Decoder
@@ -29,7 +30,6 @@ from windrow.model import (
     KafkaSource,
     LogSource,
     LongType,
-    Pipeline,
     RecordFormat,
     SourceNode,
     SqliteSink,
@@ -131,7 +131,7 @@ def batches(count: int, size: int) -> Iterator[pa.RecordBatch]:
 
 
 def each_is_good_or_dead(count: int) -> None:
-    decoder = Decoder(PIPELINE)
+    decoder = Decoder(operator_spec(PIPELINE))
     good = dead = 0
     for batch in batches(count, 10_000):
         decoded = decoder.decode(batch)

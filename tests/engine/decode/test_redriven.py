@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.pipelines import MAIN, MINUTE, raw, record
 from tests.graphs import as_graph
+from tests.short_forms import Pipeline, operator_spec
 
 from windrow.engine.changelog import concat_by_sink, empty_by_sink
 from windrow.engine.decode.decoder import Decoder
 from windrow.engine.decode.redriven import Redriven, RedrivenDecoder, copies
-from windrow.model import DecimalType, Decode, Field, Pipeline
+from windrow.model import DecimalType, Decode, Field
 from windrow.runtime.memory import MemoryHost
 
 MENDED = replace(
@@ -38,7 +39,7 @@ def copy(value: bytes | None, offset: int, **changes: Any) -> bytes:  # noqa: AN
 def decoded(values: Sequence[bytes], since: int, pipeline: Pipeline = MENDED) -> tuple[list[int], list[str]]:
     """The offsets of good records, and the dead letters."""
     batch = raw(0, 0, *values).combine_chunks().to_batches()[0]
-    found = RedrivenDecoder(Decoder(pipeline), pipeline.name, {0: since}).decode(batch)
+    found = RedrivenDecoder(Decoder(operator_spec(pipeline)), pipeline.name, {0: since}).decode(batch)
     dead = found.dead.to_pylist()
     assert [row["raw"] for row in dead] == [values[row["offset"]] for row in dead]
     return found.good.column("offset").to_pylist(), [f"{row['offset']} {row['reason']}" for row in dead]

@@ -12,10 +12,11 @@ from tests.engine.decode.test_avro import SPEND, spend
 from tests.engine.decode.test_decoder import T0, pipeline, reasons
 from tests.engine.decode.test_tombstones import table
 from tests.servers.registry import SchemaRegistry
+from tests.short_forms import Pipeline, operator_spec
 
 from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.errors import SourceError, SourceUnavailableError
-from windrow.model import AvroFormat, KafkaSource, Pipeline, Registry
+from windrow.model import AvroFormat, KafkaSource, Registry
 
 ONCE = (("max.retries", "0"), ("timeout", "5"))
 
@@ -52,7 +53,7 @@ def test_records_are_read_by_their_own_schemas(registry: SchemaRegistry, copies:
     fields = [{"name": "more", "type": "int"}, *reversed(SPEND["fields"])]
     second = registered(registry, SPEND | {"fields": fields, "name": "Later"})
     later = framed(second, b"\x02" + GOOD[8:] + GOOD[2:8] + GOOD[:2])
-    decoder = Decoder(reading(registry.url))
+    decoder = Decoder(operator_spec(reading(registry.url)))
     values = [framed(first, GOOD), later, b"\0\0", b"{}", b""] * copies
     decoded = decoder.decode(table([(None, value, None) for value in values]))
     assert [str(one) for one in decoded.good.column("amount").to_pylist()] == ["12.50"] * 2 * copies
@@ -69,7 +70,7 @@ def test_a_schema_can_refer_to_others(registry: SchemaRegistry) -> None:
     registered(registry, {"type": "enum", "name": "Kind", "symbols": ["A", "B"]})
     fields = [*SPEND["fields"], {"name": "kind", "type": "Kind"}]
     id_ = registered(registry, SPEND | {"fields": fields}, SchemaReference("Kind", "Kind", 1))
-    decoded = Decoder(reading(registry.url)).decode(table([(None, framed(id_, GOOD + b"\x02"), None)]))
+    decoded = Decoder(operator_spec(reading(registry.url))).decode(table([(None, framed(id_, GOOD + b"\x02"), None)]))
     assert decoded.good.num_rows == 1
 
 
@@ -80,15 +81,15 @@ def test_an_unknown_id_stops_the_run_unless_the_pipeline_says_that_it_is_missing
     id_ = registered(registry, SPEND)
     given = table([(None, value, None) for value in [framed(id_, GOOD), framed(4711, GOOD)] * copies])
     with pytest.raises(SourceError, match=r"partition 0, offset 1: .* has no schema with the id 4711; register it, or"):
-        Decoder(reading(registry.url)).decode(given)
-    decoded = Decoder(reading(registry.url, missing=(4711,))).decode(given)
+        Decoder(operator_spec(reading(registry.url))).decode(given)
+    decoded = Decoder(operator_spec(reading(registry.url, missing=(4711,)))).decode(given)
     assert decoded.good.num_rows == copies
     assert set(reasons(decoded)) == {"no schema: the pipeline says that the registry has none with the id 4711"}
 
 
 def test_a_registry_that_does_not_answer_is_asked_again_by_the_next_try(registry: SchemaRegistry) -> None:
     id_ = registered(registry, SPEND)
-    decoder, given = Decoder(reading(registry.url)), table([(None, framed(id_, GOOD), None)])
+    decoder, given = Decoder(operator_spec(reading(registry.url))), table([(None, framed(id_, GOOD), None)])
     registry.status = 503
     with pytest.raises(SourceUnavailableError, match="cannot answer now"):
         decoder.decode(given)
@@ -97,7 +98,7 @@ def test_a_registry_that_does_not_answer_is_asked_again_by_the_next_try(registry
     registry.status = 503  # what is known is not asked for
     assert decoder.decode(given).good.num_rows == 1
     with pytest.raises(SourceUnavailableError, match="cannot be reached"):
-        Decoder(reading("http://127.0.0.1:9")).decode(given)
+        Decoder(operator_spec(reading("http://127.0.0.1:9"))).decode(given)
 
 
 def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,16 +106,16 @@ def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
         id_ = registered(registry, SPEND, login="me:secret")
         given = table([(None, framed(id_, GOOD), None)])
         with pytest.raises(SourceError, match="refuses these options"):
-            Decoder(reading(registry.url)).decode(given)
+            Decoder(operator_spec(reading(registry.url))).decode(given)
         monkeypatch.setenv("REGISTRY_LOGIN", "me:secret")
         option = ("basic.auth.user.info", "${REGISTRY_LOGIN}")
-        assert Decoder(reading(registry.url, option)).decode(given).good.num_rows == 1
+        assert Decoder(operator_spec(reading(registry.url, option))).decode(given).good.num_rows == 1
         with pytest.raises(SourceError, match="options of the schema registry are wrong: Unrecognized"):
-            Decoder(reading(registry.url, ("nonsense", "1"))).decode(given)
+            Decoder(operator_spec(reading(registry.url, ("nonsense", "1")))).decode(given)
 
 
 def test_a_schema_of_another_kind_is_a_dead_letter(registry: SchemaRegistry) -> None:
     client = SchemaRegistryClient({"url": registry.url})
     id_ = client.register_schema("x", Schema('{"type": "object"}', "JSON"))
-    decoded = Decoder(reading(registry.url)).decode(table([(None, framed(id_, GOOD), None)]))
+    decoded = Decoder(operator_spec(reading(registry.url))).decode(table([(None, framed(id_, GOOD), None)]))
     assert reasons(decoded) == [f"malformed: the schema {id_} is JSON, and the source reads AVRO"]

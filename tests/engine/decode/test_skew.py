@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.engine.decode.test_decoder import MILLIS, T0, pipeline, raw, reasons
+from tests.short_forms import operator_spec
 
 from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.model import DataType, StringType, TimestampType
@@ -20,7 +21,7 @@ HOUR = 3_600_000_000
 
 
 def decoder(**settings: Any) -> Decoder:  # noqa: ANN401 - settings of the pipeline
-    return Decoder(pipeline(fields=FIELDS, sent="sent_at", **settings))
+    return Decoder(operator_spec(pipeline(fields=FIELDS, sent="sent_at", **settings)))
 
 
 def record(**changed: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.decode.test_decoder import MILLIS, T0, pipeline, reasons
+from tests.short_forms import Pipeline, operator_spec, windowed
 
 from windrow.engine import schema
 from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
-from windrow.model import DataType, DecimalType, Decode, Field, LongType, Pipeline, StringType
+from windrow.model import DataType, DecimalType, Decode, Field, LongType, StringType
 from windrow.testing.oracle.answer import LogRecord
 from windrow.testing.oracle.reading import DeadLetterError, read
 
@@ -47,7 +48,7 @@ def table(records: list[Raw]) -> pa.Table:
 
 @pytest.mark.parametrize("count", [1, SMALL_BATCH], ids=["one by one", "a batch"])
 def test_a_tombstone_is_its_key_at_the_time_of_the_log(count: int) -> None:
-    decoded = Decoder(keyed()).decode(table([(b"u\xc3\xa4", None, 7)] * count))
+    decoded = Decoder(operator_spec(keyed())).decode(table([(b"u\xc3\xa4", None, 7)] * count))
     assert decoded.dead.num_rows == 0
     assert decoded.good.slice(0, 1).to_pylist() == [
         {
@@ -60,7 +61,7 @@ def test_a_tombstone_is_its_key_at_the_time_of_the_log(count: int) -> None:
         }
     ]
     assert decoded.good.num_rows == count
-    numbered = Decoder(keyed(LongType())).decode(table([(b"-42", None, 7)] * count))
+    numbered = Decoder(operator_spec(keyed(LongType()))).decode(table([(b"-42", None, 7)] * count))
     assert numbered.good.column("user_id").to_pylist() == [-42] * count
 
 
@@ -78,13 +79,13 @@ BAD: list[tuple[DataType, Raw, str]] = [
 @pytest.mark.parametrize("count", [1, SMALL_BATCH], ids=["one by one", "a batch"])
 @pytest.mark.parametrize(("type_", "record", "reason"), BAD)
 def test_one_that_cannot_be_read_is_a_dead_letter(type_: DataType, record: Raw, reason: str, count: int) -> None:
-    decoded = Decoder(keyed(type_)).decode(table([record] * count))
+    decoded = Decoder(operator_spec(keyed(type_))).decode(table([record] * count))
     assert decoded.good.num_rows == 0
     assert {one[: len(reason)] for one in reasons(decoded)} == {reason}
 
 
 def test_without_a_field_for_its_key_it_is_a_dead_letter() -> None:
-    assert reasons(Decoder(pipeline()).decode(table([(b"u", None, 7)]))) == ["malformed: no value"]
+    assert reasons(Decoder(operator_spec(pipeline())).decode(table([(b"u", None, 7)]))) == ["malformed: no value"]
 
 
 def test_an_embedded_log_has_the_key_inside() -> None:
@@ -95,7 +96,9 @@ def test_an_embedded_log_has_the_key_inside() -> None:
         {"_key": 5, "_value": None, "_log_time": T0},
         {"_key": "v", "user_id": "u", "event_time": T0 + 1, "_log_time": T0},  # it has no null in `_value`
     ]
-    decoded = Decoder(keyed(log=True)).decode(table([(None, json.dumps(value).encode(), None) for value in values]))
+    decoded = Decoder(operator_spec(keyed(log=True))).decode(
+        table([(None, json.dumps(value).encode(), None) for value in values])
+    )
     assert decoded.good.column("time").to_pylist() == [T0 * 1000, T0 * 1000 + 1000]
     assert reasons(decoded) == ["no log time", "malformed: no value", "wrong type: user_id: 5 is not a string"]
 
@@ -125,13 +128,13 @@ def test_it_is_what_the_definition_says(records: list[Raw], type_: DataType, log
     expected: list[tuple[object, ...]] = []  # by offset
     for offset, (key, value, time) in enumerate(records):
         try:
-            found = read(given_, LogRecord(offset, time, value, key))
+            found = read(windowed(given_), LogRecord(offset, time, value, key))
             assert found.fields is not None
             expected.append((found.time, found.fields["user_id"]))
         except DeadLetterError as exc:
             expected.append((str(exc),))
     for copies in (1, SMALL_BATCH // len(records) + 1):
-        decoded = Decoder(given_).decode(table(records * copies))
+        decoded = Decoder(operator_spec(given_)).decode(table(records * copies))
         good = list(
             zip(*(decoded.good.column(name).to_pylist() for name in ("offset", "time", "user_id")), strict=True)
         )

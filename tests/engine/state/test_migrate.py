@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.graphs import as_graph
 from tests.runtime.spend import MINUTE, event, spend
+from tests.short_forms import Pipeline, ProcessPipeline
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.level import migrate
@@ -24,9 +25,7 @@ from windrow.model import (
     LogSource,
     LongType,
     Max,
-    Pipeline,
     Process,
-    ProcessPipeline,
     Session,
     SqliteSink,
     Sum,

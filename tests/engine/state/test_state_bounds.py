@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.graphs import as_graph
+from tests.short_forms import AnyPipeline
 
 import windrow as wr
 from windrow.engine.schema import RAW
-from windrow.model import AnyPipeline
 from windrow.runtime.memory import MemoryHost
 
 HOUR = 3_600_000_000

@@ -9,12 +9,13 @@ import pytest
 from tests.engine.state.test_migrate import PLAIN, rows
 from tests.graphs import as_graph
 from tests.runtime.spend import event
+from tests.short_forms import Pipeline
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.level import migrate
 from windrow.engine.schema import RAW
 from windrow.engine.state.widening import StateChange
-from windrow.model import Aggregate, Count, DecimalType, Decode, Field, Max, Pipeline
+from windrow.model import Aggregate, Count, DecimalType, Decode, Field, Max
 from windrow.runtime.memory import MemoryHost
 
 WIDER = Decode((*PLAIN.decode.fields[:2], Field("amount", DecimalType(16, 4), optional=True)))

@@ -8,6 +8,7 @@ from decimal import Decimal
 import pytest
 from tests.engine.state.test_migrate import PLAIN, Story
 from tests.runtime.spend import MINUTE
+from tests.short_forms import operator_spec
 
 from windrow.engine.state.widening import StateChange, incompatible_fields
 from windrow.model import (
@@ -106,7 +107,7 @@ def test_each_aggregate_is_taken_over(
     plan = StateChange(
         tuple(range(len(functions))), PLAIN.emit.lateness, same_records=False, were=(before.decode.fields[2],)
     )
-    assert incompatible_fields(after, plan) == {}
+    assert incompatible_fields(operator_spec(after), plan) == {}
     story, plain = Story(before), Story(after)
     cents = Decimal(1) if there == LongType() else Decimal("0.25")
     some = [(minute, user, str(cents * (7 * minute % 5 - 1))) for minute in range(8) for user in "ab"]

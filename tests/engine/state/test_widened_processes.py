@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pytest
 from tests.engine.state.test_migrate import PLAIN, Story
+from tests.short_forms import ProcessPipeline
 
 from windrow.engine.state.widening import StateChange
 from windrow.model import (
@@ -19,7 +20,6 @@ from windrow.model import (
     LongType,
     MapState,
     Process,
-    ProcessPipeline,
     ValueState,
 )
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from tests.examples import scaled
 from tests.properties.strategies import Case, cases
 from tests.properties.test_carry import Player, together, told
+from tests.short_forms import Pipeline, operator_spec
 
 from windrow.engine.state.widening import StateChange, incompatible_fields
 from windrow.engine.tick import PlayStep, Tick
-from windrow.model import DataType, DecimalType, Decode, Field, Pipeline
+from windrow.model import DataType, DecimalType, Decode, Field
 
 WIDER: dict[str, list[DataType]] = {
     "n": [DecimalType(19, 0), DecimalType(24, 0), DecimalType(22, 3)],
@@ -50,13 +51,13 @@ def plan_of(before: Pipeline, after: Pipeline) -> StateChange:
 
 def sound(before: Pipeline, after: Pipeline) -> Pipeline:
     """The pipeline with the fields as they were whose types cannot be others."""
-    bad = incompatible_fields(after, plan_of(before, after))
+    bad = incompatible_fields(operator_spec(after), plan_of(before, after))
     fields = tuple(
         replace(field, type=before.decode.field(field.name).type) if field.name in bad else field
         for field in after.decode.fields
     )
     found = replace(after, decode=Decode(fields))
-    assert incompatible_fields(found, plan_of(before, found)) == {}
+    assert incompatible_fields(operator_spec(found), plan_of(before, found)) == {}
     return found
 
 

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.runtime.spend import spend
+from tests.short_forms import Pipeline, ProcessPipeline, operator_spec
 
 from windrow.engine.schema import arrow_type
 from windrow.engine.state.widening import StateChange, incompatible_fields, why_not_wider, widen
@@ -37,9 +38,7 @@ from windrow.model import (
     LogSource,
     LongType,
     Max,
-    Pipeline,
     Process,
-    ProcessPipeline,
     SqliteSink,
     StringType,
     Sum,
@@ -134,7 +133,8 @@ def changed(function: Function, there: DataType, here: DataType, *more: Aggregat
     fields = (*PLAIN.decode.fields[:2], Field("amount", here))
     pipeline: Pipeline = replace(PLAIN, decode=Decode(fields), aggregates=aggregates, **parts)
     return incompatible_fields(
-        pipeline, StateChange(tuple(range(len(aggregates))), 0, same_records=False, were=(Field("amount", there),))
+        operator_spec(pipeline),
+        StateChange(tuple(range(len(aggregates))), 0, same_records=False, were=(Field("amount", there),)),
     )
 
 
@@ -205,5 +205,5 @@ def test_of_a_process_only_keys_and_derived_fields_can_be_refused() -> None:
         sink=PLAIN.sink,
     )
     plan = StateChange(same_records=False, were=(Field("amount", MONEY),))
-    assert incompatible_fields(pipeline, plan) == {}
-    assert list(incompatible_fields(replace(pipeline, key=("user_id", "amount")), plan)) == ["amount"]
+    assert incompatible_fields(operator_spec(pipeline), plan) == {}
+    assert list(incompatible_fields(operator_spec(replace(pipeline, key=("user_id", "amount"))), plan)) == ["amount"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 from tests.graphs import as_graph
+from tests.short_forms import Pipeline, operator_spec
 
 from windrow.engine import schema
 from windrow.engine.messages import Message, Packet, RecordsLost
@@ -19,7 +20,6 @@ from windrow.engine.watermarks.clocks import PartitionClocks
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.engine.watermarks.sources import SourceTimes
 from windrow.engine.watermarks.tracker import ClockAdvance, advance_clocks
-from windrow.model import Pipeline
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Clocked:
         taken = []
         for group in range(self.pipeline.key_groups):
             given = StepInput.of(
-                {"": NodeInput.of(self.pipeline, record_schema(self.pipeline))},
+                {"": NodeInput.of(operator_spec(self.pipeline), record_schema(operator_spec(self.pipeline)))},
                 [packet.message for packet in packets if packet.key_group == group],
             )
             clocks = PartitionClocks.decode(json.loads(json.dumps(self._clocks[group].encode())))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.engine.pipelines import MAIN, MINUTE, main, record
 from tests.engine.watermarks.clocked import Clocked
+from tests.short_forms import Pipeline
 
 from windrow.engine.columns import MIN_TIME
-from windrow.model import Decode, Delay, EventTime, Field, Pipeline, Punctuated, TimestampType
+from windrow.model import Decode, Delay, EventTime, Field, Punctuated, TimestampType
 
 SECOND = 1_000_000
 NOON = 12 * 60 * MINUTE

@@ -16,12 +16,13 @@ from tests.engine.pipelines import MINUTE, main, record
 from tests.engine.watermarks.clocked import Clocked
 from tests.examples import examples
 from tests.graphs import as_graph
+from tests.short_forms import Pipeline
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS, RAW
 from windrow.engine.tick import PlayStep, Tick
 from windrow.engine.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay, WatermarkBounds
-from windrow.model import Adaptive, Delay, Emit, EventTime, Pipeline, Watermark
+from windrow.model import Adaptive, Delay, Emit, EventTime, Watermark
 from windrow.runtime.memory import MemoryHost
 
 SECOND = 1_000_000

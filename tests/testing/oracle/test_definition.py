@@ -6,6 +6,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from tests.short_forms import Pipeline, windowed
 
 from windrow.model import (
     Aggregate,
@@ -20,7 +21,6 @@ from windrow.model import (
     KafkaSource,
     LogSource,
     LongType,
-    Pipeline,
     Punctuated,
     SqliteSink,
     StringType,
@@ -67,7 +67,7 @@ WORKED = [spent("A", 0, "5"), spent("B", 2, "3"), spent("A", 4, "2"), spent("B",
 
 
 def test_worked_example() -> None:
-    answer = run(PIPELINE, log(WORKED))
+    answer = run(windowed(PIPELINE), log(WORKED))
     assert answer.table == {
         (*window(0), "A"): (8, 3, "late", 1),
         (*window(0), "B"): (3, 1, "on_time", 0),
@@ -85,13 +85,13 @@ def test_worked_example() -> None:
 
 def test_held_at_the_end_only_passed_windows_are_there() -> None:
     held = replace(PIPELINE, emit=replace(PIPELINE.emit, at_end="hold"))
-    assert run(held, log(WORKED)).table.keys() == {(*window(0), "A"), (*window(0), "B")}
+    assert run(windowed(held), log(WORKED)).table.keys() == {(*window(0), "A"), (*window(0), "B")}
     # a second partition without a good record holds everything back
-    assert run(held, log(WORKED, ["no json"])).table == {}
+    assert run(windowed(held), log(WORKED, ["no json"])).table == {}
 
 
 def test_before_1970_windows_are_where_they_belong() -> None:
-    answer = run(PIPELINE, log([spent("A", -0.5, "1"), spent("A", -5, "2"), spent("A", -5.5, "4")]))
+    answer = run(windowed(PIPELINE), log([spent("A", -0.5, "1"), spent("A", -5, "2"), spent("A", -5.5, "4")]))
     assert answer.table == {
         (*window(-5), "A"): (3, 2, "on_time", 0),
         (*window(-10), "A"): (4, 1, "late", 0),
@@ -109,7 +109,7 @@ def test_before_1970_windows_are_where_they_belong() -> None:
 )
 def test_verdict_at_the_boundaries(micros: int, verdict: str) -> None:
     clock = 6 * MINUTE + micros
-    answer = run(PIPELINE, log([spent("B", clock / MINUTE, "1"), spent("A", 0, "1")]))
+    answer = run(windowed(PIPELINE), log([spent("B", clock / MINUTE, "1"), spent("A", 0, "1")]))
     row = answer.table.get((*window(0), "A"))
     assert (row[2] if row else "expired") == verdict
     expected = {Missed(0, 1, *window(0), 600_000)} if verdict == "expired" else set()
@@ -119,11 +119,11 @@ def test_verdict_at_the_boundaries(micros: int, verdict: str) -> None:
 def test_lateness_in_milliseconds_is_rounded_down() -> None:
     pipeline = replace(PIPELINE, time=EventTime("t", Delay(0)), emit=Emit(lateness=0))
     records = [f'{{"user": "A", "t": {5 * MINUTE + 1999}, "amount": 1}}', spent("A", 0, "1")]
-    assert run(pipeline, log(records)).late == {Missed(0, 1, *window(0), 1)}
+    assert run(windowed(pipeline), log(records)).late == {Missed(0, 1, *window(0), 1)}
 
 
 def test_late_only_window_begins_with_an_insert() -> None:
-    answer = run(PIPELINE, log([spent("B", 7, "1"), spent("A", 0, "1"), spent("A", 0, "2")]))
+    answer = run(windowed(PIPELINE), log([spent("B", 7, "1"), spent("A", 0, "1"), spent("A", 0, "2")]))
     assert answer.changelog[*window(0), "A"] == [
         Change("insert", "late", 0, (1, 1)),
         Change("update_before", "late", 0, (1, 1)),
@@ -135,7 +135,7 @@ def test_late_only_window_begins_with_an_insert() -> None:
 def test_each_partition_has_its_own_clock_and_late_records_come_in_log_order() -> None:
     ahead = [spent("A", 20, "1"), spent("A", 8, "2")]
     behind = [spent("A", 9, "4"), spent("A", 12, "8"), spent("A", 8, "16")]
-    answer = run(PIPELINE, log(ahead, behind))
+    answer = run(windowed(PIPELINE), log(ahead, behind))
     assert [change.values for change in answer.changelog[*window(5), "A"] if change.op != "update_before"] == [
         (4, 1),
         (6, 2),
@@ -152,7 +152,7 @@ def test_punctuation_moves_the_watermark_for_the_records_after_it() -> None:
     )
     marked = f'{{"user": "A", "t": 0, "amount": 1, "w": {5 * MINUTE}}}'
     records = [spent("A", 60, "1"), marked, spent("A", 1, "1"), f'{{"w": {1 * MINUTE}}}', spent("A", 1, "1")]
-    answer = run(pipeline, log(records))
+    answer = run(windowed(pipeline), log(records))
     assert answer.on_time == {(*window(60), "A"): (1, 1), (*window(0), "A"): (1, 1)}
     assert {missed.offset for missed in answer.late} == {2, 4}
     assert answer.dead == {}
@@ -165,7 +165,7 @@ def test_mark_with_time_and_key_is_data_and_needs_every_field() -> None:
         time=EventTime("t", Punctuated("w")),
     )
     records = [f'{{"user": "A", "t": 0, "w": {60 * MINUTE}}}', spent("A", 1, "1")]
-    answer = run(pipeline, log(records))
+    answer = run(windowed(pipeline), log(records))
     assert answer.dead == {(0, 0): "missing"}
     assert answer.table == {(*window(0), "A"): (1, 1, "on_time", 0)}
 
@@ -173,20 +173,20 @@ def test_mark_with_time_and_key_is_data_and_needs_every_field() -> None:
 def test_future_guard_takes_the_time_of_the_log() -> None:
     guarded = replace(PIPELINE, time=replace(PIPELINE.time, future=10 * MINUTE))
     inside = ['{"user": "A", "t": 600001000, "amount": 1, "_log_time": 1}', spent("A", 60, "1")]
-    assert run(guarded, log(inside)).dead == {}
+    assert run(windowed(guarded), log(inside)).dead == {}
     inside[0] = inside[0].replace("600001000", "600001001")
-    assert run(guarded, log(inside)).dead == {(0, 0): "future"}
+    assert run(windowed(guarded), log(inside)).dead == {(0, 0): "future"}
     bad = [inside[0].replace('"_log_time": 1', '"_log_time": "x"')]
-    assert run(guarded, log(bad)).dead == {(0, 0): "wrong type"}
+    assert run(windowed(guarded), log(bad)).dead == {(0, 0): "wrong type"}
 
     broker = replace(guarded, source=KafkaSource("localhost:9092", "spend"))
     value = spent("A", 60, "1").encode()
-    assert run(broker, {0: [LogRecord(7, 50 * MINUTE, value)]}).dead == {}
-    assert run(broker, {0: [LogRecord(7, 50 * MINUTE - 1, value)]}).dead == {(0, 7): "future"}
+    assert run(windowed(broker), {0: [LogRecord(7, 50 * MINUTE, value)]}).dead == {}
+    assert run(windowed(broker), {0: [LogRecord(7, 50 * MINUTE - 1, value)]}).dead == {(0, 7): "future"}
 
 
 def test_tombstone_is_malformed() -> None:
-    assert run(PIPELINE, {0: [LogRecord(3, None, None)]}).dead == {(0, 3): "malformed"}
+    assert run(windowed(PIPELINE), {0: [LogRecord(3, None, None)]}).dead == {(0, 3): "malformed"}
 
 
 @pytest.mark.parametrize(("sign", "mean"), [(1, "0.007813"), (-1, "-0.007813"), (3, "0.023438"), (2, "0.015625")])
@@ -197,4 +197,4 @@ def test_mean_is_rounded_half_away_from_zero(sign: int, mean: str) -> None:
         aggregates=(Aggregate("mean", Avg("amount")),),
     )
     records = [spent("A", 0, str(sign))] + [spent("A", 0, "0")] * 127
-    assert run(pipeline, log(records)).on_time == {(*window(0), "A"): (Decimal(mean),)}
+    assert run(windowed(pipeline), log(records)).on_time == {(*window(0), "A"): (Decimal(mean),)}

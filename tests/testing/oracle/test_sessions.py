@@ -16,6 +16,7 @@ from tests.engine.operators.session.session_reference import (
     window,
 )
 from tests.examples import examples
+from tests.short_forms import Pipeline, windowed
 
 from windrow.model import (
     Aggregate,
@@ -26,7 +27,6 @@ from windrow.model import (
     Field,
     LogSource,
     LongType,
-    Pipeline,
     Session,
     SqliteSink,
     StringType,
@@ -56,7 +56,7 @@ def answer(log: Log, gap: int, delay: int, lateness: int, *, at_end: bool) -> An
         records = partitions.setdefault(partition, [])
         line = json.dumps({"user": key, "t": time, "bit": 1 << number})
         records.append(LogRecord(len(records), None, line.encode()))
-    return run(pipeline, partitions)
+    return run(windowed(pipeline), partitions)
 
 
 @examples(200)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from windrow.model import Pipeline
+from windrow.expressions import WindowSpec, is_window_spec
 from windrow.testing.oracle import Answer, Journal, LogRecord, run
+from windrow.testing.oracle.answer import WindowedSource
 from windrow.testing.transcript import Story, read_story
 from windrow.testing.transcript.rows import table_text
 from windrow.testing.transcript.story import Expect, ExpectDead, ExpectLate, TableRow
@@ -35,27 +36,27 @@ def story(request: pytest.FixtureRequest) -> Story:
     return read_story(request.param)
 
 
-def rows(pipeline: Pipeline, table: Answer) -> list[str]:
+def rows(spec: WindowSpec, table: Answer) -> list[str]:
     """Return the oracle's table as a story writes it, without early panes that ticks make."""
-    keys = len(pipeline.key)
+    keys = len(spec.key)
     found = [
         TableRow((int(str(start)), int(str(end))), tuple(key[:keys]), row[:-2])
         for (start, end, *key), row in table.table.items()
-        if not (looks_at_ticks(pipeline.emit.early) and row[-2] == "early")
+        if not (looks_at_ticks(spec.node.emit.early) and row[-2] == "early")
     ]
-    return sorted(table_text(pipeline, row) for row in found)
+    return sorted(table_text(spec, row) for row in found)
 
 
 def test_oracle_comes_to_what_the_story_tells(story: Story) -> None:
-    pipeline, final = story.streams[""], story.final[""]
-    assert isinstance(pipeline, Pipeline)
+    spec, final = story.streams[""], story.final[""]
+    assert is_window_spec(spec)
     log = {
         partition: [LogRecord(offset, None, value) for offset, value in enumerate(values)]
         for partition, values in story.log.items()
     }
-    answer = run(pipeline, log, JOURNALS.get(Path(story.file).stem, Journal()))
-    if (pipeline.emit.mode, pipeline.emit.late) != ("discard", "batch"):
-        assert rows(pipeline, answer) == sorted(table_text(pipeline, row) for row in final.rows)
+    answer = run(WindowedSource.of(story.pipeline), log, JOURNALS.get(Path(story.file).stem, Journal()))
+    if (spec.node.emit.mode, spec.node.emit.late) != ("discard", "batch"):
+        assert rows(spec, answer) == sorted(table_text(spec, row) for row in final.rows)
     late = {
         (row.partition, row.offset, *(row.window or ()))
         for step in story.steps
@@ -80,4 +81,4 @@ def test_oracle_comes_to_what_the_story_tells(story: Story) -> None:
         if row.op in {"insert", "update_after"}:
             mine = TableRow(row.window, row.key, answer.on_time[*row.window, *row.key])
             theirs = TableRow(row.window, row.key, row.values)
-            assert table_text(pipeline, mine) == table_text(pipeline, theirs)
+            assert table_text(spec, mine) == table_text(spec, theirs)

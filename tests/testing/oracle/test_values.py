@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from tests.short_forms import Pipeline, windowed
 
 from windrow.model import (
     Aggregate,
@@ -22,7 +23,6 @@ from windrow.model import (
     Field,
     LogSource,
     LongType,
-    Pipeline,
     SqliteSink,
     StringType,
     TimestampType,
@@ -48,7 +48,7 @@ def value(type_: DataType, json_text: str) -> object:
     """Return the value of `v`, or the reason why the record is not good."""
     pipeline = replace(PIPELINE, decode=Decode((Field("t", TimestampType("micros")), Field("v", type_))))
     try:
-        reading = read(pipeline, LogRecord(0, None, f'{{"t": 0, "v": {json_text}}}'.encode()))
+        reading = read(windowed(pipeline), LogRecord(0, None, f'{{"t": 0, "v": {json_text}}}'.encode()))
     except DeadLetterError as exc:
         return str(exc)
     return reading.fields and reading.fields["v"]
@@ -149,7 +149,7 @@ def test_value(type_: DataType, json_text: str, expected: Any) -> None:  # noqa:
 )
 def test_record_that_is_not_good(raw: bytes, reason: str) -> None:
     with pytest.raises(DeadLetterError, match=f"^{reason}$"):
-        read(PIPELINE, LogRecord(0, None, raw))
+        read(windowed(PIPELINE), LogRecord(0, None, raw))
 
 
 @pytest.mark.parametrize(
@@ -161,5 +161,5 @@ def test_record_that_is_not_good(raw: bytes, reason: str) -> None:
     ],
 )
 def test_record_that_is_good(raw: bytes) -> None:
-    reading = read(PIPELINE, LogRecord(0, None, raw))
+    reading = read(windowed(PIPELINE), LogRecord(0, None, raw))
     assert (reading.fields, reading.time, reading.mark) == ({"t": 0, "v": 1}, 0, None)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.short_forms import Pipeline, RulesPipeline
 
 from windrow.engine.tick import Tick
 from windrow.errors import TranscriptError
@@ -19,8 +20,6 @@ from windrow.model import (
     Field,
     Graph,
     LongType,
-    Pipeline,
-    RulesPipeline,
     StringType,
     TimestampType,
     Tumbling,

@@ -13,7 +13,7 @@ import pytest
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
 from windrow.errors import InputError
-from windrow.expressions import short_view
+from windrow.expressions import rows_of
 from windrow.model import Graph
 from windrow.runtime import memory
 from windrow.testing.transcript import parse_story
@@ -67,7 +67,7 @@ def spoilt(change: Change, *, from_call: int = 0) -> Callable[..., list[dict[str
         calls[0] += 1
         if calls[0] <= from_call:
             return outputs
-        changes = schema.changes(short_view(graph))
+        changes = schema.changes(rows_of(graph, graph.sinks[0]))
         return [
             {"": replace(one[""], changes=pa.Table.from_pylist(change(number, one[""].changes.to_pylist()), changes))}
             for number, one in enumerate(outputs)

@@ -13,7 +13,7 @@ from windrow.authoring.checks.base import is_field, is_misspelt, no_field, type_
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.python_code import why_not_callable
 from windrow.errors import PipelineError
-from windrow.expressions import aggregated_texts, analyse, results, split_call
+from windrow.expressions import WindowSpec, aggregated_texts, analyse, results, split_call
 from windrow.expressions.functions import catalogue
 from windrow.model import (
     ApproxQuantile,
@@ -30,7 +30,6 @@ from windrow.model import (
     Formula,
     Function,
     LongType,
-    Pipeline,
     Quantile,
     SimpleType,
     Stddev,
@@ -45,16 +44,16 @@ _MOST_DIGITS = 28
 _MOST_MEAN_SCALE = 12
 
 
-def aggregate_types(pipeline: Pipeline) -> Iterator[Finding]:
+def aggregate_types(spec: WindowSpec) -> Iterator[Finding]:
     """There are aggregates, each over fields or expressions of types that it can be computed of exactly."""
-    if not pipeline.aggregates:
+    if not spec.node.aggregates:
         yield error("aggregate", "is empty; name a result, such as {events: count()}")
-    for aggregate in pipeline.aggregates:
+    for aggregate in spec.node.aggregates:
         where = f"aggregate.{aggregate.name}"
         for of in aggregated_texts(aggregate.function):
-            type_ = type_of(pipeline, of)
-            if is_misspelt(pipeline, of):
-                yield error(where, no_field(pipeline, of))
+            type_ = type_of(spec, of)
+            if is_misspelt(spec, of):
+                yield error(where, no_field(spec, of))
             elif type_ is not None:
                 yield from _fits(where, of, type_, aggregate.function)
 
@@ -95,9 +94,9 @@ def _narrow(where: str, of: str, type_: DataType, function: Function) -> Iterato
 _MOST_VALUES = 100_000
 
 
-def aggregate_arguments(pipeline: Pipeline) -> Iterator[Finding]:
+def aggregate_arguments(spec: WindowSpec) -> Iterator[Finding]:
     """A quantile is from 0 to 1, and what is kept of the values has a bound."""
-    for aggregate in pipeline.aggregates:
+    for aggregate in spec.node.aggregates:
         where = f"aggregate.{aggregate.name}"
         match aggregate.function:
             case Quantile(_, at) | ApproxQuantile(_, at) if not 0 <= at <= 1:
@@ -110,13 +109,13 @@ def aggregate_arguments(pipeline: Pipeline) -> Iterator[Finding]:
                 continue
 
 
-def expressions(pipeline: Pipeline) -> Iterator[Finding]:
+def expressions(spec: WindowSpec) -> Iterator[Finding]:
     """An expression is over the fields of one record, gives the same in every run, and is of a field's type."""
-    for aggregate in pipeline.aggregates:
+    for aggregate in spec.node.aggregates:
         where = f"aggregate.{aggregate.name}"
         for of in aggregated_texts(aggregate.function):
-            if not is_field(pipeline, of) and not is_misspelt(pipeline, of):
-                yield from _wrong(pipeline, where, of)
+            if not is_field(spec, of) and not is_misspelt(spec, of):
+                yield from _wrong(spec, where, of)
         if aggregate.where is None:
             continue
         if isinstance(aggregate.function, Formula):
@@ -124,22 +123,22 @@ def expressions(pipeline: Pipeline) -> Iterator[Finding]:
                 where, "is a formula over results, which has no `where`; put it on the aggregates that the formula uses"
             )
         else:
-            yield from _condition(pipeline, where, aggregate.where)
+            yield from _condition(spec, where, aggregate.where)
 
 
-def _wrong(pipeline: Pipeline, where: str, text: str) -> Iterator[Finding]:
+def _wrong(spec: WindowSpec, where: str, text: str) -> Iterator[Finding]:
     try:
-        analyse(text, valid_record_fields(pipeline))
+        analyse(text, valid_record_fields(spec))
     except PipelineError as exc:
         yield error(where, exc.message)
 
 
-def _condition(pipeline: Pipeline, where: str, text: str) -> Iterator[Finding]:
-    if is_misspelt(pipeline, text):
-        yield error(where, no_field(pipeline, text))
+def _condition(spec: WindowSpec, where: str, text: str) -> Iterator[Finding]:
+    if is_misspelt(spec, text):
+        yield error(where, no_field(spec, text))
         return
     try:
-        type_ = analyse(text, valid_record_fields(pipeline)).type
+        type_ = analyse(text, valid_record_fields(spec)).type
     except PipelineError as exc:
         yield error(where, exc.message)
         return
@@ -150,9 +149,9 @@ def _condition(pipeline: Pipeline, where: str, text: str) -> Iterator[Finding]:
 _CUSTOM_METHODS = ("zero", "step", "merge", "finish")
 
 
-def custom_aggregates(pipeline: Pipeline) -> Iterator[Finding]:
+def custom_aggregates(spec: WindowSpec) -> Iterator[Finding]:
     """An aggregate of one's own has what `windrow.CustomAggregate` says, and is over something."""
-    for aggregate in pipeline.aggregates:
+    for aggregate in spec.node.aggregates:
         if not isinstance(aggregate.function, Custom):
             continue
         where, own = f"aggregate.{aggregate.name}", aggregate.function.aggregate
@@ -198,12 +197,12 @@ _ELSEWHERE = {
 """Names of aggregates in SQL, Spark or pandas, and windrow's names for them."""
 
 
-def formulas(pipeline: Pipeline) -> Iterator[Finding]:
+def formulas(spec: WindowSpec) -> Iterator[Finding]:
     """A formula uses results that are not formulas, by name, and there is at least one of these."""
-    texts = {one.name: one.function.sql for one in pipeline.aggregates if isinstance(one.function, Formula)}
+    texts = {one.name: one.function.sql for one in spec.node.aggregates if isinstance(one.function, Formula)}
     if not texts:
         return
-    plain = tuple(one for one in pipeline.aggregates if one.name not in texts)
+    plain = tuple(one for one in spec.node.aggregates if one.name not in texts)
     if not plain:
         unknown = [(name, called) for name, text in texts.items() if (called := _unknown(text))]
         yield from (error(f"aggregate.{name}", message) for name, message in unknown)
@@ -211,7 +210,9 @@ def formulas(pipeline: Pipeline) -> Iterator[Finding]:
             yield error("aggregate", f"has only formulas, and a formula needs aggregates; {_example(texts)}")
         return
     try:
-        fields = tuple(Field(one.name, one.type) for one in results(replace(pipeline, aggregates=plain)))
+        fields = tuple(
+            Field(one.name, one.type) for one in results(replace(spec, node=replace(spec.node, aggregates=plain)))
+        )
     except PipelineError:
         return  # other rules say what is wrong with the aggregates
     for name, text in texts.items():
@@ -291,11 +292,11 @@ def _example(texts: dict[str, str]) -> str:
     return f"give each aggregate in {next(iter(texts))!r} a name, such as {{total: sum(amount), events: count()}}"
 
 
-def float_sums(pipeline: Pipeline) -> Iterator[Finding]:
+def float_sums(spec: WindowSpec) -> Iterator[Finding]:
     """The last digits of a sum of doubles depend on the order in which they are added."""
-    for aggregate in pipeline.aggregates:
+    for aggregate in spec.node.aggregates:
         match aggregate.function:
-            case Sum(of) | Avg(of) | Variance(of) | Stddev(of) if isinstance(type_of(pipeline, of), DoubleType):
+            case Sum(of) | Avg(of) | Variance(of) | Stddev(of) if isinstance(type_of(spec, of), DoubleType):
                 message = (
                     f"{of!r} is a double, and sums of doubles depend on their order; "
                     "use decimal(p,s) for sums that repeat exactly"

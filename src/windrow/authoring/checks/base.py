@@ -6,44 +6,47 @@ import difflib
 import re
 
 from windrow.errors import PipelineError
-from windrow.expressions import Expression, View, analyse, is_column
+from windrow.expressions import Decoded, Expression, OperatorSpec, analyse, is_column
 from windrow.model import (
-    AnyPipeline,
     DataType,
     Derive,
     Field,
-    ProcessPipeline,
-    RulesPipeline,
+    ProcessNode,
+    ResultNode,
+    RulesNode,
     Sink,
 )
+
+ResultSpec = OperatorSpec[ResultNode]
+
 
 _WORD = re.compile(r"[^\W\d]\w*")
 
 
-def decoded_type(pipeline: View, name: str) -> DataType | None:
+def decoded_type(records: Decoded, name: str) -> DataType | None:
     """Return the type of a decoded field, or None if there is no such field."""
-    return next((field.type for field in pipeline.decode.fields if field.name == name), None)
+    return next((field.type for field in records.decode.fields if field.name == name), None)
 
 
-def is_field(pipeline: View, name: str) -> bool:
+def is_field(records: Decoded, name: str) -> bool:
     """Whether it is the name of a field, decoded or derived."""
-    return name in _fields(pipeline)
+    return name in _fields(records)
 
 
-def is_misspelt(pipeline: View, text: str) -> bool:
+def is_misspelt(records: Decoded, text: str) -> bool:
     """Whether a text looks like the name of a field but is not one; a value, such as true, is an expression."""
     return (
         _WORD.fullmatch(text) is not None
-        and not is_field(pipeline, text)
-        and is_column(text, frozenset(_fields(pipeline)))
+        and not is_field(records, text)
+        and is_column(text, frozenset(_fields(records)))
     )
 
 
-def no_field(pipeline: View, name: str) -> str:
+def no_field(records: Decoded, name: str) -> str:
     """Return the message that `name` is not a decoded field."""
-    if is_field(pipeline, name):
+    if is_field(records, name):
         return f"{name!r} is a derived field; name a field of decode"
-    close = difflib.get_close_matches(name, _fields(pipeline), n=1)
+    close = difflib.get_close_matches(name, _fields(records), n=1)
     hint = f"did you mean {close[0]!r}?" if close else "add it there with its type"
     return f"{name!r} is not a field of decode; {hint}"
 
@@ -58,43 +61,43 @@ def is_name(text: str) -> bool:
     return bool(text) and text.isprintable() and text == text.strip()
 
 
-def result_names(pipeline: AnyPipeline) -> list[tuple[str, str]]:
+def result_names(spec: ResultSpec) -> list[tuple[str, str]]:
     """Return the columns of a pipeline's results: where each is declared, and its name."""
-    if isinstance(pipeline, ProcessPipeline):
-        return [(f"process.returns.{field.name}", field.name) for field in pipeline.process.returns]
-    if isinstance(pipeline, RulesPipeline):
+    if isinstance(spec.node, ProcessNode):
+        return [(f"process.returns.{field.name}", field.name) for field in spec.node.process.returns]
+    if isinstance(spec.node, RulesNode):
         return []
-    return [(f"aggregate.{aggregate.name}", aggregate.name) for aggregate in pipeline.aggregates]
+    return [(f"aggregate.{aggregate.name}", aggregate.name) for aggregate in spec.node.aggregates]
 
 
-def _fields(pipeline: View) -> list[str]:
-    return [field.name for field in pipeline.decode.fields] + [derived.name for derived in pipeline.derive]
+def _fields(records: Decoded) -> list[str]:
+    return [field.name for field in records.decode.fields] + [derived.name for derived in records.derive]
 
 
-def type_of(pipeline: View, text: str) -> DataType | None:
+def type_of(records: Decoded, text: str) -> DataType | None:
     """Return the type of a field, decoded or derived, or of an expression over them; None if it is neither."""
-    decoded = decoded_type(pipeline, text)
-    if decoded is not None or is_misspelt(pipeline, text):
+    decoded = decoded_type(records, text)
+    if decoded is not None or is_misspelt(records, text):
         return decoded
-    given = next((field.type for field in valid_record_fields(pipeline) if field.name == text), None)
+    given = next((field.type for field in valid_record_fields(records) if field.name == text), None)
     if given is not None:
         return given
     try:
-        return analyse(text, valid_record_fields(pipeline)).type
+        return analyse(text, valid_record_fields(records)).type
     except PipelineError:
         return None  # the rule `expressions` says why
 
 
-def valid_record_fields(pipeline: View) -> tuple[Field, ...]:
+def valid_record_fields(records: Decoded) -> tuple[Field, ...]:
     """Return the fields of a record, without those whose expressions are wrong."""
-    made = [(derived.name, derived_field(pipeline, derived)) for derived in pipeline.derive]
+    made = [(derived.name, derived_field(records, derived)) for derived in records.derive]
     derived = [Field(name, one.type) for name, one in made if isinstance(one, Expression)]
-    return (*pipeline.decode.fields, *derived)
+    return (*records.decode.fields, *derived)
 
 
-def derived_field(pipeline: View, derived: Derive) -> Expression | PipelineError:
+def derived_field(records: Decoded, derived: Derive) -> Expression | PipelineError:
     """Return the expression of a derived field, or the error in it."""
     try:
-        return analyse(derived.sql, pipeline.decode.fields)
+        return analyse(derived.sql, records.decode.fields)
     except PipelineError as exc:
         return exc

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from windrow.authoring.checks.streams import at
+from windrow.authoring.checks.streams import place
 from windrow.declare.findings import Finding, error
 from windrow.errors import not_one_of
-from windrow.model import AnyPipeline, Graph
+from windrow.model import Graph
 
 _MODEL = "windrow.model."
 
 
-def choices(pipeline: AnyPipeline | Graph) -> Iterator[Finding]:
+def choices(graph: Graph) -> Iterator[Finding]:
     """Each value whose type in the model is a `Literal` is one of its values, as YAML and SQL see to by themselves."""
-    if isinstance(pipeline, Graph):
-        for node in pipeline.nodes:
-            yield from (error(at(node, where), message) for where, message in _wrong(node, ""))
-    yield from (error(where, message) for where, message in _wrong(pipeline, ""))
+    for node in graph.nodes:
+        yield from (error(place(graph, node, where), message) for where, message in _wrong(node, ""))
+    yield from (error(where, message) for where, message in _wrong(replace(graph, nodes=()), ""))
 
 
 def _wrong(value: object, where: str) -> Iterator[tuple[str, str]]:
@@ -40,7 +39,7 @@ def _wrong(value: object, where: str) -> Iterator[tuple[str, str]]:
             options, others = known.get(field.name, ((), ()))
             if options and given not in options and not isinstance(given, others):
                 yield path, not_one_of(given, options)
-            elif not isinstance(value, Graph):  # its nodes are named by their own places
+            else:
                 yield from _wrong(given, path)
 
 

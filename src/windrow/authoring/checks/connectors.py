@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from windrow.authoring.checks.base import decoded_type, no_field, result_names, sink_path, type_of
+from windrow.authoring.checks.base import ResultSpec, decoded_type, no_field, result_names, sink_path, type_of
 from windrow.declare.findings import Finding, error, warning
-from windrow.expressions import View
+from windrow.expressions import WindowSpec
 from windrow.model import (
     DELETED,
-    AnyPipeline,
     BooleanType,
     Count,
     Cumulate,
@@ -20,43 +19,44 @@ from windrow.model import (
     FileSource,
     Formula,
     Function,
-    Pipeline,
-    RulesPipeline,
+    RulesNode,
+    Sink,
+    SourceNode,
     SqliteSink,
+    WindowNode,
     function_spec,
 )
 
 
-def source_settings(pipeline: View) -> Iterator[Finding]:
+def source_settings(node: SourceNode) -> Iterator[Finding]:
     """Settings of the source are as its connector needs them."""
     from windrow.connectors.registry import source_connector  # noqa: PLC0415 - it loads YAML
 
-    source = pipeline.source
+    source = node.source
     for finding in source_connector(source).findings(source):
         yield replace(finding, where=f"source.{source.section}.{finding.where}")
 
 
-def sink_settings(pipeline: View) -> Iterator[Finding]:
+def sink_settings(sink: Sink) -> Iterator[Finding]:
     """Settings of the sink are as its connector needs them."""
     from windrow.connectors.registry import sink_connector  # noqa: PLC0415 - as above
 
-    sink = pipeline.sink
     for finding in sink_connector(sink).findings(sink):
         yield replace(finding, where=f"{sink_path(sink)}.{finding.where}")
 
 
-def file_fields(pipeline: View) -> Iterator[Finding]:
+def file_fields(node: SourceNode) -> Iterator[Finding]:
     """A file has a key of decoded fields, and what is read of it says whether its row was deleted."""
-    if not isinstance(pipeline.source, FileSource):
+    if not isinstance(node.source, FileSource):
         return
-    if not pipeline.source.key:
+    if not node.source.key:
         yield error("source.file.key", "is empty; name the fields by which the file has at most one row")
-    for index, name in enumerate(pipeline.source.key):
-        if decoded_type(pipeline, name) is None:
-            yield error(f"source.file.key.{index}", no_field(pipeline, name))
-        elif pipeline.decode.field(name).path:
+    for index, name in enumerate(node.source.key):
+        if decoded_type(node, name) is None:
+            yield error(f"source.file.key.{index}", no_field(node, name))
+        elif node.decode.field(name).path:
             yield error(f"source.file.key.{index}", f"{name!r} is in a nested object; use a field that has no path")
-    deleted = decoded_type(pipeline, DELETED)
+    deleted = decoded_type(node, DELETED)
     if deleted is None:
         message = f"a row that leaves the file comes once more, with {DELETED!r}; decode it: {DELETED}: boolean"
         yield warning("decode", message)
@@ -64,27 +64,27 @@ def file_fields(pipeline: View) -> Iterator[Finding]:
         yield error(f"decode.{DELETED}", f"{DELETED!r} is a {deleted}, but in the log of a file it is a boolean")
 
 
-def sink_key(pipeline: AnyPipeline) -> Iterator[Finding]:
+def sink_key(spec: ResultSpec, sink: Sink) -> Iterator[Finding]:
     """Two windows, and two keys, never share a row; and a row stays one when its values are revised."""
-    key = pipeline.sink.key
+    key = sink.key
     if not key:
         return
-    where = f"{sink_path(pipeline.sink)}.key"
-    if isinstance(pipeline, RulesPipeline):
+    where = f"{sink_path(sink)}.key"
+    if isinstance(spec.node, RulesNode):
         yield error(where, "is for windows: the table of alerts has the primary key alert_id; leave `key` out")
         return
     # with mode discard each pane is a row of its own
-    revision = ("revision",) if isinstance(pipeline, Pipeline) and pipeline.emit.mode == "discard" else ()
+    revision = ("revision",) if isinstance(spec.node, WindowNode) and spec.node.emit.mode == "discard" else ()
     # cumulate windows share their starts
-    is_cumulate = isinstance(pipeline, Pipeline) and isinstance(pipeline.window, Cumulate)
+    is_cumulate = isinstance(spec.node, WindowNode) and isinstance(spec.node.window, Cumulate)
     bounds = ("window_start", "window_end") if is_cumulate else ("window_start",)
-    missing = [name for name in (*bounds, *pipeline.key, *revision) if name not in key]
+    missing = [name for name in (*bounds, *spec.key, *revision) if name not in key]
     if missing:
         yield error(
             where, f"lacks {', '.join(missing)}, so rows would overwrite each other; add it, or leave `key` out"
         )
-    identity = ("window_start", "window_end", *pipeline.key, *revision)
-    values = {name for _, name in result_names(pipeline)}
+    identity = ("window_start", "window_end", *spec.key, *revision)
+    values = {name for _, name in result_names(spec)}
     for index, name in enumerate(key):
         if name in values:
             message = f"{name!r} is a result, which revisions change; a key consists of {', '.join(identity)}"
@@ -98,12 +98,12 @@ def sink_key(pipeline: AnyPipeline) -> Iterator[Finding]:
 _SQLITE_DIGITS = 15
 
 
-def sqlite_digits(pipeline: Pipeline) -> Iterator[Finding]:
+def sqlite_digits(spec: WindowSpec, sink: Sink) -> Iterator[Finding]:
     """SQLite keeps 15 digits of a NUMERIC; a sum is taken to be some hundred times its terms."""
-    if not isinstance(pipeline.sink, SqliteSink) or pipeline.sink.decimals == "text":
+    if not isinstance(sink, SqliteSink) or sink.decimals == "text":
         return
-    for aggregate in pipeline.aggregates:
-        type_, more = _digits_needed(pipeline, aggregate.function)
+    for aggregate in spec.node.aggregates:
+        type_, more = _digits_needed(spec, aggregate.function)
         if isinstance(type_, DecimalType) and type_.precision + more > _SQLITE_DIGITS:
             message = (
                 f"over a {type_} can need more than {_SQLITE_DIGITS} digits, which NUMERIC rounds; set `decimals: text`"
@@ -111,9 +111,9 @@ def sqlite_digits(pipeline: Pipeline) -> Iterator[Finding]:
             yield warning(f"aggregate.{aggregate.name}", message)
 
 
-def _digits_needed(pipeline: Pipeline, function: Function) -> tuple[DataType | None, int]:
+def _digits_needed(spec: WindowSpec, function: Function) -> tuple[DataType | None, int]:
     """Return the type of what an aggregate is over, and how many digits more than that its result may have."""
     if isinstance(function, Count | Custom | Formula):
         return None, 0
     more = {"argument": 0, "sum": 2, "mean": 6}.get(function_spec(function).result)
-    return (None, 0) if more is None else (type_of(pipeline, function.of), more)
+    return (None, 0) if more is None else (type_of(spec, function.of), more)

@@ -8,27 +8,28 @@ from typing import assert_never
 from windrow.authoring.checks.time import too_long
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.python_code import why_not_callable
+from windrow.expressions import WindowSpec
 from windrow.model import (
     AllOf,
     AnyOf,
     Every,
     EveryEventTime,
     Global,
-    Pipeline,
     Records,
     Repeat,
     Session,
+    Sink,
     Trigger,
     When,
 )
-from windrow.model.triggers import counts_records
+from windrow.model.triggers import counts_records, has_every
 
 _FEWEST = 2
 
 
-def triggers(pipeline: Pipeline) -> Iterator[Finding]:
+def triggers(spec: WindowSpec) -> Iterator[Finding]:
     """Counts are at least 1, times longer than nothing, compositions of two triggers or more that can be combined."""
-    early = pipeline.emit.early
+    early = spec.node.emit.early
     if early is None:
         return
     yield from _trigger("emit.early", early)
@@ -38,14 +39,14 @@ def triggers(pipeline: Pipeline) -> Iterator[Finding]:
         yield error("emit.early", message)
 
 
-def late_panes(pipeline: Pipeline) -> Iterator[Finding]:
+def late_panes(spec: WindowSpec) -> Iterator[Finding]:
     """Late records are counted from 1 on, in windows that stay as they are."""
-    late = pipeline.emit.late
+    late = spec.node.emit.late
     if not isinstance(late, Records):
         return
     if late.number < 1:
         yield error("emit.late.count", f"must be 1 or more, not {late.number}")
-    if isinstance(pipeline.window, Session):
+    if isinstance(spec.node.window, Session):
         yield error("emit.late", "counts start over whenever two sessions merge; use each or batch")
 
 
@@ -90,11 +91,11 @@ def _parts(where: str, parts: tuple[Trigger, ...]) -> Iterator[Finding]:
         yield from _trigger(f"{where}.{index}", part)
 
 
-def session_panes(pipeline: Pipeline) -> Iterator[Finding]:
+def session_panes(spec: WindowSpec) -> Iterator[Finding]:
     """Sessions merge: counts add up, but no other trigger has a meaning then, and no pane holds only what is new."""
-    if not isinstance(pipeline.window, Session):
+    if not isinstance(spec.node.window, Session):
         return
-    emit = pipeline.emit
+    emit = spec.node.emit
     if not all(isinstance(part, Every | Records | AnyOf) for part in each_part(emit.early)):
         message = (
             "sessions merge, and what all_of, repeat, event_time or a function remembers of two of them does not add "
@@ -108,12 +109,12 @@ def session_panes(pipeline: Pipeline) -> Iterator[Finding]:
         yield error("emit.mode", message)
 
 
-def discard_panes(pipeline: Pipeline) -> Iterator[Finding]:
+def discard_panes(spec: WindowSpec) -> Iterator[Finding]:
     """The on-time pane must not depend on processing time; with counts, it depends on the records' order."""
-    emit = pipeline.emit
-    if emit.mode != "discard" or isinstance(pipeline.window, Session):
+    emit = spec.node.emit
+    if emit.mode != "discard" or isinstance(spec.node.window, Session):
         return
-    if has_ticks(emit.early):
+    if has_every(emit.early):
         message = (
             "with mode discard the on-time pane holds what no early pane took, so `every` would let it depend on "
             "processing time, which a replay does not repeat; use retract or accumulate, or early: {count: 100}"
@@ -127,10 +128,17 @@ def discard_panes(pipeline: Pipeline) -> Iterator[Finding]:
         yield warning("emit.early", message)
 
 
-def no_lateness(pipeline: Pipeline) -> Iterator[Finding]:
+def lateness(spec: WindowSpec) -> Iterator[Finding]:
+    """It is not negative, and no longer than a hundred years."""
+    if spec.node.emit.lateness < 0:
+        yield error("emit.lateness", "must not be negative")
+    yield from too_long("emit.lateness", spec.node.emit.lateness)
+
+
+def no_lateness(spec: WindowSpec, sink: Sink) -> Iterator[Finding]:
     """Without lateness every late record goes to the late output and changes no result."""
-    if pipeline.emit.lateness == 0 and not isinstance(pipeline.window, Global):
-        late = pipeline.sink.companion("late")
+    if spec.node.emit.lateness == 0 and not isinstance(spec.node.window, Global):
+        late = sink.companion("late")
         message = (
             f"is 0s: every late record goes to {late} and revises nothing; "
             "give how long windows accept late records (1h)"
@@ -153,8 +161,3 @@ def each_part(trigger: Trigger | None) -> Iterator[Trigger]:
             return
         case _:
             assert_never(trigger)
-
-
-def has_ticks(trigger: Trigger | None) -> bool:
-    """Whether some part of it looks at processing time."""
-    return any(isinstance(part, Every) for part in each_part(trigger))

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
-from windrow.authoring.checks.base import derived_field, is_name, result_names
+from windrow.authoring.checks.base import ResultSpec, derived_field, is_name, result_names
 from windrow.declare.findings import Finding, error, warning
 from windrow.errors import PipelineError
-from windrow.expressions import View, constant_failure
-from windrow.model import AnyPipeline, ArrayType, Derive, LongType, Punctuated, StringType, StructType
+from windrow.expressions import Decoded, constant_failure
+from windrow.model import ArrayType, Derive, Graph, LongType, Punctuated, SourceNode, StringType, StructType
 
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def pipeline_name(pipeline: AnyPipeline) -> Iterator[Finding]:
+def pipeline_name(graph: Graph) -> Iterator[Finding]:
     """The name marks the pipeline's rows and checkpoint, so it is plain."""
-    if not _PIPELINE_NAME.fullmatch(pipeline.name):
+    if not _PIPELINE_NAME.fullmatch(graph.name):
         yield error(
-            "name", f"{pipeline.name!r} must be 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first"
+            "name", f"{graph.name!r} must be 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first"
         )
 
 
-def decode_fields(pipeline: View) -> Iterator[Finding]:
+def decode_fields(node: SourceNode) -> Iterator[Finding]:
     """There are fields, with printable names of their own that differ by more than case; times are always there."""
-    if not pipeline.decode.fields:
+    if not node.decode.fields:
         yield error("decode", "is empty; name the fields that a record must have, with their types")
     seen: dict[str, str] = {}
-    for field in pipeline.decode.fields:
+    for field in node.decode.fields:
         where = f"decode.{field.name}"
         if not is_name(field.name):
             yield error(where, f"{field.name!r} is not a valid name; it must be printable, without spaces around it")
@@ -42,9 +42,9 @@ def decode_fields(pipeline: View) -> Iterator[Finding]:
             yield error(
                 where, f"{field.name!r} and {other!r} are the same column in SQL, which ignores case; keep one of them"
             )
-        if field.optional and field.name in {pipeline.time.field, pipeline.time.sent}:
+        if field.optional and field.name in {node.time.field, node.time.sent}:
             yield error(where, f"a record without {field.name!r} has no event time: it cannot be optional")
-    for field in pipeline.decode.fields:
+    for field in node.decode.fields:
         for index, name in enumerate(field.alias):
             other = seen.setdefault(name.lower(), name)
             if other is not name:
@@ -54,20 +54,20 @@ def decode_fields(pipeline: View) -> Iterator[Finding]:
                 )
 
 
-def tombstones(pipeline: View) -> Iterator[Finding]:
+def tombstones(node: SourceNode) -> Iterator[Finding]:
     """The key of a tombstone is in one field, of a type that its text can be, and any other field can be null."""
-    keys = [field for field in pipeline.decode.fields if field.tombstones]
+    keys = [field for field in node.decode.fields if field.tombstones]
     for field in keys:
         where = f"decode.{field.name}.tombstones"
         if field is not keys[0]:
             yield error(where, f"{keys[0].name!r} holds the key of a tombstone already; keep one of them")
-        if not isinstance(field.type, StringType | LongType) and pipeline.source.format != "debezium":
+        if not isinstance(field.type, StringType | LongType) and node.source.format != "debezium":
             yield error(where, f"{field.name!r} is a {field.type}, and the key of a record is text; use string or long")
     # the times are the log timestamp, and records may lack a punctuation's field anyway
-    mark = pipeline.time.watermark.field if isinstance(pipeline.time.watermark, Punctuated) else None
-    filled = {pipeline.time.field, pipeline.time.sent, mark}
+    mark = node.time.watermark.field if isinstance(node.time.watermark, Punctuated) else None
+    filled = {node.time.field, node.time.sent, mark}
     # of a row that Debezium tells the deletion of, any column can be null
-    given = [field for field in pipeline.decode.fields if pipeline.source.format != "debezium" or field.path]
+    given = [field for field in node.decode.fields if node.source.format != "debezium" or field.path]
     for field in given:
         if keys and not field.tombstones and not field.optional and field.name not in filled:
             message = (
@@ -77,15 +77,23 @@ def tombstones(pipeline: View) -> Iterator[Finding]:
             yield error(f"decode.{field.name}", message)
 
 
-def changes_of_rows(pipeline: View) -> Iterator[Finding]:
+def changes_of_rows(node: SourceNode) -> Iterator[Finding]:
     """Of Debezium's changes, those of rows count: they carry no watermarks, and no device has sent them."""
-    if pipeline.source.format != "debezium":
+    if node.source.format != "debezium":
         return
-    for part, name in (("punctuated", None), ("sent", pipeline.time.sent)):
-        if name or (part == "punctuated" and isinstance(pipeline.time.watermark, Punctuated)):
+    for part, name in (("punctuated", None), ("sent", node.time.sent)):
+        if name or (part == "punctuated" and isinstance(node.time.watermark, Punctuated)):
             yield error(f"time.{part}", "does not apply to changes of rows (`format: debezium`); leave it out")
-    if isinstance(pipeline, AnyPipeline) and not any(field.path == ("op",) for field in pipeline.decode.fields):
+
+
+def short_fields(node: SourceNode) -> Iterator[Finding]:
+    """A short form has no `table` for changes of rows, and no `flat_map` for arrays."""
+    if node.source.format == "debezium" and not any(field.path == ("op",) for field in node.decode.fields):
         yield warning("decode", EVERY_CHANGE)
+    for field in node.decode.fields:
+        if isinstance(field.type, ArrayType):
+            message = "only flat_map, a stream of a file with sources and streams, takes an array"
+            yield error(f"decode.{field.name}", message)
 
 
 EVERY_CHANGE: Final = (
@@ -112,24 +120,25 @@ def _array(where: str, type_: ArrayType) -> Iterator[Finding]:
             yield from _array(where, field.type)
 
 
-def nested_fields(pipeline: View) -> Iterator[Finding]:
+def nested_fields(node: SourceNode) -> Iterator[Finding]:
     """Arrays are for graphs, and paths have names."""
-    for field in pipeline.decode.fields:
+    for field in node.decode.fields:
         where = f"decode.{field.name}"
         if isinstance(field.type, ArrayType):
             yield from _array(where, field.type)
-            if isinstance(pipeline, AnyPipeline):
-                yield error(where, "only flat_map, a stream of a file with sources and streams, takes an array")
         if not all(field.path):
             yield error(f"{where}.path", "is names with a dot between them, such as customer.id")
         if field.path and field.tombstones:
             yield error(f"{where}.path", "the key of a tombstone is in no object; leave the path out")
 
 
-def derived_fields(pipeline: View) -> Iterator[Finding]:
-    """Derived fields have names of their own, and expressions over the decoded fields alone."""
-    seen = {field.name.lower(): field.name for field in pipeline.decode.fields}
-    for derived in pipeline.derive:
+def derived_fields(records: Decoded, own: Collection[Derive] | None = None) -> Iterator[Finding]:
+    """Derived fields have names of their own, and expressions over the decoded fields alone.
+
+    Only those of a node's `own` are checked, if these are given: the others are its source's.
+    """
+    seen = {field.name.lower(): field.name for field in records.decode.fields}
+    for derived in records.derive:
         where = f"derive.{derived.name}"
         if not is_name(derived.name):
             yield error(where, f"{derived.name!r} is not a valid name; it must be printable, without spaces around it")
@@ -142,20 +151,22 @@ def derived_fields(pipeline: View) -> Iterator[Finding]:
         if other is not None:
             yield error(where, f"there is a field {other!r} already (SQL ignores case); give this one another name")
         seen[derived.name.lower()] = derived.name
-        made = derived_field(pipeline, derived)
-        if isinstance(made, PipelineError):
-            yield error(where, f"{made.message}{_of_another(pipeline, derived)}")
+        if own is not None and derived not in own:
             continue
-        failure = constant_failure(made, pipeline.decode.fields)
+        made = derived_field(records, derived)
+        if isinstance(made, PipelineError):
+            yield error(where, f"{made.message}{_of_another(records, derived)}")
+            continue
+        failure = constant_failure(made, records.decode.fields)
         if failure is not None:
             message = f"{derived.sql!r} fails whatever the fields hold, so all records become dead letters: {failure}"
             yield warning(where, message)
 
 
-def _of_another(pipeline: View, derived: Derive) -> str:
+def _of_another(records: Decoded, derived: Derive) -> str:
     """Say so if an expression has another derived field's name in it."""
     words = set(re.findall(r"\w+", derived.sql))
-    others = [other.name for other in pipeline.derive if other is not derived and other.name in words]
+    others = [other.name for other in records.derive if other is not derived and other.name in words]
     return f"; a derived field can use only decoded fields, and {others[0]!r} is a derived one" if others else ""
 
 
@@ -165,11 +176,11 @@ RESERVED = ("window_start", "window_end", "pane", "revision", "op", "epoch", "se
 _LONGEST_COLUMN = 63
 
 
-def result_columns(pipeline: AnyPipeline) -> Iterator[Finding]:
+def result_columns(spec: ResultSpec) -> Iterator[Finding]:
     """Keys and results are columns: their names fit a database, and differ by more than case."""
     seen: dict[str, str] = {}
-    keys = [(f"key.{index}", name) for index, name in enumerate(dict.fromkeys(pipeline.key))]
-    for where, name in keys + result_names(pipeline):
+    keys = [(f"key.{index}", name) for index, name in enumerate(dict.fromkeys(spec.key))]
+    for where, name in keys + result_names(spec):
         if not is_name(name) or len(name.encode(errors="replace")) > _LONGEST_COLUMN:
             yield error(where, f"{name!r} cannot name a column; use at most {_LONGEST_COLUMN} printable characters")
         if name.startswith("__"):

@@ -9,34 +9,33 @@ from typing import Any, assert_never
 
 from windrow.declare.findings import Finding, error, warning
 from windrow.errors import InputError
-from windrow.expressions import View
-from windrow.model import AvroFormat, CsvFormat, ProtobufFormat, ProtobufMessage, Registry
+from windrow.model import AvroFormat, CsvFormat, ProtobufFormat, ProtobufMessage, Registry, SourceNode
 from windrow.model.avro_schema import AvroMap, AvroRecord, AvroType, AvroUnion, parse_schema
 from windrow.model.references import is_reference, with_placeholders
 
 
-def record_format(pipeline: View) -> Iterator[Finding]:
+def record_format(node: SourceNode) -> Iterator[Finding]:
     """A schema is of records that have the fields, a registry has a URL, and CSV has columns for the fields."""
-    where = f"source.{pipeline.source.section}.format"
-    match pipeline.source.format:
+    where = f"source.{node.source.section}.format"
+    match node.source.format:
         case "json" | "debezium":
             pass
         case AvroFormat(schema):
             yield from (
                 _registry(f"{where}.avro", schema)
                 if isinstance(schema, Registry)
-                else _avro(pipeline, schema, f"{where}.avro.schema")
+                else _avro(node, schema, f"{where}.avro.schema")
             )
         case ProtobufFormat(schema):
             yield from (
                 _registry(f"{where}.protobuf", schema)
                 if isinstance(schema, Registry)
-                else _protobuf(pipeline, schema, f"{where}.protobuf")
+                else _protobuf(node, schema, f"{where}.protobuf")
             )
         case CsvFormat() as given:
-            yield from _csv(pipeline, given, f"{where}.csv")
+            yield from _csv(node, given, f"{where}.csv")
         case _:
-            assert_never(pipeline.source.format)
+            assert_never(node.source.format)
 
 
 def _registry(where: str, given: Registry) -> Iterator[Finding]:
@@ -45,7 +44,7 @@ def _registry(where: str, given: Registry) -> Iterator[Finding]:
         yield error(f"{where}.registry", "must be a URL such as http://localhost:8081")
 
 
-def _avro(pipeline: View, schema: str, where: str) -> Iterator[Finding]:
+def _avro(node: SourceNode, schema: str, where: str) -> Iterator[Finding]:
     try:
         type_ = parse_schema(schema, "it")
     except InputError as exc:
@@ -56,7 +55,7 @@ def _avro(pipeline: View, schema: str, where: str) -> Iterator[Finding]:
         yield error(where, "is not of a record; name a file whose schema has the type record")
         return
     names = [name for one in records for name, _ in one.fields]
-    yield from _lacking(pipeline, lambda path: _leads(type_, path), names, where, "the schema has no field")
+    yield from _lacking(node, lambda path: _leads(type_, path), names, where, "the schema has no field")
 
 
 def _branches(type_: AvroType) -> Sequence[AvroType]:
@@ -74,7 +73,7 @@ def _leads(type_: AvroType, path: Sequence[str]) -> bool:
     return False
 
 
-def _protobuf(pipeline: View, schema: ProtobufMessage, where: str) -> Iterator[Finding]:
+def _protobuf(node: SourceNode, schema: ProtobufMessage, where: str) -> Iterator[Finding]:
     from google.protobuf.descriptor_pb2 import FileDescriptorSet  # noqa: PLC0415 - only where there are messages
     from google.protobuf.message import DecodeError  # noqa: PLC0415 - the same
 
@@ -99,7 +98,7 @@ def _protobuf(pipeline: View, schema: ProtobufMessage, where: str) -> Iterator[F
         return any(leads(one, path[1:]) if one else len(path) == 1 for one in inner)
 
     yield from _lacking(
-        pipeline, lambda path: leads(schema.name, path), names, f"{where}.message", f"{schema.name} has no field"
+        node, lambda path: leads(schema.name, path), names, f"{where}.message", f"{schema.name} has no field"
     )
 
 
@@ -111,7 +110,7 @@ def _messages(scope: str, given: Sequence[Any]) -> Iterator[tuple[str, Any]]:
         yield from _messages(name, one.nested_type)
 
 
-def _csv(pipeline: View, given: CsvFormat, where: str) -> Iterator[Finding]:
+def _csv(node: SourceNode, given: CsvFormat, where: str) -> Iterator[Finding]:
     if not given.columns or "" in given.columns:
         yield error(f"{where}.columns", "must name each column, in the order of a line")
     for index, name in enumerate(given.columns):
@@ -120,20 +119,20 @@ def _csv(pipeline: View, given: CsvFormat, where: str) -> Iterator[Finding]:
     if len(given.delimiter) != 1 or given.delimiter in '"\r\n\0' or not given.delimiter.isascii():
         yield error(f"{where}.delimiter", f"{given.delimiter!r} must be one ASCII character, such as ';' or a tab")
     columns = given.columns
-    nested = [field for field in pipeline.decode.fields if len(field.path) > 1]
+    nested = [field for field in node.decode.fields if len(field.path) > 1]
     for field in nested:
         message = "leads into an object, and a value of CSV is none; name the column, or leave the path out"
         yield error(f"decode.{field.name}.path", message)
     if nested:
         return
-    yield from _lacking(pipeline, lambda path: path[0] in columns, columns, f"{where}.columns", "there is no column")
+    yield from _lacking(node, lambda path: path[0] in columns, columns, f"{where}.columns", "there is no column")
 
 
 def _lacking(
-    pipeline: View, leads: Callable[[Sequence[str]], bool], names: Sequence[str], where: str, what: str
+    node: SourceNode, leads: Callable[[Sequence[str]], bool], names: Sequence[str], where: str, what: str
 ) -> Iterator[Finding]:
     """A decoded field that no record has is always null, or makes each record a dead letter."""
-    for field in pipeline.decode.fields:
+    for field in node.decode.fields:
         if not any(leads(path) for path in field.paths):
             name = ".".join(field.paths[0])
             report, result = (

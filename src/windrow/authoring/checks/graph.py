@@ -6,7 +6,8 @@ import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from windrow.authoring.checks.connectors import file_fields, sink_settings, source_settings
@@ -17,10 +18,14 @@ from windrow.authoring.checks.fields import (
     decode_fields,
     derived_fields,
     nested_fields,
+    pipeline_name,
+    short_fields,
     tombstones,
 )
-from windrow.authoring.checks.key import ALL_MEET
-from windrow.authoring.checks.streams import at, named_streams, part_of, selected_from, stream_findings
+from windrow.authoring.checks.formats import record_format
+from windrow.authoring.checks.key import key_groups
+from windrow.authoring.checks.results import result_findings
+from windrow.authoring.checks.streams import at, named_streams, part_of, place, selected_from, stream_findings
 from windrow.authoring.checks.time import (
     adaptive_delay,
     all_idle,
@@ -35,23 +40,20 @@ from windrow.authoring.short_form import NODE_NAMES
 from windrow.declare.findings import Finding, error, warning
 from windrow.errors import PipelineError
 from windrow.expressions import (
-    RecordStream,
-    View,
-    sink_view,
+    OperatorSpec,
+    spec_of,
     stream_of,
 )
 from windrow.model import (
-    AnyPipeline,
     ArrayType,
-    Decode,
     DeduplicateNode,
-    Global,
     Graph,
     JoinNode,
     LookupNode,
     Node,
     ResultNode,
     SelectNode,
+    Sink,
     SinkNode,
     SourceNode,
     SplitNode,
@@ -63,8 +65,9 @@ from windrow.model import (
     outputs_of,
 )
 
-SOURCE_RULES: tuple[Callable[[View], Iterable[Finding]], ...] = (
+SOURCE_RULES: tuple[Callable[[SourceNode], Iterable[Finding]], ...] = (
     source_settings,
+    record_format,
     decode_fields,
     tombstones,
     changes_of_rows,
@@ -82,95 +85,45 @@ SOURCE_RULES: tuple[Callable[[View], Iterable[Finding]], ...] = (
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def graph_findings(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -> list[Finding]:
-    """Return what is wrong with a graph; `validate` checks a stream and one of its sinks as a pipeline."""
-    for rules in (_NAMES, _EDGES):
+def graph_findings(graph: Graph) -> list[Finding]:
+    """Return what is wrong with a graph."""
+    for rules in () if graph.is_short else (_NAMES, _EDGES):
         # what comes later needs names, and then edges
         found = [finding for rule in rules for finding in rule(graph)]
         if found:
             return found
-    sources = [finding for node in graph.sources for finding in _source(graph, node)]
-    shapes = [finding for node in graph.streams for finding in stream_findings(graph, node)]
-    found_there = {finding.where for finding in shapes}
-    results = [finding for finding in _parts(graph, validate) if finding.where not in found_there]
-    unbounded = [finding for node in graph.streams for finding in _bounds(graph, node)]
-    changes = [finding for node in graph.nodes for finding in _changes(graph, node)]
-    return list(dict.fromkeys([*sources, *shapes, *results, *unbounded, *changes, *waiting(graph)]))
+    parts: list[Iterable[Finding]] = [pipeline_name(graph), *(_source(graph, node) for node in graph.sources)]
+    if not graph.is_short:
+        parts += (stream_findings(graph, node) for node in graph.streams)
+    found = [finding for part in parts for finding in part]
+    found_there = {finding.where for finding in found}
+    for node in graph.keyed:
+        if isinstance(node, ResultNode):
+            found += (finding for finding in result_findings(graph, node) if finding.where not in found_there)
+    found += (finding for sink in graph.sinks for finding in _sink(graph, sink))
+    found += key_groups(graph)
+    if not graph.is_short:
+        found += (finding for node in graph.streams for finding in _bounds(graph, node))
+        found += (finding for node in graph.nodes for finding in _changes(graph, node))
+        found += waiting(graph)
+    return sorted(dict.fromkeys(found), key=lambda finding: finding.level)
 
 
 def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
-    """Yield what the rules of a pipeline find in a source."""
-    view = RecordStream(
-        graph.name, node.source, node.decode, node.time, (), graph.sinks[0].sink, graph.key_groups, node.derive
-    )
-    for rule in SOURCE_RULES:
-        yield from (replace(finding, where=at(node, finding.where)) for finding in rule(view))
+    for rule in (*SOURCE_RULES, *([short_fields] if graph.is_short else [])):
+        yield from (replace(finding, where=place(graph, node, finding.where)) for finding in rule(node))
     if node.lateness is not None and node.lateness < 0:
         yield error(at(node, "lateness"), "must not be negative")
     yield from too_long(at(node, "lateness"), node.lateness or 0)
 
 
-def _parts(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -> list[Finding]:
-    """Return what the rules of a pipeline find in each window and sink."""
-    found: list[Finding] = []
-    for sink in graph.sinks:
-        stream, view = graph.producer(sink.input), _sink_view(graph, sink)
-        if isinstance(view, RecordStream):
-            found += [
-                replace(finding, where=at(sink, finding.where))
-                for rule in (sink_settings, _record_sink)
-                for finding in rule(view)
-            ]
-        elif isinstance(stream, ResultNode) and view is not None:
-            found += _of_view(graph, validate(_of_terms(graph, stream, view)), stream, sink)
-    for node in graph.keyed:
-        if isinstance(node, ResultNode) and not graph.sinks_of(node.name):
-            sink = graph.sinks_below(node)[0]
-            view = _sink_view(graph, replace(sink, input=node.name))
-            if view is not None and not isinstance(view, RecordStream):
-                findings = [one for one in validate(_of_terms(graph, node, view)) if not one.where.startswith("sink")]
-                found += _of_view(graph, findings, node, sink)
-    return found
-
-
-def _sink_view(graph: Graph, sink: SinkNode) -> View | None:
-    """Return what a sink takes as a short form, None if what it depends on is wrong, which is found there."""
-    try:
-        return sink_view(graph, sink)
-    except PipelineError:
-        return None
-
-
-def _of_terms(graph: Graph, node: ResultNode, view: AnyPipeline) -> AnyPipeline:
-    """Return a node over windows as if their sums were the terms: a sum of sums needs no more digits than theirs."""
-    terms = dict(stream_of(graph, node.input).terms)
-    fields = tuple(replace(one, type=terms.get(one.name, one.type)) for one in view.decode.fields)
-    return replace(view, decode=Decode(fields))
-
-
-def _of_view(graph: Graph, findings: Sequence[Finding], node: ResultNode, sink: SinkNode) -> Iterator[Finding]:
-    """Yield findings with their places in the graph; a stream between has been checked where it is made."""
-    is_direct = isinstance(graph.producer(node.input), SourceNode)
-    is_changelog = stream_of(graph, node.input).is_changelog
-    # without windows, each change of a row revises the results, which need no trigger then
-    is_running = isinstance(node, WindowNode) and isinstance(node.window, Global)
-    is_running &= is_changelog or any(isinstance(one, StreamNode) for one in graph.readers(node))
-    untold = {"emit.lateness"} if is_changelog else set()
-    untold |= {"window.global", "emit.late"} if is_running else set()
-    for finding in findings:
-        section, _, rest = finding.where.partition(".")
-        own = any(one.name == rest for one in node.derive)
-        if section in {"source", "decode", "time"} or (section == "derive" and not own):
-            if is_direct:
-                yield replace(finding, where=at(graph.producer(node.input), finding.where))
-        elif section in {"name", "key_groups"}:
-            yield finding
-        elif finding.where == "key" and finding.level == "warning":
-            # a window over windows has few rows, and one whose rows others take cannot be salted
-            if not is_changelog:
-                yield warning(at(node, "key"), ALL_MEET if graph.is_read(node) else finding.message)
-        elif finding.where not in untold:
-            yield replace(finding, where=at(sink if section == "sink" else node, finding.where))
+def _sink(graph: Graph, node: SinkNode) -> Iterator[Finding]:
+    findings = [*sink_settings(node.sink)]
+    if not isinstance(graph.producer(node.input), ResultNode):
+        # what is wrong with the stream is found where it is made
+        with suppress(PipelineError):
+            findings += _record_sink(spec_of(graph, node), node.sink)
+    yield from (replace(finding, where=place(graph, node, finding.where)) for finding in findings)
 
 
 def _names(graph: Graph) -> Iterator[Finding]:
@@ -348,18 +301,18 @@ def _changes(graph: Graph, node: Node) -> Iterator[Finding]:
             yield warning(at(node, "from"), EVERY_CHANGE)
 
 
-def _record_sink(view: RecordStream) -> Iterator[Finding]:
+def _record_sink(spec: OperatorSpec[SinkNode], sink: Sink) -> Iterator[Finding]:
     """A table of records has a row for each, known by its place in the log."""
-    if view.sink.key:
-        by = "by the places of its records" if view.has_id else "by source, partition and offset"
-        by = f"by {', '.join(view.row_key)}" if view.row_key else by
+    if sink.key:
+        by = "by the places of its records" if spec.has_id else "by source, partition and offset"
+        by = f"by {', '.join(spec.row_key)}" if spec.row_key else by
         yield error("sink.key", f"a table of records is {by}; leave the key out")
-    places = {"row"} if view.has_id else {"source", "partition", "offset"}
-    places = set() if view.row_key else places
+    places = {"row"} if spec.has_id else {"source", "partition", "offset"}
+    places = set() if spec.row_key else places
     taken = places.union(RESERVED[2:])
-    for name in (*(one.name for one in view.decode.fields), *(one.name for one in view.derive)):
+    for name in (*(one.name for one in spec.decode.fields), *(one.name for one in spec.derive)):
         if name.lower() in taken:
             yield error("from", f"the field {name!r} is a column of every table of records; select others")
-    for one in view.decode.fields:
+    for one in spec.decode.fields:
         if isinstance(one.type, ArrayType):
             yield error("from", f"{one.name!r} is an array, which no table holds: flat_map it, or select others")

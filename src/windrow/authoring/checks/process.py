@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from windrow.authoring.checks.time import too_long
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.python_code import why_not_callable
-from windrow.model import DoubleType, MapState, ProcessPipeline
+from windrow.expressions import ProcessSpec
+from windrow.model import DoubleType, MapState
 
 
-def process_code(pipeline: ProcessPipeline) -> Iterator[Finding]:
+def process_code(spec: ProcessSpec) -> Iterator[Finding]:
     """Functions can be called and do all in the call, and there are columns to emit."""
-    process = pipeline.process
+    process = spec.node.process
     functions = {
         "function": process.function,
         "on_timer": process.on_timer,
@@ -29,9 +30,9 @@ def process_code(pipeline: ProcessPipeline) -> Iterator[Finding]:
         yield error("process.returns", "is empty; name the columns that the function emits, such as {'visits': 'long'}")
 
 
-def process_state(pipeline: ProcessPipeline) -> Iterator[Finding]:
+def process_state(spec: ProcessSpec) -> Iterator[Finding]:
     """Each state has a name that Python can write, and a map's keys are equal if and only if their text is."""
-    for state in pipeline.process.state:
+    for state in spec.node.process.state:
         where = f"process.state.{state.name}"
         if not state.name.isidentifier() or state.name.startswith("__"):
             yield error(where, f"{state.name!r} must be a Python name, as functions use it as ctx.state.NAME")
@@ -39,9 +40,9 @@ def process_state(pipeline: ProcessPipeline) -> Iterator[Finding]:
             yield error(where, "has doubles as keys, and equal doubles can differ in text; use a decimal or a long")
 
 
-def process_ttl(pipeline: ProcessPipeline) -> Iterator[Finding]:
+def process_ttl(spec: ProcessSpec) -> Iterator[Finding]:
     """It is some time; without one, each key is kept for ever."""
-    ttl = pipeline.process.ttl
+    ttl = spec.node.process.ttl
     if ttl is None:
         message = "has no `ttl`, so the row and state of each key are kept forever; give one if keys come and go (30d)"
         yield warning("process", message)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from windrow.authoring.checks.base import sink_path
 from windrow.authoring.checks.emit import each_part
+from windrow.authoring.checks.streams import place
 from windrow.declare.findings import Finding, error
 from windrow.model import (
     AnyJoinNode,
@@ -32,12 +33,12 @@ def realtime(graph: Graph) -> Iterator[Finding]:
         for node in graph.sinks:
             if isinstance(node.sink, KafkaSink) and node.sink.commit != KafkaSink.commit:
                 message = "is for `mode: realtime`; other hosts write a transaction a step: leave it out"
-                yield error(f"{_at(graph, node, sink_path(node.sink))}.commit", message)
+                yield error(f"{place(graph, node, sink_path(node.sink))}.commit", message)
         return
     first, *others = graph.sources
     for source in others:
         message = f"with `mode: realtime` there is one source, as a partition is run by itself; {_STREAM}"
-        yield error(_at(graph, source), message)
+        yield error(place(graph, source), message)
     yield from _source(graph, first)
     for node in graph.sinks:
         yield from _sink(graph, node, first)
@@ -46,28 +47,20 @@ def realtime(graph: Graph) -> Iterator[Finding]:
         yield from _node(graph, one)
 
 
-def _at(graph: Graph, node: Node, part: str = "") -> str:
-    """Return where a part of a node is: in a short form, it is a section of its own."""
-    if graph.is_short:
-        return part or "source"
-    section = {SourceNode: "sources", SinkNode: "sinks"}.get(type(node), "streams")
-    return f"{section}.{node.name}" + (f".{part}" if part else "")
-
-
 def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
     if not isinstance(node.source, KafkaSource):
         message = f"`mode: realtime` reads a Kafka topic, as its transactions hold the position too; {_STREAM}"
-        yield error(_at(graph, node, "source"), message)
+        yield error(place(graph, node, "source"), message)
     if node.time.idle is not None and node.time.all_idle == "advance":
         message = (
             "with `mode: realtime` a partition has the clock of its own records: `advance` would let the wall clock "
             f"decide; leave it out, or {_STREAM}"
         )
-        yield error(_at(graph, node, "time.all_idle"), message)
+        yield error(place(graph, node, "time.all_idle"), message)
 
 
 def _sink(graph: Graph, node: SinkNode, source: SourceNode) -> Iterator[Finding]:
-    sink, where = node.sink, _at(graph, node, sink_path(node.sink))
+    sink, where = node.sink, place(graph, node, sink_path(node.sink))
     if not isinstance(sink, KafkaSink):
         message = (
             "`mode: realtime` writes to Kafka alone (sink: {kafka: ...}), in one transaction with the position; a "
@@ -103,20 +96,20 @@ def _keys(graph: Graph) -> Iterator[Finding]:
                 "is missing, and with `mode: realtime` no partition sees the records of another: give the field by "
                 f"which the topic is partitioned, or {_STREAM}"
             )
-            yield error(_at(graph, node, "key"), message)
+            yield error(place(graph, node, "key"), message)
         elif _keys_of(node) != _keys_of(keyed[0]):
             message = (
                 f"is {', '.join(node.key)}, and that of {keyed[0].name!r} {', '.join(keyed[0].key)}: with `mode: "
                 "realtime` records stay in their partition, so there is one key, by which the topic is partitioned; "
                 f"else {_STREAM}"
             )
-            yield error(_at(graph, node, "key"), message)
+            yield error(place(graph, node, "key"), message)
         elif isinstance(node, AnyJoinNode) and {*node.key} != {*node.right_key}:
             message = (
                 f"brings {', '.join(node.key)} and {', '.join(node.right_key)} together: with `mode: realtime` records "
                 f"stay in their partition, so both sides have the key by which the topic is partitioned; else {_STREAM}"
             )
-            yield error(_at(graph, node, "join"), message)
+            yield error(place(graph, node, "join"), message)
 
 
 def _keys_of(node: KeyedNode) -> set[str]:
@@ -131,28 +124,28 @@ def _node(graph: Graph, node: Node) -> Iterator[Finding]:
                 "copies of a record are looked for in its partition alone with `mode: realtime`: set `scope: "
                 "partition`, which is right if the topic is partitioned by a field that all copies have in common"
             )
-            yield error(_at(graph, node, "deduplicate.scope"), message)
+            yield error(place(graph, node, "deduplicate.scope"), message)
         case WindowNode():
             if node.emit.late == "batch":
                 message = (
                     "`batch` makes a revision a step, and in real time the polls are the steps: leave it out, for a "
                     "revision a late record"
                 )
-                yield error(_at(graph, node, "emit.late"), message)
+                yield error(place(graph, node, "emit.late"), message)
             if any(isinstance(part, Every) for part in each_part(node.emit.early)):
                 message = (
                     "early panes by processing time need ticks, which `mode: realtime` has none of: take "
                     f"`event_time` or `records`, or {_STREAM}"
                 )
-                yield error(_at(graph, node, "emit.early"), message)
+                yield error(place(graph, node, "emit.early"), message)
             if node.salt > 1:
                 message = "spreads records over key groups, and a partition has one in real time: leave it out"
-                yield error(_at(graph, node, "salt"), message)
+                yield error(place(graph, node, "salt"), message)
         case ProcessNode() if node.process.on_processing_timer is not None:
             message = (
                 "needs ticks of processing time, which `mode: realtime` has none of: use timers of event time "
                 f"(on_timer), or {_STREAM}"
             )
-            yield error(_at(graph, node, "process.on_processing_timer"), message)
+            yield error(place(graph, node, "process.on_processing_timer"), message)
         case _:
             pass

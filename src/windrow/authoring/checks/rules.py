@@ -13,7 +13,7 @@ from windrow.authoring.checks.base import is_field, is_name, no_field, type_of, 
 from windrow.authoring.checks.time import too_long
 from windrow.declare.findings import Finding, error, warning
 from windrow.errors import PipelineError
-from windrow.expressions import nullable_fields
+from windrow.expressions import RulesSpec, nullable_fields
 from windrow.expressions.rules import RULE_WORDS, RuleScope, uses_next
 from windrow.model import (
     ArrayType,
@@ -26,7 +26,6 @@ from windrow.model import (
     LongType,
     Rule,
     RuleList,
-    RulesPipeline,
     StringType,
     TimestampType,
     TopicList,
@@ -36,17 +35,17 @@ _MOST_RECENT: Final = 10_000
 ALERT_COLUMNS: Final = ("alert_id", "rule", "severity", "rule_hash", "subject", "event_time", "text", "evidence")
 
 
-def alert_columns(pipeline: RulesPipeline) -> Iterator[Finding]:
+def alert_columns(spec: RulesSpec) -> Iterator[Finding]:
     """No field of the key has the name of a column that alerts have."""
-    for index, name in enumerate(pipeline.key):
+    for index, name in enumerate(spec.key):
         if name.lower() in ALERT_COLUMNS:
             columns = ", ".join(ALERT_COLUMNS)
             yield error(f"key.{index}", f"{name!r} is a column that every alert has ({columns}); derive another name")
 
 
-def rule_words(pipeline: RulesPipeline) -> Iterator[Finding]:
+def rule_words(spec: RulesSpec) -> Iterator[Finding]:
     """No field has a name that means something else in rules."""
-    names = [f"decode.{one.name}" for one in pipeline.decode.fields] + [f"derive.{one.name}" for one in pipeline.derive]
+    names = [f"decode.{one.name}" for one in spec.decode.fields] + [f"derive.{one.name}" for one in spec.derive]
     for where in names:
         name = where.partition(".")[2]
         if name.lower() in RULE_WORDS or name.lower().startswith(tuple(f"{word}." for word in RULE_WORDS)):
@@ -55,30 +54,30 @@ def rule_words(pipeline: RulesPipeline) -> Iterator[Finding]:
             )
 
 
-def unique_field(pipeline: RulesPipeline) -> Iterator[Finding]:
+def unique_field(spec: RulesSpec) -> Iterator[Finding]:
     """It is a field that each record has, and equal values of which have one text."""
-    name = pipeline.rules.unique
+    name = spec.node.rules.unique
     if name is None:
         return
-    where, type_ = "unique.by", type_of(pipeline, name)
-    if not is_field(pipeline, name):
-        yield error(where, no_field(pipeline, name))
+    where, type_ = "unique.by", type_of(spec, name)
+    if not is_field(spec, name):
+        yield error(where, no_field(spec, name))
     elif isinstance(type_, DoubleType | BooleanType | ArrayType):
         yield error(where, f"{name!r} is a {type_}, which tells no record from all others; name a string or a long")
-    elif type_ is not None and name in _nullable(pipeline):
+    elif type_ is not None and name in _nullable(spec):
         yield error(where, f"{name!r} can be null, and each record must have it; derive it: coalesce({name}, ...)")
 
 
-def _nullable(pipeline: RulesPipeline) -> frozenset[str]:
+def _nullable(spec: RulesSpec) -> frozenset[str]:
     try:
-        return nullable_fields(pipeline)
+        return nullable_fields(spec)
     except PipelineError:
         return frozenset()  # another rule says what is wrong
 
 
-def recent_records(pipeline: RulesPipeline) -> Iterator[Finding]:
+def recent_records(spec: RulesSpec) -> Iterator[Finding]:
     """Require bounds of `recent` that are not too large, and a lateness that is not negative."""
-    recent = pipeline.rules.recent
+    recent = spec.node.rules.recent
     if not 1 <= recent.last <= _MOST_RECENT:
         yield error(
             "recent.last", f"must be 1 to {_MOST_RECENT:,}, not {recent.last}: it bounds what is kept for a key"
@@ -86,34 +85,34 @@ def recent_records(pipeline: RulesPipeline) -> Iterator[Finding]:
     if recent.within <= 0:
         yield error("recent.within", "must be longer than 0")
     yield from too_long("recent.within", recent.within)
-    if pipeline.rules.lateness < 0:
+    if spec.node.rules.lateness < 0:
         yield error("emit.lateness", "must not be negative")
-    yield from too_long("emit.lateness", pipeline.rules.lateness)
-    if not pipeline.rules.lateness:
+    yield from too_long("emit.lateness", spec.node.rules.lateness)
+    if not spec.node.rules.lateness:
         message = "is 0s: a record that comes further out of order than `delay` is judged by no rule; give 10m or so"
         yield warning("emit.lateness", message)
 
 
-def list_names(pipeline: RulesPipeline) -> Iterator[Finding]:
+def list_names(spec: RulesSpec) -> Iterator[Finding]:
     """A list has a name that an expression can have, and that is no field."""
-    for one in pipeline.rules.lists:
+    for one in spec.node.rules.lists:
         where = f"lists.{one.name}"
         if not one.name.isidentifier():
             yield error(where, f"{one.name!r} must be a plain word, as rules use it: x in NAME")
-        elif is_field(pipeline, one.name) or one.name.lower() in RULE_WORDS:
+        elif is_field(spec, one.name) or one.name.lower() in RULE_WORDS:
             yield error(
                 where, f"{one.name!r} is a field, or `prev`, `next` or `recent`, in rules; give the list another name"
             )
-        yield from _place(pipeline, where, one)
+        yield from _place(spec, where, one)
 
 
-def _place(pipeline: RulesPipeline, where: str, one: RuleList) -> Iterator[Finding]:
+def _place(spec: RulesSpec, where: str, one: RuleList) -> Iterator[Finding]:
     match one:
         case FileList(path=path):
             if not path.strip():
                 yield error(f"{where}.file", "is empty; name a file")
         case TopicList(topic=topic):
-            source = pipeline.source
+            source = spec.source
             if not isinstance(source, KafkaSource):
                 yield error(f"{where}.kafka", "is at the brokers of the source, which is not Kafka; give a file")
             elif not topic.strip() or topic == source.topic:
@@ -122,23 +121,23 @@ def _place(pipeline: RulesPipeline, where: str, one: RuleList) -> Iterator[Findi
             assert_never(one)
 
 
-def rule_names(pipeline: RulesPipeline) -> Iterator[Finding]:
+def rule_names(spec: RulesSpec) -> Iterator[Finding]:
     """There are rules, each with a name of its own."""
-    if not pipeline.rules.rules:
+    if not spec.node.rules.rules:
         yield error("rules", "is empty; give at least one rule: - {name: large, when: amount > 1000}")
-    counts = Counter(rule.name for rule in pipeline.rules.rules)
-    for index, rule in enumerate(pipeline.rules.rules):
+    counts = Counter(rule.name for rule in spec.node.rules.rules)
+    for index, rule in enumerate(spec.node.rules.rules):
         where = f"rules.{index}.name"
         if not is_name(rule.name):
             yield error(where, f"{rule.name!r} must be printable, without spaces around it")
-        elif counts[rule.name] > 1 and rule.name in {one.name for one in pipeline.rules.rules[:index]}:
+        elif counts[rule.name] > 1 and rule.name in {one.name for one in spec.node.rules.rules[:index]}:
             yield error(where, f"{rule.name!r} is the name of another rule; alerts are known by it, so give it another")
 
 
-def rule_expressions(pipeline: RulesPipeline) -> Iterator[Finding]:
+def rule_expressions(spec: RulesSpec) -> Iterator[Finding]:
     """Conditions, evidence and texts can be computed."""
-    scope = RuleScope.of(pipeline, valid_record_fields(pipeline))
-    for index, rule in enumerate(pipeline.rules.rules):
+    scope = RuleScope.of(spec, valid_record_fields(spec))
+    for index, rule in enumerate(spec.node.rules.rules):
         where = f"rules.{index}"
         yield from _problem(f"{where}.when", scope.condition, rule.when)
         for name, sql in rule.evidence:
@@ -147,7 +146,7 @@ def rule_expressions(pipeline: RulesPipeline) -> Iterator[Finding]:
             yield error(f"{where}.say", "has U+0000, which a text must not have")
         elif rule.say is not None:
             yield from _text(where, scope, rule)
-        if not pipeline.rules.revise:
+        if not spec.node.rules.revise:
             yield from _next(where, rule)
 
 

@@ -69,6 +69,11 @@ def at(node: Node, part: str = "") -> str:
     return f"{section_of(node)}.{node.name}" + (f".{part}" if part else "")
 
 
+def place(graph: Graph, node: Node, part: str = "") -> str:
+    """Return where a node of a graph, or a part of it, is: in a short form, a section of its own."""
+    return part or "source" if graph.is_short else at(node, part)
+
+
 def part_of(node: Node, stream: str) -> str:
     """Return where a node names a stream that it takes."""
     if not isinstance(node, AnyJoinNode) or stream == node.left:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from windrow.authoring.checks.base import decoded_type, no_field
 from windrow.declare.findings import Finding, error, warning
-from windrow.expressions import View
 from windrow.model import (
     LOG_TIME,
     MAX_DURATION,
@@ -19,58 +18,55 @@ from windrow.model import (
     FollowedSource,
     Global,
     KafkaSource,
-    Pipeline,
     Punctuated,
+    SourceNode,
     TimestampType,
+    Window,
     format_duration,
 )
 
 
-def time_field(pipeline: View) -> Iterator[Finding]:
+def time_field(node: SourceNode) -> Iterator[Finding]:
     """Both are timestamps of one type, and the watermark's is no key, for a record may lack it."""
-    time = decoded_type(pipeline, pipeline.time.field)
+    time = decoded_type(node, node.time.field)
     if time is None:
-        yield error("time.field", no_field(pipeline, pipeline.time.field))
+        yield error("time.field", no_field(node, node.time.field))
     elif not isinstance(time, TimestampType):
         hint = "declare it as timestamp_millis, timestamp_seconds, timestamp_micros or timestamp"
-        yield error("time.field", f"{pipeline.time.field!r} is a {time}, not a time; {hint}")
-    if isinstance(pipeline.time.watermark, Punctuated):
-        yield from _watermark_field(pipeline, pipeline.time.watermark.field)
+        yield error("time.field", f"{node.time.field!r} is a {time}, not a time; {hint}")
+    if isinstance(node.time.watermark, Punctuated):
+        yield from _watermark_field(node, node.time.watermark.field)
 
 
-def _watermark_field(pipeline: View, mark: str) -> Iterator[Finding]:
+def _watermark_field(node: SourceNode, mark: str) -> Iterator[Finding]:
     where = "time.punctuated"
-    type_, time = decoded_type(pipeline, mark), decoded_type(pipeline, pipeline.time.field)
+    type_, time = decoded_type(node, mark), decoded_type(node, node.time.field)
     if type_ is None:
-        yield error(where, no_field(pipeline, mark))
-    elif mark == pipeline.time.field:
+        yield error(where, no_field(node, mark))
+    elif mark == node.time.field:
         yield error(where, f"{mark!r} is the event time itself; name the field that holds the watermark")
     elif time is not None and type_ != time:
-        yield error(where, f"{mark!r} is a {type_}, but {pipeline.time.field!r} a {time}; give both one type")
-    if mark in pipeline.key:
-        yield error("key", f"{mark!r} holds the watermark, and records may lack it; leave it out of the key")
+        yield error(where, f"{mark!r} is a {type_}, but {node.time.field!r} a {time}; give both one type")
 
 
-def sent_field(pipeline: View) -> Iterator[Finding]:
+def sent_field(node: SourceNode) -> Iterator[Finding]:
     """It is a decoded timestamp other than the event time."""
-    name, where = pipeline.time.sent, "time.sent"
+    name, where = node.time.sent, "time.sent"
     if name is None:
         return
-    type_ = decoded_type(pipeline, name)
+    type_ = decoded_type(node, name)
     if type_ is None:
-        yield error(where, no_field(pipeline, name))
+        yield error(where, no_field(node, name))
     elif not isinstance(type_, TimestampType):
         yield error(where, f"{name!r} is a {type_}, not a time; declare it as timestamp_millis or another timestamp")
-    elif name == pipeline.time.field:
+    elif name == node.time.field:
         yield error(where, f"{name!r} is the event time itself; name the field that holds the time of sending")
 
 
-def durations(pipeline: View) -> Iterator[Finding]:
+def durations(node: SourceNode) -> Iterator[Finding]:
     """Nothing is negative or longer than a hundred years, and idleness takes some time."""
-    time = pipeline.time
+    time = node.time
     lengths = {"time.future": time.future or 0}
-    if isinstance(pipeline, Pipeline):
-        lengths["emit.lateness"] = pipeline.emit.lateness
     if isinstance(time.watermark, Delay):
         lengths["time.delay"] = time.watermark.micros
     if isinstance(time.watermark, DelayByPartition):
@@ -96,9 +92,9 @@ def too_long(where: str, micros: int) -> Iterator[Finding]:
         yield error(where, "is longer than a hundred years (36500d)")
 
 
-def adaptive_delay(pipeline: View) -> Iterator[Finding]:
+def adaptive_delay(node: SourceNode) -> Iterator[Finding]:
     """The target is a fraction of the records, and the bounds are in order."""
-    mark = pipeline.time.watermark
+    mark = node.time.watermark
     if not isinstance(mark, Adaptive):
         return
     where = "time.delay.adaptive"
@@ -115,35 +111,35 @@ def adaptive_delay(pipeline: View) -> Iterator[Finding]:
         yield error(f"{where}.min", f"must not be longer than max ({format_duration(mark.most)})")
 
 
-def zero_delay(pipeline: Pipeline) -> Iterator[Finding]:
+def zero_delay(node: SourceNode, window: Window) -> Iterator[Finding]:
     """With a delay of 0 a record is late as soon as it is out of order across a window's end."""
-    if isinstance(pipeline.source, FileSource) and pipeline.time.field == LOG_TIME:
+    if isinstance(node.source, FileSource) and node.time.field == LOG_TIME:
         return  # in the log of a file, no log timestamp is before that of an earlier record
-    if pipeline.time.watermark == Delay(0) and not isinstance(pipeline.window, Global):
+    if node.time.watermark == Delay(0) and not isinstance(window, Global):
         message = "is 0s: any record out of order can be late; give how far out of order records arrive (10m)"
         yield warning("time.delay", message)
 
 
-def all_idle(pipeline: View) -> Iterator[Finding]:
+def all_idle(node: SourceNode) -> Iterator[Finding]:
     """`all_idle` needs `idle`."""
-    if pipeline.time.all_idle == "advance" and pipeline.time.idle is None:
+    if node.time.all_idle == "advance" and node.time.idle is None:
         yield error(
             "time.all_idle", "needs `idle`, the time without a record after which a partition is idle, such as idle: 1m"
         )
 
 
-def no_future_guard(pipeline: View) -> Iterator[Finding]:
+def no_future_guard(node: SourceNode) -> Iterator[Finding]:
     """Event times are, or are held to, log timestamps, or one wrong clock makes other records late or expired.
 
     Records of a log or of files have a log timestamp only if they have the field for it, so without that nothing helps.
     """
-    names = {field.name: field.paths for field in pipeline.decode.fields}
-    if pipeline.time.future is not None or names.get(pipeline.time.field) == ((LOG_TIME,),):
+    names = {field.name: field.paths for field in node.decode.fields}
+    if node.time.future is not None or names.get(node.time.field) == ((LOG_TIME,),):
         return
     has_log_time = (
-        isinstance(pipeline.source, KafkaSource | FollowedSource)
+        isinstance(node.source, KafkaSource | FollowedSource)
         or (LOG_TIME,) in (path for paths in names.values() for path in paths)
-        or (isinstance(pipeline.source.format, CsvFormat) and LOG_TIME in pipeline.source.format.columns)
+        or (isinstance(node.source.format, CsvFormat) and LOG_TIME in node.source.format.columns)
     )
     if has_log_time:
         message = (

@@ -10,8 +10,8 @@ from typing import assert_never
 from windrow.authoring.checks.time import too_long
 from windrow.declare.findings import Finding, error, warning
 from windrow.errors import PipelineError
-from windrow.expressions import constant_failure, own_gap, record_fields
-from windrow.model import Calendar, Cumulate, Global, Hopping, Pipeline, Session, Tumbling, format_duration
+from windrow.expressions import WindowSpec, constant_failure, own_gap, record_fields
+from windrow.model import Calendar, Cumulate, Global, Hopping, Session, Tumbling, format_duration
 
 _DAY = 86_400_000_000
 _EVERY_MONTH = 28
@@ -19,9 +19,9 @@ _LEAST_UNIT = {"hour": _DAY // 24, "day": _DAY, "week": 7 * _DAY, "month": 28 * 
 _MOST_UNITS = {"hour": 876_000, "day": 36_500, "week": 5_214, "month": 1_200}
 
 
-def window_lengths(pipeline: Pipeline) -> Iterator[Finding]:
+def window_lengths(spec: WindowSpec) -> Iterator[Finding]:
     """A window has a length of at most a hundred years, and its offset lies within one turn of it."""
-    match pipeline.window:
+    match spec.node.window:
         case Tumbling(size, offset):
             yield from _length("window.tumbling.size", size)
             yield from _offset("window.tumbling.offset", offset, size, "the window")
@@ -46,7 +46,7 @@ def window_lengths(pipeline: Pipeline) -> Iterator[Finding]:
         case Global():
             return
         case _:
-            assert_never(pipeline.window)
+            assert_never(spec.node.window)
 
 
 def _length(where: str, micros: int) -> Iterator[Finding]:
@@ -71,23 +71,23 @@ def _calendar(window: Calendar) -> Iterator[Finding]:
         yield error("window.tumbling.origin", f"must be one of the first {_EVERY_MONTH} days, which every month has")
 
 
-def session_gap(pipeline: Pipeline) -> Iterator[Finding]:
+def session_gap(spec: WindowSpec) -> Iterator[Finding]:
     """The expression for the gap of a record is a number over its fields."""
-    if isinstance(pipeline.window, Session) and pipeline.window.by is not None and pipeline.window.gap > 0:
+    if isinstance(spec.node.window, Session) and spec.node.window.by is not None and spec.node.window.gap > 0:
         try:
-            gaps = own_gap(pipeline)
+            gaps = own_gap(spec)
         except PipelineError as exc:
             yield error("window.session.gap", exc.message)
         else:
-            fails = constant_failure(gaps[0].expression, record_fields(pipeline))
+            fails = constant_failure(gaps[0].expression, record_fields(spec))
             if fails is not None:
-                yield error("window.session.gap", f"{pipeline.window.by!r} fails whatever the fields hold: {fails}")
+                yield error("window.session.gap", f"{spec.node.window.by!r} fails whatever the fields hold: {fails}")
 
 
-def window_zone(pipeline: Pipeline) -> Iterator[Finding]:
+def window_zone(spec: WindowSpec) -> Iterator[Finding]:
     """A zone is one that the time zone database knows."""
-    if isinstance(pipeline.window, Calendar) and not _is_known(pipeline.window.zone):
-        zone = pipeline.window.zone
+    if isinstance(spec.node.window, Calendar) and not _is_known(spec.node.window.zone):
+        zone = spec.node.window.zone
         names = {name.lower(): name for name in zoneinfo.available_timezones() - {"localtime"}}
         close = difflib.get_close_matches(zone.lower().replace(" ", "_"), names, n=1)
         hint = f"did you mean {names[close[0]]!r}?" if close else "give a name such as Europe/Berlin"
@@ -107,9 +107,9 @@ def _is_known(zone: str) -> bool:
 _MOST_HOPS = 10_000
 
 
-def hopping_windows(pipeline: Pipeline) -> Iterator[Finding]:
+def hopping_windows(spec: WindowSpec) -> Iterator[Finding]:
     """A record is in at most 10,000 windows, and should be in one at least."""
-    window = pipeline.window
+    window = spec.node.window
     if not isinstance(window, Hopping) or window.size <= 0 or window.slide <= 0:
         return
     windows = -(-window.size // window.slide)
@@ -129,9 +129,9 @@ def hopping_windows(pipeline: Pipeline) -> Iterator[Finding]:
         yield warning(where, message)
 
 
-def cumulate_windows(pipeline: Pipeline) -> Iterator[Finding]:
+def cumulate_windows(spec: WindowSpec) -> Iterator[Finding]:
     """The greatest window is made of whole steps, of at most 10,000."""
-    window = pipeline.window
+    window = spec.node.window
     if not isinstance(window, Cumulate) or window.size <= 0 or window.step <= 0:
         return
     where, size = "window.cumulate.step", format_duration(window.size)
@@ -146,11 +146,11 @@ def cumulate_windows(pipeline: Pipeline) -> Iterator[Finding]:
         yield error(where, message)
 
 
-def global_window(pipeline: Pipeline) -> Iterator[Finding]:
+def global_window(spec: WindowSpec) -> Iterator[Finding]:
     """It has no end that a watermark could pass: early panes are all it has, and nothing is late for it."""
-    if not isinstance(pipeline.window, Global):
+    if not isinstance(spec.node.window, Global):
         return
-    emit = pipeline.emit
+    emit = spec.node.emit
     if emit.early is None:
         message = (
             "has no end, so without early panes nothing would be written before the end of the input; "

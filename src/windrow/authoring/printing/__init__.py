@@ -2,18 +2,16 @@
 
 from windrow.authoring.printing.flowchart import node_text
 from windrow.authoring.printing.mermaid import to_mermaid
-from windrow.authoring.printing.plain import short_dict, to_dict, to_json, to_yaml
-from windrow.authoring.printing.python import to_python, to_python_file
+from windrow.authoring.printing.plain import to_dict, to_json, to_yaml
+from windrow.authoring.printing.python import to_python_file
 from windrow.authoring.printing.svg import to_svg
 from windrow.authoring.printing.text import to_text
 
 __all__ = [
     "node_text",
-    "short_dict",
     "to_dict",
     "to_json",
     "to_mermaid",
-    "to_python",
     "to_python_file",
     "to_svg",
     "to_text",

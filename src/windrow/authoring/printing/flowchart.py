@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from windrow.authoring.aggregate_text import aggregate_text
-from windrow.authoring.sections import TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
-from windrow.authoring.short_form import short_form
+from windrow.authoring.sections import TRIGGER, WINDOW, mask_secrets, state_words
+from windrow.authoring.short_form import short_nodes
 from windrow.declare.python_code import code_name
 from windrow.errors import HIDDEN_VALUES
 from windrow.model import (
     Adaptive,
     AnyJoinNode,
-    AnyPipeline,
     DeduplicateNode,
     Delay,
     DelayByPartition,
@@ -24,13 +23,11 @@ from windrow.model import (
     JoinNode,
     LookupNode,
     Node,
-    Pipeline,
     ProcessNode,
-    ProcessPipeline,
     Punctuated,
     Records,
+    ResultNode,
     RulesNode,
-    RulesPipeline,
     SelectNode,
     SinkNode,
     SourceNode,
@@ -45,7 +42,7 @@ from windrow.model import (
 
 @dataclass(frozen=True)
 class Box:
-    """A part of a pipeline: what it is (`noun`) and what it does; `is_store` if it is outside of the pipeline."""
+    """A part of a pipeline: what it is (`noun`) and what it does; `is_store` if it is outside of the node."""
 
     id: str
     noun: str
@@ -72,47 +69,47 @@ class Flowchart:
 
 def flowchart(graph: Graph) -> Flowchart:
     """Return the data's way from source to sink, of one pipeline with dead letters and late output; secrets are ***."""
-    short = short_form(graph)
-    if short is None:
-        return _graph(mask_graph(graph))
-    shown = mask_secrets(short)
-    fields = [f"{field.name} {field.type_text}" for field in shown.decode.fields]
-    fields += [f"{derived.name} = {derived.sql}" for derived in shown.derive]
-    middle = _middle(shown)
+    shown = mask_secrets(graph)
+    if not graph.is_short:
+        return _graph(shown)
+    source, node, sink = short_nodes(shown)
+    fields = [f"{field.name} {field.type_text}" for field in source.decode.fields]
+    fields += [f"{derived.name} = {derived.sql}" for derived in source.derive]
+    middle = _middle(node)
     first = middle[0].id
     boxes = (
-        Box("source", "source", f"{shown.source.section} {shown.source.place}", is_store=True),
+        Box("source", "source", f"{source.source.section} {source.source.place}", is_store=True),
         Box("decode", "decode", ", ".join(fields)),
-        Box("time", "time", f"{shown.time.field}, {_watermark(shown)}"),
-        Box("key", "key", ", ".join(shown.key) or "none"),
+        Box("time", "time", f"{source.time.field}, {_watermark(source)}"),
+        Box("key", "key", ", ".join(node.key) or "none"),
         *middle,
-        Box("sink", "sink", f"{shown.sink.table} in {shown.sink.place}", is_store=True),
+        Box("sink", "sink", f"{sink.sink.table} in {sink.sink.place}", is_store=True),
     )
     beside = (
-        Box("dead", "dead letters", shown.sink.companion("dead"), is_store=True),
-        Box("late", "late output", shown.sink.companion("late"), is_store=True),
+        Box("dead", "dead letters", sink.sink.companion("dead"), is_store=True),
+        Box("late", "late output", sink.sink.companion("late"), is_store=True),
     )
     ways = [
         Way(tuple(box.id for box in boxes)),
         Way(("decode", "dead"), "not good", is_aside=True),
-        *([Way(("time", "dead"), "too far ahead", is_aside=True)] if shown.time.future is not None else []),
+        *([Way(("time", "dead"), "too far ahead", is_aside=True)] if source.time.future is not None else []),
         Way((first, "late"), "expired", is_aside=True),
     ]
     shown_boxes = (replace(box, text=HIDDEN_VALUES.hide(box.text)) for box in (*boxes, *beside))
     return Flowchart(tuple(shown_boxes), tuple(ways))
 
 
-def _middle(pipeline: AnyPipeline) -> tuple[Box, ...]:
+def _middle(node: ResultNode) -> tuple[Box, ...]:
     """Return the boxes between the key and the sink."""
-    match pipeline:
-        case ProcessPipeline():
-            return (_process(pipeline),)
-        case RulesPipeline():
-            return (_rules(pipeline),)
-        case Pipeline():
-            return _windowed(pipeline)
+    match node:
+        case ProcessNode():
+            return (_process(node),)
+        case RulesNode():
+            return (_rules(node),)
+        case WindowNode():
+            return _windowed(node)
         case _:
-            assert_never(pipeline)
+            assert_never(node)
 
 
 def _graph(graph: Graph) -> Flowchart:
@@ -132,7 +129,7 @@ def _graph(graph: Graph) -> Flowchart:
 
 
 def node_text(graph: Graph, node: Node) -> str:
-    """Say what a node of a graph is, in short; of `mask_graph(graph)`, as a source or sink may have secrets."""
+    """Say what a node of a graph is, in short; of one after `mask_secrets`, as a source or sink may have secrets."""
     match node:
         case SourceNode():
             text = f"{node.source.section} {node.source.place}; {node.time.field}, {_watermark(node)}"
@@ -192,28 +189,28 @@ def _joined(node: AnyJoinNode) -> str:
             assert_never(node)
 
 
-def _windowed(pipeline: Pipeline) -> tuple[Box, ...]:
-    results = ", ".join(f"{aggregate.name} = {aggregate_text(aggregate)}" for aggregate in pipeline.aggregates)
+def _windowed(node: WindowNode) -> tuple[Box, ...]:
+    results = ", ".join(f"{aggregate.name} = {aggregate_text(aggregate)}" for aggregate in node.aggregates)
     return (
-        Box("window", "window", WINDOW.words(pipeline.window)),
+        Box("window", "window", WINDOW.words(node.window)),
         Box("aggregate", "aggregate", results),
-        Box("emit", "emit", _emit(pipeline.emit)),
+        Box("emit", "emit", _emit(node.emit)),
     )
 
 
-def _process(pipeline: ProcessPipeline) -> Box:
-    state = "".join(f", {state.name} {state_words(state)}" for state in pipeline.process.state)
-    returns = ", ".join(f"{field.name} {field.type}" for field in pipeline.process.returns)
-    return Box("process", "process", f"{code_name(pipeline.process.function)}{state}: {returns}")
+def _process(node: ProcessNode) -> Box:
+    state = "".join(f", {state.name} {state_words(state)}" for state in node.process.state)
+    returns = ", ".join(f"{field.name} {field.type}" for field in node.process.returns)
+    return Box("process", "process", f"{code_name(node.process.function)}{state}: {returns}")
 
 
-def _rules(pipeline: RulesPipeline) -> Box:
-    names = ", ".join(rule.name for rule in pipeline.rules.rules)
-    return Box("rules", "rules", f"{names}; lateness {format_duration(pipeline.rules.lateness)}")
+def _rules(node: RulesNode) -> Box:
+    names = ", ".join(rule.name for rule in node.rules.rules)
+    return Box("rules", "rules", f"{names}; lateness {format_duration(node.rules.lateness)}")
 
 
-def _watermark(pipeline: AnyPipeline | SourceNode) -> str:
-    match pipeline.time.watermark:
+def _watermark(node: SourceNode) -> str:
+    match node.time.watermark:
         case Delay(micros):
             return f"delay {format_duration(micros)}"
         case DelayByPartition(default, delays):
@@ -224,7 +221,7 @@ def _watermark(pipeline: AnyPipeline | SourceNode) -> str:
         case Punctuated(field):
             return f"watermark in {field}"
         case _:
-            assert_never(pipeline.time.watermark)
+            assert_never(node.time.watermark)
 
 
 def _emit(emit: Emit) -> str:

@@ -7,13 +7,11 @@ from typing import Any
 
 import yaml
 
-from windrow.authoring.sections import GRAPH, mask_graph, mask_secrets, section_of
-from windrow.authoring.short_form import short_form
+from windrow.authoring.sections import mask_secrets, section_of
 from windrow.authoring.variables import escaped
 from windrow.declare.python_code import refuse_code
 from windrow.errors import HIDDEN_VALUES
-from windrow.expressions import result_pipelines
-from windrow.model import AnyPipeline, Graph
+from windrow.model import Graph
 
 _WIDTH = 120
 
@@ -26,17 +24,7 @@ def to_dict(graph: Graph) -> Plain:
 
     Python code in it (a custom aggregate, trigger or process function) is named; no file reads that back.
     """
-    short = short_form(graph)
-    if short is not None:
-        return short_dict(short)
-    plain: Plain = GRAPH.plain(mask_graph(graph))
-    return plain
-
-
-def short_dict(pipeline: AnyPipeline) -> Plain:
-    """Return the same of a short form, or of a result of a graph as one."""
-    shown = mask_secrets(pipeline)
-    plain: Plain = section_of(shown).plain(shown)
+    plain: Plain = section_of(graph).plain(mask_secrets(graph))
     return plain
 
 
@@ -47,8 +35,7 @@ def to_yaml(graph: Graph) -> str:
 
     Raise PipelineError if there is Python code in it.
     """
-    for one in result_pipelines(graph).values():
-        refuse_code(one, "YAML")
+    refuse_code(graph, "YAML")
     root = _yaml_node(_escaped(to_dict(graph), ()))
     root.flow_style = False
     _unfold(root, 0, deepest=0 if graph.is_short else 2)

@@ -18,29 +18,25 @@ from windrow.authoring.sections import (
     TIME,
     WINDOW,
     KeyFields,
-    mask_graph,
     mask_secrets,
     rules_python,
 )
 from windrow.authoring.sections.alerts import ALERTS_KEY
 from windrow.authoring.sections.pipeline import KEY_GROUPS, MODE, NAME, SALT
-from windrow.authoring.short_form import short_form
+from windrow.authoring.short_form import short_nodes, short_parts
 from windrow.declare.python_code import refuse_code
 from windrow.declare.spec import DURATION, Section, arguments
 from windrow.errors import HIDDEN_VALUES
-from windrow.expressions import result_pipelines
 from windrow.model import (
     AnyJoinNode,
-    AnyPipeline,
     DeduplicateNode,
     FlatMapNode,
     Graph,
     JoinNode,
     LookupNode,
-    Pipeline,
     ProcessNode,
+    ResultNode,
     RulesNode,
-    RulesPipeline,
     SelectNode,
     SinkNode,
     SourceNode,
@@ -52,50 +48,46 @@ from windrow.model import (
 )
 
 
-def to_python(pipeline: AnyPipeline) -> str:
-    """Return a Python expression (``wr`` is windrow) that makes the pipeline; secrets are ***.
-
-    Raise PipelineError if there is Python code in it: of that, only the name is known.
-    """
-    shown = refuse_code(mask_secrets(pipeline), "a print-out")
+def _short(graph: Graph) -> str:
+    """Return the expression that makes a short form."""
+    source, node, sink = short_nodes(graph)
+    parts = short_parts(graph)
+    ends = arguments((NAME, KEY_GROUPS, *([SALT] if isinstance(node, WindowNode) else []), MODE, ALERTS_KEY), parts)
     steps = [
-        SOURCE.python(shown.source),
-        DECODE.python(shown.decode),
-        DERIVE.python(shown.derive) if shown.derive else "",
-        TIME.python(shown.time),
-        KEY.python(KeyFields(shown.key)) if shown.key else "",
-        *(_ruled(shown) if isinstance(shown, RulesPipeline) else _windowed(shown)),
+        SOURCE.python(source.source),
+        DECODE.python(source.decode),
+        DERIVE.python(source.derive) if source.derive else "",
+        TIME.python(source.time),
+        KEY.python(KeyFields(node.key)) if node.key else "",
+        *_result(node),
+        f".to({SINK.python(sink.sink)}, {ends})",
     ]
-    return HIDDEN_VALUES.hide("(\n" + "".join(f"    {step}\n" for step in steps if step) + ")\n")
+    return "(\n" + "".join(f"    {step}\n" for step in steps if step) + ")\n"
 
 
-def _windowed(pipeline: Pipeline) -> list[str]:
-    return [
-        f".window({WINDOW.python(pipeline.window)})",
-        AGGREGATE.python(pipeline.aggregates),
-        EMIT.python(pipeline.emit),
-        f".to({SINK.python(pipeline.sink)}, {arguments((NAME, KEY_GROUPS, SALT, MODE, ALERTS_KEY), vars(pipeline))})",
-    ]
-
-
-def _ruled(pipeline: RulesPipeline) -> list[str]:
-    end = f".to({SINK.python(pipeline.sink)}, {arguments((NAME, KEY_GROUPS, MODE, ALERTS_KEY), vars(pipeline))})"
-    return [rules_python(pipeline.rules), end]
+def _result(node: ResultNode) -> list[str]:
+    match node:
+        case WindowNode():
+            return [f".window({WINDOW.python(node.window)})", AGGREGATE.python(node.aggregates), EMIT.python(node.emit)]
+        case RulesNode():
+            return [rules_python(node.rules)]
+        case ProcessNode():
+            raise TypeError(node)  # `refuse_code` has refused it
+        case _:
+            assert_never(node)
 
 
 def to_python_file(graph: Graph) -> str:
-    """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***. Raise PipelineError as above.
+    """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***.
 
-    A comment says so if values of variables are hidden: Python puts no values in.
+    Raise PipelineError if there is Python code in it: of that, only the name is known. A comment says so if values of
+    variables are hidden: Python puts no values in.
     """
-    short = short_form(graph)
-    if short is None:
-        text = _graph(mask_graph(graph))
-        shown = HIDDEN_VALUES.hide(text)
-        is_hidden = shown != text
-    else:
-        shown = f"pipeline = {to_python(short)}"
-        is_hidden = "${" in shown
+    refuse_code(graph, "a print-out")
+    masked = mask_secrets(graph)
+    text = f"pipeline = {_short(masked)}" if graph.is_short else _graph(masked)
+    shown = HIDDEN_VALUES.hide(text)
+    is_hidden = shown != text
     note = "# ${NAME} stands for the value of a variable: write the value, or read os.environ\n" if is_hidden else ""
     return f"import windrow as wr\n{_imports(graph)}\n{note}{shown}"
 
@@ -110,8 +102,6 @@ def _imports(graph: Graph) -> str:
 
 def _graph(graph: Graph) -> str:
     """Return the statements that make a graph."""
-    for one in result_pipelines(graph).values():
-        refuse_code(one, "a print-out")
     variables = _variables(graph)
     lines = [f"graph = wr.graph({arguments((NAME, KEY_GROUPS, MODE, ALERTS_KEY), vars(graph)).removeprefix('name=')})"]
     for node in graph.nodes:

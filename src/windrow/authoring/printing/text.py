@@ -6,26 +6,26 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from windrow.authoring.aggregate_text import aggregate_text
-from windrow.authoring.sections import DELAY, LATE, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
+from windrow.authoring.sections import DELAY, LATE, SINK, SOURCE, TRIGGER, WINDOW, mask_secrets, state_words
 from windrow.authoring.sections.alerts import alert_words
-from windrow.authoring.short_form import short_form
+from windrow.authoring.short_form import short_nodes
 from windrow.declare.python_code import code_name
 from windrow.errors import HIDDEN_VALUES
 from windrow.expressions import (
+    RulesSpec,
     Stream,
     join_sides,
     join_spans,
     needs_rows,
     record_fields,
-    result_pipelines,
     revise_of,
+    spec_of,
     stream_of,
 )
 from windrow.expressions.rules import uses_next
 from windrow.model import (
     Adaptive,
     AnyJoinNode,
-    AnyPipeline,
     BooleanType,
     DataType,
     DecimalType,
@@ -45,15 +45,13 @@ from windrow.model import (
     KafkaSink,
     KeyedNode,
     LookupNode,
-    Pipeline,
     PostgresSink,
     ProcessNode,
-    ProcessPipeline,
     Punctuated,
     ResultNode,
     RuleList,
+    RuleSet,
     RulesNode,
-    RulesPipeline,
     SelectNode,
     Sink,
     SourceNode,
@@ -73,11 +71,11 @@ from windrow.model import (
 
 def to_text(graph: Graph) -> str:
     """Return what the pipeline does: the data's way, noun by noun, and what each means; secrets are ***."""
-    short = short_form(graph)
-    if short is None:
-        return HIDDEN_VALUES.hide(_graph(mask_graph(graph)))
-    shown = mask_secrets(short)
-    nouns = _source(shown, shown.sink.table) | _keyed(shown, _passed(shown.time)) | {"sink": _sink(shown.sink)}
+    shown = mask_secrets(graph)
+    if not graph.is_short:
+        return HIDDEN_VALUES.hide(_graph(shown))
+    source, node, sink = short_nodes(shown)
+    nouns = _source(source, sink.sink.table) | _keyed(shown, node, _passed(source.time)) | {"sink": _sink(sink.sink)}
     nouns |= {"alerts": alert_words(shown.alerts)}
     return HIDDEN_VALUES.hide("\n".join([shown.name, *_written(_mode(graph)), *_written(nouns)])) + "\n"
 
@@ -95,10 +93,7 @@ def realtime_words(graph: Graph) -> str:
         f"as records come: a change is in its topic some {span} after its record, {every}",
         f"a slot of Spark for each partition, for as long as it runs{by}",
     ]
-    views = (result_pipelines(graph)[node.name] for node in graph.keyed if isinstance(node, RulesNode))
-    return HIDDEN_VALUES.hide(
-        "\n".join([*lines, *(_history_size(view) for view in views if isinstance(view, RulesPipeline))])
-    )
+    return HIDDEN_VALUES.hide("\n".join([*lines, *(_history_size(spec_of(graph, node)) for node in graph.rules)]))
 
 
 def file_words(graph: Graph) -> list[str]:
@@ -122,10 +117,10 @@ _PLACE_BYTES = 24
 _MILLION = 1_000_000
 
 
-def _history_size(pipeline: RulesPipeline) -> str:
+def _history_size(spec: RulesSpec) -> str:
     """Return how large the state of rules becomes, for keys with as many records as a rule sees."""
-    last = pipeline.rules.recent.last
-    record = _PLACE_BYTES + sum(_WIDTHS.get(type(field.type), 8) for field in record_fields(pipeline))
+    last = spec.node.rules.recent.last
+    record = _PLACE_BYTES + sum(_WIDTHS.get(type(field.type), 8) for field in record_fields(spec))
     size = last * record * _MILLION / 1e9
     return (
         f"state in memory: {last} records of about {record} bytes for each key; of a million such keys some "
@@ -190,15 +185,14 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:  # noqa: C901 - a
         case JoinNode() | TableJoinNode():
             nouns = {"join": _joined(node)}
         case WindowNode() | ProcessNode() | RulesNode():
-            view = result_pipelines(graph)[node.name]
-            sources = stream_of(graph, node.input).sources
-            passed = _passed(view.time) if len(sources) == 1 else _all_passed(sources)
-            nouns = {"derive": _derived(node.derive)} | _keyed(view, passed, is_settled=graph.is_ordered(node))
-            is_running = isinstance(view, Pipeline) and isinstance(view.window, Global)
-            if is_running and (stream_of(graph, node.input).is_changelog or graph.is_read(node)):
+            given = stream_of(graph, node.input)
+            passed = _passed(given.time) if len(given.sources) == 1 else _all_passed(given.sources)
+            nouns = {"derive": _derived(node.derive)} | _keyed(graph, node, passed)
+            is_running = isinstance(node, WindowNode) and isinstance(node.window, Global)
+            if is_running and (given.is_changelog or graph.is_read(node)):
                 nouns["emit"] = "each change of a row revises the results of its key"
-            elif isinstance(view, Pipeline) and stream_of(graph, node.input).is_changelog:
-                nouns["emit"] = _over_windows(view, passed, stream_of(graph, node.input).hold)
+            elif isinstance(node, WindowNode) and given.is_changelog:
+                nouns["emit"] = _over_windows(given, passed)
     levels = len(graph.levels)
     return nouns | {
         "level": f"{graph.level_of(node)} of {levels}" if levels > 1 and node in graph.keyed else "",
@@ -274,12 +268,12 @@ def _joined(node: JoinNode | TableJoinNode) -> str:
     return "\n".join([*lines, *(alone.format(name) for name in outer)])
 
 
-def _over_windows(pipeline: Pipeline, passed: str, hold: int) -> str:
+def _over_windows(given: Stream, passed: str) -> str:
     """Return when a window over rows that change fires, and what revises it."""
-    and_hold = f" and {format_duration(hold)} more" if hold else ""
+    and_hold = f" and {format_duration(given.hold)} more" if given.hold else ""
     lines = [f"a window fires when {passed}{and_hold}, with the rows as of that watermark"]
-    if pipeline.emit.lateness:
-        lines.append(f"revisions of the rows revise it, for {format_duration(pipeline.emit.lateness)}")
+    if given.bound:
+        lines.append(f"revisions of the rows revise it, for {format_duration(given.bound)}")
     return "\n".join(lines)
 
 
@@ -300,22 +294,21 @@ def _kept(graph: Graph, node: KeyedNode) -> str:
         if bound is None:
             return "every key, for ever"
         return f"a key until the watermark is {format_duration(node.within + bound)} past its record"
-    if not isinstance(node, ResultNode):
-        return _kept_of_join(graph, node)
-    view = result_pipelines(graph)[node.name]
-    if not isinstance(view, Pipeline) or isinstance(view.window, Global):
-        return _kept_of_all_time(graph, node, view)
-    what = "rows" if stream_of(graph, node.input).is_changelog else "aggregates"
-    if not view.emit.lateness:
+    if isinstance(node, ResultNode):
+        return _kept_of_window(graph, node) if isinstance(node, WindowNode) else ""
+    return _kept_of_join(graph, node)
+
+
+def _kept_of_window(graph: Graph, node: WindowNode) -> str:
+    spec, is_changelog = spec_of(graph, node), stream_of(graph, node.input).is_changelog
+    if isinstance(node.window, Global):
+        if not (is_changelog or graph.is_read(node)):
+            return ""
+        return "all rows" if needs_rows(spec, is_changelog=is_changelog) else "a row of each key"
+    what = "rows" if is_changelog else "aggregates"
+    if not spec.lateness:
         return f"{what} of a window until the watermark has reached its end"
-    return f"{what} of a window until the watermark is {format_duration(view.emit.lateness)} past its end"
-
-
-def _kept_of_all_time(graph: Graph, node: ResultNode, view: AnyPipeline) -> str:
-    is_changelog = stream_of(graph, node.input).is_changelog
-    if not isinstance(view, Pipeline) or not (is_changelog or graph.is_read(node)):
-        return ""
-    return "all rows" if needs_rows(view, is_changelog=is_changelog) else "a row of each key"
+    return f"{what} of a window until the watermark is {format_duration(spec.lateness)} past its end"
 
 
 def _kept_of_join(graph: Graph, node: TableNode | AnyJoinNode) -> str:
@@ -346,12 +339,12 @@ def _are_changes(graph: Graph, node: TableNode) -> bool:
     return stream_of(graph, node.input).lacking is not None
 
 
-def _source(pipeline: AnyPipeline | SourceNode, table: str) -> dict[str, str]:
+def _source(node: SourceNode, table: str) -> dict[str, str]:
     return {
-        "source": SOURCE.words(pipeline.source),
-        "decode": f"{_fields(pipeline)}\na record that does not fit goes to {table}_dead",
-        "derive": _derived(pipeline.derive),
-        "time": _time(pipeline.time, table),
+        "source": SOURCE.words(node.source),
+        "decode": f"{_fields(node)}\na record that does not fit goes to {table}_dead",
+        "derive": _derived(node.derive),
+        "time": _time(node.time, table),
     }
 
 
@@ -359,17 +352,22 @@ def _derived(fields: tuple[Derive, ...]) -> str:
     return "\n".join(f"{derived.name} = {derived.sql}" for derived in fields)
 
 
-def _keyed(pipeline: AnyPipeline, passed: str, *, is_settled: bool = False) -> dict[str, str]:
-    if isinstance(pipeline, ProcessPipeline):
-        return {"key": _key(pipeline), "process": process_words(pipeline, is_settled=is_settled)}
-    if isinstance(pipeline, RulesPipeline):
-        return {"key": _key(pipeline)} | _rules(pipeline)
-    return {
-        "key": _key(pipeline),
-        "window": WINDOW.words(pipeline.window),
-        "aggregate": ", ".join(f"{item.name} = {aggregate_text(item)}" for item in pipeline.aggregates),
-        "emit": _emit(pipeline, pipeline.sink.table, passed),
-    }
+def _keyed(graph: Graph, node: ResultNode, passed: str) -> dict[str, str]:
+    sink = [*graph.sinks_of(node.name), *graph.sinks_below(node)][0].sink
+    key = {"key": _key(node, graph.key_groups)}
+    match node:
+        case ProcessNode():
+            return key | {"process": _process(node, sink, is_settled=not graph.is_short and graph.is_ordered(node))}
+        case RulesNode():
+            return key | _rules(node.rules, sink.table)
+        case WindowNode():
+            return key | {
+                "window": WINDOW.words(node.window),
+                "aggregate": ", ".join(f"{item.name} = {aggregate_text(item)}" for item in node.aggregates),
+                "emit": _emit(node, sink, passed),
+            }
+        case _:
+            assert_never(node)
 
 
 def _written(nouns: Mapping[str, str]) -> list[str]:
@@ -389,9 +387,9 @@ def _field(field: Field) -> str:
     return f"{field.name} {field.type_text}{at}{also}{key}"
 
 
-def _fields(pipeline: AnyPipeline | SourceNode) -> str:
-    is_json = isinstance(pipeline.source.format, str)
-    return ("JSON with " if is_json else "") + ", ".join(map(_field, pipeline.decode.fields))
+def _fields(node: SourceNode) -> str:
+    is_json = isinstance(node.source.format, str)
+    return ("JSON with " if is_json else "") + ", ".join(map(_field, node.decode.fields))
 
 
 def _time(time: EventTime, table: str) -> str:
@@ -416,25 +414,25 @@ def _time(time: EventTime, table: str) -> str:
     return "\n".join(lines)
 
 
-def _key(pipeline: AnyPipeline) -> str:
-    spread = pipeline.salt if isinstance(pipeline, Pipeline) else 1
-    if not pipeline.key:
+def _key(node: ResultNode, key_groups: int) -> str:
+    spread = node.salt
+    if not node.key:
         how = f"aggregated in {spread} key groups, then in one" if spread > 1 else "in one key group"
         return f"none: one row for all records of a window, {how}"
     salt = f", each spread over {spread} of them" if spread > 1 else ""
-    parts = state_partitions(pipeline.key_groups)
-    groups = f"{pipeline.key_groups} key groups (on a cluster in {parts} state partitions)"
-    return f"{', '.join(pipeline.key)}, in {groups}{salt}"
+    parts = state_partitions(key_groups)
+    groups = f"{key_groups} key groups (on a cluster in {parts} state partitions)"
+    return f"{', '.join(node.key)}, in {groups}{salt}"
 
 
-def _emit(pipeline: Pipeline, table: str, passed: str) -> str:
-    emit, lines = pipeline.emit, []
+def _emit(node: WindowNode, sink: Sink, passed: str) -> str:
+    emit, lines = node.emit, []
     if emit.early is not None:
         lines.append(f"an early pane is written {TRIGGER.words(emit.early)}")
-    if not isinstance(pipeline.window, Global):
+    if not isinstance(node.window, Global):
         lines.append(f"a window fires when {passed}")
-        lines += _late(emit, table)
-    lines += _accumulation(emit, pipeline.sink)
+        lines += _late(emit, sink.table)
+    lines += _accumulation(emit, sink)
     end = "fire at the end of a bounded input" if emit.at_end == "fire" else "stay open at the end of a bounded input"
     return "\n".join([*lines, f"open windows {end}"])
 
@@ -500,9 +498,8 @@ def _list_words(one: RuleList) -> str:
             assert_never(one)
 
 
-def _rules(pipeline: RulesPipeline) -> dict[str, str]:
+def _rules(rules: RuleSet, table: str) -> dict[str, str]:
     """Return what rules see, what they are, and when alerts change."""
-    rules, table = pipeline.rules, pipeline.sink.table
     span = format_duration(rules.recent.within)
     seen = f"the last {rules.recent.last} records of the key in the {span} before it, by event time"
     if any(map(uses_next, rules.rules)):
@@ -525,16 +522,16 @@ def _rules(pipeline: RulesPipeline) -> dict[str, str]:
     }
 
 
-def process_words(pipeline: ProcessPipeline, *, is_settled: bool = False) -> str:
+def _process(node: ProcessNode, sink: Sink, *, is_settled: bool = False) -> str:
     """Return what a process does, a clause a line; with `is_settled` its records come by watermark."""
-    process = pipeline.process
+    process = node.process
     lines = [f"the Python function {code_name(process.function)} for each record"]
     if process.order == "log":
         of = "watermarks" if is_settled else "the log"
         lines.append(f"a key's records come in the order of {of}")
     else:
         lines.append("records come in order of event time, when the watermark has passed them")
-        lines.append(f"a record that comes later than that: {pipeline.sink.companion('late')}")
+        lines.append(f"a record that comes later than that: {sink.companion('late')}")
     lines += [f"it keeps {state.name}, {state_words(state)}, for each key" for state in process.state]
     if process.ttl is None:
         lines.append("state and row of a key are kept forever")
@@ -545,5 +542,5 @@ def process_words(pipeline: ProcessPipeline, *, is_settled: bool = False) -> str
     if process.on_processing_timer is not None:
         lines.append(f"timers of processing time call {code_name(process.on_processing_timer)}")
     returns = ", ".join(f"{field.name} {field.type}" for field in process.returns)
-    end = "fire" if pipeline.at_end == "fire" else "stay set"
+    end = "fire" if node.at_end == "fire" else "stay set"
     return "\n".join([*lines, f"it emits {returns}", f"timers {end} at the end of a bounded input"])

@@ -7,7 +7,8 @@ have the same names and defaults.
 
 from windrow.authoring.sections.alerts import ALERTS
 from windrow.authoring.sections.connectors import SINK, SOURCE
-from windrow.authoring.sections.graph import GRAPH, STORY_GRAPH, StoryGraph, mask_graph
+from windrow.authoring.sections.forms import DOCUMENT, mask_secrets, section_of
+from windrow.authoring.sections.graph import GRAPH, STORY_GRAPH, StoryGraph
 from windrow.authoring.sections.pipeline import PIPELINE, PROCESS_PIPELINE, STORY, StoryPipeline, state_words
 from windrow.authoring.sections.records import DECODE, DELAY, DERIVE, KEY, TIME, KeyFields
 from windrow.authoring.sections.results import AGGREGATE, EMIT, LATE, TRIGGER, WINDOW
@@ -15,22 +16,9 @@ from windrow.authoring.sections.rules import (
     RULES_PIPELINE,
     STORY_RULES,
     StoryRules,
-    mask_secrets,
     rules_python,
-    section_of,
 )
 from windrow.declare.formats import FORMAT
-from windrow.declare.spec import Shapes
-from windrow.model import Graph, Pipeline, RulesPipeline
-
-DOCUMENT: Shapes[Pipeline | RulesPipeline | Graph] = Shapes(
-    (
-        (("sources", "streams", "sinks"), Graph, GRAPH),
-        (("rules",), RulesPipeline, RULES_PIPELINE),
-        ((), Pipeline, PIPELINE),
-    )
-)
-"""A pipeline file."""
 
 __all__ = [
     "AGGREGATE",
@@ -59,7 +47,6 @@ __all__ = [
     "StoryGraph",
     "StoryPipeline",
     "StoryRules",
-    "mask_graph",
     "mask_secrets",
     "rules_python",
     "section_of",

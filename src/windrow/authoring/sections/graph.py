@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from windrow.authoring.sections.alerts import ALERTS, ALERTS_KEY
+from windrow.authoring.sections.alerts import ALERTS_KEY
 from windrow.authoring.sections.pipeline import (
     AT_END,
     DERIVED,
@@ -561,17 +561,3 @@ STORY_GRAPH: Section[StoryGraph] = Section(
         Key("streams", _STREAMS, "", required=True),
     ),
 )
-
-
-def mask_graph(graph: Graph) -> Graph:
-    """Return the graph with *** for the passwords in it."""
-    parts = _graph_parts(graph)
-    return _graph(
-        graph.name,
-        _SOURCES.mask(parts["sources"]),
-        parts["streams"],
-        _SINKS.mask(parts["sinks"]),
-        graph.key_groups,
-        mode=graph.mode,
-        alerts=ALERTS.mask(graph.alerts),
-    )

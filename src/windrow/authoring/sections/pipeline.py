@@ -8,30 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 
 from windrow.authoring.sections.alerts import ALERTS_KEY
 from windrow.authoring.sections.connectors import SINK, SOURCE
 from windrow.authoring.sections.records import DECODE, DERIVE, KEY, TIME, KeyFields
 from windrow.authoring.sections.results import AGGREGATE, EMIT, WINDOW
+from windrow.authoring.short_form import SOURCE as SHORT_SOURCE
+from windrow.authoring.short_form import short_graph, short_parts
 from windrow.declare.spec import CODE, DURATION, TEXT, Key, Scalar, Section, Spec, choice
 from windrow.declare.yaml_node import YamlNode
 from windrow.model import (
     DEFAULT_KEY_GROUPS,
     Aggregate,
-    AnyPipeline,
     Derive,
     Emit,
     EventTime,
     Field,
+    Graph,
     KeyedState,
     ListState,
     MapState,
-    Pipeline,
     Process,
-    ProcessPipeline,
+    ProcessNode,
     ValueState,
     Window,
+    WindowNode,
 )
 
 NAME = Key(
@@ -126,16 +128,18 @@ RESULTS = (
 SINK_KEY = Key("sink", SINK, "where results are written.", required=True)
 
 
-def _pipeline(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> Pipeline:  # noqa: ANN401
-    return Pipeline(key=key.names, derive=derive + key.derive, **sections)
+def _pipeline(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> Graph:  # noqa: ANN401
+    given = {name: sections.pop(name) for name in ("window", "aggregates", "emit", "salt")}
+    node = WindowNode("", SHORT_SOURCE, key.names, **given)
+    return short_graph(node, derive=derive + key.derive, **sections)
 
 
-def _parts(pipeline: AnyPipeline) -> Mapping[str, Any]:
-    parts = dict(vars(pipeline)) | {"key": KeyFields(pipeline.key)}
-    return parts | ({"aggregate": pipeline.aggregates} if isinstance(pipeline, Pipeline) else {})
+def _parts(graph: Graph) -> Mapping[str, Any]:
+    parts = dict(short_parts(graph))
+    return parts | {"key": KeyFields(parts["key"]), "aggregate": parts.get("aggregates")}
 
 
-PIPELINE: Section[Pipeline] = Section(
+PIPELINE: Section[Graph] = Section(
     "",
     _pipeline,
     (NAME, MODE, *RECORDS, DERIVED, *KEYED, *RESULTS, SINK_KEY, KEY_GROUPS, SALT, ALERTS_KEY),
@@ -202,10 +206,21 @@ PROCESS: Spec[Process] = Section(
         Key("on_processing_timer", CODE, ""),
     ),
 )
-AT_END = Key("at_end", choice("fire", "hold"), "", default=ProcessPipeline.at_end)
-PROCESS_PIPELINE: Section[ProcessPipeline] = Section(
+AT_END = Key("at_end", choice("fire", "hold"), "", default=ProcessNode.at_end)
+
+
+def _process_pipeline(
+    key: KeyFields,
+    process: Process,
+    at_end: Literal["fire", "hold"],
+    **sections: Any,  # noqa: ANN401
+) -> Graph:
+    return short_graph(ProcessNode("", SHORT_SOURCE, key.names, process, at_end), **sections)
+
+
+PROCESS_PIPELINE: Section[Graph] = Section(
     "",
-    ProcessPipeline,
+    _process_pipeline,
     (
         NAME,
         MODE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, assert_never
+from typing import Any
 
 from windrow.authoring.sections.alerts import ALERTS_KEY
 from windrow.authoring.sections.pipeline import (
@@ -13,12 +13,12 @@ from windrow.authoring.sections.pipeline import (
     KEY_GROUPS,
     MODE,
     NAME,
-    PIPELINE,
-    PROCESS_PIPELINE,
     RECORDS,
     SINK_KEY,
 )
 from windrow.authoring.sections.records import KEY, KeyFields
+from windrow.authoring.short_form import SOURCE as SHORT_SOURCE
+from windrow.authoring.short_form import short_graph, short_parts
 from windrow.declare.spec import (
     DURATION,
     FIELD_NAME,
@@ -38,21 +38,17 @@ from windrow.declare.spec import (
 )
 from windrow.declare.yaml_node import YamlMapping, YamlNode, read_texts
 from windrow.model import (
-    AnyPipeline,
     Derive,
     EventTime,
     FileList,
-    Pipeline,
-    ProcessPipeline,
+    Graph,
     Recent,
     Rule,
     RuleList,
     RuleSet,
-    RulesPipeline,
+    RulesNode,
     TopicList,
 )
-
-P = TypeVar("P", bound=AnyPipeline)
 
 
 def _evidence(node: YamlNode) -> tuple[tuple[str, str], ...]:
@@ -246,19 +242,21 @@ _KEY = Key(
 )
 
 
-def _pipeline(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> RulesPipeline:  # noqa: ANN401
+def _pipeline(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> Graph:  # noqa: ANN401
     given = {one.name: sections.pop(one.name) for one in RULES_KEYS}
     emit = given.pop("emit")
-    return RulesPipeline(key=key.names, derive=derive + key.derive, rules=RuleSet(**given, **emit), **sections)
+    node = RulesNode("", SHORT_SOURCE, key.names, RuleSet(**given, **emit))
+    return short_graph(node, derive=derive + key.derive, **sections)
 
 
-def _parts(pipeline: RulesPipeline) -> Mapping[str, Any]:
-    rules = pipeline.rules
+def _parts(graph: Graph) -> Mapping[str, Any]:
+    parts = dict(short_parts(graph))
+    rules = parts["rules"]
     emit = {"lateness": rules.lateness, "revise": rules.revise}
-    return dict(vars(pipeline)) | dict(vars(rules)) | {"key": KeyFields(pipeline.key), "emit": emit}
+    return parts | dict(vars(rules)) | {"key": KeyFields(parts["key"]), "emit": emit}
 
 
-RULES_PIPELINE: Section[RulesPipeline] = Section(
+RULES_PIPELINE: Section[Graph] = Section(
     "",
     _pipeline,
     (
@@ -312,25 +310,6 @@ STORY_RULES: Section[StoryRules] = Section(
         *(_STORY_LISTS if one.name == "lists" else one for one in RULES_KEYS),
     ),
 )
-
-
-def section_of(pipeline: AnyPipeline) -> Section[Any]:
-    """Return the section that a pipeline is written by."""
-    match pipeline:
-        case RulesPipeline():
-            return RULES_PIPELINE
-        case ProcessPipeline():
-            return PROCESS_PIPELINE
-        case Pipeline():
-            return PIPELINE
-        case _:
-            assert_never(pipeline)
-
-
-def mask_secrets(pipeline: P) -> P:
-    """Return the pipeline with *** for the passwords in it."""
-    masked: P = section_of(pipeline).mask(pipeline)
-    return masked
 
 
 def rules_python(rules: RuleSet) -> str:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypedDict, overload
 
-from windrow import model
 from windrow.authoring.aggregate_text import Measure, parse_aggregate
 from windrow.authoring.checks import require_valid
-from windrow.authoring.short_form import graph_of_short
+from windrow.authoring.short_form import SOURCE, short_graph
 from windrow.client.arguments import Unfinished, checked
 from windrow.client.fluent.process import StateType, declared_columns, declared_states
 from windrow.client.fluent.rules import named_lists
@@ -36,18 +35,22 @@ from windrow.model import (
     Mode,
     Process,
     ProcessFunction,
+    ProcessNode,
     Punctuated,
     Recent,
     Records,
+    ResultNode,
     Rule,
     RuleList,
     RuleSet,
+    RulesNode,
     RunMode,
     Sink,
     Source,
     Trigger,
     Watermark,
     Window,
+    WindowNode,
     parse_field_type,
 )
 
@@ -361,19 +364,9 @@ class Emitted(Unfinished):
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
         windowed = self.aggregated.windowed
-        return _complete(
-            model.Pipeline(
-                **ends_of(windowed.keyed.of, sink, name),
-                key=windowed.keyed.key,
-                window=windowed.cut,
-                aggregates=self.aggregated.aggregates,
-                emit=self.how,
-                key_groups=key_groups,
-                salt=salt,
-                mode=mode,
-                alerts=alerts,
-            )
-        )
+        keyed = windowed.keyed
+        node = WindowNode("", SOURCE, keyed.key, windowed.cut, self.aggregated.aggregates, self.how, salt)
+        return _complete(node, ends_of(keyed.of, sink, name), key_groups, mode, alerts)
 
 
 @checked
@@ -408,17 +401,8 @@ class Processed(Unfinished):
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
-        return _complete(
-            model.ProcessPipeline(
-                **ends_of(self.of, sink, name),
-                key=self.key,
-                process=self.process,
-                key_groups=key_groups,
-                at_end=at_end,
-                mode=mode,
-                alerts=alerts,
-            )
-        )
+        node = ProcessNode("", SOURCE, self.key, self.process, at_end)
+        return _complete(node, ends_of(self.of, sink, name), key_groups, mode, alerts)
 
 
 @checked
@@ -451,20 +435,13 @@ class Ruled(Unfinished):
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
-        return _complete(
-            model.RulesPipeline(
-                **ends_of(self.of, sink, name),
-                key=self.key,
-                rules=self.rules,
-                key_groups=key_groups,
-                mode=mode,
-                alerts=alerts,
-            )
-        )
+        node = RulesNode("", SOURCE, self.key, self.rules)
+        return _complete(node, ends_of(self.of, sink, name), key_groups, mode, alerts)
 
 
-def _complete(short: model.AnyPipeline) -> Pipeline:
-    return Pipeline(require_valid(graph_of_short(short)))
+def _complete(node: ResultNode, ends: Ends, key_groups: int, mode: RunMode, alerts: Alerts) -> Pipeline:
+    graph = short_graph(node, **ends, key_groups=key_groups, mode=mode, alerts=alerts)
+    return Pipeline(require_valid(graph))
 
 
 class Ends(TypedDict):

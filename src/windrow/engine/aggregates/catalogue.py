@@ -30,7 +30,7 @@ from windrow.engine.aggregates.accumulators import Accumulator, AggregateSql, Ar
 from windrow.engine.aggregates.custom import custom
 from windrow.engine.duckdb_sql import identifier
 from windrow.engine.schema import DIFF, OFFSET, PARTITION, TIME
-from windrow.expressions import Argument, arguments, results
+from windrow.expressions import Argument, WindowSpec, arguments, results
 from windrow.expressions.engine import sql_type
 from windrow.expressions.results import MEAN_DIGITS
 from windrow.model import (
@@ -55,7 +55,6 @@ from windrow.model import (
     MaxBy,
     Min,
     MinBy,
-    Pipeline,
     Quantile,
     Stddev,
     Sum,
@@ -66,24 +65,24 @@ from windrow.model import (
 )
 
 
-def compile_aggregates(pipeline: Pipeline) -> tuple[AggregateSql, ...]:
+def compile_aggregates(spec: WindowSpec) -> tuple[AggregateSql, ...]:
     """Return the pipeline's aggregates in their order."""
-    made = zip(pipeline.aggregates, arguments(pipeline), results(pipeline), strict=True)
+    made = zip(spec.node.aggregates, arguments(spec), results(spec), strict=True)
     return tuple(
         _compile(f"__a{number}", aggregate.name, aggregate.function, given, result.type)
         for number, (aggregate, given, result) in enumerate(made)
     )
 
 
-def compile_running(pipeline: Pipeline, *, is_changelog: bool) -> tuple[AggregateSql, ...]:
+def compile_running(spec: WindowSpec, *, is_changelog: bool) -> tuple[AggregateSql, ...]:
     """Return the aggregates of rows that are merged one after the other, those of a changelog with `DIFF`.
 
     They are those of a pipeline that does not need its rows (`needs_rows`).
     """
-    compiled = compile_aggregates(pipeline)
+    compiled = compile_aggregates(spec)
     if not is_changelog:
         return compiled
-    given = zip(compiled, pipeline.aggregates, arguments(pipeline), strict=True)
+    given = zip(compiled, spec.node.aggregates, arguments(spec), strict=True)
     return tuple(_invertible(fold, one.function, tuple(map(_argument_sql, of))) for fold, one, of in given)
 
 

@@ -30,8 +30,8 @@ from windrow.engine.decode.fast import FastDecoder, FastReader
 from windrow.engine.decode.registry import UnknownSchemaError
 from windrow.engine.keys import MAX_KEY_BYTES, text_bytes
 from windrow.engine.windows import times_with_windows
-from windrow.expressions import Computed, View, computed
-from windrow.model import AnyPipeline, FilesSource, Global, Pipeline, SourceNode
+from windrow.expressions import AnySpec, Computed, computed, is_window_spec
+from windrow.model import FilesSource, Global, SourceNode
 
 MARKS = pa.schema(
     [
@@ -74,19 +74,19 @@ class Decoder:
     Keys of tables are made of the fields `table_keys`.
     """
 
-    def __init__(self, pipeline: AnyPipeline | SourceNode, table_keys: Iterable[str] = ()) -> None:
-        exact = ExactDecoder.of(pipeline, table_keys)
+    def __init__(self, spec: AnySpec | SourceNode, table_keys: Iterable[str] = ()) -> None:
+        exact = ExactDecoder.of(spec, table_keys)
         # of the key, a record must have the decoded fields; the derived ones come later
         decoded = tuple(field.name for field in exact.fields)
         self._exact = replace(exact, key=tuple(name for name in exact.key if name in decoded))
-        self._deriver = Deriver.of(pipeline, self._exact)
-        self._source = pipeline.source.label
-        self._has_places = isinstance(pipeline.source, FilesSource)
-        self._good_schema = _good_schema(self._exact, computed(pipeline))
+        self._deriver = Deriver.of(spec, self._exact)
+        self._source = spec.source.label
+        self._has_places = isinstance(spec.source, FilesSource)
+        self._good_schema = _good_schema(self._exact, computed(spec))
         self._no_good = self._good_schema.empty_table()
         names = self._good_schema.names[_COORDINATES:]
         types = self._good_schema.types[_COORDINATES:]
-        self._key_texts = [names.index(name) for name in pipeline.key if pa.types.is_string(types[names.index(name)])]
+        self._key_texts = [names.index(name) for name in spec.key if pa.types.is_string(types[names.index(name)])]
         self._key_text_names = ", ".join(names[place] for place in self._key_texts)
 
     def decode(self, raw: pa.RecordBatch | pa.Table) -> DecodedBatch:
@@ -195,11 +195,11 @@ class KeyedDecoder:
     window outside the years 1 to 9999.
     """
 
-    def __init__(self, view: View, given: Collection[str], records: pa.Schema) -> None:
-        self._key = view.key
-        self._time = view.time.field
-        self._times = times_with_windows(view.window if isinstance(view, Pipeline) else Global())
-        self._columns = tuple(one for one in computed(view) if one.name not in given)
+    def __init__(self, spec: AnySpec, given: Collection[str], records: pa.Schema) -> None:
+        self._key = spec.key
+        self._time = spec.time.field
+        self._times = times_with_windows(spec.node.window if is_window_spec(spec) else Global())
+        self._columns = tuple(one for one in computed(spec) if one.name not in given)
         self._evaluator = Evaluator(self._columns) if self._columns else None
         self._schema = records
 

@@ -25,10 +25,9 @@ from windrow.engine.decode.exact import (
 )
 from windrow.engine.decode.field_columns import holds_mask
 from windrow.engine.decode.values import convert
-from windrow.expressions import Computed, computed
+from windrow.expressions import AnySpec, Computed, computed
 from windrow.model import (
     LOG_TIME,
-    AnyPipeline,
     SourceNode,
 )
 
@@ -52,9 +51,9 @@ class Deriver:
         self._evaluator = Evaluator(columns)
 
     @staticmethod
-    def of(pipeline: AnyPipeline | SourceNode, exact: ExactDecoder) -> Deriver | None:
+    def of(spec: AnySpec | SourceNode, exact: ExactDecoder) -> Deriver | None:
         """Return the deriver of a pipeline, None if the pipeline has no expressions."""
-        columns = computed(pipeline)
+        columns = computed(spec)
         return Deriver(exact, columns) if columns else None
 
     def derive(self, raw: pa.RecordBatch, good: GoodRows) -> DerivedRows:

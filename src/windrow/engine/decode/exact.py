@@ -33,16 +33,15 @@ from windrow.engine.decode.values import (
     value_at,
 )
 from windrow.engine.windows import times_with_windows
+from windrow.expressions import AnySpec, is_window_spec
 from windrow.model import (
     LOG_TIME,
-    AnyPipeline,
     BooleanType,
     DataType,
     EventTime,
     Field,
     Global,
     KafkaSource,
-    Pipeline,
     Punctuated,
     SourceNode,
     TimestampType,
@@ -147,22 +146,22 @@ class ExactDecoder:
         return (is_column and field != _DELETED) or is_optional(field, self.mark, self.time, self.key)
 
     @staticmethod
-    def of(pipeline: AnyPipeline | SourceNode, table_keys: Iterable[str] = ()) -> ExactDecoder:
+    def of(spec: AnySpec | SourceNode, table_keys: Iterable[str] = ()) -> ExactDecoder:
         """Build it from a pipeline; keys of tables are made of some of its fields."""
-        is_debezium = pipeline.source.format == "debezium"
-        tells_deleted = is_debezium and isinstance(pipeline, SourceNode)
+        is_debezium = spec.source.format == "debezium"
+        tells_deleted = is_debezium and isinstance(spec, SourceNode)
         return ExactDecoder(
-            fields=(*pipeline.decode.fields, _DELETED) if tells_deleted else pipeline.decode.fields,
-            time=pipeline.time,
-            key=pipeline.key,
-            mark=mark_field(pipeline),
-            log_time_inside=not isinstance(pipeline.source.records, KafkaSource),
-            times=times_with_windows(pipeline.window if isinstance(pipeline, Pipeline) else Global()),
-            tombstones=pipeline.decode.tombstone_key,
+            fields=(*spec.decode.fields, _DELETED) if tells_deleted else spec.decode.fields,
+            time=spec.time,
+            key=spec.key,
+            mark=mark_field(spec),
+            log_time_inside=not isinstance(spec.source.records, KafkaSource),
+            times=times_with_windows(spec.node.window if is_window_spec(spec) else Global()),
+            tombstones=spec.decode.tombstone_key,
             is_debezium=is_debezium,
-            reader=open_reader(pipeline.source.format),
+            reader=open_reader(spec.source.format),
             table_keys=frozenset(table_keys)
-            & {one.name for one in pipeline.decode.fields if not one.path} - {pipeline.time.field, pipeline.time.sent},
+            & {one.name for one in spec.decode.fields if not one.path} - {spec.time.field, spec.time.sent},
         )
 
     def decode(self, raw: bytes | None, log_time: int | None, key: bytes | None = None) -> Outcome:
@@ -351,12 +350,12 @@ def _corrected(name: str, time: int, sent: int, log_time: int | None) -> int:
     return corrected
 
 
-def mark_field(pipeline: AnyPipeline | SourceNode) -> Field | None:
+def mark_field(spec: AnySpec | SourceNode) -> Field | None:
     """Return the field of the pipeline's punctuation, if it has one: a time like the event time."""
-    match pipeline.time.watermark:
+    match spec.time.watermark:
         case Punctuated(field):
-            declared = next((one for one in pipeline.decode.fields if one.name == field), None)
-            type_ = pipeline.decode.field(pipeline.time.field).type
+            declared = next((one for one in spec.decode.fields if one.name == field), None)
+            type_ = spec.decode.field(spec.time.field).type
             return Field(field, type_) if declared is None else replace(declared, type=type_, optional=False)
         case _:
             return None

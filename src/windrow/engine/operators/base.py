@@ -36,8 +36,8 @@ from windrow.engine.state.migrate import StoredState
 from windrow.engine.state.store import OperatorState
 from windrow.engine.state.widening import StateChange
 from windrow.engine.tick import Tick
-from windrow.expressions import RecordStream, View
-from windrow.model import Custom, Pipeline
+from windrow.expressions import AnySpec, is_window_spec
+from windrow.model import Custom, ResultNode
 
 M = TypeVar("M", bound=Message)
 
@@ -150,11 +150,11 @@ class NodeInput:
         return self.schema.empty_table()
 
     @staticmethod
-    def of(view: View, records: pa.Schema) -> NodeInput:
+    def of(spec: AnySpec, records: pa.Schema) -> NodeInput:
         """Return the input of a node: sums of doubles depend on the order, and Python code may."""
-        has_code = isinstance(view, Pipeline) and any(isinstance(one.function, Custom) for one in view.aggregates)
+        has_code = is_window_spec(spec) and any(isinstance(one.function, Custom) for one in spec.node.aggregates)
         has_doubles = any(pa.types.is_floating(type_) for type_ in records.types)
-        return NodeInput(records, has_code or (has_doubles and not isinstance(view, RecordStream)))
+        return NodeInput(records, has_code or (has_doubles and isinstance(spec.node, ResultNode)))
 
     def join(self, tables: Iterable[pa.Table]) -> pa.Table:
         """Return the records of some tables, in the order of the log if that can be seen.
@@ -271,7 +271,7 @@ class OperatorOutput:
     `closed_windows` did so in it. `judged` are its records if it judges them by their time.
     """
 
-    changes: pa.Table
+    changes: pa.Table = field(default_factory=lambda: schema.NO_CHANGES)
     late: pa.Table = field(default_factory=lambda: schema.NO_LATE)
     late_records: int = 0
     open_windows: int = 0

@@ -19,7 +19,7 @@ from windrow.engine.changelog import json_value
 from windrow.engine.columns import to_micros
 from windrow.engine.duckdb_sql import identifier, literal
 from windrow.engine.schema import DIFF, ID, OFFSET, PARTITION
-from windrow.expressions import stream_of, view_of
+from windrow.expressions import spec_of, stream_of
 from windrow.model import DoubleType, Field, Graph, KeyedNode, TimestampType, WindowNode, is_of_log
 
 DeadLetterTable = Callable[[pa.Table, Sequence[str]], pa.Table]
@@ -116,7 +116,7 @@ class ResultDeadLetters:
     """
 
     def __init__(self, graph: Graph, node: KeyedNode) -> None:
-        key = [name for name in view_of(graph, node).key if name != ID]
+        key = [name for name in spec_of(graph, node).key if name != ID]
         self._table = RowDeadLetters(graph, node.name, stream_of(graph, node.name).fields, key)
 
     def __call__(self, rows: pa.Table, reasons: Sequence[str]) -> pa.Table:

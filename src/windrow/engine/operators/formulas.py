@@ -29,39 +29,39 @@ from windrow.engine.schema import DIFF
 from windrow.engine.state.migrate import StoredState
 from windrow.engine.state.store import OperatorState
 from windrow.engine.state.widening import StateChange
-from windrow.expressions import Computed, formulas, results
-from windrow.model import Formula, Graph, KeyedNode, Pipeline
+from windrow.expressions import Computed, WindowSpec, formulas, results
+from windrow.model import Formula, Graph
 
 _NULL_UNTIL: Final = "null_until"
 """In the summary: the time up to which windows had begun when a formula that failed was still null."""
 
 
-def has_formulas(pipeline: Pipeline) -> bool:
+def has_formulas(spec: WindowSpec) -> bool:
     """Whether a result of a pipeline is a formula over others."""
-    return any(isinstance(one.function, Formula) for one in pipeline.aggregates)
+    return any(isinstance(one.function, Formula) for one in spec.node.aggregates)
 
 
-def inner_pipeline(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline of a window's operator: under formulas, each revision comes with the row that it replaces."""
-    if has_formulas(pipeline) and pipeline.emit.mode == "accumulate":
-        return replace(pipeline, emit=replace(pipeline.emit, mode="retract"))
-    return pipeline
+def inner_spec(spec: WindowSpec) -> WindowSpec:
+    """Return the spec of a window's operator: under formulas, each revision comes with the row that it replaces."""
+    if has_formulas(spec) and spec.node.emit.mode == "accumulate":
+        return replace(spec, node=replace(spec.node, emit=replace(spec.node.emit, mode="retract")))
+    return spec
 
 
 class FormulaOperator:
-    """Computes the formulas of a pipeline in the rows of an operator of its `inner_pipeline`.
+    """Computes the formulas of a pipeline in the rows of an operator of its `inner_spec`.
 
     That gives null as formulas, and each `update_after` stands behind its `update_before`.
     """
 
-    def __init__(self, graph: Graph, node: KeyedNode, pipeline: Pipeline, operator: Operator) -> None:
-        self._name = node.name
-        self._retracts = pipeline.emit.mode != "accumulate"
+    def __init__(self, graph: Graph, spec: WindowSpec, operator: Operator) -> None:
+        self._name = spec.node.name
+        self._retracts = spec.node.emit.mode != "accumulate"
         self._operator = operator
-        made = formulas(pipeline, results(pipeline))
+        made = formulas(spec, results(spec))
         self._formulas = tuple(Computed(name, name, formula) for name, formula in made.items())
         self._evaluator = Evaluator(self._formulas)
-        self._dead_letters = ResultDeadLetters(graph, node)
+        self._dead_letters = ResultDeadLetters(graph, spec.node)
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""

@@ -32,7 +32,7 @@ from windrow.engine.probe import NoProbe, OpenProbe
 from windrow.engine.schema import OFFSET, PARTITION, REPLACED, TIME, WATERMARK, record_schema
 from windrow.engine.watermarks.clocks import StepWatermark
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.expressions import short_view, table_keys
+from windrow.expressions import decoding_spec, table_keys
 from windrow.model import Adaptive, Graph, Readings, SourceNode
 
 NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
@@ -56,7 +56,7 @@ class _Source:
         self, graph: Graph, node: SourceNode, packed: Callable[[pa.Table], bytes], since: Mapping[int, int]
     ) -> None:
         # in a short form, a record must be valid for its one node to count for the clock
-        spec = short_view(graph) if graph.is_short else node
+        spec = decoding_spec(graph) if graph.is_short else node
         self.name = node.name
         self.watermark = node.time.watermark
         self.schema = record_schema(spec)

@@ -14,13 +14,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from windrow.engine import duckdb_sql, schema
+from windrow.engine import duckdb_sql
 from windrow.engine.columns import MAX_TIME, Micros, are_before, to_micros
 from windrow.engine.duckdb_sql import identifier
 from windrow.engine.merged_order import is_later_sql, runs_of_equals
-from windrow.engine.operators.base import OperatorOutput, OperatorStep, StepTime
+from windrow.engine.operators.base import Operator, OperatorOutput, OperatorStep, StepTime
 from windrow.engine.operators.route import id_sql, side_schema, stream_schema
-from windrow.engine.operators.settled import net_changes
+from windrow.engine.operators.settled import net_changes, settle
 from windrow.engine.schema import (
     DIFF,
     ID,
@@ -36,7 +36,7 @@ from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Runs, migrate_runs
 from windrow.engine.state.store import OperatorState
 from windrow.engine.state.widening import StateChange
-from windrow.expressions import JoinSide, JoinSpan, RecordStream, join_sides, join_spans, stream_of
+from windrow.expressions import JoinSide, JoinSpan, join_sides, join_spans, spec_of, stream_of
 from windrow.model import Graph, JoinNode, TableJoinNode
 
 _KINDS: Final = ("left", "right")
@@ -69,6 +69,12 @@ class _Rows:
         return pa.concat_tables([self.old(least, greatest), _marked(self.new, is_new=True)])
 
 
+def build_join(graph: Graph, node: JoinNode | TableJoinNode) -> Operator:
+    """Return the operator of a join."""
+    operator = JoinOperator(graph, node)
+    return settle(graph, node, operator) if graph.is_ordered(node) else operator
+
+
 class JoinOperator:
     """Joins records by key within an interval of event time, or tables; it takes the merged order but for inner joins.
 
@@ -76,16 +82,16 @@ class JoinOperator:
     side have met a partner is kept as long as they are, as the partner may go before; no row of a table does.
     """
 
-    def __init__(self, graph: Graph, node: JoinNode | TableJoinNode, view: RecordStream) -> None:
-        self._view = view
+    def __init__(self, graph: Graph, node: JoinNode | TableJoinNode) -> None:
+        spec = spec_of(graph, node)
+        self._spec = spec
         self._sides = join_sides(graph, node)
         self._spans = join_spans(graph, node) if isinstance(node, JoinNode) else None
         self._is_ordered = graph.is_ordered(node)
         self._changing = [number for number, side in enumerate(self._sides) if side.stream.is_changelog]
         self._stored = [pa.schema([one for one in side_schema(side) if one.name != SIDE]) for side in self._sides]
         self._duck = duckdb_sql.Connection()
-        self._no_changes = schema.changes(view).empty_table()
-        self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
+        self._made = stream_schema(stream_of(graph, node.name), record_schema(spec))
         self._sql = _JoinSql(graph, node, self._sides, self._spans, self._made)
         nothing = [_marked(stored.empty_table(), is_new=True) for stored in self._stored]
         if self._spans is None:
@@ -146,13 +152,13 @@ class JoinOperator:
         pairs = pa.concat_tables(made)
         if pairs.num_rows and any(side.stream.is_changelog for side in self._sides):
             pairs = net_changes(self._duck, pairs)
-        return OperatorOutput(changes=self._no_changes, records=(pairs,))
+        return OperatorOutput(records=(pairs,))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the records of both sides."""
         return migrate_runs(
             RowsByKeyGroup(
-                self._view,
+                self._spec,
                 self._duck,
                 dict(zip(_KINDS, self._stored, strict=True))
                 | {f"{_KINDS[number]}_paired": paired for number, paired in self._paired.items()},
@@ -208,8 +214,8 @@ class JoinOperator:
     def _met(self, number: int, pairs: pa.Table) -> pa.Table:
         """Return the partners that records of a side have met in the step."""
         met = self._sql.met[number]
-        columns = [*self._view.key, *(_of_side(number, name) for name in met)]
-        return pairs.select(columns).rename_columns([*self._view.key, *met])
+        columns = [*self._spec.key, *(_of_side(number, name) for name in met)]
+        return pairs.select(columns).rename_columns([*self._spec.key, *met])
 
     def _alone(
         self, number: int, own: _Rows, met: pa.Table, known: tuple[Runs, Runs], settled: tuple[int, int]

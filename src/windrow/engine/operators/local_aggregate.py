@@ -23,24 +23,23 @@ from windrow.engine.schema import TIME, WATERMARK, WINDOW
 from windrow.engine.state.migrate import StoredState
 from windrow.engine.state.store import MemoryState, OperatorState
 from windrow.engine.state.widening import StateChange
-from windrow.model import Pipeline
+from windrow.expressions import WindowSpec
 
 
 class LocalAggregate:
     """Judges a step's records and pre-aggregates those on time, for the node of that name; it has no state."""
 
-    def __init__(self, name: str, pipeline: Pipeline) -> None:
+    def __init__(self, name: str, spec: WindowSpec) -> None:
         self._name = name
-        self._pipeline = pipeline
-        self._duck = duckdb_sql.Connection(pipeline.key)
-        self._begin = window_sql(pipeline).begin
-        self._keys = pa.schema(schema.key_fields(pipeline))
-        self._no_changes = schema.changes(pipeline).empty_table()
+        self._spec = spec
+        self._duck = duckdb_sql.Connection(spec.key)
+        self._begin = window_sql(spec).begin
+        self._keys = pa.schema(schema.key_fields(spec))
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:  # noqa: ARG002 - it has none
         """Run one step of one key group; the packets are for the key groups of the keys."""
         times, watermarks = (to_micros(step.records.column(name)) for name in (TIME, WATERMARK))
-        on_time, starts = on_time_for_all(self._pipeline.window, times, watermarks, step.time.fired_until)
+        on_time, starts = on_time_for_all(self._spec.node.window, times, watermarks, step.time.fired_until)
         groups = self._groups(step.records)
         late = step.records.filter(pa.array(~on_time))
         packets = [Packet(to, Records(self._name, pack(rest))) for to, rest in self._by_group(late, groups[~on_time])]
@@ -48,11 +47,11 @@ class LocalAggregate:
         if records.num_rows:
             packets += self._parts(step.group, records)
         judged = (Judged.of_all(records.drop_columns(WINDOW), expired=False),)
-        return OperatorOutput(self._no_changes, packets=tuple(packets), judged=judged)
+        return OperatorOutput(packets=tuple(packets), judged=judged)
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
         """Return no state for each key group."""
-        return [(None, MemoryState()) for _ in range(self._pipeline.key_groups)]
+        return [(None, MemoryState()) for _ in range(self._spec.key_groups)]
 
     def _parts(self, group: int, records: pa.Table) -> Iterator[Packet]:
         """Aggregate records by window and key."""
@@ -64,7 +63,7 @@ class LocalAggregate:
         """Return the key group of each row, whose decimals are scaled or unscaled."""
         keys = rows.select(self._keys.names)
         plain = keys if keys.schema.types == self._keys.types else rescale(keys, self._keys)
-        return key_groups(self._duck, plain, self._pipeline.key_groups)
+        return key_groups(self._duck, plain, self._spec.key_groups)
 
     def _by_group(self, rows: pa.Table, groups: KeyGroups) -> Iterator[tuple[int, pa.Table]]:
         for group in np.unique(groups).tolist():

@@ -13,18 +13,25 @@ from windrow.engine import duckdb_sql, schema
 from windrow.engine.columns import MAX_TIME, to_micros
 from windrow.engine.duckdb_sql import identifier
 from windrow.engine.merged_order import ID_ORDER, in_merged_order, runs_of_equals, tied
-from windrow.engine.operators.base import OperatorOutput, OperatorStep
+from windrow.engine.operators.base import Operator, OperatorOutput, OperatorStep
+from windrow.engine.operators.settled import settle
 from windrow.engine.schema import DIFF, ID, OFFSET, PARTITION, PLACE, TIME, record_schema
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Runs, migrate_runs
 from windrow.engine.state.store import MemoryState, OperatorState
 from windrow.engine.state.widening import StateChange
-from windrow.expressions import RecordStream
-from windrow.model import DeduplicateNode
+from windrow.expressions import AnySpec, OperatorSpec, made_rows, spec_of, stream_of
+from windrow.model import DeduplicateNode, Graph, SinkNode
 
 _KIND: Final = "keys"
 _NUMBER: Final = "__number"
 _OPERATION: Final = "__op"
+
+
+def build_deduplicate(graph: Graph, node: DeduplicateNode) -> Operator:
+    """Return the operator of a deduplication."""
+    operator = DeduplicateOperator(spec_of(graph, node), stream_of(graph, node.input).bound)
+    return settle(graph, node, operator) if graph.is_ordered(node) else operator
 
 
 class DeduplicateOperator:
@@ -34,14 +41,13 @@ class DeduplicateOperator:
     behind the watermark records can be (microseconds); a key is forgotten when none can be near it any more.
     """
 
-    def __init__(self, node: DeduplicateNode, view: RecordStream, lateness: int | None) -> None:
-        self._node = node
-        self._view = view
+    def __init__(self, spec: OperatorSpec[DeduplicateNode], lateness: int | None) -> None:
+        node = self._node = spec.node
+        self._spec = spec
         self._lateness = lateness
         self._duck = duckdb_sql.Connection()
-        self._records = record_schema(view)
+        self._records = record_schema(spec)
         self._stored = pa.schema([*(self._records.field(name) for name in node.key), self._records.field(TIME)])
-        self._no_changes = schema.changes(view).empty_table()
         by = ", ".join(map(identifier, node.key))
         self._contested = f"""
             SELECT {_NUMBER} FROM records WHERE ({by}) IN (SELECT ({by}) FROM records GROUP BY {by} HAVING count(*) > 1)
@@ -68,14 +74,13 @@ class DeduplicateOperator:
         runs.add(accepted.select(self._stored.names), after, state)
         state.summary = runs.encode()
         return OperatorOutput(
-            changes=self._no_changes,
             records=(accepted, records.filter(pa.array(is_duplicate))),
             duplicates=int(np.count_nonzero(is_duplicate)),
         )
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the keys."""
-        groups = RowsByKeyGroup(self._view, self._duck)
+        groups = RowsByKeyGroup(self._spec, self._duck)
         migrated = migrate_runs(groups, [({_KIND: summary}, state) for summary, state in states])
         return [(summary[_KIND], state) for summary, state in migrated]
 
@@ -95,18 +100,23 @@ class DeduplicateOperator:
         return found
 
 
+def build_rows(graph: Graph, node: SinkNode) -> Operator:
+    """Return the operator of a sink."""
+    return RowsOperator(spec_of(graph, node))
+
+
 class RowsOperator:
     """Writes a stream of records into a table, a row each; what a changelog takes back is deleted. It has no state.
 
     A row that is taken back, and one with its key that is added at the same place, are an update.
     """
 
-    def __init__(self, view: RecordStream) -> None:
-        self._changes = schema.changes(view)
-        self._key_groups = view.key_groups
+    def __init__(self, spec: AnySpec) -> None:
+        self._changes = schema.changes(made_rows(spec))
+        self._key_groups = spec.key_groups
         self._duck = duckdb_sql.Connection()
-        places = {"source": pa.scalar(view.source.label), "partition": PARTITION, "offset": OFFSET, "row": ID}
-        key = [field.name for field in schema.row_key(view)]
+        places = {"source": pa.scalar(spec.source.label), "partition": PARTITION, "offset": OFFSET, "row": ID}
+        key = [field.name for field in schema.row_key(made_rows(spec))]
         # what is the same in each row, or the record's column
         self._columns: dict[str, pa.Scalar | str] = {
             "op": pa.scalar("insert"),
@@ -114,7 +124,7 @@ class RowsOperator:
             "revision": pa.scalar(0),
         }
         self._columns |= {name: name for name in self._changes.names[len(self._columns) :]}
-        self._columns |= {} if view.row_key else {name: places[name] for name in key}
+        self._columns |= {} if spec.row_key else {name: places[name] for name in key}
         own = [column for name in key if isinstance(column := self._columns[name], str)]
         by = ", ".join(sql for name in own for sql in (ID_ORDER if name == ID else [identifier(name)]))
         self._ranks = f"SELECT {_NUMBER}, dense_rank() OVER (ORDER BY {by}) AS __rank FROM changes"

@@ -38,14 +38,12 @@ from windrow.engine.schema import (
 from windrow.expressions import (
     Computed,
     JoinSide,
-    RecordStream,
     Stream,
-    View,
     analyse,
     join_sides,
+    spec_of,
     stream_of,
     united,
-    view_of,
 )
 from windrow.model import (
     MAX_PARTITIONS,
@@ -54,13 +52,15 @@ from windrow.model import (
     FlatMapNode,
     Graph,
     KeyedNode,
+    LookupNode,
     Node,
-    Pipeline,
+    ResultNode,
     SelectNode,
     SinkNode,
     SourceNode,
     SplitNode,
     TableNode,
+    WindowNode,
     is_by_branch,
     made_by,
     outputs_of,
@@ -80,7 +80,7 @@ def input_schema(graph: Graph, node: KeyedNode | SinkNode) -> pa.Schema:
     if isinstance(node, AnyJoinNode):
         return pa.unify_schemas([side_schema(side) for side in join_sides(graph, node)])
     (given,) = _taken(node)
-    return stream_schema(stream_of(graph, given), record_schema(view_of(graph, node)))
+    return stream_schema(stream_of(graph, given), record_schema(spec_of(graph, node)))
 
 
 def _taken(node: KeyedNode | SinkNode) -> tuple[str, ...]:
@@ -487,27 +487,27 @@ class _Route:
         is_local: bool,
         is_raw: bool,
     ) -> None:
-        view = view_of(graph, node)
+        spec = spec_of(graph, node)
         self.name = node.name
         self.is_local = is_local
         self.input = _taken(node)[place]
         self._packed = packed
         self._is_raw = is_raw
-        self._are_ids = isinstance(view, RecordStream)
-        self._key, self._key_groups, self._salt = view.key, view.key_groups, _salt(view)
+        self._are_ids = not isinstance(node, ResultNode)
+        self._key, self._key_groups, self._salt = spec.key, spec.key_groups, _salt(node)
         if isinstance(node, SinkNode) and not self._key and stream_of(graph, node.input).is_changelog:
             # what takes a row back has the place of another cause
             self._key = (ID,)
         # records have no key on their way into a table of their own, and any key group may have them
         self._by_partition = self._are_ids and not self._key
-        is_broadcast = isinstance(view, RecordStream) and view.is_broadcast
+        is_broadcast = isinstance(node, LookupNode) and node.broadcast
         self._is_for_all = is_broadcast and place == 1
         self._by_place = is_broadcast and not self._is_for_all
         given = _given(graph, self.input)
         side = join_sides(graph, node)[place] if isinstance(node, AnyJoinNode) else None
         self._side = None if side is None else _Side(side.names, place)
         records = input_schema(graph, node) if side is None else side_schema(side)
-        self._decoder = None if given is None else KeyedDecoder(view, given, records)
+        self._decoder = None if given is None else KeyedDecoder(spec, given, records)
         self._duck = duckdb_sql.Connection()
         self._waiting: list[pa.Table] = []
 
@@ -581,5 +581,5 @@ class _Side:
         return records.drop_columns(SIDE).rename_columns({there: here for here, there in self.names.items()})
 
 
-def _salt(view: View) -> int:
-    return view.salt if isinstance(view, Pipeline) else 1
+def _salt(node: KeyedNode | SinkNode) -> int:
+    return node.salt if isinstance(node, WindowNode) else 1

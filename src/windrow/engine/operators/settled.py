@@ -19,21 +19,28 @@ from windrow.engine.columns import MAX_TIME, to_micros, unpack
 from windrow.engine.duckdb_sql import identifier
 from windrow.engine.merged_order import in_merged_order
 from windrow.engine.operators.base import Operator, OperatorOutput, OperatorStep, StepTime
+from windrow.engine.operators.route import input_schema
 from windrow.engine.schema import DIFF, PARTITION, PLACE, WATERMARK
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.store import MemoryState, OperatorState
 from windrow.engine.state.time_buffer import Mask, TimeBuffer
 from windrow.engine.state.widening import StateChange
-from windrow.expressions import View
+from windrow.expressions import AnySpec, spec_of
+from windrow.model import Graph, KeyedNode
 
 _KIND: Final = "unsettled"
+
+
+def settle(graph: Graph, node: KeyedNode, operator: Operator) -> Operator:
+    """Return the operator of a node such that it takes its records in the merged order."""
+    return SettledOperator(spec_of(graph, node), operator, input_schema(graph, node))
 
 
 class SettledOperator:
     """Gives an operator its records in the merged order, each as soon as it is settled; `records` is their schema."""
 
-    def __init__(self, view: View, operator: Operator, records: pa.Schema) -> None:
-        self._view = view
+    def __init__(self, spec: AnySpec, operator: Operator, records: pa.Schema) -> None:
+        self._spec = spec
         self._operator = operator
         self._records = records
         self._duck = duckdb_sql.Connection()
@@ -53,7 +60,7 @@ class SettledOperator:
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
         """Migrate the state of the operator, and the records that are held."""
-        groups = RowsByKeyGroup(self._view, self._duck, {_KIND: self._records})
+        groups = RowsByKeyGroup(self._spec, self._duck, {_KIND: self._records})
         inner: list[StoredState] = []
         for summary, state in states:
             own = MemoryState()

@@ -25,21 +25,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.engine import duckdb_sql, schema
+from windrow.engine import duckdb_sql
 from windrow.engine.changelog import source_numbers
 from windrow.engine.columns import FIRST_TIME, MAX_TIME, Micros, are_before, concat, to_micros
 from windrow.engine.duckdb_sql import identifier, literal
 from windrow.engine.keys import key_numbers
 from windrow.engine.merged_order import ID_ORDER, in_merged_order, is_later_sql, runs_of_equals
-from windrow.engine.operators.base import OperatorOutput, OperatorStep
+from windrow.engine.operators.base import Operator, OperatorOutput, OperatorStep
 from windrow.engine.operators.route import id_sql, side_schema, stream_schema, with_ids
+from windrow.engine.operators.settled import settle
 from windrow.engine.schema import DELETED, DIFF, ID, OFFSET, PARTITION, PLACE, SIDE, TIME, WATERMARK, record_schema
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Compaction, Runs, migrate_runs
 from windrow.engine.state.store import OperatorState
 from windrow.engine.state.time_buffer import Mask
 from windrow.engine.state.widening import StateChange
-from windrow.expressions import RecordStream, join_sides, revise_of, stream_of
+from windrow.expressions import join_sides, revise_of, spec_of, stream_of
 from windrow.model import (
     DeduplicateNode,
     FlatMapNode,
@@ -67,16 +68,22 @@ _READ: Final = "read"
 """The greatest watermark of the records so far."""
 
 
+def build_table(graph: Graph, node: TableNode) -> Operator:
+    """Return the operator of a table."""
+    operator = TableOperator(graph, node)
+    return settle(graph, node, operator) if graph.is_ordered(node) else operator
+
+
 class TableOperator:
     """Keeps the last version of each key; one that comes takes back the row before it."""
 
-    def __init__(self, graph: Graph, node: TableNode, view: RecordStream) -> None:
-        self._view = view
+    def __init__(self, graph: Graph, node: TableNode) -> None:
+        spec = spec_of(graph, node)
+        self._spec = spec
         self._duck = duckdb_sql.Connection()
-        self._no_changes = schema.changes(view).empty_table()
         given = stream_of(graph, versions_of(node.name))
-        self._stored = stream_schema(given, record_schema(view))
-        self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
+        self._stored = stream_schema(given, record_schema(spec))
+        self._made = stream_schema(stream_of(graph, node.name), record_schema(spec))
         by = ", ".join(map(identifier, node.key))
         self._near = f"SELECT * FROM stored SEMI JOIN records USING ({by})"
         self._last = f"SELECT max({_NUMBER}) AS {_NUMBER} FROM versions GROUP BY {by}"
@@ -118,11 +125,11 @@ class TableOperator:
             changes = duckdb_sql.query(self._duck, self._changes, rows=rows).cast(self._made)
         runs.add(records, -MAX_TIME, state, self._compaction(step.time.low))
         state.summary = {_VERSIONS: runs.encode()}
-        return OperatorOutput(changes=self._no_changes, records=(changes,))
+        return OperatorOutput(records=(changes,))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the last versions."""
-        return migrate_runs(RowsByKeyGroup(self._view, self._duck, {_VERSIONS: self._stored}), states)
+        return migrate_runs(RowsByKeyGroup(self._spec, self._duck, {_VERSIONS: self._stored}), states)
 
     def _after(self, last: pa.Table, given: pa.Table) -> pa.Table:
         """Return the versions that are not before the last one of their key.
@@ -150,9 +157,15 @@ class TableOperator:
     def _last_versions(self, versions: pa.Table) -> pa.Table:
         """Return the last of some versions in the merged order, for each key."""
         versions = in_merged_order(versions)
-        keys = _numbered(versions.select(list(self._view.key)), 0)
+        keys = _numbered(versions.select(list(self._spec.key)), 0)
         rows = duckdb_sql.query(self._duck, self._last, versions=keys).column(_NUMBER)
         return versions.take(rows.combine_chunks())
+
+
+def build_lookup(graph: Graph, node: LookupNode) -> Operator:
+    """Return the operator of a lookup."""
+    operator = LookupOperator(graph, node)
+    return settle(graph, node, operator) if graph.is_ordered(node) else operator
 
 
 class LookupOperator:
@@ -164,16 +177,16 @@ class LookupOperator:
     by place counts.
     """
 
-    def __init__(self, graph: Graph, node: LookupNode, view: RecordStream) -> None:
+    def __init__(self, graph: Graph, node: LookupNode) -> None:
+        spec = spec_of(graph, node)
         self._node = node
-        self._view = view
+        self._spec = spec
         self._duck = duckdb_sql.Connection()
         self._graph = graph
-        self._no_changes = schema.changes(view).empty_table()
         left, right = join_sides(graph, node)
         self._streams = left.stream, right.stream
         self._stored = [pa.schema([one for one in side_schema(side) if one.name != SIDE]) for side in (left, right)]
-        self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
+        self._made = stream_schema(stream_of(graph, node.name), record_schema(spec))
         # how far behind the watermark a record can be, and a version; None is without an end
         self._files = sorted(_files_of(graph, node.table))
         self._bounds = left.stream.bound, None if self._files else right.stream.bound
@@ -211,7 +224,7 @@ class LookupOperator:
             after = low - self._revise if low > read else self._horizon(low)
             kept.add(lefts.drop_columns(_NUMBER), max(-MAX_TIME, after), state)
             state.summary |= {_LEFT: kept.encode(), _READ: read}
-        return OperatorOutput(changes=self._no_changes, records=(pa.concat_tables(made),))
+        return OperatorOutput(records=(pa.concat_tables(made),))
 
     def _from_the_beginning(self, versions: pa.Table, stored: pa.Table) -> pa.Table:
         """Return the versions of a step, the first one of each key of a file with the first of all times."""
@@ -226,7 +239,7 @@ class LookupOperator:
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the versions, and the records whose row can be replaced."""
         return migrate_runs(
-            RowsByKeyGroup(self._view, self._duck, dict(zip((_LEFT, _VERSIONS), self._stored, strict=True))),
+            RowsByKeyGroup(self._spec, self._duck, dict(zip((_LEFT, _VERSIONS), self._stored, strict=True))),
             states,
             greatest=_READ,
         )

@@ -17,8 +17,7 @@ from windrow.engine.state.store import MemoryState
 from windrow.engine.watermarks.clocks import PartitionClocks
 from windrow.engine.watermarks.sources import sources_of
 from windrow.errors import InputError
-from windrow.expressions import View, view_of
-from windrow.model import Graph, Pipeline, ProcessPipeline, Session, Sliced
+from windrow.model import Graph, KeyedNode, ProcessNode, Session, Sliced, WindowNode
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class StateReport:
 def inspect_state(graph: Graph, states: Iterable[tuple[int, MemoryState]], largest: int = 5) -> StateReport:
     """Count windows, keys and bytes in the states of a pipeline's key groups."""
     clocks: PartitionClocks | None = None
-    keyed = {node.name: view_of(graph, node) for node in graph.keyed}
+    keyed = {node.name: node for node in graph.keyed}
     open_windows: set[tuple[str, int]] = set()
     fired: set[tuple[str, int]] = set()
     sessions = 0
@@ -69,7 +68,7 @@ def inspect_state(graph: Graph, states: Iterable[tuple[int, MemoryState]], large
                 open_windows.update((name, start) for start in own.get("open", ()))
                 open_windows.update((name, start) for start in _windows_of_slices(one, own, lows[name]))
                 fired.update((name, start) for start in own.get("fired", ()))
-                if isinstance(one, Pipeline) and isinstance(one.window, Session):
+                if isinstance(one, WindowNode) and isinstance(one.window, Session):
                     sessions += sum(bucket[-1] for bucket in own["buckets"])
         found: dict[str, list[pa.Table]] = {name: [] for name in keyed}
         count = 0
@@ -79,7 +78,7 @@ def inspect_state(graph: Graph, states: Iterable[tuple[int, MemoryState]], large
             blobs.append((len(blob), group, kind, bucket))
             table = unpack(blob)
             stream, _, own_kind = kind.rpartition("/")
-            is_text = isinstance(keyed[stream], ProcessPipeline) and own_kind == "keys"
+            is_text = isinstance(keyed[stream], ProcessNode) and own_kind == "keys"
             found[stream].append(table.select(["key"] if is_text else list(keyed[stream].key)))
         blobs = sorted(blobs, reverse=True)[:largest]
         groups.append(KeyGroupReport(group, state.size, sum(map(_distinct_keys, found.values())), count))
@@ -109,13 +108,13 @@ def rows_of_key(
     `read` returns the value of a column as Arrow has it. Raise InputError if no stream has such a key, or if a process
     has it, which stores keys in a form of its own.
     """
-    views = {node.name: view_of(graph, node) for node in graph.keyed}
-    streams = {name for name, view in views.items() if key.keys() <= set(view.key)}
+    keys = {node.name: node.key for node in graph.keyed}
+    streams = {name for name, fields in keys.items() if key.keys() <= set(fields)}
     if not streams:
-        known = "; ".join(", ".join(view.key) for view in views.values() if view.key) or "none"
+        known = "; ".join(", ".join(fields) for fields in keys.values() if fields) or "none"
         msg = f"no stream has the key {', '.join(key)}; the keys are {known}"
         raise InputError(msg)
-    if any(isinstance(views[name], ProcessPipeline) for name in streams):
+    if any(isinstance(graph.producer(name), ProcessNode) for name in streams):
         msg = "the state of a process function is stored in a form of its own, which cannot be shown by key"
         raise InputError(msg)
     for group, state in states:
@@ -131,12 +130,12 @@ def rows_of_key(
                 yield KeyRows(group, kind, bucket, rows)
 
 
-def _windows_of_slices(pipeline: View, summary: Any, low: int) -> set[int]:  # noqa: ANN401 - plain JSON
+def _windows_of_slices(node: KeyedNode, summary: Any, low: int) -> set[int]:  # noqa: ANN401 - plain JSON
     """Return the open windows that the stored slices belong to."""
     slices = dict(summary.get("slices", ())).get(0, ())
-    if not isinstance(pipeline, Pipeline) or not isinstance(pipeline.window, Sliced) or not slices:
+    if not isinstance(node, WindowNode) or not isinstance(node.window, Sliced) or not slices:
         return set()
-    return windows_of_slices(pipeline.window, slices, low)
+    return windows_of_slices(node.window, slices, low)
 
 
 def _distinct_keys(tables: list[pa.Table]) -> int:

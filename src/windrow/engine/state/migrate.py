@@ -26,8 +26,8 @@ from windrow.engine.keys import KeyGroups, key_groups, place_groups
 from windrow.engine.schema import DELETED, arrow_type, record_schema
 from windrow.engine.state.store import MemoryState
 from windrow.engine.state.widening import StateChange, added_digits, why_not_wider, widen
-from windrow.expressions import RecordStream, View, arguments, computed
-from windrow.model import Pipeline
+from windrow.expressions import AnySpec, WindowSpec, arguments, computed
+from windrow.model import LookupNode, ResultNode
 
 StoredState = tuple[Any, MemoryState]
 """What a key group has stored of an operator: its part of the summary (None in the first step), and the blobs."""
@@ -39,26 +39,26 @@ _COMPUTED = re.compile(r"__e\d+")
 class StoredColumns:
     """Columns of stored tables, converted to those of a pipeline; a new aggregate starts as one of no records."""
 
-    def __init__(self, pipeline: Pipeline, plan: StateChange, connection: duckdb_sql.Connection) -> None:
-        self._pipeline = pipeline
+    def __init__(self, spec: WindowSpec, plan: StateChange, connection: duckdb_sql.Connection) -> None:
+        self._spec = spec
         self._plan = plan
-        accumulators = [one for fold in compile_aggregates(pipeline) for one in fold.accumulators]
+        accumulators = [one for fold in compile_aggregates(spec) for one in fold.accumulators]
         self._names = [one.column for one in accumulators]
-        self._no_records = unscale(record_schema(pipeline).empty_table())
+        self._no_records = unscale(record_schema(spec).empty_table())
         made = ", ".join(f"{one.begin} AS {identifier(one.column)}" for one in accumulators)
         sql = f"SELECT {made or '0 AS __none'} FROM records"
         self._nothing = duckdb_sql.query(connection, sql, records=self._no_records)
-        was = plan.before(pipeline)
+        was = plan.before(spec)
         self._were = pa.schema([pa.field(field.name, arrow_type(field.type)) for field in was.decode.fields])
         self._columns = computed(was)
         self._anew = [
             here.name
-            for there, here in zip(self._columns, computed(pipeline), strict=True)
+            for there, here in zip(self._columns, computed(spec), strict=True)
             if why_not_wider(there.expression.type, here.expression.type) is not None
         ]
         self._shifts = [
             sum(added_digits(there.type, here.type) for there, here in zip(*both, strict=True))
-            for both in zip(arguments(was), arguments(pipeline), strict=True)
+            for both in zip(arguments(was), arguments(spec), strict=True)
         ]
 
     def panes(self, table: pa.Table) -> pa.Table:
@@ -68,7 +68,7 @@ class StoredColumns:
         if same_aggregates and not self._plan.were:
             return table
         rest = table.drop_columns(before)
-        keys = list(self._pipeline.key)
+        keys = list(self._spec.key)
         rows = pa.array([0] * table.num_rows, pa.int64())
         columns = {name: widen(rest.column(name), self._no_records.schema.field(name).type) for name in keys}
         for name in self._names:
@@ -97,7 +97,7 @@ class StoredColumns:
             ],
             schema=self._were,
         )
-        types = record_schema(self._pipeline)
+        types = record_schema(self._spec)
         fields = decoded.cast(pa.schema([types.field(name) for name in decoded.column_names]))
         values = dict(zip(fields.column_names, fields.columns, strict=True))
         values |= {
@@ -114,7 +114,7 @@ class StoredColumns:
         made, _ = Evaluator(self._columns).compute(decoded)
         found = {one.name: array for one, array in zip(self._columns, made, strict=True)}
         if self._anew:
-            columns = computed(self._pipeline)
+            columns = computed(self._spec)
             made, _ = Evaluator(columns).compute(fields)
             found |= {one.name: array for one, array in zip(columns, made, strict=True) if one.name in self._anew}
         return found
@@ -168,15 +168,15 @@ class RowsByKeyGroup:
     """
 
     def __init__(
-        self, pipeline: View, connection: duckdb_sql.Connection, schemas: Mapping[str, pa.Schema] = _NO_SCHEMAS
+        self, spec: AnySpec, connection: duckdb_sql.Connection, schemas: Mapping[str, pa.Schema] = _NO_SCHEMAS
     ) -> None:
         self._duck = connection
         self._schemas = schemas
-        self._are_ids = isinstance(pipeline, RecordStream)
-        self._is_broadcast = isinstance(pipeline, RecordStream) and pipeline.is_broadcast
-        self._keys = pa.schema(schema.key_fields(pipeline))
+        self._are_ids = not isinstance(spec.node, ResultNode)
+        self._is_broadcast = isinstance(spec.node, LookupNode) and spec.node.broadcast
+        self._keys = pa.schema(schema.key_fields(spec))
         self._versions: dict[BlobAddress, list[pa.Table]] = defaultdict(list)
-        self._parts: list[dict[BlobAddress, list[pa.Table]]] = [defaultdict(list) for _ in range(pipeline.key_groups)]
+        self._parts: list[dict[BlobAddress, list[pa.Table]]] = [defaultdict(list) for _ in range(spec.key_groups)]
 
     def add(self, address: BlobAddress, rows: pa.Table) -> None:
         """Add rows that have the key as columns, with decimals scaled or unscaled."""

@@ -15,10 +15,9 @@ from typing import TypeVar
 import pyarrow as pa
 
 from windrow.errors import CheckpointError, PipelineError
-from windrow.expressions import Argument, arguments, computed, formulas, record_fields, results
+from windrow.expressions import AnySpec, Argument, arguments, computed, formulas, is_window_spec, record_fields, results
 from windrow.model import (
     Aggregate,
-    AnyPipeline,
     ApproxCountDistinct,
     ApproxQuantile,
     Avg,
@@ -34,7 +33,6 @@ from windrow.model import (
     LongType,
     MaxBy,
     MinBy,
-    Pipeline,
     Stddev,
     StringType,
     TopK,
@@ -42,7 +40,7 @@ from windrow.model import (
     Variance,
 )
 
-_P = TypeVar("_P", bound=AnyPipeline)
+_S = TypeVar("_S", bound=AnySpec)
 
 
 @dataclass(frozen=True)
@@ -67,11 +65,11 @@ class StateChange:
         """
         return max(forgotten_until, low - self.lateness) if lateness > self.lateness else forgotten_until
 
-    def before(self, pipeline: _P) -> _P:
-        """Return the pipeline with the field types of the run."""
+    def before(self, spec: _S) -> _S:
+        """Return a spec with the field types of the run."""
         were = {field.name: field for field in self.were}
-        fields = tuple(were.get(field.name, field) for field in pipeline.decode.fields)
-        return replace(pipeline, decode=Decode(fields))
+        fields = tuple(were.get(field.name, field) for field in spec.decode.fields)
+        return replace(spec, decode=Decode(fields))
 
 
 LONG_DIGITS = 19
@@ -104,10 +102,10 @@ def _scale(type_: DataType) -> int:
     return type_.scale if isinstance(type_, DecimalType) else 0
 
 
-def incompatible_fields(pipeline: AnyPipeline, plan: StateChange) -> dict[str, str]:
+def incompatible_fields(spec: AnySpec, plan: StateChange) -> dict[str, str]:
     """Return the decoded fields whose new types stored state does not allow, with the reason of each."""
     try:
-        return _TypeChanges(pipeline, plan).found()
+        return _TypeChanges(spec, plan).found()
     except PipelineError as exc:
         # expressions over stored records are computed by the types that they were decoded with
         return {field.name: exc.message for field in plan.were}
@@ -116,13 +114,13 @@ def incompatible_fields(pipeline: AnyPipeline, plan: StateChange) -> dict[str, s
 class _TypeChanges:
     """A pipeline with the types of the run and with its own, compared."""
 
-    def __init__(self, pipeline: AnyPipeline, plan: StateChange) -> None:
-        self._now = pipeline
-        self._was = plan.before(pipeline)
+    def __init__(self, spec: AnySpec, plan: StateChange) -> None:
+        self._now = spec
+        self._was = plan.before(spec)
         self._plan = plan
         self._before = {field.name: field.type for field in record_fields(self._was)}
-        self._after = {field.name: field.type for field in record_fields(pipeline)}
-        self._made = {one.name: one.expression for one in computed(pipeline)}
+        self._after = {field.name: field.type for field in record_fields(spec)}
+        self._made = {one.name: one.expression for one in computed(spec)}
 
     def found(self) -> dict[str, str]:
         """Return the reason for each decoded field whose change is not allowed."""
@@ -148,9 +146,9 @@ class _TypeChanges:
                 yield [name], f"the key {name} is a text that is made of it, and would be another"
 
     def _aggregates(self) -> Iterator[tuple[Iterable[str], str]]:
-        if not isinstance(self._now, Pipeline) or not isinstance(self._was, Pipeline):
+        if not is_window_spec(self._now) or not is_window_spec(self._was):
             return
-        plan = zip(self._now.aggregates, self._plan.aggregates, strict=True)
+        plan = zip(self._now.node.aggregates, self._plan.aggregates, strict=True)
         both = zip(arguments(self._was), arguments(self._now), strict=True)
         kept: dict[str, tuple[Argument, ...]] = {}
         for (aggregate, number), (there, here) in zip(plan, both, strict=True):

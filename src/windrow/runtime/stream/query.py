@@ -24,7 +24,6 @@ from windrow.engine.level import number_of_levels
 from windrow.engine.operators.base import GroupOutput
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import CheckpointBusyError, EngineError, RunError, WindrowError
-from windrow.expressions import result_pipelines
 from windrow.model import Graph, needs_ticks
 from windrow.runtime.spark.cluster import SHUFFLE_PARTITIONS, partitions_of_state
 from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
@@ -83,7 +82,7 @@ def key_group_outputs(
     )
     packets = stream_of(spark, "windrow", telling, PACKET_DDL)
     is_idle = any(node.time.idle is not None for node in graph.sources)
-    if is_idle or any(map(needs_ticks, result_pipelines(graph).values())):
+    if is_idle or any(map(needs_ticks, graph.keyed)):
         spark.dataSource.register(TickDataSource)
         clock = spark.readStream.format(TickDataSource.name()).option("key_groups", graph.key_groups)
         clock = clock if trigger is None else clock.option("every", trigger.every)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple, Self, SupportsFloat
 
+from windrow.model import Graph, SourceNode, WindowNode
+
 Value = str | bool | int | float | Decimal | None
 """A field or a result; times are microseconds since the epoch, UTC. None is null."""
 
@@ -40,6 +42,23 @@ class Failed(str):
     """Why a formula has no value, in the place of the value: the row is a dead letter."""
 
     __slots__ = ()
+
+
+@dataclass(frozen=True)
+class WindowedSource:
+    """What is defined here: the records of a source in the windows of a node, and the pipeline's name."""
+
+    name: str
+    source: SourceNode
+    node: WindowNode
+
+    @staticmethod
+    def of(graph: Graph) -> WindowedSource:
+        """Return what a graph of one source and one window is."""
+        (source,), (node,) = graph.sources, graph.keyed
+        if not isinstance(node, WindowNode):
+            raise TypeError(node)
+        return WindowedSource(graph.name, source, node)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TypeVar
 
-from windrow.model import BooleanType, DataType, DecimalType, Global, Pipeline, Session, TimestampType
+from windrow.model import BooleanType, DataType, DecimalType, Global, Session, TimestampType
 from windrow.testing.oracle.answer import (
     Answer,
     Change,
@@ -18,6 +18,7 @@ from windrow.testing.oracle.answer import (
     LogRecord,
     Missed,
     Value,
+    WindowedSource,
     WindowKey,
 )
 from windrow.testing.oracle.clock import BEFORE_ALL, Clock
@@ -39,7 +40,7 @@ class _Log:
 
 
 def run(
-    pipeline: Pipeline,
+    pipeline: WindowedSource,
     log: Mapping[int, Sequence[LogRecord]],
     journal: Journal = Journal(),  # noqa: B008 - it is frozen
 ) -> Answer:
@@ -52,7 +53,7 @@ def run(
     low = min(watermarks, default=BEFORE_ALL) if journal.low is None else journal.low
 
     answer = Answer(table={}, on_time={}, late=found.expired, dead=found.dead, changelog={})
-    if isinstance(pipeline.window, Session):
+    if isinstance(pipeline.node.window, Session):
         changelogs = session_changelog(pipeline, found.judged, low, alone=len(log) == 1)
     else:
         changelogs = _changelog(pipeline, found.judged, low)
@@ -66,10 +67,10 @@ def run(
 
 
 def _read_partition(
-    pipeline: Pipeline, partition: int, records: Sequence[LogRecord], journal: Journal, found: _Log
+    pipeline: WindowedSource, partition: int, records: Sequence[LogRecord], journal: Journal, found: _Log
 ) -> float:
     """Judge the records of one partition; return its watermark after the last."""
-    clock = Clock(pipeline.time.watermark, journal.floors.get(partition, ()), partition)
+    clock = Clock(pipeline.source.time.watermark, journal.floors.get(partition, ()), partition)
     watermark = BEFORE_ALL
     for entry in records:
         watermark = clock.at(entry.offset)
@@ -97,13 +98,13 @@ def _read_partition(
     return watermark
 
 
-def _judge(pipeline: Pipeline, record: JudgedRecord, found: _Log) -> None:
+def _judge(pipeline: WindowedSource, record: JudgedRecord, found: _Log) -> None:
     """Put a record into each of its windows, or tell that it missed it."""
-    key = tuple(record.fields[name] for name in pipeline.key)
-    is_session = isinstance(pipeline.window, Session)
-    windows = [(record.time, record.end)] if is_session else windows_of(pipeline.window, record.time)
+    key = tuple(record.fields[name] for name in pipeline.node.key)
+    is_session = isinstance(pipeline.node.window, Session)
+    windows = [(record.time, record.end)] if is_session else windows_of(pipeline.node.window, record.time)
     for start, end in windows:
-        if record.watermark >= end + pipeline.emit.lateness and not isinstance(pipeline.window, Global):
+        if record.watermark >= end + pipeline.node.emit.lateness and not isinstance(pipeline.node.window, Global):
             lateness_ms = (int(record.watermark) - end) // 1000
             found.expired.add(Missed(record.partition, record.offset, start, end, lateness_ms))
         else:
@@ -111,16 +112,16 @@ def _judge(pipeline: Pipeline, record: JudgedRecord, found: _Log) -> None:
 
 
 def _changelog(
-    pipeline: Pipeline, judged: Sequence[tuple[WindowKey, JudgedRecord]], low: float
+    pipeline: WindowedSource, judged: Sequence[tuple[WindowKey, JudgedRecord]], low: float
 ) -> dict[WindowKey, list[Change]]:
     """Return the changes of all windows and keys that have some."""
     panes: dict[WindowKey, Pane] = {}
     for window_key, record in judged:
         start, end = windows_bounds(window_key)
         pane = panes.setdefault(window_key, Pane(start, end))
-        on_time = isinstance(pipeline.window, Global) or record.watermark < end
+        on_time = isinstance(pipeline.node.window, Global) or record.watermark < end
         (pane.on_time if on_time else pane.late).append(record)
-    reached = float("inf") if pipeline.emit.at_end == "fire" else low
+    reached = float("inf") if pipeline.node.emit.at_end == "fire" else low
     changes = {
         window_key: changelog(pipeline, pane, fired=_has_fired(pipeline, pane, low), reached=reached)
         for window_key, pane in panes.items()
@@ -128,10 +129,10 @@ def _changelog(
     return {window_key: rows for window_key, rows in changes.items() if rows}
 
 
-def _has_fired(pipeline: Pipeline, pane: Pane, low: float) -> bool:
-    if pipeline.emit.at_end == "fire":
+def _has_fired(pipeline: WindowedSource, pane: Pane, low: float) -> bool:
+    if pipeline.node.emit.at_end == "fire":
         return True
-    return not isinstance(pipeline.window, Global) and pane.end <= low
+    return not isinstance(pipeline.node.window, Global) and pane.end <= low
 
 
 def windows_bounds(window_key: WindowKey) -> tuple[int, int]:
@@ -148,7 +149,7 @@ def _fails(change: Change) -> bool:
     return any(isinstance(value, Failed) for value in change.values)
 
 
-def _without_failed(pipeline: Pipeline, changes: Sequence[Change]) -> list[Change]:
+def _without_failed(pipeline: WindowedSource, changes: Sequence[Change]) -> list[Change]:
     """Leave out rows for which a formula fails: the row before is deleted, and the one behind is inserted."""
     left: list[Change] = []
     there: Change | None = None
@@ -160,20 +161,21 @@ def _without_failed(pipeline: Pipeline, changes: Sequence[Change]) -> list[Chang
                 left.append(change._replace(op="insert"))
             else:
                 before = Change("update_before", change.pane, there.revision, there.values)
-                left += [before, change] if pipeline.emit.mode == "retract" else [change]
-            there = None if pipeline.emit.mode == "discard" else change
+                left += [before, change] if pipeline.node.emit.mode == "retract" else [change]
+            there = None if pipeline.node.emit.mode == "discard" else change
         elif there is not None:
             left.append(Change("delete", change.pane, there.revision, there.values))
             there = None
     return left
 
 
-def _row_name(pipeline: Pipeline, window_key: WindowKey) -> str:
+def _row_name(pipeline: WindowedSource, window_key: WindowKey) -> str:
     """Return the window and the key as the reason of a dead letter has them."""
     start, end = windows_bounds(window_key)
     types = fields_of(pipeline)
     keys = [
-        f"{name}={_plain_text(value, types[name])}" for name, value in zip(pipeline.key, window_key[2:], strict=True)
+        f"{name}={_plain_text(value, types[name])}"
+        for name, value in zip(pipeline.node.key, window_key[2:], strict=True)
     ]
     return ", ".join(
         [f"window {_plain_text(start, TimestampType('micros'))} to {_plain_text(end, TimestampType('micros'))}", *keys]
@@ -192,12 +194,12 @@ def _plain_text(value: Value, type_: DataType) -> str:
             return str(value)
 
 
-def _apply(pipeline: Pipeline, window_key: WindowKey, changes: Sequence[Change], answer: Answer) -> None:
+def _apply(pipeline: WindowedSource, window_key: WindowKey, changes: Sequence[Change], answer: Answer) -> None:
     """Note what the changes of a window and key leave in the table, and what fired on time."""
     for change in changes:
         if change.pane == "on_time" and change.op in PUTS:
             answer.on_time[window_key] = change.values
-        if pipeline.emit.mode == "discard":
+        if pipeline.node.emit.mode == "discard":
             answer.table[*window_key, change.revision] = (*change.values, change.pane, change.revision)
         elif change.op == "delete":
             answer.table.pop(window_key, None)

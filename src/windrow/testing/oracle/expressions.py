@@ -37,7 +37,6 @@ from windrow.model import (
     MaxBy,
     Min,
     MinBy,
-    Pipeline,
     Quantile,
     Session,
     Stddev,
@@ -48,7 +47,7 @@ from windrow.model import (
     TopKBy,
     Variance,
 )
-from windrow.testing.oracle.answer import Value
+from windrow.testing.oracle.answer import Value, WindowedSource
 
 DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 TIMES = {"TIMESTAMP", "TIMESTAMP WITH TIME ZONE"}
@@ -157,27 +156,27 @@ def _engine() -> duckdb.DuckDBPyConnection:
     return engine
 
 
-def fields_of(pipeline: Pipeline) -> dict[str, DataType]:
+def fields_of(pipeline: WindowedSource) -> dict[str, DataType]:
     """Return the types of all fields, decoded and derived."""
-    decoded = {field.name: field.type for field in pipeline.decode.fields}
-    return decoded | {derive.name: type_of(derive.sql, decoded) for derive in pipeline.derive}
+    decoded = {field.name: field.type for field in pipeline.source.decode.fields}
+    return decoded | {derive.name: type_of(derive.sql, decoded) for derive in pipeline.source.derive}
 
 
-def derived(pipeline: Pipeline, fields: dict[str, Value]) -> dict[str, Value]:
+def derived(pipeline: WindowedSource, fields: dict[str, Value]) -> dict[str, Value]:
     """Return the fields that are made of the decoded ones; raise FailedError if one cannot be."""
-    row = _row({field.name: field.type for field in pipeline.decode.fields}, fields)
-    return {derive.name: evaluate(derive.sql, row) for derive in pipeline.derive}
+    row = _row({field.name: field.type for field in pipeline.source.decode.fields}, fields)
+    return {derive.name: evaluate(derive.sql, row) for derive in pipeline.source.derive}
 
 
-def inputs(pipeline: Pipeline, fields: dict[str, Value]) -> tuple[Value, ...]:
+def inputs(pipeline: WindowedSource, fields: dict[str, Value]) -> tuple[Value, ...]:
     """Return what each aggregate takes of a record, None for nothing; raise FailedError if an expression fails."""
     row = _row(fields_of(pipeline), fields)
-    return tuple(_input(aggregate, fields, row) for aggregate in pipeline.aggregates)
+    return tuple(_input(aggregate, fields, row) for aggregate in pipeline.node.aggregates)
 
 
-def own_gap(pipeline: Pipeline, fields: dict[str, Value]) -> int:
+def own_gap(pipeline: WindowedSource, fields: dict[str, Value]) -> int:
     """Return the gap of a record in microseconds, 0 if there are no sessions; raise FailedError if it is none."""
-    window = pipeline.window
+    window = pipeline.node.window
     if not isinstance(window, Session):
         return 0
     if window.by is None:
@@ -215,7 +214,9 @@ def _value(of: str, fields: Mapping[str, Value], row: tuple[Named, ...]) -> Valu
     return fields[of] if of in fields else evaluate(of, row)
 
 
-def measured(pipeline: Pipeline, function: MaxBy | MinBy | TopKBy | BottomKBy, fields: Mapping[str, Value]) -> Value:
+def measured(
+    pipeline: WindowedSource, function: MaxBy | MinBy | TopKBy | BottomKBy, fields: Mapping[str, Value]
+) -> Value:
     """Return what a record is measured by."""
     return _value(function.measure, fields, _row(fields_of(pipeline), dict(fields)))
 
@@ -229,13 +230,13 @@ def argument(aggregate: Aggregate) -> str | None:
             return aggregate.function.of
 
 
-def argument_type(pipeline: Pipeline, of: str) -> DataType:
+def argument_type(pipeline: WindowedSource, of: str) -> DataType:
     """Return the type of an argument, a field's name or an expression."""
     types = fields_of(pipeline)
     return types[of] if of in types else type_of(of, types)
 
 
-def result_type(pipeline: Pipeline, aggregate: Aggregate) -> DataType:
+def result_type(pipeline: WindowedSource, aggregate: Aggregate) -> DataType:
     """Return the type of a result, which formulas go by."""
     function = aggregate.function
     match function:

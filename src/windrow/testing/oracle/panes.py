@@ -12,13 +12,12 @@ from windrow.model import (
     EveryEventTime,
     Global,
     PaneSoFar,
-    Pipeline,
     Records,
     Repeat,
     Trigger,
     When,
 )
-from windrow.testing.oracle.answer import Change, JudgedRecord
+from windrow.testing.oracle.answer import Change, JudgedRecord, WindowedSource
 from windrow.testing.oracle.totals import results
 
 
@@ -36,7 +35,7 @@ class Pane:
 class _Writing:
     """The panes written so far; `total` are all records, `new` those since the last pane."""
 
-    pipeline: Pipeline
+    pipeline: WindowedSource
     changes: list[Change] = field(default_factory=list)
     total: list[JudgedRecord] = field(default_factory=list)
     new: list[JudgedRecord] = field(default_factory=list)
@@ -48,26 +47,26 @@ class _Writing:
 
     def write(self, pane: str) -> None:
         """Write a pane in the pipeline's mode."""
-        if self.pipeline.emit.mode == "discard":
+        if self.pipeline.node.emit.mode == "discard":
             if self.new:
                 self.changes.append(Change("insert", pane, self.panes, results(self.pipeline, self.new)))
                 self.panes += 1
         else:
             values = results(self.pipeline, self.total)
-            if self.panes and self.pipeline.emit.mode == "retract":
+            if self.panes and self.pipeline.node.emit.mode == "retract":
                 self.changes.append(Change("update_before", pane, self.panes - 1, self.changes[-1].values))
             self.changes.append(Change("update_after" if self.panes else "insert", pane, self.panes, values))
             self.panes += 1
         self.new = []
 
 
-def changelog(pipeline: Pipeline, pane: Pane, *, fired: bool, reached: float) -> list[Change]:
+def changelog(pipeline: WindowedSource, pane: Pane, *, fired: bool, reached: float) -> list[Change]:
     """Return early panes, then, if the window has fired, the on-time pane and a revision for each late record.
 
     `reached` is how far the low watermark has come.
     """
     writing = _Writing(pipeline)
-    trigger = pipeline.emit.early
+    trigger = pipeline.node.emit.early
     if isinstance(trigger, EveryEventTime):
         _write_by_event_time(writing, pane, trigger.micros, reached)
         trigger = None
@@ -83,15 +82,15 @@ def changelog(pipeline: Pipeline, pane: Pane, *, fired: bool, reached: float) ->
             early.begin_anew()
     if not fired:
         return writing.changes
-    if writing.total and (writing.new or not isinstance(pipeline.window, Global)):
+    if writing.total and (writing.new or not isinstance(pipeline.node.window, Global)):
         writing.write("on_time")
-    late = pipeline.emit.late
+    late = pipeline.node.emit.late
     for number, record in enumerate(pane.late, start=1):
         writing.add(record)
         # how many come in a step is not in the log: as if each were in one of its own
         if not isinstance(late, Records) or number % late.number == 0:
             writing.write("late")
-    if isinstance(late, Records) and len(pane.late) % late.number and reached >= pane.end + pipeline.emit.lateness:
+    if isinstance(late, Records) and len(pane.late) % late.number and reached >= pane.end + pipeline.node.emit.lateness:
         writing.write("late")
     return writing.changes
 

@@ -20,12 +20,11 @@ from windrow.model import (
     Field,
     KafkaSource,
     LongType,
-    Pipeline,
     Punctuated,
     StringType,
     TimestampType,
 )
-from windrow.testing.oracle.answer import LogRecord, Value
+from windrow.testing.oracle.answer import LogRecord, Value, WindowedSource
 from windrow.testing.oracle.expressions import FailedError, derived, inputs, own_gap
 from windrow.testing.oracle.windows import windows_of
 
@@ -50,7 +49,7 @@ class Reading:
     gap: int = 0
 
 
-def read(pipeline: Pipeline, record: LogRecord) -> Reading:
+def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
     """Read one record; raise DeadLetterError if it is not good, or a copy of another one in the log."""
     envelope = _envelope(record.value)
     if envelope is not None:
@@ -58,22 +57,22 @@ def read(pipeline: Pipeline, record: LogRecord) -> Reading:
         if about["pipeline"] == pipeline.name:
             read(pipeline, LogRecord(record.offset, about["log_time"], value, record.key))
         raise DeadLetterError(REDRIVEN)
-    if pipeline.source.format == "debezium":
+    if pipeline.source.source.format == "debezium":
         return _change(pipeline, record)
     is_bare = record.value is None and record.key is not None and _tombstone_field(pipeline) is not None
     content = {} if is_bare else _json_object(record.value)
     log_time = _log_time(pipeline, record, content)
     if is_bare or (
-        not isinstance(pipeline.source.records, KafkaSource)
+        not isinstance(pipeline.source.source.records, KafkaSource)
         and _tombstone_field(pipeline) is not None
         and "_value" in content
         and content["_value"] is None
     ):
         fields = _tombstone(pipeline, _utf8(record.key) if is_bare else content.get("_key"), log_time)
-        return _reading(pipeline, fields, _micros(fields[pipeline.time.field]), None)
-    latest = None if pipeline.time.future is None or log_time is None else log_time + pipeline.time.future
+        return _reading(pipeline, fields, _micros(fields[pipeline.source.time.field]), None)
+    latest = None if pipeline.source.time.future is None or log_time is None else log_time + pipeline.source.time.future
     mark = _mark(pipeline, content, latest)
-    needed = [pipeline.time.field, *(name for name in pipeline.key if name not in _derived(pipeline))]
+    needed = [pipeline.source.time.field, *(name for name in pipeline.node.key if name not in _derived(pipeline))]
     if mark is not None and any(_found(pipeline, content, name) is None for name in needed):
         return Reading(None, 0, mark)
     fields = _fields(pipeline, content)
@@ -83,9 +82,9 @@ def read(pipeline: Pipeline, record: LogRecord) -> Reading:
     return _reading(pipeline, fields, time, mark)
 
 
-def _change(pipeline: Pipeline, record: LogRecord) -> Reading:
+def _change(pipeline: WindowedSource, record: LogRecord) -> Reading:
     """Read a change of a row as Debezium writes it: as a record that has the columns beside the rest."""
-    is_log = not isinstance(pipeline.source.records, KafkaSource)
+    is_log = not isinstance(pipeline.source.source.records, KafkaSource)
     is_bare = record.value is None and record.key is not None
     content = {} if is_bare else _json_object(record.value)
     log_time = _log_time(pipeline, record, content)
@@ -103,17 +102,21 @@ def _change(pipeline: Pipeline, record: LogRecord) -> Reading:
     if change.get(side) is None:
         raise DeadLetterError(NULL if side in change else MISSING)
     row = _members(change[side])
-    fields = {field.name: _changed(pipeline, field, change, row) for field in pipeline.decode.fields}
+    fields = {field.name: _changed(pipeline, field, change, row) for field in pipeline.source.decode.fields}
     time = _event_time(pipeline, fields, log_time)
-    if pipeline.time.future is not None and log_time is not None and time > log_time + pipeline.time.future:
+    if (
+        pipeline.source.time.future is not None
+        and log_time is not None
+        and time > log_time + pipeline.source.time.future
+    ):
         raise DeadLetterError(FUTURE)
     return _reading(pipeline, fields, time, None)
 
 
-def _changed(pipeline: Pipeline, field: Field, change: dict[str, object], row: dict[str, object]) -> Value:
+def _changed(pipeline: WindowedSource, field: Field, change: dict[str, object], row: dict[str, object]) -> Value:
     """Return the value of a field: a column of the row, or what the rest has at its path."""
     is_deleted = change["op"] == "d"
-    if is_deleted and not field.path and field.name == pipeline.time.field:
+    if is_deleted and not field.path and field.name == pipeline.source.time.field:
         moment = _at(change, ("source", "ts_ms"))
         if moment is None:
             raise DeadLetterError(MISSING)
@@ -124,13 +127,13 @@ def _changed(pipeline: Pipeline, field: Field, change: dict[str, object], row: d
         _require_logged(field.type, one)
     if found:
         return _agreed([value_of(field.type, one) for one in found])
-    if field.optional or (is_deleted and not field.path and field.name not in pipeline.key):
+    if field.optional or (is_deleted and not field.path and field.name not in pipeline.node.key):
         return None
     is_there = _is_there(change, (field.path,)) if field.path else field.name in row
     raise DeadLetterError(NULL if is_there or any(name in row for name in field.alias) else MISSING)
 
 
-def _gone(pipeline: Pipeline, key: object, log_time: int | None) -> Reading:
+def _gone(pipeline: WindowedSource, key: object, log_time: int | None) -> Reading:
     """Read a tombstone: a deletion of which the log has only the key, if the pipeline wants to know."""
     if key is None:
         raise DeadLetterError(MALFORMED)
@@ -145,10 +148,10 @@ def _gone(pipeline: Pipeline, key: object, log_time: int | None) -> Reading:
     if columns.get(marked.name) is None:
         raise DeadLetterError(MISSING)
     fields: dict[str, Value] = {}
-    for field in pipeline.decode.fields:
+    for field in pipeline.source.decode.fields:
         value = None if field.path else columns.get(field.name)
         fields[field.name] = None if value is None else value_of(field.type, value)
-    fields[pipeline.time.field] = log_time
+    fields[pipeline.source.time.field] = log_time
     return _reading(pipeline, fields, log_time, None)
 
 
@@ -185,13 +188,13 @@ def _envelope(value: bytes | None) -> tuple[dict[str, Any], bytes | None] | None
     return about, inner.encode() if isinstance(inner, str) else inner
 
 
-def _reading(pipeline: Pipeline, fields: dict[str, Value], time: int, mark: int | None) -> Reading:
+def _reading(pipeline: WindowedSource, fields: dict[str, Value], time: int, mark: int | None) -> Reading:
     """Return what a record with these fields is, or raise DeadLetterError."""
-    if any(start < YEAR_0001 or end > YEAR_10000 - 1 for start, end in windows_of(pipeline.window, time)):
+    if any(start < YEAR_0001 or end > YEAR_10000 - 1 for start, end in windows_of(pipeline.node.window, time)):
         raise DeadLetterError(OUT_OF_RANGE)
     try:
         fields |= derived(pipeline, fields)
-        if any(fields[name] is None for name in pipeline.key):
+        if any(fields[name] is None for name in pipeline.node.key):
             if mark is not None:
                 return Reading(None, 0, mark)
             raise DeadLetterError(NULL_KEY)
@@ -199,28 +202,30 @@ def _reading(pipeline: Pipeline, fields: dict[str, Value], time: int, mark: int 
         gap = own_gap(pipeline, fields)
     except FailedError as exc:
         raise DeadLetterError(EXPRESSION) from exc
-    texts = [fields[name] for name in pipeline.key]
+    texts = [fields[name] for name in pipeline.node.key]
     if sum(len(text.encode()) for text in texts if isinstance(text, str)) > LONGEST_KEY:
         raise DeadLetterError(LONG_KEY)
     return Reading(fields, time, mark, taken, gap)
 
 
-def _tombstone_field(pipeline: Pipeline) -> Field | None:
-    return next((field for field in pipeline.decode.fields if field.tombstones), None)
+def _tombstone_field(pipeline: WindowedSource) -> Field | None:
+    return next((field for field in pipeline.source.decode.fields if field.tombstones), None)
 
 
-def _tombstone(pipeline: Pipeline, key: object, log_time: int | None) -> dict[str, Value]:
+def _tombstone(pipeline: WindowedSource, key: object, log_time: int | None) -> dict[str, Value]:
     """Return the fields of a record that says that its key is gone."""
     named = _tombstone_field(pipeline)
     if key is None or named is None:
         raise DeadLetterError(MALFORMED)
-    fields: dict[str, Value] = dict.fromkeys(field.name for field in pipeline.decode.fields)
+    fields: dict[str, Value] = dict.fromkeys(field.name for field in pipeline.source.decode.fields)
     fields[named.name] = value_of(named.type, key)
     if log_time is None:
         raise DeadLetterError(NO_LOG_TIME)
     if not YEAR_0001 <= log_time < YEAR_10000:
         raise DeadLetterError(OUT_OF_RANGE)
-    return fields | {name: log_time for name in (pipeline.time.field, pipeline.time.sent) if name is not None}
+    return fields | {
+        name: log_time for name in (pipeline.source.time.field, pipeline.source.time.sent) if name is not None
+    }
 
 
 def _utf8(key: bytes | None) -> str:
@@ -230,21 +235,21 @@ def _utf8(key: bytes | None) -> str:
         raise DeadLetterError(MALFORMED) from exc
 
 
-def _log_time(pipeline: Pipeline, record: LogRecord, content: dict[str, object]) -> int | None:
+def _log_time(pipeline: WindowedSource, record: LogRecord, content: dict[str, object]) -> int | None:
     """Return the log timestamp, if there is one."""
-    if not isinstance(pipeline.source.records, KafkaSource) and content.get("_log_time") is not None:
+    if not isinstance(pipeline.source.source.records, KafkaSource) and content.get("_log_time") is not None:
         return _micros(value_of(TimestampType("millis"), content["_log_time"]))
     return record.log_time
 
 
-def _event_time(pipeline: Pipeline, fields: dict[str, Value], log_time: int | None) -> int:
+def _event_time(pipeline: WindowedSource, fields: dict[str, Value], log_time: int | None) -> int:
     """Return the event time, corrected by how far the device's clock was off when it sent the record."""
-    time = _micros(fields[pipeline.time.field])
-    if pipeline.time.sent is None:
+    time = _micros(fields[pipeline.source.time.field])
+    if pipeline.source.time.sent is None:
         return time
     if log_time is None:
         raise DeadLetterError(NO_LOG_TIME)
-    corrected = time + log_time - _micros(fields[pipeline.time.sent])
+    corrected = time + log_time - _micros(fields[pipeline.source.time.sent])
     if not YEAR_0001 <= corrected < YEAR_10000:
         raise DeadLetterError(OUT_OF_RANGE)
     return corrected
@@ -257,30 +262,30 @@ def _micros(value: Value) -> int:
     return value
 
 
-def _derived(pipeline: Pipeline) -> set[str]:
-    return {derive.name for derive in pipeline.derive}
+def _derived(pipeline: WindowedSource) -> set[str]:
+    return {derive.name for derive in pipeline.source.derive}
 
 
-def _mark(pipeline: Pipeline, content: dict[str, object], latest: int | None) -> int | None:
+def _mark(pipeline: WindowedSource, content: dict[str, object], latest: int | None) -> int | None:
     """Return the watermark that a record carries, if it does."""
     name = _mark_name(pipeline)
     if name is None or _found(pipeline, content, name) is None:
         return None
-    type_ = pipeline.decode.field(pipeline.time.field).type
+    type_ = pipeline.source.decode.field(pipeline.source.time.field).type
     mark = _micros(_agreed([value_of(type_, value) for value in _values(pipeline, content, name)]))
     if latest is not None and mark > latest:
         raise DeadLetterError(FUTURE)
     return mark
 
 
-def _mark_name(pipeline: Pipeline) -> str | None:
-    return pipeline.time.watermark.field if isinstance(pipeline.time.watermark, Punctuated) else None
+def _mark_name(pipeline: WindowedSource) -> str | None:
+    return pipeline.source.time.watermark.field if isinstance(pipeline.source.time.watermark, Punctuated) else None
 
 
-def _fields(pipeline: Pipeline, content: dict[str, object]) -> dict[str, Value]:
+def _fields(pipeline: WindowedSource, content: dict[str, object]) -> dict[str, Value]:
     """Return the declared fields; only the watermark's may be lacking."""
     fields: dict[str, Value] = {}
-    for field in pipeline.decode.fields:
+    for field in pipeline.source.decode.fields:
         values = [value_of(field.type, value) for value in _values(pipeline, content, field.name)]
         if values:
             fields[field.name] = _agreed(values)
@@ -291,9 +296,9 @@ def _fields(pipeline: Pipeline, content: dict[str, object]) -> dict[str, Value]:
     return fields
 
 
-def _values(pipeline: Pipeline, content: dict[str, object], name: str) -> list[object]:
+def _values(pipeline: WindowedSource, content: dict[str, object], name: str) -> list[object]:
     """Return what a record has for a field, at each of its paths."""
-    paths = next((field.paths for field in pipeline.decode.fields if field.name == name), ((name,),))
+    paths = next((field.paths for field in pipeline.source.decode.fields if field.name == name), ((name,),))
     found = [_at(content, path) for path in paths]
     return [value for value in found if value is not None]
 
@@ -313,7 +318,7 @@ def _is_there(content: dict[str, object], paths: tuple[tuple[str, ...], ...]) ->
     return any(isinstance(one, tuple | dict) and name in _members(one) for one, name in above)
 
 
-def _found(pipeline: Pipeline, content: dict[str, object], name: str) -> object:
+def _found(pipeline: WindowedSource, content: dict[str, object], name: str) -> object:
     return next(iter(_values(pipeline, content, name)), None)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from windrow.model import AnyOf, Pipeline, Records, Trigger
-from windrow.testing.oracle.answer import Change, JudgedRecord, Value, WindowKey
+from windrow.model import AnyOf, Records, Trigger
+from windrow.testing.oracle.answer import Change, JudgedRecord, Value, WindowedSource, WindowKey
 from windrow.testing.oracle.totals import results
 
 Key = tuple[Value, ...]
@@ -42,7 +42,7 @@ def components(records: Iterable[JudgedRecord]) -> list[Component]:
 
 
 def changelog(
-    pipeline: Pipeline, judged: Sequence[tuple[WindowKey, JudgedRecord]], low: float, *, alone: bool
+    pipeline: WindowedSource, judged: Sequence[tuple[WindowKey, JudgedRecord]], low: float, *, alone: bool
 ) -> dict[WindowKey, list[Change]]:
     """Return the changes of all windows and keys; of a partition that is `alone`, as if each record were a step.
 
@@ -105,7 +105,7 @@ def _one_by_one(table: _Table, records: Sequence[JudgedRecord], low: float) -> N
 
     The session of an on-time record has an early pane if so many of its on-time records have been in no pane.
     """
-    count = _early_count(table.pipeline.emit.early)
+    count = _early_count(table.pipeline.node.emit.early)
     on_time: list[JudgedRecord] = []
     done: set[Component] = set()
     all_on_time = [record for record in records if not _is_late(record)]
@@ -157,7 +157,7 @@ class _Table:
     Those that were in a row of their own wait together.
     """
 
-    pipeline: Pipeline
+    pipeline: WindowedSource
     key: Key
     changes: dict[WindowKey, list[Change]]
     rows: list[_Row] = field(default_factory=list)
@@ -167,7 +167,7 @@ class _Table:
 
     @property
     def fires_at_end(self) -> bool:
-        return self.pipeline.emit.at_end == "fire"
+        return self.pipeline.node.emit.at_end == "fire"
 
     def fire(self, component: Component) -> None:
         """Write an on-time pane, and after it what late records make of it."""
@@ -243,7 +243,7 @@ class _Table:
         bounds = (component.start, component.end)
         if [(row.component.start, row.component.end) for row in replaced] == [bounds]:
             (row,) = replaced
-            if self.pipeline.emit.mode == "retract":
+            if self.pipeline.node.emit.mode == "retract":
                 self._write("update_before", pane, row)
             new = _Row(component, row.revision + 1, values)
             self._write("update_after", pane, new)

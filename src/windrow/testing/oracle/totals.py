@@ -33,7 +33,6 @@ from windrow.model import (
     MaxBy,
     Min,
     MinBy,
-    Pipeline,
     Quantile,
     Stddev,
     Sum,
@@ -42,7 +41,7 @@ from windrow.model import (
     TopKBy,
     Variance,
 )
-from windrow.testing.oracle.answer import Failed, JudgedRecord, Near, Value
+from windrow.testing.oracle.answer import Failed, JudgedRecord, Near, Value, WindowedSource
 from windrow.testing.oracle.expressions import (
     FailedError,
     Named,
@@ -60,25 +59,25 @@ ROUNDING = 1e-9
 SKETCH = 0.02
 
 
-def results(pipeline: Pipeline, records: list[JudgedRecord]) -> tuple[Value, ...]:
+def results(pipeline: WindowedSource, records: list[JudgedRecord]) -> tuple[Value, ...]:
     """Return the pipeline's aggregates of some records; there is at least one."""
     found: dict[str, Value] = {}
-    for number, aggregate in enumerate(pipeline.aggregates):
+    for number, aggregate in enumerate(pipeline.node.aggregates):
         if isinstance(aggregate.function, Formula):
             continue
         taken = [record for record in records if record.inputs[number] is not None]
         found[aggregate.name] = _result(pipeline, aggregate, taken, [record.inputs[number] for record in taken])
-    for aggregate in pipeline.aggregates:
+    for aggregate in pipeline.node.aggregates:
         if isinstance(aggregate.function, Formula):
             found[aggregate.name] = _formula(pipeline, aggregate.function.sql, found)
-    return tuple(found[aggregate.name] for aggregate in pipeline.aggregates)
+    return tuple(found[aggregate.name] for aggregate in pipeline.node.aggregates)
 
 
-def _formula(pipeline: Pipeline, sql: str, found: dict[str, Value]) -> Value:
+def _formula(pipeline: WindowedSource, sql: str, found: dict[str, Value]) -> Value:
     """Return a formula's value; null where it is no finite number."""
     row = tuple(
         Named(aggregate.name, result_type(pipeline, aggregate), found[aggregate.name])
-        for aggregate in pipeline.aggregates
+        for aggregate in pipeline.node.aggregates
         if not isinstance(aggregate.function, Formula)
     )
     try:
@@ -90,7 +89,7 @@ def _formula(pipeline: Pipeline, sql: str, found: dict[str, Value]) -> Value:
     return Near(value, ROUNDING) if isinstance(value, float) else value
 
 
-def _result(pipeline: Pipeline, aggregate: Aggregate, records: list[JudgedRecord], values: list[Value]) -> Value:
+def _result(pipeline: WindowedSource, aggregate: Aggregate, records: list[JudgedRecord], values: list[Value]) -> Value:
     """Return one aggregate of the values that it takes of some records."""
     match aggregate.function:
         case Count():
@@ -105,7 +104,7 @@ def _result(pipeline: Pipeline, aggregate: Aggregate, records: list[JudgedRecord
         case Min() | Max() | BoolAnd() | BoolOr():
             return _chosen(aggregate.function, values)
         case First() | Last() | MaxBy() | MinBy() | TopK() | TopKBy() | BottomKBy() | CollectList() | CollectSet():
-            number = pipeline.aggregates.index(aggregate)
+            number = pipeline.node.aggregates.index(aggregate)
             return _listed(pipeline, aggregate.function, number, records)
         case Custom() | Formula():
             msg = "the oracle does not know aggregates in Python, and formulas come last"
@@ -115,7 +114,7 @@ def _result(pipeline: Pipeline, aggregate: Aggregate, records: list[JudgedRecord
 
 
 def _number_result(
-    pipeline: Pipeline, function: Sum | Avg | Quantile | ApproxQuantile | Variance | Stddev, values: list[Value]
+    pipeline: WindowedSource, function: Sum | Avg | Quantile | ApproxQuantile | Variance | Stddev, values: list[Value]
 ) -> Value:
     match function:
         case Sum(of):
@@ -150,7 +149,7 @@ def _chosen(function: Min | Max | BoolAnd | BoolOr, values: list[Value]) -> Valu
 
 
 def _listed(
-    pipeline: Pipeline,
+    pipeline: WindowedSource,
     function: First | Last | MaxBy | MinBy | TopK | TopKBy | BottomKBy | CollectList | CollectSet,
     number: int,
     records: list[JudgedRecord],
@@ -183,7 +182,7 @@ def _listed(
 
 
 def _ranked(
-    pipeline: Pipeline, function: MaxBy | MinBy | TopKBy | BottomKBy, records: list[JudgedRecord]
+    pipeline: WindowedSource, function: MaxBy | MinBy | TopKBy | BottomKBy, records: list[JudgedRecord]
 ) -> list[tuple[Value, JudgedRecord]]:
     """Return records with their measures, in the order of these, those with equal ones by time."""
     found = [(measured(pipeline, function, record.fields), record) for record in sorted(records, key=_by_time)]

@@ -13,7 +13,7 @@ from windrow.authoring.sections import STORY, STORY_GRAPH, STORY_RULES, StoryGra
 from windrow.declare.yaml_node import YamlMapping, YamlNode, compose, read_one_of
 from windrow.engine.tick import Crash
 from windrow.errors import PipelineError, TranscriptError
-from windrow.model import Graph, RulesPipeline, WindowNode
+from windrow.model import Graph, RulesNode, WindowNode
 from windrow.testing.transcript.records import (
     Sources,
     Written,
@@ -242,7 +242,7 @@ def _check(kind: str, node: YamlNode, pipeline: Tabled, stream: str) -> Step:
         case "expect":
             return Expect(read_rows(node, pipeline, read_change), node.place, stream)
         case "late":
-            read = read_missed if stream or isinstance(pipeline, RulesPipeline) else read_late
+            read = read_missed if stream or isinstance(pipeline.node, RulesNode) else read_late
             return ExpectLate(read_rows(node, pipeline, read), node.place, stream)
         case _:
             return ExpectDead(read_rows(node, pipeline, read_dead), node.place, stream)

@@ -10,7 +10,7 @@ from functools import partial
 from windrow.authoring.checks import require_valid
 from windrow.authoring.pipeline_file import Document
 from windrow.authoring.sections import StoryGraph, StoryPipeline, StoryRules
-from windrow.authoring.short_form import graph_of_short
+from windrow.authoring.short_form import SOURCE, short_graph
 from windrow.declare.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError, Place
 from windrow.model import (
@@ -21,12 +21,13 @@ from windrow.model import (
     Field,
     Graph,
     LogSource,
-    Pipeline,
     Punctuated,
-    RulesPipeline,
+    ResultNode,
+    RulesNode,
     SinkNode,
     SqliteSink,
     TimestampType,
+    WindowNode,
     source_number,
 )
 from windrow.testing.transcript.story import AtEnd, sink_of
@@ -241,42 +242,30 @@ KEY_GROUPS = 2
 
 def story_pipeline(node: YamlNode, sections: StoryPipeline, records: Sequence[Written], at_end: AtEnd) -> Graph:
     """Return the pipeline; raise PipelineError if it means nothing. Its source and sink are names only."""
-    pipeline = graph_of_short(
-        Pipeline(
-            name="story",
-            source=LogSource("story"),
-            decode=infer_fields(records, sections.time, node.place),
-            time=sections.time,
-            key=sections.key,
-            window=sections.window,
-            aggregates=sections.aggregates,
-            emit=replace(sections.emit, at_end=at_end),
-            sink=SqliteSink("story.db", "story"),
-            key_groups=KEY_GROUPS,
-            derive=sections.derive,
-            salt=sections.salt,
-        )
-    )
-    return require_valid(pipeline, Document(pipeline, node.file, node.node).place)
+    emit = replace(sections.emit, at_end=at_end)
+    result = WindowNode("", SOURCE, sections.key, sections.window, sections.aggregates, emit, sections.salt)
+    return _short(node, result, sections, records)
 
 
 def story_rules(node: YamlNode, sections: StoryRules, records: Sequence[Written], at_end: AtEnd) -> Graph:
     """Return the same for a pipeline with rules."""
-    pipeline = graph_of_short(
-        RulesPipeline(
-            name="story",
-            source=LogSource("story"),
-            decode=infer_fields(records, sections.time, node.place),
-            time=sections.time,
-            key=sections.key,
-            rules=sections.rules,
-            sink=SqliteSink("story.db", "story"),
-            key_groups=KEY_GROUPS,
-            derive=sections.derive,
-            at_end=at_end,
-        )
+    return _short(node, RulesNode("", SOURCE, sections.key, sections.rules, at_end), sections, records)
+
+
+def _short(
+    node: YamlNode, result: ResultNode, sections: StoryPipeline | StoryRules, records: Sequence[Written]
+) -> Graph:
+    graph = short_graph(
+        result,
+        name="story",
+        source=LogSource("story"),
+        decode=infer_fields(records, sections.time, node.place),
+        time=sections.time,
+        sink=SqliteSink("story.db", "story"),
+        derive=sections.derive,
+        key_groups=KEY_GROUPS,
     )
-    return require_valid(pipeline, Document(pipeline, node.file, node.node).place)
+    return require_valid(graph, Document(graph, node.file, node.node).place)
 
 
 def story_graph(

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TypeVar
 
 from windrow.declare.yaml_node import YamlNode
-from windrow.model import RulesPipeline, TimestampType
+from windrow.model import RulesNode, TimestampType
 from windrow.testing.transcript.records import partition_number
 from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, Tabled, TableRow, Value
 from windrow.testing.transcript.times import format_time, read_window_bounds, window_text
@@ -70,9 +70,9 @@ def _partition(node: YamlNode) -> int | str:
 
 
 def _columns(pipeline: Tabled) -> list[str]:
-    if isinstance(pipeline, RulesPipeline):
+    if isinstance(pipeline.node, RulesNode):
         return ["time", *pipeline.key, *ALERT, "text"]
-    return ["window", *pipeline.key, *(aggregate.name for aggregate in pipeline.aggregates)]
+    return ["window", *pipeline.key, *(aggregate.name for aggregate in pipeline.node.aggregates)]
 
 
 def _cells(node: YamlNode, columns: list[str]) -> list[YamlNode]:

@@ -9,15 +9,15 @@ from typing import Literal
 
 from windrow.engine.tick import Crash, PlayStep, Tick
 from windrow.errors import Place
-from windrow.expressions import result_pipelines
-from windrow.model import Graph, Pipeline, RulesPipeline
+from windrow.expressions import OperatorSpec, spec_of
+from windrow.model import Graph, RulesNode, WindowNode
 
 Value = str | bool | int | float | Decimal | None
 """A key's field or a result; times are microseconds, null is None."""
 
 AtEnd = Literal["fire", "hold"]
 
-Tabled = Pipeline | RulesPipeline
+Tabled = OperatorSpec[WindowNode | RulesNode]
 """A stream that a story has a table of.
 
 A row of windows is known by its window and key, with the results as values. An alert is known by the microsecond of its
@@ -180,9 +180,8 @@ class Story:
 
 
 def tabled(graph: Graph) -> dict[str, Tabled]:
-    """Return the streams that a story can have tables of by name, each as a short form."""
-    found = result_pipelines(graph)
-    return {name: one for name, one in found.items() if isinstance(one, Tabled)}
+    """Return the streams that a story can have tables of by name, each with what it takes."""
+    return {node.name: spec_of(graph, node) for node in graph.keyed if isinstance(node, WindowNode | RulesNode)}
 
 
 def sink_of(stream: str) -> str:

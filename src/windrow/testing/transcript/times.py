@@ -11,7 +11,7 @@ import re
 
 from windrow.declare.yaml_node import YamlNode
 from windrow.errors import PipelineError
-from windrow.model import Cumulate, Global, Hopping, Pipeline, RulesPipeline, Session
+from windrow.model import Cumulate, Global, Hopping, RulesNode, Session, Window, WindowNode
 from windrow.testing.transcript.story import Tabled
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -68,22 +68,22 @@ GLOBAL = "global"
 
 def read_window_bounds(node: YamlNode, pipeline: Tabled) -> tuple[int, int]:
     """Read a window of the pipeline, of an alert its time; raise PipelineError if it has no such window."""
-    if isinstance(pipeline, RulesPipeline):
+    if isinstance(pipeline.node, RulesNode):
         at = node.parsed(parse_story_time)
         return at, at + 1
     first, slash, second = node.text().partition("/")
-    if isinstance(pipeline.window, Global):
+    if isinstance(pipeline.node.window, Global):
         if node.text() != GLOBAL:
             msg = f"{node.called} must be {GLOBAL!r}, as there is one window, not {node.text()!r}"
             raise node.error(msg)
         return _global()
     start = node.parsed(lambda _: parse_story_time(first))
     end = node.parsed(lambda _: parse_story_time(second)) if slash else None
-    if isinstance(pipeline.window, Session):
-        return _session(node, pipeline.window, start, end)
-    if isinstance(pipeline.window, Cumulate):
-        return _cumulate(node, pipeline.window, start, end)
-    found = _window_from(pipeline, start)
+    if isinstance(pipeline.node.window, Session):
+        return _session(node, pipeline.node.window, start, end)
+    if isinstance(pipeline.node.window, Cumulate):
+        return _cumulate(node, pipeline.node.window, start, end)
+    found = _window_from(pipeline.node.window, start)
     if found is None:
         msg = f"{node.called}: no window starts at {first!r}"
         raise node.error(msg)
@@ -95,7 +95,7 @@ def read_window_bounds(node: YamlNode, pipeline: Tabled) -> tuple[int, int]:
 
 def window_text(pipeline: Tabled, window: tuple[int, int]) -> str:
     """Write a window as `read_window_bounds` reads it."""
-    match pipeline.window if isinstance(pipeline, Pipeline) else None:
+    match pipeline.node.window if isinstance(pipeline.node, WindowNode) else None:
         case Global():
             return GLOBAL
         case Session() | Cumulate():
@@ -130,13 +130,13 @@ def _global() -> tuple[int, int]:
     return GLOBAL_START, GLOBAL_END
 
 
-def _window_from(pipeline: Pipeline, start: int) -> int | None:
+def _window_from(window: Window, start: int) -> int | None:
     """Return the end of the window that starts then, if one does."""
     import numpy as np  # noqa: PLC0415 - only for stories that have rows
 
     from windrow.engine.windows import hops_of, window_bounds, windows_of  # noqa: PLC0415 - as above
 
-    window, at = pipeline.window, np.array([start])
+    at = np.array([start])
     if isinstance(window, Global | Session | Cumulate):
         return None
     starts = hops_of(window, at).last if isinstance(window, Hopping) else windows_of(window, at).starts

@@ -26,8 +26,7 @@ from windrow.model import (
     Field,
     Formula,
     LongType,
-    Pipeline,
-    RulesPipeline,
+    RulesNode,
     SimpleType,
     StringType,
     StructType,
@@ -227,18 +226,18 @@ def _json_value(node: YamlNode) -> list[Any] | str | int | bool | None:
 
 def key_types(pipeline: Tabled) -> list[DataType | None]:
     """Return the types of the key's fields, and of the subject and the rule of an alert."""
-    alert = [StringType() for _ in ALERT] if isinstance(pipeline, RulesPipeline) else []
+    alert = [StringType() for _ in ALERT] if isinstance(pipeline.node, RulesNode) else []
     return [*(type_of(pipeline, name) for name in pipeline.key), *alert]
 
 
 def result_types(pipeline: Tabled) -> list[DataType | None]:
     """Return the types of the results: any number's for a number, None for what may be anything."""
-    if isinstance(pipeline, RulesPipeline):
+    if isinstance(pipeline.node, RulesNode):
         return [StringType()]
-    return [_result_type(pipeline, aggregate) for aggregate in pipeline.aggregates]
+    return [_result_type(pipeline, aggregate) for aggregate in pipeline.node.aggregates]
 
 
-def _result_type(pipeline: Pipeline, aggregate: Aggregate) -> DataType | None:
+def _result_type(pipeline: Tabled, aggregate: Aggregate) -> DataType | None:
     match aggregate.function:
         case Custom(function):
             return function.returns

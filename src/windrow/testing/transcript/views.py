@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from windrow.engine.changelog import StepOutput
-from windrow.model import AllOf, AnyOf, Every, Pipeline, Records, Repeat, RulesPipeline, Trigger
+from windrow.expressions import WindowSpec
+from windrow.model import AllOf, AnyOf, Every, Records, Repeat, RulesNode, Trigger
 from windrow.testing.oracle import Answer, Change, Missed
 from windrow.testing.transcript.changelog_check import Entry, fold_changelog
 from windrow.testing.transcript.rows import change_text, dead_text, late_text, table_text
@@ -56,7 +57,7 @@ def _window(row: dict[str, Any]) -> tuple[int, int] | None:
     return None if end - start == 1 else (start, end)
 
 
-def answer(pipeline: Pipeline, observed: Observed) -> Answer:
+def answer(pipeline: WindowSpec, observed: Observed) -> Answer:
     """Return what was observed in the oracle's form."""
     changelog: dict[Any, list[Change]] = {}
     for entry in observed.changes:
@@ -105,7 +106,7 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _entry(pipeline: Tabled, row: dict[str, Any]) -> Entry:
-    if isinstance(pipeline, RulesPipeline):
+    if isinstance(pipeline.node, RulesNode):
         key = tuple(row[name] for name in (*pipeline.key, *ALERT))
         at = row["event_time"]
         return Entry(ChangeRow(row["op"], row["pane"], (at, at + 1), key, (row["text"],)), row["revision"])
@@ -115,7 +116,7 @@ def _entry(pipeline: Tabled, row: dict[str, Any]) -> Entry:
             pane=row["pane"],
             window=(row["window_start"], row["window_end"]),
             key=tuple(row[name] for name in pipeline.key),
-            values=tuple(row[aggregate.name] for aggregate in pipeline.aggregates),
+            values=tuple(row[aggregate.name] for aggregate in pipeline.node.aggregates),
         ),
         row["revision"],
     )
@@ -137,9 +138,9 @@ def views(story: Story, pipeline: Tabled) -> list[tuple[str, View]]:
     them are in a revision by count.
     """
     found: list[tuple[str, View]] = [("on-time panes", _on_time), ("late", _late)]
-    if isinstance(pipeline, RulesPipeline):
+    if isinstance(pipeline.node, RulesNode):
         return [*found, ("dead", _dead), ("final", _final), ("changelog", _changelog)]
-    emit = pipeline.emit
+    emit = pipeline.node.emit
     one_order = len(story.log) == 1 and emit.late != "batch" and not looks_at_ticks(emit.early)
     found.append(("dead", _dead if one_order else _dead_records))
     if one_order or (emit.mode != "discard" and not isinstance(emit.late, Records)):
@@ -187,7 +188,7 @@ def _dead_records(_: Tabled, observed: Observed) -> list[str]:
 
 def _final(pipeline: Tabled, observed: Observed) -> list[str]:
     """Return the table, without early panes where they depend on processing time."""
-    early_too = isinstance(pipeline, RulesPipeline) or not looks_at_ticks(pipeline.emit.early)
+    early_too = isinstance(pipeline.node, RulesNode) or not looks_at_ticks(pipeline.node.emit.early)
     entries = _in_order(fold_changelog(pipeline, observed.changes).rows.values())
     rows = [entry.row for entry in entries if early_too or entry.row.pane != "early"]
     return [table_text(pipeline, TableRow(row.window, row.key, row.values)) for row in rows]

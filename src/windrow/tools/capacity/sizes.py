@@ -17,7 +17,7 @@ from windrow.engine.operators.route import side_schema, stream_schema
 from windrow.engine.operators.session.fragments import FRAGMENT_FIELDS
 from windrow.engine.operators.window.sql import window_sql
 from windrow.engine.schema import DIFF, END, SIDE, TIME, WINDOW, record_schema
-from windrow.expressions import join_sides, sink_spec, stream_of, view_of
+from windrow.expressions import join_sides, sink_spec, spec_of, stream_of
 from windrow.model import (
     ApproxCountDistinct,
     ApproxQuantile,
@@ -31,7 +31,6 @@ from windrow.model import (
     JoinNode,
     KeyedNode,
     LookupNode,
-    Pipeline,
     ProcessNode,
     Quantile,
     RulesNode,
@@ -70,16 +69,14 @@ def grows(node: KeyedNode | SinkNode) -> list[str]:
 def _stored(graph: Graph, node: KeyedNode | SinkNode, kind: str) -> pa.Schema:
     match node:
         case WindowNode():
-            view = view_of(graph, node)
-            if not isinstance(view, Pipeline):
-                raise TypeError(view)
+            spec = spec_of(graph, node)
             if stream_of(graph, node.input).is_changelog:
-                return record_schema(view).append(pa.field(DIFF, pa.int64()))
-            records = unscale(record_schema(view).empty_table())
+                return record_schema(spec).append(pa.field(DIFF, pa.int64()))
+            records = unscale(record_schema(spec).empty_table())
             for name in (WINDOW, END):
                 records = records.append_column(name, pa.array([], pa.int64()))
             # the accumulators of a session are those of any window
-            begin = window_sql(replace(view, window=Tumbling(1))).begin
+            begin = window_sql(replace(spec, node=replace(node, window=Tumbling(1)))).begin
             panes = duckdb_sql.query(duckdb_sql.Connection(), begin, records=records).schema
             more = FRAGMENT_FIELDS if isinstance(node.window, Session) else ()
             return pa.schema(
@@ -90,12 +87,12 @@ def _stored(graph: Graph, node: KeyedNode | SinkNode, kind: str) -> pa.Schema:
             side = left if kind == "left" else right
             return pa.schema([one for one in side_schema(side) if one.name != SIDE])
         case DeduplicateNode():
-            records = record_schema(view_of(graph, node))
+            records = record_schema(spec_of(graph, node))
             return pa.schema([*(records.field(name) for name in node.key), records.field(TIME)])
         case TableNode():
-            return stream_schema(stream_of(graph, node.input), record_schema(view_of(graph, node)))
+            return stream_schema(stream_of(graph, node.input), record_schema(spec_of(graph, node)))
         case RulesNode() | ProcessNode() | SinkNode():
-            return record_schema(view_of(graph, node))
+            return record_schema(spec_of(graph, node))
         case _:
             assert_never(node)
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from windrow.authoring.printing import node_text
-from windrow.authoring.sections import mask_graph
+from windrow.authoring.sections import mask_secrets
 from windrow.errors import InputError
 from windrow.model import (
     MAX_DURATION,
@@ -477,7 +477,7 @@ def graph(seen: Seen, query: Query) -> dict[str, Any]:
             "work": [],
             "why_not": "name the pipeline's file on the command line to see its graph",
         }
-    shown = mask_graph(known)
+    shown = mask_secrets(known)
     # in a short form the keyed node and the sink have no name
     layers: list[int] = []
     edges = []

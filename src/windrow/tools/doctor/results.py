@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from windrow.connectors.source import listed, restoring
-from windrow.expressions import result_pipelines
 from windrow.model import (
     Delay,
     DelayByPartition,
@@ -93,7 +91,7 @@ def guarantee(x: Examined) -> Iterator[Finding]:
 
 def _reads_ticks(graph: Graph) -> bool:
     """Return whether panes or timers depend on processing time."""
-    return any(needs_ticks(replace(one, time=replace(one.time, idle=None))) for one in result_pipelines(graph).values())
+    return any(map(needs_ticks, graph.keyed))
 
 
 def tables(x: Examined) -> Iterator[Finding]:

@@ -34,14 +34,15 @@ from windrow.engine.operators.window.assigner import in_windows
 from windrow.engine.schema import END, MICROS, RAW, TIME
 from windrow.engine.state.inspect import inspect_state
 from windrow.errors import CheckpointError, InputError
-from windrow.expressions import short_view
+from windrow.expressions import OperatorSpec, spec_of
 from windrow.model import (
     Global,
     Graph,
-    Pipeline,
-    ProcessPipeline,
-    RulesPipeline,
+    ProcessNode,
     Session,
+    Sink,
+    Source,
+    WindowNode,
 )
 from windrow.runtime.savepoint import Savepoint
 from windrow.runtime.stream.checkpoint import Checkpoint
@@ -50,7 +51,27 @@ from windrow.telemetry.history import history_of, read_history
 
 Place = tuple[int, int]
 """A partition and an offset."""
-Redrivable = Pipeline | ProcessPipeline
+
+
+@dataclass(frozen=True)
+class Redrivable:
+    """The one result of a graph whose dead letters can be redriven, and the sink of its rows."""
+
+    graph: Graph
+    spec: OperatorSpec[WindowNode | ProcessNode]
+    sink: Sink
+
+    @property
+    def name(self) -> str:
+        """The name of the pipeline."""
+        return self.graph.name
+
+    @property
+    def source(self) -> Source:
+        """The source of the records."""
+        return self.spec.source
+
+
 """Pipelines whose dead letters can be redriven: no part of them has counted such a record."""
 Outcome = Literal["redriven", "already", "dead", "expired", "counted", "attempts", "lost"]
 """What becomes of a dead letter: it is redriven, or was; or it is not, since it is still dead, would be expired, was
@@ -109,18 +130,19 @@ class Listed:
 
 def redrivable(graph: Graph) -> Redrivable:
     """Return the one result of a graph; raise InputError if the dead letters of such a graph cannot be redriven."""
-    view = short_view(graph) if graph.is_short else None
-    if view is None or isinstance(view, RulesPipeline):
+    if not graph.is_short or graph.rules:
         msg = (
-            f"pipeline {graph.name!r} has {'several streams' if view is None else 'rules'}: a "
+            f"pipeline {graph.name!r} has {'rules' if graph.is_short else 'several streams'}: a "
             "record that one of them rejects was counted by others, so its copy would count twice; replay the log "
             "instead (windrow replay)"
         )
         raise InputError(msg)
-    connector = source_connector(view.source)
+    connector = source_connector(graph.sources[0].source)
     if not connector.appender:
-        raise InputError(connector.not_written(view.source))
-    return view
+        raise InputError(connector.not_written(graph.sources[0].source))
+    (node,) = (node for node in graph.keyed if isinstance(node, WindowNode | ProcessNode))
+    spec = replace(spec_of(graph, node), decode=graph.sources[0].decode)
+    return Redrivable(graph, spec, graph.sinks[0].sink)
 
 
 def list_letters(pipeline: Redrivable) -> tuple[list[Listed], int]:
@@ -321,7 +343,7 @@ def _judged(pipeline: Redrivable, choice: Choice, chosen: Sequence[_Dead], log: 
         ],
         schema=RAW,
     )
-    decoded = Decoder(pipeline).decode(raw)
+    decoded = Decoder(pipeline.spec).decode(raw)
     still = {(row["partition"], row["offset"]): row["reason"] for row in decoded.dead.to_pylist()}
     good = _places(decoded.good)
     verdicts = dict(zip(good, _forecasts(pipeline, decoded.good.column(2), limits.low), strict=True))
@@ -375,11 +397,11 @@ def _forecasts(pipeline: Redrivable, times: pa.ChunkedArray, low: int | None) ->
 
     A record in several windows is on time or expired if it is for all of them.
     """
-    if isinstance(pipeline, ProcessPipeline) or low is None or not len(times):
+    if isinstance(pipeline.spec.node, ProcessNode) or low is None or not len(times):
         return ["unknown"] * len(times)
     micros = to_micros(times)
     rows = np.arange(len(times))
-    match pipeline.window:
+    match pipeline.spec.node.window:
         case Global():
             return ["on time"] * len(times)
         case Session(gap):
@@ -391,7 +413,7 @@ def _forecasts(pipeline: Redrivable, times: pa.ChunkedArray, low: int | None) ->
     np.minimum.at(first, rows, ends)
     np.maximum.at(last, rows, ends)
     return [
-        "on time" if low < one else "expired" if low >= other + pipeline.emit.lateness else "late"
+        "on time" if low < one else "expired" if low >= other + pipeline.spec.lateness else "late"
         for one, other in zip(first.tolist(), last.tolist(), strict=True)
     ]
 

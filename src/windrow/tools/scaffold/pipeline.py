@@ -22,7 +22,7 @@ from windrow.engine.decode.decoder import Decoder
 from windrow.engine.decode.exact import KEY, LOG_TIME_TYPE, VALUE, parse_object
 from windrow.engine.decode.values import MalformedError
 from windrow.errors import InputError
-from windrow.expressions import short_view
+from windrow.expressions import decoding_spec
 from windrow.model import (
     LOG_TIME,
     ArrayType,
@@ -287,7 +287,7 @@ def _timed(sample: Sample, text: DraftText) -> Draft:
     time = graph.sources[0].time
     for future in (*_FUTURES, None):
         time = replace(time, future=future)
-        decoded = Decoder(short_view(_with_time(graph, time))).decode(sample.raw)
+        decoded = Decoder(decoding_spec(_with_time(graph, time))).decode(sample.raw)
         reasons: list[str] = decoded.dead.column("reason").to_pylist()
         if sum(reason.startswith("future:") for reason in reasons) <= MISFITS * sample.raw.num_rows:
             break

@@ -32,7 +32,7 @@ from windrow.engine.probe import NodeStep, NoProbe
 from windrow.engine.schema import END, OFFSET, PARTITION, RAW, TIME, WATERMARK, WINDOW
 from windrow.engine.windows import window_bounds
 from windrow.errors import InputError, StoppedError
-from windrow.expressions import SinkSpec, sink_spec, stream_of, view_of
+from windrow.expressions import SinkSpec, sink_spec, spec_of, stream_of
 from windrow.expressions.inputs import arguments, computed_arguments
 from windrow.model import (
     Calendar,
@@ -46,7 +46,6 @@ from windrow.model import (
     KafkaSource,
     KeyedNode,
     Node,
-    Pipeline,
     Readings,
     ResultNode,
     RulesNode,
@@ -199,11 +198,9 @@ class RowTarget:
             fields = stream_of(self.graph, self.node.inputs[0]).fields
             hidden = {*self.key, *time_fields(self.graph, self.node.inputs[0])}
             return {one.name: one.name for one in fields if one.name not in hidden}
-        view = view_of(self.graph, self.node)
-        if not isinstance(view, Pipeline):
-            raise TypeError(view)
-        texts = {one.name: one.expression.text for one in computed_arguments(view)}
-        columns = dict.fromkeys(one.column for given in arguments(view) for one in given)
+        spec = spec_of(self.graph, self.node)
+        texts = {one.name: one.expression.text for one in computed_arguments(spec)}
+        columns = dict.fromkeys(one.column for given in arguments(spec) for one in given)
         return {texts.get(column, column): column for column in columns}
 
 

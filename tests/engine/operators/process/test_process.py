@@ -10,6 +10,7 @@ import pytest
 from tests.engine.outputs import play
 from tests.engine.pipelines import MAIN, raw, record
 from tests.graphs import as_graph
+from tests.short_forms import ProcessPipeline
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.tick import Tick
@@ -26,7 +27,6 @@ from windrow.model import (
     LongType,
     MapState,
     Process,
-    ProcessPipeline,
     StringType,
     TimestampType,
     ValueState,

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.engine.outputs import play
 from tests.examples import examples
 from tests.graphs import graph_of
+from tests.short_forms import ProcessPipeline
 
 import windrow as wr
 from windrow.connectors.tables import net_changes
 from windrow.engine.changelog import StepOutput
-from windrow.model import ProcessPipeline
 
 HOUR = 3_600_000
 DELAY = HOUR // 6

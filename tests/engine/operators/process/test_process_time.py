@@ -12,13 +12,14 @@ from tests.engine.operators.process.test_process import Step, at, by_user, count
 from tests.engine.pipelines import MINUTE, raw, record
 from tests.examples import examples
 from tests.graphs import as_graph
+from tests.short_forms import ProcessPipeline
 
 from windrow.connectors.tables import net_changes
 from windrow.engine.changelog import StepOutput
 from windrow.engine.state.keyed import MAX_BUCKET_KEYS
 from windrow.engine.tick import Tick
 from windrow.errors import RunError
-from windrow.model import Field, ListState, LongType, MapState, ProcessPipeline, StringType, TimestampType, ValueState
+from windrow.model import Field, ListState, LongType, MapState, StringType, TimestampType, ValueState
 from windrow.runtime.memory import MemoryHost
 
 SECOND = 1_000_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 from tests.graphs import graph_of
+from tests.short_forms import RulesPipeline, operator_spec
 
 import windrow as wr
 from windrow.engine.operators.rules.versions import Entries
-from windrow.model import RulesPipeline
 
 
 def test_a_list_that_is_gone_and_never_had_an_entry_is_empty() -> None:
@@ -17,6 +17,6 @@ def test_a_list_that_is_gone_and_never_had_an_entry_is_empty() -> None:
     rules = records.key_by("card").rules(wr.rule("large", when="true"), recent=wr.recent(last=2, within="1h"))
     pipeline = rules.to(wr.sqlite("alerts.db", table="alerts"), name="p")
     zeros = np.zeros(2, dtype=np.int64)
-    assert Entries(graph_of(pipeline, RulesPipeline)).contain(
+    assert Entries(operator_spec(graph_of(pipeline, RulesPipeline))).contain(
         "blocked", pa.array(["a", None]), zeros, zeros
     ).to_pylist() == [False, None]

@@ -22,6 +22,7 @@ from tests.engine.outputs import play
 from tests.engine.pipelines import main, raw
 from tests.examples import examples
 from tests.graphs import as_graph
+from tests.short_forms import Pipeline
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.tick import Tick
@@ -49,7 +50,6 @@ from windrow.model import (
     Last,
     LongType,
     Min,
-    Pipeline,
     Quantile,
     Records,
     Repeat,

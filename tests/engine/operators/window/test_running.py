@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.graphs import graph_of
 from tests.properties.aggregates import CONDITIONS
+from tests.short_forms import Pipeline, operator_spec
 
 import windrow as wr
 from windrow.engine.columns import unpack
@@ -48,7 +49,6 @@ from windrow.model import (
     MaxBy,
     Min,
     MinBy,
-    Pipeline,
     Quantile,
     Stddev,
     Sum,
@@ -130,7 +130,7 @@ def table_of(pipeline: Pipeline, causes: Sequence[Cause], first: int, *, is_chan
         for offset, cause in enumerate(causes, first)
         for (user, time, n, amount, weight), diff in cause
     ]
-    schema = record_schema(pipeline)
+    schema = record_schema(operator_spec(pipeline))
     fields = pa.schema([field for field in schema if not field.name.startswith("__e")]).append(
         pa.field(DIFF, pa.int64())
     )
@@ -175,8 +175,8 @@ def test_accumulators_give_what_all_rows_do(data: st.DataObject, *, is_changelog
     ends = [0, *sorted(data.draw(st.lists(st.integers(0, size), max_size=4))), size]
     cut = [table_of(pipeline, causes[a:b], a, is_changelog=is_changelog) for a, b in pairwise(ends)]
     whole = [table_of(pipeline, causes, 0, is_changelog=is_changelog)]
-    expected = told(run(RunningRowsOperator(pipeline, is_traced=True), whole)[0])
-    operator = open_running(pipeline, is_changelog=is_changelog, is_traced=True)
+    expected = told(run(RunningRowsOperator(operator_spec(pipeline), is_traced=True), whole)[0])
+    operator = open_running(operator_spec(pipeline), is_changelog=is_changelog, is_traced=True)
     assert isinstance(operator, RunningAggregateOperator)
     for tables in (whole, cut):
         assert told(run(operator, tables)[0]) == expected
@@ -190,8 +190,8 @@ def test_a_revision_a_step(of: Function) -> None:
     outputs = [
         told(run(operator, tables)[0])
         for operator in (
-            open_running(pipeline, is_changelog=False, is_traced=True),
-            RunningRowsOperator(pipeline, is_traced=True),
+            open_running(operator_spec(pipeline), is_changelog=False, is_traced=True),
+            RunningRowsOperator(operator_spec(pipeline), is_traced=True),
         )
     ]
     assert outputs[0] == outputs[1]
@@ -200,14 +200,16 @@ def test_a_revision_a_step(of: Function) -> None:
 @pytest.mark.parametrize("of", KEPT, ids=lambda one: type(one).__name__)
 def test_what_depends_on_what_is_merged_is_made_of_all_rows(of: Function) -> None:
     for is_changelog in (False, True):
-        assert isinstance(open_running(pipeline_of([Count(), of]), is_changelog=is_changelog), RunningRowsOperator)
+        assert isinstance(
+            open_running(operator_spec(pipeline_of([Count(), of])), is_changelog=is_changelog), RunningRowsOperator
+        )
 
 
 @pytest.mark.parametrize("of", [one for one in MERGED if one not in INVERTIBLE], ids=str)
 def test_what_cannot_be_taken_back_is_made_of_all_rows(of: Function) -> None:
     pipeline = pipeline_of([of])
-    assert isinstance(open_running(pipeline, is_changelog=True), RunningRowsOperator)
-    assert isinstance(open_running(pipeline, is_changelog=False), RunningAggregateOperator)
+    assert isinstance(open_running(operator_spec(pipeline), is_changelog=True), RunningRowsOperator)
+    assert isinstance(open_running(operator_spec(pipeline), is_changelog=False), RunningAggregateOperator)
 
 
 def hot(pipeline: Pipeline, size: int, *, is_changelog: bool, first: int = 0) -> pa.Table:
@@ -222,7 +224,7 @@ def hot(pipeline: Pipeline, size: int, *, is_changelog: bool, first: int = 0) ->
 def test_a_key_with_all_the_records_costs_no_more_than_many(*, is_changelog: bool) -> None:
     more: list[Function] = [] if is_changelog else [Max("n"), Last("n"), TopK("n", 2)]
     pipeline = pipeline_of([Sum("n"), Avg("amount"), *more])
-    operator = open_running(pipeline, is_changelog=is_changelog, is_traced=True)
+    operator = open_running(operator_spec(pipeline), is_changelog=is_changelog, is_traced=True)
     seconds = []
     for size in (500, 5_000, 20_000):  # the first is to warm up
         tables = [hot(pipeline, size, is_changelog=is_changelog)]
@@ -237,7 +239,7 @@ def test_a_key_with_all_the_records_costs_no_more_than_many(*, is_changelog: boo
 @pytest.mark.parametrize("is_changelog", [False, True])
 def test_the_state_is_a_row_a_key(*, is_changelog: bool) -> None:
     pipeline = pipeline_of([Sum("n"), Avg("amount")])
-    operator = open_running(pipeline, is_changelog=is_changelog)
+    operator = open_running(operator_spec(pipeline), is_changelog=is_changelog)
     tables = [hot(pipeline, 50, is_changelog=is_changelog, first=50 * at) for at in range(20)]
     if is_changelog:
         whole = hot(pipeline, 1000, is_changelog=True)
@@ -251,5 +253,5 @@ def test_what_one_record_makes_is_one_revision_however_many_records_there_are() 
     rows: list[Row] = [("B" if at % 7 == 0 else "A", at, at, Decimal(0), 0.0) for at in range(3 * MAX_REVISIONS)]
     causes: list[Cause] = [[(one, 1) for one in rows[at : at + 3]] for at in range(0, len(rows), 3)]
     tables = [table_of(pipeline, causes, 0, is_changelog=False)]
-    of_accumulators = told(run(open_running(pipeline, is_changelog=False, is_traced=True), tables)[0])
-    assert of_accumulators == told(run(RunningRowsOperator(pipeline, is_traced=True), tables)[0])
+    of_accumulators = told(run(open_running(operator_spec(pipeline), is_changelog=False, is_traced=True), tables)[0])
+    assert of_accumulators == told(run(RunningRowsOperator(operator_spec(pipeline), is_traced=True), tables)[0])

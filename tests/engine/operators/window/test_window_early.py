@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.engine.pipelines import MINUTE, main, raw, record
 from tests.examples import examples
 from tests.graphs import as_graph
+from tests.short_forms import Pipeline
 
 from windrow.engine.changelog import StepOutput
 from windrow.errors import RunError
@@ -24,7 +25,6 @@ from windrow.model import (
     Hopping,
     Mode,
     PaneSoFar,
-    Pipeline,
     Records,
     Repeat,
     Trigger,

@@ -11,6 +11,7 @@ from tests.engine.pipelines import MINUTE, main, record
 from tests.examples import scaled
 from tests.properties.strategies import Case
 from tests.properties.test_hosts import hold_to_the_oracle
+from tests.short_forms import Pipeline
 
 from windrow.model import (
     AllOf,
@@ -24,7 +25,6 @@ from windrow.model import (
     Global,
     Hopping,
     PaneSoFar,
-    Pipeline,
     Records,
     Repeat,
     Trigger,

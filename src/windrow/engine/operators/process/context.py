@@ -18,7 +18,8 @@ from windrow.engine.schema import ID, LAST_PARTITION, MICROS, OFFSET, PARTITION,
 from windrow.engine.state.keyed import NEVER
 from windrow.engine.value_codec import micros_of, time_of, to_values, value_codec
 from windrow.engine.windows import GLOBAL_END, GLOBAL_START
-from windrow.model import KeyedState, ListState, MapState, ProcessPipeline, ValueState, parse_duration
+from windrow.expressions import ProcessSpec, made_rows
+from windrow.model import KeyedState, ListState, MapState, ValueState, parse_duration
 
 _YEAR_1: Final = -62_135_596_800_000_000
 
@@ -29,10 +30,10 @@ class CallContext:
     One object serves all calls: what is to be kept belongs in `state`.
     """
 
-    def __init__(self, pipeline: ProcessPipeline, call: CurrentCall) -> None:
-        process = pipeline.process
+    def __init__(self, spec: ProcessSpec, call: CurrentCall) -> None:
+        process = spec.node.process
         self._call = call
-        self._names = pipeline.key
+        self._names = spec.key
         self._returns = [
             (field.name, value_codec(arrow_type(field.type), field.name).accept) for field in process.returns
         ]
@@ -447,9 +448,9 @@ class EmittedChange(NamedTuple):
     after: tuple[Any, ...] | None
 
 
-def change_rows(pipeline: ProcessPipeline, changes: Sequence[EmittedChange]) -> pa.Table:
+def change_rows(spec: ProcessSpec, changes: Sequence[EmittedChange]) -> pa.Table:
     """Return changes, in their order, in the schema of the pipeline's changelog; their window is all time."""
-    fields = schema.changes(pipeline)
+    fields = schema.changes(made_rows(spec))
     if not changes:
         return fields.empty_table()
     had = np.array([change.before is not None for change in changes])
@@ -473,18 +474,18 @@ def change_rows(pipeline: ProcessPipeline, changes: Sequence[EmittedChange]) -> 
     places = pa.array(index)
     given |= {
         name: pa.array([key[number] for key in keys], fields.field(name).type).take(places)
-        for number, name in enumerate(pipeline.key)
+        for number, name in enumerate(spec.key)
     }
     given |= {
         field.name: pa.array([row[number] for row in rows], fields.field(field.name).type)
-        for number, field in enumerate(pipeline.process.returns)
+        for number, field in enumerate(spec.node.process.returns)
     }
     return pa.table(given, schema=fields)
 
 
-def stream_rows(pipeline: ProcessPipeline, rows: Sequence[EmittedRow]) -> pa.Table:
+def stream_rows(spec: ProcessSpec, rows: Sequence[EmittedRow]) -> pa.Table:
     """Return rows as the records of a stream."""
-    fields = schema.changes(pipeline)
+    fields = schema.changes(made_rows(spec))
     given = {
         PARTITION: pa.array([row.place[1] for row in rows], pa.int32()),
         OFFSET: pa.array([row.place[2] for row in rows], pa.int64()),
@@ -493,11 +494,11 @@ def stream_rows(pipeline: ProcessPipeline, rows: Sequence[EmittedRow]) -> pa.Tab
     }
     given |= {
         name: pa.array([row.key[number] for row in rows], fields.field(name).type)
-        for number, name in enumerate(pipeline.key)
+        for number, name in enumerate(spec.key)
     }
     given |= {
         field.name: pa.array([row.values[number] for row in rows], fields.field(field.name).type)
-        for number, field in enumerate(pipeline.process.returns)
+        for number, field in enumerate(spec.node.process.returns)
     }
     return pa.table(given | {ID: pa.array([row.id for row in rows], pa.string())})
 

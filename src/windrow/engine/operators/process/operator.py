@@ -15,7 +15,7 @@ from windrow.engine.changelog import late_output
 from windrow.engine.columns import MIN_TIME, cast_table, to_micros, unpack
 from windrow.engine.keys import key_texts
 from windrow.engine.merged_order import in_event_time_order, in_merged_order
-from windrow.engine.operators.base import Judged, OperatorOutput, OperatorStep, StepTime
+from windrow.engine.operators.base import Judged, Operator, OperatorOutput, OperatorStep, StepTime
 from windrow.engine.operators.process.context import (
     CallContext,
     CurrentCall,
@@ -28,6 +28,8 @@ from windrow.engine.operators.process.context import (
     stream_rows,
 )
 from windrow.engine.operators.process.state import KeyState, KeyStateCodec, KeyTimer
+from windrow.engine.operators.route import input_schema
+from windrow.engine.operators.settled import settle
 from windrow.engine.schema import (
     BEHIND_PARTITIONS,
     END,
@@ -46,7 +48,8 @@ from windrow.engine.state.time_buffer import BUFFER_KIND, TimeBuffer
 from windrow.engine.state.widening import StateChange
 from windrow.engine.user_code import key_text, qualified_name, raise_user_code_error, record_place
 from windrow.engine.value_codec import time_of
-from windrow.model import MAX_PARTITIONS, ProcessPipeline, Timer, source_number
+from windrow.expressions import ProcessSpec, spec_of
+from windrow.model import MAX_PARTITIONS, Graph, ProcessNode, Timer, is_behind_process, source_number
 
 
 @dataclass
@@ -88,6 +91,20 @@ class _RecordsByKey:
     causes: Causes | None = None
 
 
+def build_process(graph: Graph, node: ProcessNode) -> Operator:
+    """Return the operator of a process function."""
+    is_settled = graph.is_ordered(node)
+    operator = ProcessOperator(
+        spec_of(graph, node),
+        is_settled=is_settled,
+        is_traced=graph.is_read(node),
+        name=node.name if is_behind_process(graph, node.input) else "",
+        labels=[source.source.label for source in graph.sources],
+        records=input_schema(graph, node),
+    )
+    return settle(graph, node, operator) if is_settled else operator
+
+
 class ProcessOperator:
     """Calls a pipeline's functions for the records and timers of each key, and writes the rows that they emit.
 
@@ -103,7 +120,7 @@ class ProcessOperator:
 
     def __init__(
         self,
-        pipeline: ProcessPipeline,
+        spec: ProcessSpec,
         *,
         is_settled: bool = False,
         is_traced: bool = False,
@@ -111,15 +128,15 @@ class ProcessOperator:
         labels: Sequence[str] = (),
         records: pa.Schema | None = None,
     ) -> None:
-        self._pipeline = pipeline
+        self._spec = spec
         self._is_settled = is_settled
         self._is_traced = is_traced
         self._labels = labels
-        self._records = record_schema(pipeline) if records is None else records
-        self._in_event_time = pipeline.process.order == "event_time"
+        self._records = record_schema(spec) if records is None else records
+        self._in_event_time = spec.node.process.order == "event_time"
         self._duck = duckdb_sql.Connection()
-        self._memories = KeyStateCodec(pipeline)
-        self._calls = FunctionCalls(pipeline, EmissionTrace(name) if is_traced else None)
+        self._memories = KeyStateCodec(spec)
+        self._calls = FunctionCalls(spec, EmissionTrace(name) if is_traced else None)
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group: call the functions for records and timers, key by key."""
@@ -141,16 +158,16 @@ class ProcessOperator:
         summary.held.close(state)
         state.summary = summary.encode()
         return OperatorOutput(
-            changes=change_rows(self._pipeline, self._calls.changes),
-            records=(stream_rows(self._pipeline, self._calls.rows),) if self._is_traced else (),
-            late=late_output(self._duck, self._pipeline, _with_own_windows(expired)),
+            changes=change_rows(self._spec, self._calls.changes),
+            records=(stream_rows(self._spec, self._calls.rows),) if self._is_traced else (),
+            late=late_output(self._duck, self._spec, _with_own_windows(expired)),
             open_windows=summary.directory.keys,
             judged=judged,
         )
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened, no lateness kept
         """Migrate the states of keys, and the records that are held."""
-        groups, records = RowsByKeyGroup(self._pipeline, self._duck), self._records
+        groups, records = RowsByKeyGroup(self._spec, self._duck), self._records
         for _, state in states:
             for (kind, _), blob in state.items():
                 table = unpack(blob)
@@ -175,7 +192,7 @@ class ProcessOperator:
         elif ID in records.column_names and not self._is_settled:
             # so that those of one record are in the same order as in the merged one
             records = in_merged_order(records)
-        texts = key_texts(self._duck, records.select(list(self._pipeline.key)))
+        texts = key_texts(self._duck, records.select(list(self._spec.key)))
         encoded = texts.combine_chunks().dictionary_encode()
         codes = encoded.indices.to_numpy()
         times = to_micros(records.column(TIME))
@@ -240,7 +257,7 @@ class ProcessOperator:
             bucket.put(key, None if memory.is_empty else KeyedEntry(due, memory.tick, self._memories.encode(memory)))
 
     def _new(self, batch: _RecordsByKey, rows: range) -> KeyState:
-        return self._memories.new(tuple(batch.columns[name][rows.start] for name in self._pipeline.key))
+        return self._memories.new(tuple(batch.columns[name][rows.start] for name in self._spec.key))
 
 
 def _with_own_windows(expired: pa.Table) -> pa.Table:
@@ -260,16 +277,16 @@ class FunctionCalls:
     is the same whether the timer is found due at the end of a step or before the key's next record.
     """
 
-    def __init__(self, pipeline: ProcessPipeline, trace: EmissionTrace | None) -> None:
-        process = pipeline.process
-        self._pipeline = pipeline
+    def __init__(self, spec: ProcessSpec, trace: EmissionTrace | None) -> None:
+        process = spec.node.process
+        self._spec = spec
         self._function = process.function
         self._on_timer = process.on_timer
         self._on_processing_timer = process.on_processing_timer
         self._ttl = process.ttl
         self._trace = trace
         self._call = CurrentCall(trace=trace)
-        self._context = CallContext(pipeline, self._call)
+        self._context = CallContext(spec, self._call)
 
     def begin(self, now: int | None) -> None:
         """Begin a step; `now` is the last processing time that is known."""
@@ -403,10 +420,10 @@ class FunctionCalls:
         memory.forget()
 
     def _place(self, columns: RecordColumns, row: int) -> str:
-        return record_place(self._pipeline.source.label, *columns.coordinates(row))
+        return record_place(self._spec.source.label, *columns.coordinates(row))
 
     def _fail(self, function: _UserFunction, exc: BaseException, memory: KeyState, where: str) -> NoReturn:
-        key = key_text(self._pipeline.key, memory.key)
+        key = key_text(self._spec.key, memory.key)
         raise_user_code_error(exc, f"the function {qualified_name(function)} failed {where}, {key}")
 
 

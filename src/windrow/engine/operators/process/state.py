@@ -11,7 +11,8 @@ from windrow.engine.columns import MIN_TIME
 from windrow.engine.schema import arrow_type, record_schema
 from windrow.engine.state.keyed import NEVER
 from windrow.engine.value_codec import ValueCodec, value_codec
-from windrow.model import KeyedState, ListState, MapState, ProcessPipeline, ValueState
+from windrow.expressions import ProcessSpec
+from windrow.model import KeyedState, ListState, MapState, ValueState
 
 _MOST_STALE: Final = 16
 """So many timers that were moved or cancelled are never worth a new heap."""
@@ -129,10 +130,10 @@ class KeyState:
 class KeyStateCodec:
     """Creates, encodes and decodes the state of a pipeline's keys."""
 
-    def __init__(self, pipeline: ProcessPipeline) -> None:
-        process = pipeline.process
-        fields = record_schema(pipeline)
-        self._key = [value_codec(fields.field(name).type, name) for name in pipeline.key]
+    def __init__(self, spec: ProcessSpec) -> None:
+        process = spec.node.process
+        fields = record_schema(spec)
+        self._key = [value_codec(fields.field(name).type, name) for name in spec.key]
         self._row = [value_codec(arrow_type(field.type), field.name) for field in process.returns]
         self._slots = [state_codec(state) for state in process.state]
         self._ttl = process.ttl

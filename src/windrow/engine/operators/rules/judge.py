@@ -19,7 +19,7 @@ from windrow.engine.columns import to_micros, whole
 from windrow.engine.duckdb_sql import Projection, evaluate_in_halves, identifier
 from windrow.engine.operators.rules.histories import Histories, Mask, Places
 from windrow.engine.schema import OFFSET, PARTITION, TIME
-from windrow.expressions import Expression
+from windrow.expressions import Expression, RulesSpec
 from windrow.expressions.rules import (
     InList,
     Neighbour,
@@ -31,7 +31,7 @@ from windrow.expressions.rules import (
     TextPart,
     rule_expressions,
 )
-from windrow.model import Rule, RulesPipeline
+from windrow.model import Rule
 
 T = TypeVar("T")
 
@@ -59,11 +59,11 @@ IsListed = Callable[[str, pa.Array, Places, Places], pa.Array]
 class Judge:
     """Evaluates a pipeline's rules."""
 
-    def __init__(self, pipeline: RulesPipeline, is_listed: IsListed) -> None:
-        self._rules = rule_expressions(pipeline)
+    def __init__(self, spec: RulesSpec, is_listed: IsListed) -> None:
+        self._rules = rule_expressions(spec)
         self._is_listed = is_listed
         self._columns = tuple(dict.fromkeys(column for rule in self._rules for column in rule.columns))
-        self._struct = tuple(one.name for one in RuleScope.of(pipeline).fields)
+        self._struct = tuple(one.name for one in RuleScope.of(spec).fields)
         expressions = [
             one for rule in self._rules for one in (rule.when, *dict((*rule.evidence, *rule.values)).values())
         ]

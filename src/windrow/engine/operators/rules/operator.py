@@ -31,8 +31,8 @@ from windrow.engine.columns import MAX_TIME, MIN_TIME, Micros, distinct, pack, t
 from windrow.engine.keys import hashable, key_numbers
 from windrow.engine.merged_order import in_log_order
 from windrow.engine.messages import DeadLetters, Packet
-from windrow.engine.operators.base import Judged, OperatorOutput, OperatorStep
-from windrow.engine.operators.dead_letters import DeadLetterTable
+from windrow.engine.operators.base import Judged, Operator, OperatorOutput, OperatorStep
+from windrow.engine.operators.dead_letters import DeadLetterTable, RowDeadLetters
 from windrow.engine.operators.rules.histories import Cards, Judgements, Mask, Places, ranges
 from windrow.engine.operators.rules.judge import Finding, alert_id, value_text
 from windrow.engine.operators.rules.versions import Versions
@@ -41,7 +41,8 @@ from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Runs
 from windrow.engine.state.store import BlobStore, MemoryState, OperatorState
 from windrow.engine.state.widening import StateChange
-from windrow.model import ListChange, Rule, RulesPipeline
+from windrow.expressions import RulesSpec, made_rows, spec_of
+from windrow.model import Graph, ListChange, Rule, RulesNode
 
 CARD: Final = "__card"
 _STANDS: Final = "__stands"
@@ -202,21 +203,27 @@ _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 _OTHER_CONTENT: Final = "repeated id, other content"
 
 
+def build_rules(graph: Graph, node: RulesNode) -> Operator:
+    """Return the operator of rules; a row is known by what it is made of and the key."""
+    spec = spec_of(graph, node)
+    return RulesOperator(spec, RowDeadLetters(graph, node.input, spec.decode.fields, spec.key))
+
+
 class RulesOperator:
     """Judges records in the order of the log; see `histories` for what each judgement sees."""
 
-    def __init__(self, pipeline: RulesPipeline, dead_letters: DeadLetterTable) -> None:
-        rules = self._rules = pipeline.rules
+    def __init__(self, spec: RulesSpec, dead_letters: DeadLetterTable) -> None:
+        rules = self._rules = spec.node.rules
         self._dead_letters = dead_letters
-        self._pipeline = pipeline
+        self._spec = spec
         self._duck = duckdb_sql.Connection()
-        versions = self._versions = Versions(pipeline)
+        versions = self._versions = Versions(spec)
         self._ahead = versions.within if versions.sees_next else 0
         """How much older than F a record can be and still be judged again."""
-        records = record_schema(pipeline)
+        records = record_schema(spec)
         self._names = [name for name in records.names if name != WATERMARK]
         self._stored = pa.schema([pa.field(CARD, pa.int64()), *(records.field(name) for name in self._names)])
-        self._changes = schema.changes(pipeline)
+        self._changes = schema.changes(made_rows(spec))
         self._row = pa.schema(list(self._changes)[self._changes.names.index("alert_id") :])
         self._alerts = pa.schema(
             [
@@ -227,7 +234,7 @@ class RulesOperator:
             ]
         )
         unique = [] if rules.unique is None else [rules.unique]
-        needed = dict.fromkeys([*pipeline.key, *unique, *self._versions.fields])
+        needed = dict.fromkeys([*spec.key, *unique, *self._versions.fields])
         self._fields = [name for name in self._names if name not in (PARTITION, OFFSET, TIME)]
         self._needed = [CARD, PARTITION, OFFSET, TIME, *needed]
 
@@ -260,7 +267,7 @@ class RulesOperator:
         reasons = {row: _OTHER_CONTENT for row, is_other in known.repeats.items() if is_other} | failed
         return OperatorOutput(
             changes=self._table(changes),
-            late=late_output(self._duck, self._pipeline, _with_own_windows(expired)),
+            late=late_output(self._duck, self._spec, _with_own_windows(expired)),
             late_records=int(np.count_nonzero((watermarks >= to_micros(given.column(TIME))) & known.is_accepted)),
             duplicates=sum(not is_other for is_other in known.repeats.values()),
             packets=tuple(self._dead_packets(given, reasons, step.group, state.name)),
@@ -270,7 +277,7 @@ class RulesOperator:
     def _cards(self, records: pa.Table) -> Places:
         """Return a hash of the card of each record."""
         hashed = to_micros(records.column(PARTITION)).astype(np.uint64)
-        for name in self._pipeline.key:
+        for name in self._spec.key:
             hashed = (hashed * _FACTOR) ^ hashable(records.column(name)).astype(np.uint64)
         return (hashed * _FACTOR).view(np.int64)
 
@@ -283,7 +290,7 @@ class RulesOperator:
         parts = [table.select(self._needed).take(pa.array(rows)) for table, rows in pieces]
         table = pa.concat_tables([*parts, given.select(self._needed)]).combine_chunks()
         stored = table.num_rows - given.num_rows
-        numbers = key_numbers(table.select([PARTITION, *self._pipeline.key]))
+        numbers = key_numbers(table.select([PARTITION, *self._spec.key]))
         repeats: dict[int, bool] = {}
         if self._rules.unique is not None:
             times = to_micros(table.column(TIME))
@@ -444,7 +451,7 @@ class RulesOperator:
                 made = None
                 if finding is not None:
                     hashed = version.hashes[place]
-                    made = subjects[row].row(self._pipeline.name, rule, hashed, finding, now.get(name))
+                    made = subjects[row].row(self._spec.pipeline, rule, hashed, finding, now.get(name))
                 after = _between(now.get(name), made, pane)
                 if after is not None:
                     now[name] = after[0]
@@ -457,7 +464,7 @@ class RulesOperator:
         unique = self._rules.unique
         table = known.table.select(self._needed).take(pa.array(rows, pa.int64()))
         cards, *places = (to_micros(table.column(name)).tolist() for name in (CARD, PARTITION, OFFSET, TIME))
-        keys = zip(*(table.column(name).to_pylist() for name in self._pipeline.key), strict=True)
+        keys = zip(*(table.column(name).to_pylist() for name in self._spec.key), strict=True)
         ids = [None] * len(rows) if unique is None else map(value_text, table.column(unique).to_pylist())
         made = zip(cards, *places, keys, ids, strict=True)
         return {row: _Subject(*one) for row, one in zip(rows, made, strict=True)}
@@ -480,7 +487,7 @@ class RulesOperator:
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - what is kept depends on the partitions' watermarks alone
         """Migrate records and alerts to the key groups of their keys; what was forgotten stays so."""
-        groups = RowsByKeyGroup(self._pipeline, self._duck)
+        groups = RowsByKeyGroup(self._spec, self._duck)
         # a watermark is a lower bound of what is to come: of a partition's records here, and of all others
         together = RulesSummary(Runs(_RECORDS), Runs(_ALERTS))
         for summary, state in states:

@@ -18,8 +18,9 @@ from windrow.engine.columns import distinct
 from windrow.engine.lists import read_entries
 from windrow.engine.operators.rules.histories import Places
 from windrow.engine.operators.rules.judge import Judge, rule_hash
+from windrow.expressions import RulesSpec
 from windrow.expressions.rules import uses_next
-from windrow.model import FileList, ListChange, RulesPipeline, RulesVersion
+from windrow.model import FileList, ListChange, RulesVersion
 
 _NEVER = 2**63 - 1
 
@@ -27,11 +28,11 @@ _NEVER = 2**63 - 1
 class Entries:
     """The entries of a pipeline's lists: those of the journal, and in a partition that it does not know, the list's."""
 
-    def __init__(self, pipeline: RulesPipeline) -> None:
-        self._constant = read_entries(pipeline.rules.lists)
+    def __init__(self, spec: RulesSpec) -> None:
+        self._constant = read_entries(spec.node.rules.lists)
         self._moves: defaultdict[tuple[str, int], dict[str, list[int]]] = defaultdict(dict)
         """By list and partition, of each entry the offsets at which it came and went in turn."""
-        self.add(pipeline.rules.journal.changes)
+        self.add(spec.node.rules.journal.changes)
 
     def add(self, changes: Iterable[ListChange]) -> None:
         """Add changes of lists, in the order of offsets."""
@@ -81,9 +82,9 @@ class Versions:
     `last` and `within` are what the widest of them looks back; `sees_next` is whether one of them uses `next`.
     """
 
-    def __init__(self, pipeline: RulesPipeline) -> None:
-        rules = pipeline.rules
-        self._entries = Entries(pipeline)
+    def __init__(self, spec: RulesSpec) -> None:
+        rules = spec.node.rules
+        self._entries = Entries(spec)
         self._places: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         """By partition, the offset from which a version is in force, and its number."""
         given: dict[RulesVersion, None] = {}
@@ -93,7 +94,7 @@ class Versions:
         own = RulesVersion.of(rules)
         given[own] = None
         self._own = list(given).index(own)
-        self.all = tuple(self._version(pipeline, one) for one in given)
+        self.all = tuple(self._version(spec, one) for one in given)
         self.last = max(one.recent.last for one in given)
         self.within = max(one.recent.within for one in given)
         self.sees_next = any(one.sees_next for one in self.all)
@@ -113,8 +114,8 @@ class Versions:
                 found[rows] = numbers[np.maximum(np.searchsorted(begins, offsets[rows], side="right") - 1, 0)]
         return found
 
-    def _version(self, pipeline: RulesPipeline, one: RulesVersion) -> Version:
+    def _version(self, spec: RulesSpec, one: RulesVersion) -> Version:
         lists = tuple(FileList(name, "", entries=()) for name in one.lists)
-        rules = replace(pipeline.rules, rules=one.rules, recent=one.recent, lists=lists)
-        judge = Judge(replace(pipeline, rules=rules), self._entries.contain)
+        rules = replace(spec.node.rules, rules=one.rules, recent=one.recent, lists=lists)
+        judge = Judge(replace(spec, node=replace(spec.node, rules=rules)), self._entries.contain)
         return Version(one, tuple(map(rule_hash, one.rules)), judge, any(map(uses_next, one.rules)))

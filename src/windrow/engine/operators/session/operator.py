@@ -43,8 +43,8 @@ from windrow.engine.state.migrate import RowsByKeyGroup, StoredColumns, StoredSt
 from windrow.engine.state.store import BlobStore, MemoryState, OperatorState
 from windrow.engine.state.widening import StateChange
 from windrow.errors import PipelineError
-from windrow.expressions import GAP
-from windrow.model import AnyOf, Every, Pipeline, Records, Session, Trigger
+from windrow.expressions import GAP, WindowSpec
+from windrow.model import AnyOf, Every, Records, Session, Trigger
 
 
 class SessionOperator:
@@ -56,29 +56,29 @@ class SessionOperator:
     that order where early panes count records.
     """
 
-    def __init__(self, pipeline: Pipeline, *, is_traced: bool = False) -> None:
-        if not isinstance(pipeline.window, Session):
-            msg = f"{pipeline.window} is not a session window"
+    def __init__(self, spec: WindowSpec, *, is_traced: bool = False) -> None:
+        if not isinstance(spec.node.window, Session):
+            msg = f"{spec.node.window} is not a session window"
             raise TypeError(msg)
-        if isinstance(pipeline.emit.late, Records):
+        if isinstance(spec.node.emit.late, Records):
             msg = "late records of sessions are not counted"
             raise TypeError(msg)
-        self._pipeline = pipeline
+        self._spec = spec
         self._is_traced = is_traced
-        self._every, count = (None, None) if pipeline.emit.early is None else _early_panes(pipeline.emit.early)
-        self._gap = pipeline.window.gap if pipeline.window.by is None else None
+        self._every, count = (None, None) if spec.node.emit.early is None else _early_panes(spec.node.emit.early)
+        self._gap = spec.node.window.gap if spec.node.window.by is None else None
         self._rules = SessionSpec(
             gap=self._gap or 0,
-            lateness=pipeline.emit.lateness,
-            late=pipeline.emit.late,
+            lateness=spec.lateness,
+            late=spec.node.emit.late,
             is_traced=is_traced,
             count=count,
-            most=pipeline.window.gap,
+            most=spec.node.window.gap,
         )
-        self._duck = duckdb_sql.Connection(pipeline.key)
-        no_records = unscale(record_schema(pipeline).empty_table())
-        self._values = SessionValues(pipeline, self._duck, no_records, is_traced=is_traced)
-        self._stored = StoredSessions(self._rules, no_records.select(list(pipeline.key)), self._values.none)
+        self._duck = duckdb_sql.Connection(spec.key)
+        no_records = unscale(record_schema(spec).empty_table())
+        self._values = SessionValues(spec, self._duck, no_records, is_traced=is_traced)
+        self._stored = StoredSessions(self._rules, no_records.select(list(spec.key)), self._values.none)
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group: assign verdicts, fire what the watermark has passed, merge, drop."""
@@ -91,7 +91,7 @@ class SessionOperator:
         watermarks = to_micros(records.column(WATERMARK))
         times, ends = to_micros(records.column(TIME)), self._ends(records)
         late = watermarks >= ends
-        numbers, keys = number_keys(session_keys(records, self._pipeline.key))
+        numbers, keys = number_keys(session_keys(records, self._spec.key))
         buckets = session_buckets(keys)
         arrivals = SessionRecords(
             keys=numbers,
@@ -128,11 +128,11 @@ class SessionOperator:
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
         """Migrate sessions, bucket by bucket: the bucket of a key does not depend on its key group."""
-        columns, groups = StoredColumns(self._pipeline, change, self._duck), RowsByKeyGroup(self._pipeline, self._duck)
+        columns, groups = StoredColumns(self._spec, change, self._duck), RowsByKeyGroup(self._spec, self._duck)
         for _, state in states:
             for (kind, bucket), blob in state.items():
                 groups.add((kind, bucket), columns.panes(_whole(unpack(blob))))
-        lateness = self._pipeline.emit.lateness
+        lateness = self._spec.lateness
         known = SessionSummary.decode(states[0][0])
         forgotten_until = change.forgotten_until(known.forgotten_until, low, lateness)
         made: list[StoredState] = []
@@ -159,7 +159,7 @@ class SessionOperator:
         missed = records.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(ends))
         return (
             unscale(records.filter(pa.array(~expired))),
-            late_output(self._duck, self._pipeline, missed.filter(pa.array(expired))),
+            late_output(self._duck, self._spec, missed.filter(pa.array(expired))),
             judged,
         )
 

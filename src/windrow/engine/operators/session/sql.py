@@ -16,7 +16,7 @@ from windrow.engine.operators.session.fragments import FIRED, Fragments, Numbers
 from windrow.engine.operators.session.merge import SessionPlan
 from windrow.engine.operators.window.panes import PLACE_TYPES
 from windrow.engine.schema import LAST_PARTITION, OFFSET, PARTITION, PLACE, WATERMARK
-from windrow.model import Pipeline
+from windrow.expressions import WindowSpec, made_rows
 
 FRAGMENT: Final = "__atom"
 """The column that says which fragment a record or an accumulator belongs to."""
@@ -39,9 +39,9 @@ class SessionSql:
     changes: str
 
 
-def session_sql(pipeline: Pipeline, *, is_traced: bool = False) -> SessionSql:
+def session_sql(spec: WindowSpec, *, is_traced: bool = False) -> SessionSql:
     """Write the queries of a pipeline; with `is_traced` changes have a PLACE, too."""
-    fold = compile_aggregates(pipeline)
+    fold = compile_aggregates(spec)
     accumulators = [accumulator for one in fold for accumulator in one.accumulators]
     names = [identifier(accumulator.column) for accumulator in accumulators]
     columns = ", ".join(names)
@@ -51,7 +51,7 @@ def session_sql(pipeline: Pipeline, *, is_traced: bool = False) -> SessionSql:
         f"{one.merged(' OVER history')} AS {name}" for one, name in zip(accumulators, names, strict=True)
     )
     values = ", ".join(f"{one.finish} AS {identifier(one.name)}" for one in fold)
-    keys = [identifier(name) for name in pipeline.key]
+    keys = [identifier(name) for name in spec.key]
     place = list(PLACE) if is_traced else []
     begun = f"SELECT {FRAGMENT}, {begin} FROM records GROUP BY {FRAGMENT}"
     return SessionSql(
@@ -98,7 +98,7 @@ class SessionValues:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        spec: WindowSpec,
         connection: duckdb_sql.Connection,
         no_records: pa.Table,
         *,
@@ -106,9 +106,9 @@ class SessionValues:
     ) -> None:
         self._duck = connection
         self._is_traced = is_traced
-        self._sql = session_sql(pipeline, is_traced=is_traced)
-        self._retracts = pipeline.emit.mode == "retract"
-        self._schema = schema.changes(pipeline)
+        self._sql = session_sql(spec, is_traced=is_traced)
+        self._retracts = spec.node.emit.mode == "retract"
+        self._schema = schema.changes(made_rows(spec))
         self.no_changes = self._schema.empty_table()
         if is_traced:
             self.no_changes = with_places(self.no_changes, self.no_changes)

@@ -11,7 +11,8 @@ import pyarrow as pa
 from windrow.engine.columns import MIN_TIME, Micros, to_micros
 from windrow.engine.schema import END, TIME, WATERMARK, WINDOW
 from windrow.engine.windows import Hops, expand, hops_of, slice_starts, window_bounds, windows_of
-from windrow.model import Calendar, Cumulate, Global, Hopping, Pipeline, Session, Sliced, Tumbling, Window
+from windrow.expressions import WindowSpec
+from windrow.model import Calendar, Cumulate, Global, Hopping, Session, Sliced, Tumbling, Window
 
 Mask = npt.NDArray[np.bool_]
 
@@ -49,31 +50,31 @@ def on_time_for_all(window: Window, times: Micros, watermarks: Micros, ended: in
             raise TypeError(msg)
 
 
-def assign(pipeline: Pipeline, records: pa.Table, ended: int, forgotten_until: int = MIN_TIME) -> Assigned:
+def assign(spec: WindowSpec, records: pa.Table, ended: int, forgotten_until: int = MIN_TIME) -> Assigned:
     """Judge records by the watermark at each; `ended` is the time up to which windows have fired at an end before.
 
     Windows that end by `forgotten_until` take no records, whatever the lateness.
     """
     times = to_micros(records.column(TIME))
-    match pipeline.window:
+    match spec.node.window:
         case (Hopping() | Cumulate()) as window:
             hops = hops_of(window, times)
             whole = _with_window(records, times, times).slice(0, 0)
-            if pipeline.emit.early is None:
+            if spec.node.emit.early is None:
                 sliced, starts = on_time_for_all(window, times, to_micros(records.column(WATERMARK)), ended)
                 whole = _with_window(records, starts, starts + window.slice)
                 if sliced.all():
-                    return _assigned(pipeline, whole.slice(0, 0), whole, forgotten_until)
+                    return _assigned(spec, whole.slice(0, 0), whole, forgotten_until)
                 whole = whole.filter(pa.array(sliced))
                 records = records.filter(pa.array(~sliced))
                 hops = hops_of(window, times[~sliced])
-            return _assigned(pipeline, _expanded(window, records, hops), whole, forgotten_until)
+            return _assigned(spec, _expanded(window, records, hops), whole, forgotten_until)
         case Session():
             msg = "sessions are not known by their records' times alone"
             raise TypeError(msg)
         case window:
             rows = _with_window(records, *windows_of(window, times))
-            return _assigned(pipeline, rows, rows.slice(0, 0), forgotten_until)
+            return _assigned(spec, rows, rows.slice(0, 0), forgotten_until)
 
 
 def in_windows(window: Tumbling | Sliced | Calendar, records: pa.Table) -> pa.Table:
@@ -93,10 +94,10 @@ def _with_window(records: pa.Table, windows: Micros, ends: Micros) -> pa.Table:
     return records.append_column(WINDOW, pa.array(windows)).append_column(END, pa.array(ends))
 
 
-def _assigned(pipeline: Pipeline, rows: pa.Table, whole: pa.Table, forgotten_until: int) -> Assigned:
-    if isinstance(pipeline.window, Global):
+def _assigned(spec: WindowSpec, rows: pa.Table, whole: pa.Table, forgotten_until: int) -> Assigned:
+    if isinstance(spec.node.window, Global):
         # nothing comes after all time
         return Assigned(rows, np.full(rows.num_rows, fill_value=True), np.full(rows.num_rows, fill_value=False), whole)
     watermarks, ends = to_micros(rows.column(WATERMARK)), to_micros(rows.column(END))
-    expired = (watermarks >= ends + pipeline.emit.lateness) | (ends <= forgotten_until)
+    expired = (watermarks >= ends + spec.lateness) | (ends <= forgotten_until)
     return Assigned(rows, watermarks < ends, expired, whole)

@@ -47,7 +47,8 @@ from windrow.engine.state.window_store import (
     windows_in,
 )
 from windrow.engine.windows import window_bounds
-from windrow.model import Calendar, Pipeline, Sliced, Tumbling
+from windrow.expressions import WindowSpec, made_rows
+from windrow.model import Calendar, Sliced, Tumbling
 
 _ROWS: Final = "rows"
 _REVISIONS: Final = "revisions"
@@ -81,20 +82,20 @@ class ChangelogWindowOperator:
     Nothing is expired: no change comes after the lateness of what makes the changes.
     """
 
-    def __init__(self, pipeline: Pipeline, hold: int = 0, *, is_traced: bool = False) -> None:
-        if not isinstance(pipeline.window, Tumbling | Sliced | Calendar):
-            msg = f"a changelog has no {type(pipeline.window).__name__} windows"
+    def __init__(self, spec: WindowSpec, hold: int = 0, *, is_traced: bool = False) -> None:
+        if not isinstance(spec.node.window, Tumbling | Sliced | Calendar):
+            msg = f"a changelog has no {type(spec.node.window).__name__} windows"
             raise TypeError(msg)
-        self._pipeline = pipeline
-        self._window = pipeline.window
+        self._spec = spec
+        self._window = spec.node.window
         self._hold = hold
         self._is_traced = is_traced
-        self._duck = duckdb_sql.Connection(pipeline.key)
-        self._schema = schema.changes(pipeline)
-        self._sql = ChangelogSql(pipeline, unscale(record_schema(pipeline).empty_table()))
-        fields = unscale(record_schema(pipeline).empty_table()).append_column(DIFF, pa.array([], pa.int64()))
+        self._duck = duckdb_sql.Connection(spec.key)
+        self._schema = schema.changes(made_rows(spec))
+        self._sql = ChangelogSql(spec, unscale(record_schema(spec).empty_table()))
+        fields = unscale(record_schema(spec).empty_table()).append_column(DIFF, pa.array([], pa.int64()))
         self._no_rows = fields.append_column(WINDOW, pa.array([], pa.int64()))
-        keys = [self._no_rows.schema.field(name) for name in pipeline.key]
+        keys = [self._no_rows.schema.field(name) for name in spec.key]
         stored = pa.schema([*keys, pa.field(REVISION, pa.int32()), pa.field(WINDOW, pa.int64())])
         self._no_revisions = stored.empty_table()
         self._no_changes = pa.schema(
@@ -120,7 +121,7 @@ class ChangelogWindowOperator:
             there = state.get(_ROWS, start) if start in known else None
             made = part.drop_columns(WINDOW)
             state.set(_ROWS, start, pack(made if there is None else pa.concat_tables([unpack(there), made])))
-        evicted = self._ended(summary.fired, time.low - self._pipeline.emit.lateness)
+        evicted = self._ended(summary.fired, time.low - self._spec.lateness)
         windows = _Windows(frozenset(firing), frozenset(touched & summary.fired), frozenset(known), frozenset(evicted))
         changes = self._changes(rows, windows, state)
         for start in sorted(evicted & known):
@@ -140,7 +141,7 @@ class ChangelogWindowOperator:
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate rows and revisions."""
-        groups = RowsByKeyGroup(self._pipeline, self._duck, {_ROWS: self._no_rows.drop_columns(WINDOW).schema})
+        groups = RowsByKeyGroup(self._spec, self._duck, {_ROWS: self._no_rows.drop_columns(WINDOW).schema})
         for _, state in states:
             for address, blob in state.items():
                 groups.add(address, unpack(blob))
@@ -189,7 +190,7 @@ class ChangelogWindowOperator:
 
     def _finished(self, made: pa.Table) -> pa.Table:
         """Return changes with results, ends and places."""
-        changes = rescale(with_window_bounds(self._pipeline, made.drop_columns(list(PLACE))), self._schema)
+        changes = rescale(with_window_bounds(self._spec, made.drop_columns(list(PLACE))), self._schema)
         ends = to_micros(changes.column("window_end"))
         is_pane = np.equal(made.column(PARTITION).to_numpy(), LAST_PARTITION)
         for name, type_ in PLACE_TYPES:
@@ -223,16 +224,16 @@ class ChangelogSql:
     `revisions`: history and what was stored -> the last revision of each window and key.
     """
 
-    def __init__(self, pipeline: Pipeline, records: pa.Table) -> None:
-        lists = PaneLists(pipeline)
+    def __init__(self, spec: WindowSpec, records: pa.Table) -> None:
+        lists = PaneLists(spec)
         by = lists.by
         # a key is a field, too
         fields = [identifier(name) for name in records.column_names[4:]]
-        columns = list(dict.fromkeys([WINDOW, *map(identifier, pipeline.key), *fields, TIME]))
+        columns = list(dict.fromkeys([WINDOW, *map(identifier, spec.key), *fields, TIME]))
         group = ", ".join(columns)
         of_rows = ", ".join(f"n.{name}" for name in columns)
         place = ", ".join(PLACE)
-        is_each = pipeline.emit.late == "each"
+        is_each = spec.node.emit.late == "each"
         number = f"dense_rank() OVER (PARTITION BY {by}, {IS_STORED} ORDER BY {place})" if is_each else "1"
         numbered = f"(SELECT *, CASE WHEN {IS_STORED} THEN 0 ELSE {number} END AS __version FROM rows)"
         # where equal rows were added more than once, and for aggregates that depend on order: the last time
@@ -248,7 +249,7 @@ class ChangelogSql:
                 FROM rows GROUP BY {by} HAVING bool_or({FIRES} OR NOT {IS_STORED})
             )
         """
-        both = " AND ".join(f"v.{name} = n.{name}" for name in (WINDOW, *map(identifier, pipeline.key)))
+        both = " AND ".join(f"v.{name} = n.{name}" for name in (WINDOW, *map(identifier, spec.key)))
         self.live = f"""
             SELECT {group}, __version, __last.w AS {WATERMARK}, __last.p AS {PARTITION}, __last.o AS {OFFSET},
                 unnest(range(__copies)) AS __copy
@@ -273,7 +274,7 @@ class ChangelogSql:
                     LEFT JOIN revisions USING ({by})
             ) WINDOW versions AS (PARTITION BY {by} ORDER BY __version)
         """
-        self.changes = changes_query(pipeline, lists)
+        self.changes = changes_query(spec, lists)
         self.kept = f"""
             SELECT {group}, __last.w AS {WATERMARK}, __last.p AS {PARTITION}, __last.o AS {OFFSET}, {DIFF}
             FROM (
@@ -288,10 +289,10 @@ class ChangelogSql:
         """
 
 
-def changes_query(pipeline: Pipeline, lists: PaneLists) -> str:
+def changes_query(spec: WindowSpec, lists: PaneLists) -> str:
     """Return the query of the changes that a history (see `ChangelogSql`) makes."""
     place = ", ".join(PLACE)
-    retracted = "" if pipeline.emit.mode == "retract" else "AND NOT __next_live"
+    retracted = "" if spec.node.emit.mode == "retract" else "AND NOT __next_live"
     return f"""
         SELECT * EXCLUDE (__rank) FROM (
             SELECT CASE WHEN __version = 0 OR NOT __was THEN 'insert' ELSE 'update_after' END AS op,

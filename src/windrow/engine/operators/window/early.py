@@ -40,7 +40,8 @@ from windrow.engine.state.store import OperatorState
 from windrow.engine.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
 from windrow.engine.user_code import key_text, record_place
 from windrow.engine.windows import GLOBAL_END, WindowBounds, window_bounds
-from windrow.model import Every, EveryEventTime, PaneSoFar, Pipeline, Session, Trigger
+from windrow.expressions import WindowSpec, made_rows
+from windrow.model import Every, EveryEventTime, PaneSoFar, Session, Trigger
 
 _LAST_PANE: Final = GLOBAL_END - 1
 """No early pane is at the end of a window."""
@@ -53,21 +54,21 @@ class EarlyPanes:
     """Early panes, the on-time pane, and the revisions of late records."""
 
     def __init__(
-        self, pipeline: Pipeline, trigger: Trigger, connection: duckdb_sql.Connection, no_records: pa.Table
+        self, spec: WindowSpec, trigger: Trigger, connection: duckdb_sql.Connection, no_records: pa.Table
     ) -> None:
-        if isinstance(pipeline.window, Session):
+        if isinstance(spec.node.window, Session):
             msg = "sessions have an operator of their own"
             raise TypeError(msg)
-        self._pipeline = pipeline
-        self._window = pipeline.window
+        self._spec = spec
+        self._window = spec.node.window
         self._trigger = trigger
         self._plain = trigger if isinstance(trigger, EveryEventTime) else sql_trigger(trigger)
         self._is_by_time = isinstance(trigger, Every | EveryEventTime)
         self._shortest = min(trigger_periods(trigger), default=None)
         self._duck = connection
-        self._sql = early_pane_sql(pipeline, self._plain, has_periods=self._shortest is not None)
-        self._no_changes = schema.changes(pipeline).empty_table()
-        self._chunks = LateChunks(pipeline, connection)
+        self._sql = early_pane_sql(spec, self._plain, has_periods=self._shortest is not None)
+        self._no_changes = schema.changes(made_rows(spec)).empty_table()
+        self._chunks = LateChunks(spec, connection)
         self._no_panes = duckdb_sql.query(connection, self._sql.empty, records=no_records)
 
     def take(self, step: PaneStep, summary: WindowSummary, state: OperatorState) -> pa.Table:
@@ -112,7 +113,7 @@ class EarlyPanes:
             panes = duckdb_sql.query(self._duck, self._sql.settle, events=events, clock=clock)
             rows = duckdb_sql.query(self._duck, self._sql.changes, events=events)
             changes.append(
-                rescale(with_window_bounds(self._pipeline, rows), self._no_changes.schema)
+                rescale(with_window_bounds(self._spec, rows), self._no_changes.schema)
                 if rows.num_rows
                 else self._no_changes
             )
@@ -162,13 +163,13 @@ class EarlyPanes:
         """Evaluate the trigger at each record and at the tick; return the records in chunks, and its state."""
         observed = duckdb_sql.query(self._duck, self._sql.observed, records=step.on_time, panes=panes)
         found = evaluate_trigger(
-            self._pipeline,
+            self._spec,
             self._trigger,
             observed,
             window_bounds(self._window, to_micros(observed.column(WINDOW))),
             step,
         )
-        memory = observed.select([WINDOW, *self._pipeline.key]).take(found.firsts)
+        memory = observed.select([WINDOW, *self._spec.key]).take(found.firsts)
         return (
             step.on_time.append_column(CHUNK, found.chunks).append_column(EARLY, found.early),
             memory.append_column(MEMORY, found.memories).append_column("__due", found.due),
@@ -252,7 +253,7 @@ class _TriggerRun:
 
 
 def evaluate_trigger(
-    pipeline: Pipeline, trigger: Trigger, observed: pa.Table, bounds: WindowBounds, step: PaneStep
+    spec: WindowSpec, trigger: Trigger, observed: pa.Table, bounds: WindowBounds, step: PaneStep
 ) -> Evaluation:
     """Ask a trigger at each on-time record in log order, and at the step's tick; `bounds` are those of told windows."""
     chunks = np.zeros(step.on_time.num_rows, dtype=np.int64)
@@ -269,7 +270,7 @@ def evaluate_trigger(
             windows.append(window)
             followed.append(_TriggerRun(trigger, (int(bounds.starts[place]), int(bounds.ends[place])), tuple(known)))
         if nth is not None:
-            chunks[row], early[row] = followed[-1].at_record(time, partial(_record_place, pipeline, step.on_time, row))
+            chunks[row], early[row] = followed[-1].at_record(time, partial(_record_place, spec, step.on_time, row))
     now, latest = step.time.now, step.time.latest
     due = [
         now is not None and latest is not None and window not in step.firing and one.at_tick(now, latest)
@@ -284,8 +285,8 @@ def evaluate_trigger(
     )
 
 
-def _record_place(pipeline: Pipeline, records: pa.Table, row: int) -> str:
+def _record_place(spec: WindowSpec, records: pa.Table, row: int) -> str:
     """Return where a record is, and its key, as an error names them."""
     row_of = records.slice(row, 1)
-    partition, offset, *key = (row_of.column(name)[0].as_py() for name in (PARTITION, OFFSET, *pipeline.key))
-    return f"{record_place(pipeline.source.label, partition, offset)}, {key_text(pipeline.key, key)}"
+    partition, offset, *key = (row_of.column(name)[0].as_py() for name in (PARTITION, OFFSET, *spec.key))
+    return f"{record_place(spec.source.label, partition, offset)}, {key_text(spec.key, key)}"

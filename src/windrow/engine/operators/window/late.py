@@ -19,7 +19,8 @@ from windrow.engine.operators.window.sql import GROUP
 from windrow.engine.schema import ID, PLACE, WINDOW
 from windrow.engine.state.store import OperatorState
 from windrow.engine.state.window_store import WindowSummary, is_in_windows, split_by_window, windows_in
-from windrow.model import Pipeline, Records
+from windrow.expressions import WindowSpec
+from windrow.model import Records
 
 WAITING_KIND: Final = "waiting"
 """The kind of blobs of late records that wait: for their window to fire, or to be enough for a revision."""
@@ -28,8 +29,8 @@ _RANK: Final = "__rank"
 _COUNT: Final = "__count"
 
 
-def _window_and_key(pipeline: Pipeline) -> str:
-    return ", ".join([WINDOW, *(identifier(name) for name in pipeline.key)])
+def _window_and_key(spec: WindowSpec) -> str:
+    return ", ".join([WINDOW, *(identifier(name) for name in spec.key)])
 
 
 class LateGroups:
@@ -38,10 +39,10 @@ class LateGroups:
     What is left waits in the state for more records, until its window goes.
     """
 
-    def __init__(self, pipeline: Pipeline, number: int, connection: duckdb_sql.Connection) -> None:
+    def __init__(self, spec: WindowSpec, number: int, connection: duckdb_sql.Connection) -> None:
         self._number = number
         self._duck = connection
-        by = _window_and_key(pipeline)
+        by = _window_and_key(spec)
         self._group = f"""
             SELECT *, (row_number() OVER (PARTITION BY {by} ORDER BY {_RANK}) - 1) // {number} AS {GROUP},
                 count(*) OVER (PARTITION BY {by}) AS {_COUNT}
@@ -85,14 +86,14 @@ _CHUNK: Final = "__chunk"
 class LateChunks:
     """Cuts late records, so that the revisions of a chunk fit into memory with a state each."""
 
-    def __init__(self, pipeline: Pipeline, connection: duckdb_sql.Connection, place: Sequence[str] = PLACE[1:]) -> None:
+    def __init__(self, spec: WindowSpec, connection: duckdb_sql.Connection, place: Sequence[str] = PLACE[1:]) -> None:
         self._duck = connection
-        self._keys = pipeline.key
-        accumulators = (accumulator for one in compile_aggregates(pipeline) for accumulator in one.accumulators)
-        self._grows = pipeline.emit.late != "batch" and any(one.merge == "list" for one in accumulators)
+        self._keys = spec.key
+        accumulators = (accumulator for one in compile_aggregates(spec) for accumulator in one.accumulators)
+        self._grows = spec.node.emit.late != "batch" and any(one.merge == "list" for one in accumulators)
         # what one record makes is one revision: all elements of an array, all pairs of a join
-        revision = f"dense_rank() OVER (PARTITION BY {_window_and_key(pipeline)} ORDER BY {', '.join(place)}) - 1"
-        if isinstance(pipeline.emit.late, Records):
+        revision = f"dense_rank() OVER (PARTITION BY {_window_and_key(spec)} ORDER BY {', '.join(place)}) - 1"
+        if isinstance(spec.node.emit.late, Records):
             revision = GROUP
         self._number = f"SELECT *, ({revision}) // {MAX_REVISIONS} AS {_CHUNK} FROM late"
 

@@ -39,7 +39,8 @@ from windrow.engine.state.store import OperatorState
 from windrow.engine.state.widening import StateChange
 from windrow.engine.state.window_store import WindowSummary, is_in_windows, split_by_window, windows_in
 from windrow.engine.windows import window_bounds
-from windrow.model import Calendar, Global, Pipeline, Records, Session, Sliced, Tumbling
+from windrow.expressions import WindowSpec
+from windrow.model import Calendar, Global, Records, Session, Sliced, Tumbling
 
 
 class WindowOperator:
@@ -51,38 +52,38 @@ class WindowOperator:
     """
 
     def __init__(
-        self, pipeline: Pipeline, *, is_traced: bool = False, has_id: bool = False, is_settled: bool = False
+        self, spec: WindowSpec, *, is_traced: bool = False, has_id: bool = False, is_settled: bool = False
     ) -> None:
-        if isinstance(pipeline.window, Session):
+        if isinstance(spec.node.window, Session):
             msg = "sessions have an operator of their own"
             raise TypeError(msg)
-        self._pipeline = pipeline
-        self._window = pipeline.window
+        self._spec = spec
+        self._window = spec.node.window
         self._is_traced = is_traced
         self._is_numbered = is_settled and not is_traced
-        self._duck = duckdb_sql.Connection(pipeline.key)
-        empty = unscale(record_schema(pipeline).empty_table())
+        self._duck = duckdb_sql.Connection(spec.key)
+        empty = unscale(record_schema(spec).empty_table())
         for name in (WINDOW, END):
             empty = empty.append_column(name, pa.array([], pa.int64()))
-        self._no_parts = duckdb_sql.query(self._duck, window_sql(pipeline).begin, records=empty)
-        late = pipeline.emit.late
-        self._groups = LateGroups(pipeline, late.number, self._duck) if isinstance(late, Records) else None
+        self._no_parts = duckdb_sql.query(self._duck, window_sql(spec).begin, records=empty)
+        late = spec.node.emit.late
+        self._groups = LateGroups(spec, late.number, self._duck) if isinstance(late, Records) else None
         # it says in which order records of one place are counted
         ids = [ID] if has_id and self._groups is not None else []
         self._due_columns = [*empty.column_names, *ids]
         self._panes: Panes = (
-            WatermarkPanes(pipeline, self._duck, empty, is_traced=is_traced)
-            if pipeline.emit.early is None
-            else EarlyPanes(pipeline, pipeline.emit.early, self._duck, empty)
+            WatermarkPanes(spec, self._duck, empty, is_traced=is_traced)
+            if spec.node.emit.early is None
+            else EarlyPanes(spec, spec.node.emit.early, self._duck, empty)
         )
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group: assign windows and verdicts, fire, revise, drop."""
         summary = WindowSummary() if state.summary is None else WindowSummary.decode(state.summary)
         time = step.time
-        judged = assign(self._pipeline, step.records, time.fired_until, summary.forgotten_until)
+        judged = assign(self._spec, step.records, time.fired_until, summary.forgotten_until)
 
-        missed = late_output(self._duck, self._pipeline, self._started(judged.rows.filter(pa.array(judged.expired))))
+        missed = late_output(self._duck, self._spec, self._started(judged.rows.filter(pa.array(judged.expired))))
         rows, whole = unscale(judged.rows), unscale(judged.whole)
         parts = pa.concat_tables([self._no_parts, *step.parts])
         windows = to_micros(rows.column(WINDOW))
@@ -107,7 +108,7 @@ class WindowOperator:
             summary.open -= firing
             summary.fired |= firing
         fired = len(summary.fired) - revisable
-        evicted = self._passed(summary.fired, time.low - self._pipeline.emit.lateness)
+        evicted = self._passed(summary.fired, time.low - self._spec.lateness)
         if self._groups is not None:
             due = self._groups.take(due, summary.fired if time.end else evicted, summary, state)
         summary.fired -= evicted
@@ -148,7 +149,7 @@ class WindowOperator:
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
         """Migrate panes, slices and waiting records."""
-        columns, groups = StoredColumns(self._pipeline, change, self._duck), RowsByKeyGroup(self._pipeline, self._duck)
+        columns, groups = StoredColumns(self._spec, change, self._duck), RowsByKeyGroup(self._spec, self._duck)
         for _, state in states:
             for (kind, bucket), blob in state.items():
                 # inner nodes of slice trees are computed again: not every key group may have had them
@@ -157,7 +158,7 @@ class WindowOperator:
                     fitted = columns.records(table) if kind == WAITING_KIND else columns.panes(table)
                     groups.add((kind, bucket), fitted)
         together = merge_summaries([WindowSummary.decode(fields) for fields, _ in states])
-        lateness = self._pipeline.emit.lateness
+        lateness = self._spec.lateness
         together.forgotten_until = change.forgotten_until(together.forgotten_until, low, lateness)
         return [(reduce_summary(together, set(tables)).encode(), state_of_tables(tables)) for tables in groups.tables()]
 

@@ -25,7 +25,8 @@ from windrow.engine.schema import LAST_PARTITION, PLACE, WINDOW
 from windrow.engine.state.store import OperatorState
 from windrow.engine.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
 from windrow.engine.windows import window_bounds
-from windrow.model import Pipeline, Session, Sliced
+from windrow.expressions import WindowSpec, made_rows
+from windrow.model import Session, Sliced
 
 
 @dataclass(frozen=True)
@@ -63,25 +64,25 @@ class WatermarkPanes:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        spec: WindowSpec,
         connection: duckdb_sql.Connection,
         no_records: pa.Table,
         *,
         is_traced: bool = False,
     ) -> None:
-        self._pipeline = pipeline
+        self._spec = spec
         self._duck = connection
         self._is_traced = is_traced
-        self._sql = window_sql(pipeline, is_traced=is_traced)
-        self._schema = schema.changes(pipeline)
+        self._sql = window_sql(spec, is_traced=is_traced)
+        self._schema = schema.changes(made_rows(spec))
         self._no_panes = duckdb_sql.query(self._duck, self._sql.begin, records=no_records)
         self._no_changes = self._schema.empty_table()
         if is_traced:
             self._no_changes = with_pane_places(self._no_changes)
-        self._chunks = LateChunks(pipeline, connection, PLACE if is_traced else PLACE[1:])
+        self._chunks = LateChunks(spec, connection, PLACE if is_traced else PLACE[1:])
         self._slices = (
-            SliceTree(pipeline.window, connection, self._sql, self._no_panes)
-            if isinstance(pipeline.window, Sliced)
+            SliceTree(spec.node.window, connection, self._sql, self._no_panes)
+            if isinstance(spec.node.window, Sliced)
             else None
         )
 
@@ -144,7 +145,7 @@ class WatermarkPanes:
 
     def _changes(self, rows: pa.Table) -> pa.Table:
         """Return changes of what a statement made."""
-        return rescale(with_window_bounds(self._pipeline, rows), self._schema)
+        return rescale(with_window_bounds(self._spec, rows), self._schema)
 
 
 PLACE_TYPES: Final = tuple(zip(PLACE, (pa.int64(), pa.int32(), pa.int64()), strict=True))
@@ -164,12 +165,12 @@ def _retained(panes: pa.Table, evicted: Collection[int]) -> pa.Table:
     return panes.filter(pa.array(~is_in_windows(to_micros(panes.column(WINDOW)), evicted)))
 
 
-def with_window_bounds(pipeline: Pipeline, changes: pa.Table) -> pa.Table:
+def with_window_bounds(spec: WindowSpec, changes: pa.Table) -> pa.Table:
     """Put the starts and ends of windows into changes as statements make them, where both are a window's number."""
-    if isinstance(pipeline.window, Session):
+    if isinstance(spec.node.window, Session):
         msg = "the end of a session is not known by its start"
         raise TypeError(msg)
     windows, places = np.unique(to_micros(changes.column("window_start")), return_inverse=True)
-    for name, bounds in zip(("window_start", "window_end"), window_bounds(pipeline.window, windows), strict=True):
+    for name, bounds in zip(("window_start", "window_end"), window_bounds(spec.node.window, windows), strict=True):
         changes = changes.set_column(changes.column_names.index(name), name, pa.array(bounds[places]))
     return changes

@@ -43,8 +43,7 @@ from windrow.engine.state.runs import Runs, migrate_runs
 from windrow.engine.state.store import OperatorState
 from windrow.engine.state.widening import StateChange
 from windrow.engine.windows import GLOBAL_START
-from windrow.expressions import needs_rows
-from windrow.model import Pipeline
+from windrow.expressions import WindowSpec, made_rows, needs_rows
 
 _PANES: Final = "panes"
 _ROWS: Final = "rows"
@@ -52,21 +51,21 @@ _REVISIONS: Final = "revisions"
 
 
 def open_running(
-    pipeline: Pipeline, *, is_changelog: bool, is_traced: bool = False
+    spec: WindowSpec, *, is_changelog: bool, is_traced: bool = False
 ) -> RunningAggregateOperator | RunningRowsOperator:
     """Return the operator of a pipeline over rows of a changelog, or over records."""
-    if needs_rows(pipeline, is_changelog=is_changelog):
-        return RunningRowsOperator(pipeline, is_traced=is_traced)
-    return RunningAggregateOperator(pipeline, is_changelog=is_changelog, is_traced=is_traced)
+    if needs_rows(spec, is_changelog=is_changelog):
+        return RunningRowsOperator(spec, is_traced=is_traced)
+    return RunningAggregateOperator(spec, is_changelog=is_changelog, is_traced=is_traced)
 
 
 class _Changes:
     """The output of both operators: the changes of a step, and their records if nodes read them."""
 
-    def __init__(self, pipeline: Pipeline, *, is_traced: bool) -> None:
-        self._pipeline = pipeline
+    def __init__(self, spec: WindowSpec, *, is_traced: bool) -> None:
+        self._spec = spec
         self._is_traced = is_traced
-        self._schema = schema.changes(pipeline)
+        self._schema = schema.changes(made_rows(spec))
         places = [pa.field(name, type_) for name, type_ in PLACE_TYPES]
         self._none = pa.schema([*self._schema, *places]).empty_table()
 
@@ -81,7 +80,7 @@ class _Changes:
 
     def finished(self, made: pa.Table) -> pa.Table:
         """Return changes with results and places; nothing is late where there is no end."""
-        changes = rescale(with_window_bounds(self._pipeline, made.drop_columns(list(PLACE))), self._schema)
+        changes = rescale(with_window_bounds(self._spec, made.drop_columns(list(PLACE))), self._schema)
         pane = changes.column_names.index("pane")
         changes = changes.set_column(
             pane, changes.schema.field(pane), pa.repeat(pa.scalar("on_time"), changes.num_rows)
@@ -97,13 +96,13 @@ class RunningAggregateOperator:
     What a step adds to an accumulator is stored as it is, and merged with the rest when runs are.
     """
 
-    def __init__(self, pipeline: Pipeline, *, is_changelog: bool, is_traced: bool = False) -> None:
-        self._pipeline = pipeline
-        self._duck = duckdb_sql.Connection(pipeline.key)
-        self._changes = _Changes(pipeline, is_traced=is_traced)
-        self._chunks = LateChunks(pipeline, self._duck, PLACE)
-        self._sql = RunningSql(pipeline, is_changelog=is_changelog)
-        records = unscale(record_schema(pipeline).empty_table()).append_column(WINDOW, pa.array([], pa.int64()))
+    def __init__(self, spec: WindowSpec, *, is_changelog: bool, is_traced: bool = False) -> None:
+        self._spec = spec
+        self._duck = duckdb_sql.Connection(spec.key)
+        self._changes = _Changes(spec, is_traced=is_traced)
+        self._chunks = LateChunks(spec, self._duck, PLACE)
+        self._sql = RunningSql(spec, is_changelog=is_changelog)
+        records = unscale(record_schema(spec).empty_table()).append_column(WINDOW, pa.array([], pa.int64()))
         records = records.append_column(DIFF, pa.array([], pa.int64())) if is_changelog else records
         self._records = records.schema
         begun = duckdb_sql.query(self._duck, self._sql.begin, records=records)
@@ -138,7 +137,7 @@ class RunningAggregateOperator:
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate accumulators."""
-        return migrate_runs(RowsByKeyGroup(self._pipeline, self._duck), states)
+        return migrate_runs(RowsByKeyGroup(self._spec, self._duck), states)
 
     def _merged(self, panes: pa.Table) -> pa.Table:
         return self._cast(duckdb_sql.query(self._duck, self._sql.merge, panes=panes))
@@ -156,8 +155,8 @@ class RunningSql:
     `merge`: panes -> panes, one a key.
     """
 
-    def __init__(self, pipeline: Pipeline, *, is_changelog: bool) -> None:
-        lists = PaneLists(pipeline, compile_running(pipeline, is_changelog=is_changelog))
+    def __init__(self, spec: WindowSpec, *, is_changelog: bool) -> None:
+        lists = PaneLists(spec, compile_running(spec, is_changelog=is_changelog))
         by, place = lists.by, ", ".join(PLACE)
         comma = ", " if lists.columns else ""
         own = f"{lists.columns}{comma}{COUNT}"
@@ -165,7 +164,7 @@ class RunningSql:
         rows = f"sum({DIFF})::BIGINT" if is_changelog else "count(*)"
         self.begin = f"""
             SELECT {by}, {", ".join(f"max({name}) AS {name}" for name in PLACE)}, {lists.begin}{comma}{rows} AS {COUNT}
-            FROM records GROUP BY {by}{f", {place}" if pipeline.emit.late == "each" else ""}
+            FROM records GROUP BY {by}{f", {place}" if spec.node.emit.late == "each" else ""}
         """
         self.merge = f"SELECT {by}, {merged}, max({REVISION}) AS {REVISION}, 0 AS {TIME} FROM panes GROUP BY {by}"
         self.near = self.merge.replace("FROM panes", f"FROM panes SEMI JOIN records USING ({by})")
@@ -186,7 +185,7 @@ class RunningSql:
                 ) WINDOW history AS (PARTITION BY {by} ORDER BY __version ROWS UNBOUNDED PRECEDING)
             ) WINDOW versions AS (PARTITION BY {by} ORDER BY __version)
         """
-        self.changes = changes_query(pipeline, lists)
+        self.changes = changes_query(spec, lists)
         self.add = f"""
             SELECT {by}, {merged}, max({REVISION}) AS {REVISION}, 0 AS {TIME}
             FROM begun JOIN (SELECT {by}, max({REVISION}) AS {REVISION} FROM history GROUP BY {by}) USING ({by})
@@ -197,18 +196,18 @@ class RunningSql:
 class RunningRowsOperator:
     """The aggregates of each key over all rows, those of a changelog or records, which are kept."""
 
-    def __init__(self, pipeline: Pipeline, *, is_traced: bool = False) -> None:
-        self._pipeline = pipeline
-        self._duck = duckdb_sql.Connection(pipeline.key)
-        self._changes = _Changes(pipeline, is_traced=is_traced)
-        records = unscale(record_schema(pipeline).empty_table())
-        self._sql = ChangelogSql(pipeline, records)
+    def __init__(self, spec: WindowSpec, *, is_traced: bool = False) -> None:
+        self._spec = spec
+        self._duck = duckdb_sql.Connection(spec.key)
+        self._changes = _Changes(spec, is_traced=is_traced)
+        records = unscale(record_schema(spec).empty_table())
+        self._sql = ChangelogSql(spec, records)
         self._rows = records.schema.append(pa.field(DIFF, pa.int64())).append(pa.field(WINDOW, pa.int64()))
-        keys = [self._rows.field(name) for name in pipeline.key]
+        keys = [self._rows.field(name) for name in spec.key]
         self._revisions = pa.schema([*keys, (REVISION, pa.int32()), (WINDOW, pa.int64()), (TIME, pa.int64())])
-        by = ", ".join([WINDOW, *map(identifier, pipeline.key)])
+        by = ", ".join([WINDOW, *map(identifier, spec.key)])
         self._near = f"SELECT * FROM stored SEMI JOIN records USING ({by})"
-        names = ", ".join([*map(identifier, pipeline.key), f"max({REVISION}) AS {REVISION}", WINDOW, f"0 AS {TIME}"])
+        names = ", ".join([*map(identifier, spec.key), f"max({REVISION}) AS {REVISION}", WINDOW, f"0 AS {TIME}"])
         self._last = f"SELECT {names} FROM revisions GROUP BY {by}"
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
@@ -250,7 +249,7 @@ class RunningRowsOperator:
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate rows and revisions."""
-        return migrate_runs(RowsByKeyGroup(self._pipeline, self._duck, {_ROWS: self._rows}), states)
+        return migrate_runs(RowsByKeyGroup(self._spec, self._duck, {_ROWS: self._rows}), states)
 
     def _near_rows(self, runs: Runs, rows: pa.Schema, given: pa.Table, state: OperatorState) -> pa.Table:
         """Return the stored rows that have the key of a record."""

@@ -48,7 +48,8 @@ from windrow.engine.duckdb_sql import identifier
 from windrow.engine.operators.window.triggers import SqlTrigger
 from windrow.engine.schema import OFFSET, PARTITION, PLACE, REVISION, TIME, WATERMARK, WINDOW
 from windrow.engine.windows import GLOBAL_START
-from windrow.model import EveryEventTime, Global, Pipeline, Records
+from windrow.expressions import WindowSpec
+from windrow.model import EveryEventTime, Global, Records
 
 COUNT: Final = "__count"
 SINCE: Final = "__since"
@@ -69,15 +70,15 @@ class PaneLists:
     """The select lists that the queries of a pipeline share; `aggregates` are its own unless others are given."""
 
     def __init__(
-        self, pipeline: Pipeline, aggregates: Sequence[AggregateSql] | None = None, *, is_traced: bool = False
+        self, spec: WindowSpec, aggregates: Sequence[AggregateSql] | None = None, *, is_traced: bool = False
     ) -> None:
-        fold = compile_aggregates(pipeline) if aggregates is None else aggregates
+        fold = compile_aggregates(spec) if aggregates is None else aggregates
         accumulators = [accumulator for one in fold for accumulator in one.accumulators]
 
         def each(sql: Callable[[Accumulator], str]) -> str:
             return ", ".join(f"{sql(one)} AS {identifier(one.column)}" for one in accumulators)
 
-        keys = [identifier(name) for name in pipeline.key]
+        keys = [identifier(name) for name in spec.key]
         self.by = ", ".join([WINDOW, *keys])
         self.columns = ", ".join(identifier(one.column) for one in accumulators)
         self.begin = each(lambda one: one.begin)
@@ -87,7 +88,7 @@ class PaneLists:
         # the operator knows where windows start and end, and replaces both
         self.change = ", ".join([f"{WINDOW} AS window_start", f"{WINDOW} AS window_end", *keys, values])
         self.place = ", ".join(PLACE if is_traced else PLACE[1:])
-        match pipeline.emit.late:
+        match spec.node.emit.late:
             case "each":
                 self.late_place, self.late_by = self.place, f"{self.by}, {self.place}"
             case "batch":
@@ -95,7 +96,7 @@ class PaneLists:
             case Records():
                 self.late_place, self.late_by = f"{GROUP} AS {PARTITION}, 0 AS {OFFSET}", f"{self.by}, {GROUP}"
             case _:
-                assert_never(pipeline.emit.late)
+                assert_never(spec.node.emit.late)
         # before all others, also those of a partition without a watermark
         first = {WATERMARK: f"{-MAX_TIME} - 1", PARTITION: -1, OFFSET: -1}
         self.first_place = ", ".join(f"{first[name]} AS {name}" for name in (PLACE if is_traced else PLACE[1:]))
@@ -136,13 +137,13 @@ class WindowSql:
         return duckdb_sql.query(connection, self.merge, panes=held) if parts.num_rows else stored
 
 
-def window_sql(pipeline: Pipeline, *, is_traced: bool = False) -> WindowSql:
+def window_sql(spec: WindowSpec, *, is_traced: bool = False) -> WindowSql:
     """Write the queries of a pipeline.
 
     With `is_traced` late records revise in the merged order, and a change has the place of the record that made it
     (`PLACE`) as its last columns.
     """
-    lists = PaneLists(pipeline, is_traced=is_traced)
+    lists = PaneLists(spec, is_traced=is_traced)
     by = lists.by
     begun = f"SELECT {by}, {lists.begin}, 0::INTEGER AS {REVISION} FROM records GROUP BY {by}"
     stored = f"SELECT {by}, {lists.columns}, {REVISION}"
@@ -153,7 +154,7 @@ def window_sql(pipeline: Pipeline, *, is_traced: bool = False) -> WindowSql:
             FROM ({begun} UNION ALL {stored} FROM panes) GROUP BY {by}
         """,
         merge=f"SELECT {by}, {lists.merged}, max({REVISION}) AS {REVISION} FROM panes GROUP BY {by}",
-        revise=_revise_query(pipeline, lists, is_traced=is_traced),
+        revise=_revise_query(spec, lists, is_traced=is_traced),
         settle=f"""
             {stored} FROM base ANTI JOIN history USING ({by})
             UNION ALL
@@ -163,20 +164,20 @@ def window_sql(pipeline: Pipeline, *, is_traced: bool = False) -> WindowSql:
             SELECT 'insert' AS op, 'on_time' AS pane, {REVISION} AS revision, {lists.change}
             FROM panes {lists.change_order}
         """,
-        revised=_revised_query(pipeline, lists, is_traced=is_traced),
+        revised=_revised_query(spec, lists, is_traced=is_traced),
     )
 
 
-def _revise_query(pipeline: Pipeline, lists: PaneLists, *, is_traced: bool) -> str:
+def _revise_query(spec: WindowSpec, lists: PaneLists, *, is_traced: bool) -> str:
     """Return the query of stored panes and the revisions that late records make of them, by running merges."""
     by = lists.by
-    match pipeline.emit.mode:
+    match spec.node.emit.mode:
         case "retract" | "accumulate":
             history = by
         case "discard":  # a revision holds its own records only
             history = f"{by}, {lists.place}"
         case _:
-            assert_never(pipeline.emit.mode)
+            assert_never(spec.node.emit.mode)
     trace = ""
     if is_traced:
         trace = "".join(f", {name}, lead({name}) OVER places AS __next{name}" for name in PLACE)
@@ -209,9 +210,11 @@ def _steps_cte(lists: PaneLists) -> str:
     )"""
 
 
-def _revised_query(pipeline: Pipeline, lists: PaneLists, *, is_traced: bool) -> str:
+def _revised_query(spec: WindowSpec, lists: PaneLists, *, is_traced: bool) -> str:
     """Return the query of the late changes: each revision, and in mode retract the row that it replaces."""
-    op = "'insert'" if pipeline.emit.mode == "discard" else "CASE WHEN __rank = 1 THEN 'insert' ELSE 'update_after' END"
+    op = (
+        "'insert'" if spec.node.emit.mode == "discard" else "CASE WHEN __rank = 1 THEN 'insert' ELSE 'update_after' END"
+    )
     own = "".join(f", {name}" for name in PLACE) if is_traced else ""
     following = "".join(f", __next{name} AS {name}" for name in PLACE) if is_traced else ""
     retracted = f"""
@@ -224,7 +227,7 @@ def _revised_query(pipeline: Pipeline, lists: PaneLists, *, is_traced: bool) -> 
         SELECT * EXCLUDE (__rank) FROM (
             SELECT {op} AS op, 'late' AS pane, {REVISION} AS revision, {lists.change}{own}, 2 * __rank AS __rank
             FROM history WHERE NOT __base
-            {retracted if pipeline.emit.mode == "retract" else ""}
+            {retracted if spec.node.emit.mode == "retract" else ""}
         ) {lists.change_order}, __rank
     """
 
@@ -264,19 +267,19 @@ _Evaluated = SqlTrigger | EveryEventTime | None
 """A trigger that SQL evaluates, or None."""
 
 
-def early_pane_sql(pipeline: Pipeline, trigger: _Evaluated, *, has_periods: bool) -> EarlyPaneSql:
+def early_pane_sql(spec: WindowSpec, trigger: _Evaluated, *, has_periods: bool) -> EarlyPaneSql:
     """Write the queries of a pipeline; `trigger` is None if it is evaluated in Python.
 
     If it `has_periods` of processing time, any pane that is pending may be due.
     """
-    lists = PaneLists(pipeline)
+    lists = PaneLists(spec)
     return EarlyPaneSql(
         empty=f"SELECT {lists.by}, {lists.begin}, {_PENDING} FROM records GROUP BY {lists.by}",
         touched=_touched_query(lists.by, trigger, has_periods=has_periods),
         observed=_observed_query(lists.by),
-        events=_events_query(pipeline, lists, trigger),
-        changes=_changes_query(pipeline, lists),
-        settle=_settle_query(pipeline, lists, trigger),
+        events=_events_query(spec, lists, trigger),
+        changes=_changes_query(spec, lists),
+        settle=_settle_query(spec, lists, trigger),
     )
 
 
@@ -319,12 +322,12 @@ def _observed_query(by: str) -> str:
     """
 
 
-def _events_query(pipeline: Pipeline, lists: PaneLists, trigger: _Evaluated) -> str:
+def _events_query(spec: WindowSpec, lists: PaneLists, trigger: _Evaluated) -> str:
     """Return the query of all that happens to a window and key in a step, with the panes that follow each row."""
     by = lists.by
     return f"""
         WITH {_events_ctes(lists, trigger)}, {_located_cte(by)}, {_due_cte(by, trigger)},
-            {_fired_cte(pipeline)}
+            {_fired_cte(spec)}
         SELECT * REPLACE (__early_panes + sum({EARLY}::INTEGER) OVER (PARTITION BY {by}) AS {PANES}),
             sum(__panes_here) OVER places - __panes_here AS __panes_before,
             sum(__panes_here) OVER (PARTITION BY {by}) AS __panes_all,
@@ -430,10 +433,10 @@ def _due_cte(by: str, trigger: _Evaluated) -> str:
     )"""
 
 
-def _fired_cte(pipeline: Pipeline) -> str:
+def _fired_cte(spec: WindowSpec) -> str:
     """`fired`: due events with the number of panes that follow each, the on-time pane among them."""
     # if a pane holds only what is new, there is no on-time pane for what an early pane has shown
-    is_new_only = pipeline.emit.mode == "discard" or isinstance(pipeline.window, Global)
+    is_new_only = spec.node.emit.mode == "discard" or isinstance(spec.node.window, Global)
     has_news = f"__place > -2 AND NOT {EARLY}" if is_new_only else "true"
     return f"""fired AS (
         SELECT *, __newest AND __firing AND {has_news} AS __on_time,
@@ -443,9 +446,9 @@ def _fired_cte(pipeline: Pipeline) -> str:
     )"""
 
 
-def _changes_query(pipeline: Pipeline, lists: PaneLists) -> str:
+def _changes_query(spec: WindowSpec, lists: PaneLists) -> str:
     """Return the query of the changes: each pane, and in mode retract the row that it replaces."""
-    by, mode = lists.by, pipeline.emit.mode
+    by, mode = lists.by, spec.node.emit.mode
     op = "'insert'" if mode == "discard" else "if(__index = 0, 'insert', 'update_after')"
     retracted = f"""
         UNION ALL
@@ -454,7 +457,7 @@ def _changes_query(pipeline: Pipeline, lists: PaneLists) -> str:
         FROM ordered WHERE __next IS NOT NULL
     """
     return f"""
-        WITH {_history_cte(pipeline, lists)}, {_panes_cte()}, ordered AS (
+        WITH {_history_cte(spec, lists)}, {_panes_cte()}, ordered AS (
             SELECT *, lead(pane) OVER (PARTITION BY {by} ORDER BY __index) AS __next FROM panes
         )
         SELECT * EXCLUDE (__rank) FROM (
@@ -466,9 +469,9 @@ def _changes_query(pipeline: Pipeline, lists: PaneLists) -> str:
     """
 
 
-def _history_cte(pipeline: Pipeline, lists: PaneLists) -> str:
+def _history_cte(spec: WindowSpec, lists: PaneLists) -> str:
     """`history`: the running merge up to each event, where any pane is emitted."""
-    since_pane = ", __panes_before" if pipeline.emit.mode == "discard" else ""
+    since_pane = ", __panes_before" if spec.node.emit.mode == "discard" else ""
     return f"""history AS (
         SELECT {lists.by}, {lists.running}, __place, {EARLY}, __on_time, __panes_before, __last_revision
         FROM events WHERE __panes_all > (__last_revision IS NOT NULL)::INTEGER
@@ -490,7 +493,7 @@ def _panes_cte() -> str:
     )"""
 
 
-def _settle_query(pipeline: Pipeline, lists: PaneLists, trigger: _Evaluated) -> str:
+def _settle_query(spec: WindowSpec, lists: PaneLists, trigger: _Evaluated) -> str:
     """Return the query of the panes as they are stored after the step: what was emitted, and what is pending."""
     apart = f", CASE WHEN NOT __emitted THEN {SINCE} END" if isinstance(trigger, EveryEventTime) else ""
     return f"""
@@ -501,6 +504,6 @@ def _settle_query(pipeline: Pipeline, lists: PaneLists, trigger: _Evaluated) -> 
             max({PANES})::INTEGER AS {PANES}, max({MEMORY}) AS {MEMORY}
         FROM (
             SELECT *, __panes_before < __panes_all AS __emitted FROM events
-            {"WHERE __panes_before >= __panes_all - 1" if pipeline.emit.mode == "discard" else ""}
+            {"WHERE __panes_before >= __panes_all - 1" if spec.node.emit.mode == "discard" else ""}
         ) GROUP BY {lists.by}, __emitted{apart}
     """

@@ -1,0 +1,44 @@
+"""The operator of a window node: which of those there are, by its window, its input and what reads its rows."""
+
+from __future__ import annotations
+
+from windrow.engine.operators.base import Operator
+from windrow.engine.operators.formulas import FormulaOperator, has_formulas, inner_spec
+from windrow.engine.operators.settled import NetOperator, settle
+from windrow.engine.operators.window.changelog import ChangelogWindowOperator
+from windrow.engine.operators.window.operator import WindowOperator
+from windrow.engine.operators.window.running import open_running
+from windrow.expressions import WindowSpec, spec_of, stream_of
+from windrow.model import Global, Graph, Session, WindowNode
+
+
+def build_windows(graph: Graph, node: WindowNode) -> Operator:
+    """Return the operator of a window node."""
+    spec = spec_of(graph, node)
+    operator, is_settled = _build(graph, inner_spec(spec))
+    if has_formulas(spec):
+        operator = FormulaOperator(graph, spec, operator)
+    if isinstance(node.window, Session):
+        operator = NetOperator(operator)
+    return settle(graph, node, operator) if is_settled else operator
+
+
+def _build(graph: Graph, spec: WindowSpec) -> tuple[Operator, bool]:
+    """Return the operator without formulas, and whether it takes its records in the merged order."""
+    node = spec.node
+    is_traced = graph.is_read(node)
+    if isinstance(node.window, Session):
+        from windrow.engine.operators.session.operator import SessionOperator  # noqa: PLC0415 - it is large
+
+        return SessionOperator(spec, is_traced=is_traced), graph.is_ordered(node)
+    given, is_settled = stream_of(graph, node.input), graph.is_settled(node.input)
+    if is_running(graph, node):
+        return open_running(spec, is_changelog=given.is_changelog, is_traced=is_traced), not is_settled
+    if given.is_changelog:
+        return ChangelogWindowOperator(spec, given.hold, is_traced=is_traced), not is_settled
+    return WindowOperator(spec, is_traced=is_traced, has_id=given.has_id, is_settled=is_settled), is_traced
+
+
+def is_running(graph: Graph, node: WindowNode) -> bool:
+    """Whether a node aggregates all rows so far, without windows."""
+    return isinstance(node.window, Global) and (graph.is_read(node) or stream_of(graph, node.input).is_changelog)
