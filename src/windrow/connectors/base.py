@@ -66,7 +66,7 @@ class SinkConnector(Kind[Any]):
     tables: str = ""
     findings: Callable[[Any], Iterable[Finding]] = no_findings
     database: str = ""
-    called: str = ""
+    called: str = "one without tables of results"
     row_bytes: str = "windrow.connectors.row_bytes:columnar"
     extra: str = ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from windrow.declare.findings import Finding, error
@@ -32,10 +33,13 @@ def file_findings(path: str, example: str) -> Iterator[Finding]:
         yield error("path", f"{path!r} is not a file that lasts; name one, such as {example}")
 
 
-def folder_findings(path: str) -> Iterator[Finding]:
-    """Yield what is wrong with a folder that a sink writes."""
-    if not path or "://" in path:
-        yield error("path", f"{path!r} must be a folder on a disk: commits to an object store are not supported yet")
+def folder_sink_findings(sink: Any) -> Iterator[Finding]:  # noqa: ANN401 - settings with a path and a table
+    """Yield what is wrong with a sink that writes files in a folder."""
+    if not sink.path or "://" in sink.path:
+        yield error(
+            "path", f"{sink.path!r} must be a folder on a disk: commits to an object store are not supported yet"
+        )
+    yield from table_findings(sink.table)
 
 
 def url_findings(url: str) -> Iterator[Finding]:

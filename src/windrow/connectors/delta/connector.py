@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import ClassVar
 
 from windrow.connectors.base import Connector, SinkConnector
 from windrow.connectors.datasets import folder_dataset
-from windrow.connectors.findings import folder_findings, table_findings
+from windrow.connectors.findings import folder_sink_findings
 from windrow.connectors.keys import CHANGELOG, folder_key, key_words, primary_key, table_key
 from windrow.declare.arguments import names_of
-from windrow.declare.findings import Finding
 from windrow.declare.spec import Section
 from windrow.model import TableSink
 
@@ -44,11 +43,6 @@ def delta(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), cha
     return DeltaSink(fspath(path), table, names_of(key), changelog)
 
 
-def _findings(sink: DeltaSink) -> Iterator[Finding]:
-    yield from folder_findings(sink.path)
-    yield from table_findings(sink.table)
-
-
 DELTA = Connector(
     sink=SinkConnector(
         (DeltaSink,),
@@ -67,7 +61,7 @@ DELTA = Connector(
         "`pip install 'windrow[delta]'`.",
         dataset=folder_dataset,
         tables="windrow.connectors.delta.sink:DeltaTables",
-        findings=_findings,
+        findings=folder_sink_findings,
         database="windrow.connectors.delta.admin:DeltaDatabase",
         called="a sink of Delta tables",
         extra="delta",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import ClassVar
 
 from windrow.connectors.base import Connector, SinkConnector
 from windrow.connectors.datasets import folder_dataset
-from windrow.connectors.findings import folder_findings, table_findings
+from windrow.connectors.findings import folder_sink_findings
 from windrow.connectors.keys import folder_key, table_key
-from windrow.declare.findings import Finding
 from windrow.declare.spec import Section
 from windrow.model import Companion, Sink
 
@@ -50,11 +48,6 @@ def parquet(path: str | PathLike[str], *, table: str) -> ParquetSink:
     return ParquetSink(fspath(path), table)
 
 
-def _findings(sink: ParquetSink) -> Iterator[Finding]:
-    yield from folder_findings(sink.path)
-    yield from table_findings(sink.table)
-
-
 PARQUET = Connector(
     sink=SinkConnector(
         (ParquetSink,),
@@ -64,7 +57,7 @@ PARQUET = Connector(
         "result table, as files cannot be updated.",
         dataset=folder_dataset,
         tables="windrow.connectors.parquet.sink:ParquetFolder",
-        findings=_findings,
+        findings=folder_sink_findings,
         called="a folder of Parquet files of changes",
     )
 )
