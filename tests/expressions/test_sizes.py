@@ -245,3 +245,23 @@ def test_no_value_is_larger_than_the_size_that_is_computed_for_it(text: str, s: 
     except duckdb.Error:
         return
     assert length <= 4 * most + 2  # of an empty text in a list, its text has four characters
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("text", "s", "n", "count"),
+    [
+        ("len(range(n))", "a", 100_000, 3_000),
+        ("length(repeat('a', n))", "a", 1_000_000, 3_000),
+        ("length(lpad(s, n::INTEGER, 'x'))", "a", 100_000, 8_000),
+        ("length(to_binary(to_binary(s)))", "a" * 100_000, 1, 1_000),
+        ("len(list_transform(range(n), lambda q: s))", "a" * 90, 100_000, 300),
+    ],
+)
+def test_many_records_that_are_as_large_as_they_may_be_fit_in_memory(text: str, s: str, n: int, count: int) -> None:
+    evaluator = Evaluator((Computed("v", "v", analyse(text, FIELDS)),))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (values,), failed = evaluator.compute(pa.table({"s": [s] * count, "n": [n] * count}))
+    assert failed == {}
+    assert values.null_count == 0
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000
