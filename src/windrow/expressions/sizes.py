@@ -25,6 +25,8 @@ _FILTER: Final = frozenset({"list_filter", "array_filter", "filter"})
 _TRANSFORM: Final = frozenset({"list_transform", "array_transform", "list_apply", "array_apply", "apply"})
 _LISTS_OF_ITEMS: Final = _FILTER | _TRANSFORM
 
+_COPIED: Final = 100
+"""So many bytes that are copied count as one that is made."""
 _MAX_FACTOR: Final = 32
 """What makes at most so many times a value of the record, and `_MAX_CONSTANT` beside it, has no condition."""
 _MAX_CONSTANT: Final = 10_000
@@ -181,7 +183,9 @@ class Sizes:
             added = {term: factor for term, factor in _replaced(body.size, places).items() if first not in term}
             size = total([whole, _over(added, second, items, whole)])
             step = _replaced(body.made, {first: size, second: whole, **places})
-            return Value(size, total([step, size]), of_item.kind)
+            # what the result has so far is copied for each item, which takes time, and no memory
+            copied = scaled(product(items, size), 1 / _COPIED) if any(first in term for term in body.size) else {}
+            return Value(size, total([step, size, copied]), of_item.kind)
         each, made = (_over(_replaced(one, places), own[names[0]], items, whole) for one in (body.size, body.made))
         if name in _FILTER:
             return Value(whole, total([made, whole]), given[0].kind)
