@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
+from tests.short_forms import Pipeline
 
 import windrow as wr
-from tests.short_forms import Pipeline
 from windrow.engine.columns import unpack
 from windrow.engine.level import open_levels
 from windrow.engine.messages import EndOfInput, Packet
