@@ -54,13 +54,13 @@ def run(tmp_path: Path) -> Callable[..., str]:
 
 
 def test_a_source_of_another_distribution_is_run(run: Callable[..., str], tmp_path: Path) -> None:
-    (tmp_path / "walks.yml").write_text(WALKS)
-    run("-m", "windrow", "run", "walks.yml", "--until-end", "--host", "memory")
+    (tmp_path / "walks.yaml").write_text(WALKS)
+    run("-m", "windrow", "run", "walks.yaml", "--until-end", "--host", "memory")
     page = (PACKAGE / "README.md").read_text(encoding="utf-8")
-    assert run("-m", "windrow", "show", "walks.yml") in page
-    assert "3 random walks by seed 7" in run("-m", "windrow", "explain", "walks.yml")
+    assert run("-m", "windrow", "show", "walks.yaml") in page
+    assert "3 random walks by seed 7" in run("-m", "windrow", "explain", "walks.yaml")
     # as YAML and as Python it is the same pipeline
-    printed = run("-m", "windrow", "explain", "walks.yml", "--format", "python")
+    printed = run("-m", "windrow", "explain", "walks.yaml", "--format", "python")
     (tmp_path / "walks.py").write_text(printed)
     explained = [run("-m", "windrow", "explain", f"walks.{form}", "--json") for form in ("yaml", "py")]
     assert json.loads(explained[0]) == json.loads(explained[1])
@@ -130,7 +130,7 @@ def test_two_distributions_cannot_have_one_kind(tmp_path: Path, monkeypatch: pyt
 
 
 def written(folder: Path, source: dict[str, Any]) -> Path:
-    file = folder / "walks.yml"
+    file = folder / "walks.yaml"
     file.write_text(yaml.safe_dump(yaml.safe_load(WALKS) | {"source": source}))
     return file
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from tests.docs.pages import ROOT, blocks, commands
-from tests.short_forms import Pipeline
 
 import windrow as wr
+from windrow.expressions import is_window_spec
 from windrow.testing.transcript import read_story
 
 CONCEPTS = ROOT / "docs" / "concepts"
@@ -63,12 +63,12 @@ FLUENT = [
 def test_the_python_of_a_line_means_what_the_page_has_in_its_story(page: Path, code: str) -> None:
     said = eval(code, {"wr": wr})  # noqa: S307 - the page's own code
     stories = {block.excerpt_of for block in blocks("yaml") if block.page == page and block.excerpt_of}
-    pipelines = [read_story(story).streams[""] for story in stories]
+    specs = [read_story(story).streams[""] for story in stories]
     assert said in [
         part
-        for pipeline in pipelines
-        if isinstance(pipeline, Pipeline)
-        for part in (pipeline.window, pipeline.emit.early, pipeline.emit.late, pipeline.time.watermark)
+        for spec in specs
+        if is_window_spec(spec)
+        for part in (spec.node.window, spec.node.emit.early, spec.node.emit.late, spec.time.watermark)
     ]
 
 

@@ -44,7 +44,7 @@ def test_a_field_is_taken_as_it_is_and_an_expression_is_computed_once() -> None:
             Aggregate("d", Sum("amount"), "user = 'A'"),
         ),
     )
-    assert [(one.name, one.label) for one in computed(pipeline)] == [("__e0", "b"), ("__e1", "d")]
+    assert [(one.name, one.label) for one in computed(operator_spec(pipeline))] == [("__e0", "b"), ("__e1", "d")]
     assert [one.column for given in arguments(operator_spec(pipeline)) for one in given] == [
         "amount",
         "__e0",
@@ -56,7 +56,7 @@ def test_a_field_is_taken_as_it_is_and_an_expression_is_computed_once() -> None:
 def test_derived_fields_come_first_and_can_be_aggregated() -> None:
     pipeline = of(Max("initial || '!'"), derive=(Derive("initial", "user[1]"),), key=("initial",))
     assert record_fields(pipeline)[-1] == Field("initial", StringType())
-    assert [(one.name, one.key) for one in computed(pipeline)] == [("initial", True), ("__e0", False)]
+    assert [(one.name, one.key) for one in computed(operator_spec(pipeline))] == [("initial", True), ("__e0", False)]
 
 
 @pytest.mark.parametrize(

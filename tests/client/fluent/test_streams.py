@@ -260,8 +260,8 @@ def test_a_pipeline_that_means_nothing_is_refused_with_all_its_errors() -> None:
     assert [error.message.partition(": ")[0] for error in each_error(refused.value)] == [
         "name",
         "time.field",
-        "window.tumbling.size",
         "time.delay",
+        "window.tumbling.size",
         "aggregate",
         "sink.sqlite.path",
         "sink.sqlite.table",

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.short_forms import Pipeline, RulesPipeline
 
 from windrow.engine.tick import Tick
 from windrow.errors import TranscriptError
+from windrow.expressions import is_window_spec
 from windrow.model import (
     MAX_PARTITIONS,
     BooleanType,
@@ -20,6 +20,7 @@ from windrow.model import (
     Field,
     Graph,
     LongType,
+    RulesNode,
     StringType,
     TimestampType,
     Tumbling,
@@ -73,15 +74,15 @@ def test_story() -> None:
     story = parse_story(STORY, "a.yaml")
     assert (story.name, story.file) == ("a story", "a.yaml")
     pipeline = story.streams[""]
-    assert isinstance(pipeline, Pipeline)
+    assert is_window_spec(pipeline)
     assert pipeline.decode.fields == (
         Field("user", StringType()),
         Field("t", TimestampType("micros")),
         Field("amount", DecimalType(18, 2)),
     )
     assert pipeline.time.watermark == Delay(MINUTE)
-    assert pipeline.window == Tumbling(5 * MINUTE)
-    assert pipeline.emit == Emit(lateness=10 * MINUTE, at_end="hold")
+    assert pipeline.node.window == Tumbling(5 * MINUTE)
+    assert pipeline.node.emit == Emit(lateness=10 * MINUTE, at_end="hold")
     assert [type(step) for step in story.steps] == [RecordStep, Expect, ExpectLate, ExpectDead, End]
     assert story.log == {
         0: [b'{"user": "A", "t": 1767261600000000, "amount": 5.25}', b"no json"],
@@ -394,8 +395,8 @@ final: [["10:01", A, "0:0", bad, bad]]
 
 def test_lists_of_rules_are_in_the_story() -> None:
     pipeline = parse_story(RULED, "a.yaml").streams[""]
-    assert isinstance(pipeline, RulesPipeline)
-    assert [(one.name, one.entries) for one in pipeline.rules.lists] == [("blocked", ("evil", "worse"))]
+    assert isinstance(pipeline.node, RulesNode)
+    assert [(one.name, one.entries) for one in pipeline.node.rules.lists] == [("blocked", ("evil", "worse"))]
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def table_of(pipeline: Pipeline, causes: Sequence[Cause], first: int, *, is_chan
         pa.field(DIFF, pa.int64())
     )
     made = pa.Table.from_pylist(rows, fields)
-    columns = computed(pipeline)
+    columns = computed(operator_spec(pipeline))
     values, _ = Evaluator(columns).compute(made)
     for one, array in zip(columns, values, strict=True):
         made = made.append_column(schema.field(one.name), array)
