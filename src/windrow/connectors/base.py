@@ -31,10 +31,9 @@ def no_findings(_settings: object) -> Iterable[Finding]:
 class SourceConnector(Kind[Any]):
     """A kind of source, by the class of its settings, with how it is written.
 
-    `findings` are what is wrong with settings, each with
-    its place below the source; `dataset` is the namespace and the name that OpenLineage has for the log. `log` names
-    what reads it (given the settings; `windrow.connectors.source.Source`): a followed source has none, since its
-    `records` are read.
+    `findings` are what is wrong with settings, each with its place below the source; `dataset` is the namespace and the
+    name that OpenLineage has for the log. `log` names what reads it (given the settings;
+    `windrow.connectors.source.Source`): a followed source has none, since its `records` are read.
 
     `follower` names what appends its changes to the log (given the node of the graph and the names of key fields of
     tables, `windrow.connectors.source.Follower`); `appender` what appends corrected records (given settings, an
@@ -55,10 +54,10 @@ class SourceConnector(Kind[Any]):
 class SinkConnector(Kind[Any]):
     """A kind of sink, by the class of its settings, with how it is written.
 
-    `findings` and `dataset` (of one of its tables) as of a source. `tables` names what writes the rows (given
-    the `SinkSpec` of each table in one database, `windrow.connectors.sink.Sink`), and `database` what looks into the
-    database outside of a run (given the settings, `windrow.connectors.database.Database`). `called` is what the sink
-    is in messages. `row_bytes` names the size of a row (given a table and the bytes of a text). The packages of `extra`
+    `findings` and `dataset` (of one of its tables) are as for a source. `tables` names what writes the rows (given the
+    `SinkSpec` of each table in one database, `windrow.connectors.sink.Sink`), and `database` what looks into the
+    database outside of a run (given the settings, `windrow.connectors.database.Database`). `called` is what the sink is
+    in messages. `row_bytes` names the size of a row (given a table and the bytes of a text). The packages of `extra`
     are needed to open it.
     """
 

@@ -287,6 +287,21 @@ class TableSink(Sink):
 
 
 @dataclass(frozen=True)
+class FolderSink(Sink):
+    """Files of changes in a folder, in the folder of the table's name; without a table of results."""
+
+    path: str
+    table: str
+    key: ClassVar[tuple[str, ...]] = ()
+    changelog: ClassVar[bool] = True
+
+    @property
+    def place(self) -> str:
+        """The folder."""
+        return self.path
+
+
+@dataclass(frozen=True)
 class SqliteSink(TableSink):
     """Tables in an SQLite file.
 

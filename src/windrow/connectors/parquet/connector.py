@@ -11,24 +11,15 @@ from windrow.connectors.datasets import folder_dataset
 from windrow.connectors.findings import folder_sink_findings
 from windrow.connectors.keys import folder_key, table_key
 from windrow.declare.spec import Section
-from windrow.model import Companion, Sink
+from windrow.model import Companion, FolderSink
 
 
 @dataclass(frozen=True)
-class ParquetSink(Sink):
+class ParquetSink(FolderSink):
     """Parquet files of changes in a folder: ``PATH/TABLE/step-N/changes.parquet``, a folder for each step."""
 
-    path: str
-    table: str
     section: ClassVar[str] = "parquet"
     system: ClassVar[str] = "parquet"
-    key: ClassVar[tuple[str, ...]] = ()
-    changelog: ClassVar[bool] = True
-
-    @property
-    def place(self) -> str:
-        """The folder."""
-        return self.path
 
     def companion(self, name: Companion) -> str:
         """Return the files beside those of the changes."""
