@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline, graph_of_short
 
 from windrow.connectors.delta.connector import DeltaSink
@@ -91,9 +91,9 @@ def output(model: Pipeline, first_window: int, rows: int, seed: int) -> StepOutp
         pa.array(random.integers(100, 100_000, rows)).cast(pa.decimal128(38, 0)),
         pa.array(random.integers(1, 9, rows)),
     ]
-    form = schema.changes(spec_of(model).rows)
+    form = schema.changes(sink_spec_of(model).rows)
     scaled = pa.Array.from_buffers(form.field("total").type, rows, changes[6].buffers())
-    empty = StepOutput.empty(spec_of(model).rows)
+    empty = StepOutput.empty(sink_spec_of(model).rows)
     table = pa.table([*changes[:6], scaled, changes[7]], schema=form)
     return StepOutput(table, empty.late, empty.dead, empty.clocks)
 

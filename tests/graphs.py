@@ -17,7 +17,7 @@ Runnable = AnyPipeline | Graph
 """A graph, or the short form of one."""
 
 
-def spec_of(pipeline: Runnable | SinkSpec, stream: str = "") -> SinkSpec:
+def sink_spec_of(pipeline: Runnable | SinkSpec, stream: str = "") -> SinkSpec:
     """Return what the one sink of a pipeline writes, made of another stream if one is named."""
     if isinstance(pipeline, SinkSpec):
         spec = pipeline

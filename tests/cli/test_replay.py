@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 from tests.runtime.spend import Files, event, events
 
 from windrow.authoring.load import open_pipeline
@@ -258,7 +258,7 @@ def test_it_goes_as_far_as_the_table_if_the_run_died_before_it_had_noted_its_ste
     with closing(open_sinks(pipeline)) as sink:
         sink.open(made.run)
         for epoch in range(2):
-            sink.commit(epoch, {"": StepOutput.empty(spec_of(pipeline).rows)})
+            sink.commit(epoch, {"": StepOutput.empty(sink_spec_of(pipeline).rows)})
     said = plain("replay", *MEMORY)
     assert said["to"] == {"0": 120, "1": 60}
     assert said["notes"] == ["as far as the live table: epoch 1 of the checkpoint .windrow/user-spend"]

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 from tests.contracts.stores import SqliteStore
-from tests.graphs import Runnable, as_graph, graph_of, spec_of
+from tests.graphs import Runnable, as_graph, graph_of, sink_spec_of
 from tests.runtime.answers import assert_same
 from tests.runtime.spend import Files, events
 from tests.servers.secure_postgres import SECRET, TlsProxy
@@ -235,7 +235,7 @@ def test_tables_of_another_run() -> None:
     pipeline = write()
     sink = open_sinks(as_graph(pipeline))
     sink.open(Run("user-spend", "another"))
-    sink.commit(0, {"": StepOutput.empty(spec_of(pipeline).rows)})
+    sink.commit(0, {"": StepOutput.empty(sink_spec_of(pipeline).rows)})
     sink.close()
     assert refused(1, writes=lambda name: name.startswith("spend.db")).startswith(
         "table 'spend' holds the rows of another run of pipeline 'user-spend': to write it anew, add --fresh, which "

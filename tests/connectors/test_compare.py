@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.graphs import as_graph, parse_short, spec_of
+from tests.graphs import as_graph, parse_short, sink_spec_of
 from tests.short_forms import Pipeline
 
 from windrow.connectors import diff
@@ -215,14 +215,14 @@ def test_two_files_are_compared_to_the_last_digit(
 ) -> None:
     monkeypatch.setattr(diff, "_LONGEST_TEXT", longest)
     pipeline, one, other = two_files(tmp_path)
-    assert differences(spec_of(pipeline), one, other) == []
+    assert differences(sink_spec_of(pipeline), one, other) == []
     with closing(sqlite3.connect(other)) as db, db:
         *first, mean = db.execute("SELECT epoch, seq, mean FROM means_changes ORDER BY epoch, seq LIMIT 1").fetchone()
         up = math.nextafter(mean, math.inf)
         db.execute("UPDATE means_changes SET mean = ? WHERE (epoch, seq) = (?, ?)", (up, *first))
         key = db.execute("SELECT window_start, line FROM means ORDER BY 1 DESC, 2 DESC LIMIT 1").fetchone()
         db.execute("DELETE FROM means WHERE (window_start, line) = (?, ?)", key)
-    result, changes = differences(spec_of(pipeline), one, other)
+    result, changes = differences(sink_spec_of(pipeline), one, other)
     assert result.startswith(f"means: ('{key[0]}', ")
     assert result.endswith(" in one.db, None in other.db")
     assert changes.startswith("means_changes: ('insert', 'on_time', 0, ")

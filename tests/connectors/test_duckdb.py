@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.contracts.steps import DAY, MINUTE, RUN, change, edges, pipeline, step
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 from tests.waiting import join
 
@@ -41,7 +41,7 @@ def query(model: Pipeline, sql: str) -> list[tuple[Any, ...]]:
 
 
 def opened(model: Pipeline, busy: float = 5) -> DuckDBTables:
-    sink = DuckDBTables(spec_of(model), busy=busy)
+    sink = DuckDBTables(sink_spec_of(model), busy=busy)
     sink.open(RUN)
     return sink
 
@@ -69,7 +69,7 @@ def test_columns_have_types_of_their_own_and_the_key_is_a_comment(model: Pipelin
 
 def test_windows_beyond_the_years_1_to_9999_are_stored_and_found(model: Pipeline) -> None:
     opened(model).commit(0, edges(model))
-    table = layout(spec_of(model)).result
+    table = layout(sink_spec_of(model)).result
     with open_database(model.sink).snapshot() as snapshot:
         late = Condition("window_start", ">", 253_402_300_000_000_000)
         (rows,) = snapshot.rows(table, table.key, [late])
@@ -144,8 +144,8 @@ def test_another_process_that_holds_the_file_is_waited_for_and_then_named(model:
             sink.commit(0, one)
         # who only reads is let in beside another reader
         with open_database(model.sink).snapshot() as snapshot:
-            assert snapshot.count(layout(spec_of(model)).result) == 0
-        patient = DuckDBTables(spec_of(model), busy=30)
+            assert snapshot.count(layout(sink_spec_of(model)).result) == 0
+        patient = DuckDBTables(sink_spec_of(model), busy=30)
 
         def write() -> None:
             patient.open(RUN)
@@ -161,12 +161,12 @@ def test_another_process_that_holds_the_file_is_waited_for_and_then_named(model:
 
 def test_readers_of_one_process_share_the_file_and_a_writer_waits_for_them(model: Pipeline) -> None:
     sink, database = opened(model, busy=30), open_database(model.sink)
-    table = layout(spec_of(model)).result
+    table = layout(sink_spec_of(model)).result
     sink.commit(0, step(model, [change("insert", 0, user, Decimal(1), 1) for user in "AB"]))
     with database.snapshot() as one, database.snapshot() as other:
         turns = zip(one.rows(table, ["user"]), one.rows(table, ["user"]), other.rows(table, ["user"]), strict=True)
         assert [[rows["user"].to_pylist() for rows in turn] for turn in turns] == [[["A", "B"]] * 3]
-        busy = DuckDBTables(spec_of(model), busy=0.01)
+        busy = DuckDBTables(sink_spec_of(model), busy=0.01)
         with pytest.raises(SinkUnavailableError, match="another thread of this process has used it"):
             busy.open(RUN)
         writer = threading.Thread(target=sink.commit, args=(1, step(model, [change("insert", 5, "A", Decimal(1), 1)])))
@@ -225,9 +225,9 @@ def test_an_internal_error_of_duckdb_ends_one_transaction_alone(model: Pipeline)
 
 def test_names_ignore_case_and_a_view_is_no_table(model: Pipeline) -> None:
     with pytest.raises(PipelineError, match=r"'user' and 'USER' are one to DuckDB"):
-        DuckDBTables(spec_of(pipeline(model.sink, aggregates=(Aggregate("USER", Count()),))))
+        DuckDBTables(sink_spec_of(pipeline(model.sink, aggregates=(Aggregate("USER", Count()),))))
     opened(model).commit(0, step(model))
-    again = DuckDBTables(spec_of(pipeline(DuckDBSink(model.sink.place, "Spend"))))
+    again = DuckDBTables(sink_spec_of(pipeline(DuckDBSink(model.sink.place, "Spend"))))
     assert again.open(RUN) == 0
     other = pipeline(DuckDBSink(str(Path(model.sink.place).with_name("other.duckdb")), "spend"))
     query(other, "CREATE VIEW spend_late AS SELECT 1")
@@ -241,7 +241,7 @@ def test_letters_beyond_ascii_that_differ_in_case_name_two_tables(model: Pipelin
         pipeline(DuckDBSink(model.sink.place, name), name=run.pipeline) for name, run in (("Ä", RUN), ("ä", other))
     )
     opened(one).commit(0, step(one, [change("insert", 0, "A", Decimal(1), 1)]))
-    sink = DuckDBTables(spec_of(two), busy=5)
+    sink = DuckDBTables(sink_spec_of(two), busy=5)
     assert sink.open(other) is None
     sink.commit(0, step(two))
     database = open_database(model.sink)

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.contracts.steps import DAY, MINUTE, RUN, change, step
 from tests.contracts.stores import AnyStore, DeltaStore, ParquetStore, brief, committed
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 
 from windrow.connectors import ownership
@@ -159,7 +159,7 @@ def test_who_was_given_up_is_refused_by_delta_itself(tmp_path: Path, monkeypatch
     for changelog in (True, False):
         for output in outputs:
             one = store.model(sink=replace(store.settings(), changelog=changelog))
-            given_up, next_one = DeltaTables(spec_of(one)), DeltaTables(spec_of(one))
+            given_up, next_one = DeltaTables(sink_spec_of(one)), DeltaTables(sink_spec_of(one))
             given_up.open(RUN)
             next_one.open(RUN)
             with monkeypatch.context() as patched:
@@ -177,7 +177,7 @@ def test_who_was_given_up_cannot_rename_a_step(tmp_path: Path, monkeypatch: pyte
     model = store.model()
     steps = two_steps(model)
     committed(store, model, steps[0])
-    given_up, next_one = ParquetFolder(spec_of(model)), ParquetFolder(spec_of(model))
+    given_up, next_one = ParquetFolder(sink_spec_of(model)), ParquetFolder(sink_spec_of(model))
     given_up.open(RUN)
     checked, write = given_up._check, ParquetFolder._write  # noqa: SLF001 - the moment between check and rename
 
@@ -204,7 +204,7 @@ def test_who_was_given_up_cannot_rename_a_step(tmp_path: Path, monkeypatch: pyte
 def test_a_compaction_at_the_same_time_is_survived(tmp_path: Path) -> None:
     store = DeltaStore(tmp_path)
     model = store.model()
-    sink = DeltaTables(spec_of(model))
+    sink = DeltaTables(sink_spec_of(model))
     sink.open(RUN)
     for epoch in range(3):
         sink.commit(epoch, step(model, [change("insert", 5 * epoch, "A", Decimal(1), 1)]))
@@ -245,7 +245,7 @@ def test_a_step_that_was_cut_short_is_not_handed_over(tmp_path: Path) -> None:
     model = store.model()
     steps = two_steps(model)
     committed(store, model, steps[0])
-    sink = DeltaTables(spec_of(model))
+    sink = DeltaTables(sink_spec_of(model))
     sink.open(RUN)
     folders = {folder.table.name: folder for folder in sink._tables[0].folders}  # noqa: SLF001 - to commit to one alone
     _, companions = sink._tables[0].step(1, steps[1])  # noqa: SLF001 - the same
@@ -257,7 +257,7 @@ def test_a_step_that_was_cut_short_is_not_handed_over(tmp_path: Path) -> None:
     folder.commit(RUN, 1, lambda _: None, write)
     assert sink.journal().num_rows == 0
     with pytest.raises(SinkError, match="'spend' is at epoch 1, but the savepoint is of epoch 0"):
-        DeltaTables(spec_of(model)).open(Run(RUN.pipeline, "run-2"), Follows(RUN, 0))
+        DeltaTables(sink_spec_of(model)).open(Run(RUN.pipeline, "run-2"), Follows(RUN, 0))
 
 
 @pytest.mark.parametrize("claims", range(5))
@@ -268,7 +268,7 @@ def test_a_step_is_written_once_if_it_is_committed_while_tables_are_handed_over(
     model, next_run = store.model(), Run(RUN.pipeline, "run-2")
     steps = two_steps(model)
     committed(store, model, steps[0])
-    given_up = DeltaTables(spec_of(model))
+    given_up = DeltaTables(sink_spec_of(model))
     given_up.open(RUN)
     claim, claimed = DeltaFolder.claim, list[str]()
 
@@ -283,8 +283,8 @@ def test_a_step_is_written_once_if_it_is_committed_while_tables_are_handed_over(
 
     with monkeypatch.context() as patched, suppress(SinkError):
         patched.setattr(DeltaFolder, "claim", meanwhile)
-        DeltaTables(spec_of(model)).open(next_run, Follows(RUN, 0))
-    sink = DeltaTables(spec_of(model))
+        DeltaTables(sink_spec_of(model)).open(next_run, Follows(RUN, 0))
+    sink = DeltaTables(sink_spec_of(model))
     try:
         sink.open(next_run, Follows(RUN, 0))
     except SinkError:
@@ -312,7 +312,7 @@ def test_a_key_of_any_characters_is_found_again(user: str, tmp_path: Path) -> No
 def test_who_was_given_up_is_refused_by_tables_that_were_made_anew(tmp_path: Path) -> None:
     store = DeltaStore(tmp_path)
     model = store.model()
-    given_up = DeltaTables(spec_of(model))
+    given_up = DeltaTables(sink_spec_of(model))
     given_up.open(RUN)
     shutil.rmtree(store.path)
     committed(store, model, *two_steps(model), run=Run(RUN.pipeline, "run-2"))
@@ -327,14 +327,14 @@ def test_a_delta_table_is_not_made_in_a_folder_of_other_files(tmp_path: Path) ->
     model = files.model()
     committed(files, model, step(model))
     with pytest.raises(SinkError, match="'spend' holds rows that windrow did not write"):
-        DeltaTables(spec_of(store.model())).open(RUN)
+        DeltaTables(sink_spec_of(store.model())).open(RUN)
     assert not (store.path / "spend" / "_delta_log").exists()
 
 
 def test_the_versions_that_others_commit_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = DeltaStore(tmp_path)
     model = store.model()
-    sink = DeltaTables(spec_of(model))
+    sink = DeltaTables(sink_spec_of(model))
     sink.open(RUN)
     sink.commit(0, two_steps(model)[0])
     before = DeltaTable(store.path / "spend").version()
@@ -370,11 +370,11 @@ def test_parquet_files_are_handed_over_by_the_last_to_open_them(
 
     monkeypatch.setattr("windrow.connectors.step_folder.authorize", meanwhile)
     with pytest.raises(SinkError, match="opened by another process"):
-        ParquetFolder(spec_of(model)).open(next_run, Follows(RUN, 0))
+        ParquetFolder(sink_spec_of(model)).open(next_run, Follows(RUN, 0))
     assert looks[:2] == [next_run, next_run]
     assert store.owners() == {"spend": RUN.id}
     with pytest.raises(SinkError, match="is at epoch 1, but the savepoint is of epoch 0"):
-        ParquetFolder(spec_of(model)).open(next_run, Follows(RUN, 0))
+        ParquetFolder(sink_spec_of(model)).open(next_run, Follows(RUN, 0))
 
 
 def test_a_delta_table_that_somebody_else_made(tmp_path: Path) -> None:
@@ -382,9 +382,9 @@ def test_a_delta_table_that_somebody_else_made(tmp_path: Path) -> None:
     model = store.model()
     write_deltalake(store.path / "spend", pa.table({"x": [1]}))
     with pytest.raises(SinkError, match="'spend' holds rows that windrow did not write"):
-        DeltaTables(spec_of(model)).open(RUN)
+        DeltaTables(sink_spec_of(model)).open(RUN)
     with pytest.raises(SinkError, match="'spend' holds rows that windrow did not write"):
-        DeltaTables(spec_of(model)).clear()
+        DeltaTables(sink_spec_of(model)).clear()
     assert DeltaTable(store.path / "spend").count() == 1
 
 
@@ -394,9 +394,9 @@ def test_delta_tables_with_other_columns_are_refused(tmp_path: Path) -> None:
     committed(store, model, step(model))
     more = replace(model, aggregates=(*model.aggregates, replace(model.aggregates[0], name="more")))
     with pytest.raises(SinkError, match=r"'spend' has no column 'more' \(decimal\(38,2\)\).*--fresh"):
-        DeltaTables(spec_of(more)).open(RUN)
-    DeltaTables(spec_of(more)).clear()
-    DeltaTables(spec_of(more)).open(RUN)
+        DeltaTables(sink_spec_of(more)).open(RUN)
+    DeltaTables(sink_spec_of(more)).clear()
+    DeltaTables(sink_spec_of(more)).open(RUN)
     assert [field.name for field in DeltaTable(store.path / "spend").schema().fields][-3:] == [
         "more",
         "pane",
@@ -407,7 +407,7 @@ def test_delta_tables_with_other_columns_are_refused(tmp_path: Path) -> None:
 def test_a_delta_table_that_was_removed_while_the_run_writes(tmp_path: Path) -> None:
     store = DeltaStore(tmp_path)
     model = store.model()
-    sink = DeltaTables(spec_of(model))
+    sink = DeltaTables(sink_spec_of(model))
     sink.open(RUN)
     sink.commit(0, step(model))
     store.drop("spend")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.steps import DAY, RUN, change, pipeline, step
-from tests.graphs import as_graph, spec_of
+from tests.graphs import as_graph, sink_spec_of
 
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.open_sinks import open_sinks
@@ -53,14 +53,14 @@ def test_collect_keeps_steps_once() -> None:
     sink.close()
     assert sink.open(RUN) == 1
     assert sink.steps[0] is OUTPUT
-    assert sink.output(spec_of(MODEL).rows).changes.num_rows == 2
+    assert sink.output(sink_spec_of(MODEL).rows).changes.num_rows == 2
     with pytest.raises(SinkError, match=r"step 3 came .* waits for step 2"):
         sink.commit(3, OUTPUT)
     with pytest.raises(SinkError, match="another run"):
         sink.open(Run("spend", "run-2"))
     sink.clear()
     assert sink.open(Run("spend", "run-2")) is None
-    assert sink.output(spec_of(MODEL).rows).changes.num_rows == 0
+    assert sink.output(sink_spec_of(MODEL).rows).changes.num_rows == 0
 
 
 def test_names_are_quoted() -> None:

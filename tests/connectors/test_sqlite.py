@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.steps import RUN, change, edges, pipeline, step
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 
 from windrow.connectors.sink import Follows, Run
@@ -34,7 +34,7 @@ def model(tmp_path: Path) -> Pipeline:
 
 def sink_of(model: Pipeline, busy: float = 5) -> SqliteTables:
     assert isinstance(model.sink, SqliteSink)
-    return SqliteTables(spec_of(model), busy=busy)
+    return SqliteTables(sink_spec_of(model), busy=busy)
 
 
 def query(model: Pipeline, sql: str) -> list[tuple[object, ...]]:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from tests.contracts.steps import FIELDS, RUN, change, pipeline, step
 from tests.examples import examples
-from tests.graphs import as_graph, spec_of
+from tests.graphs import as_graph, sink_spec_of
 from tests.short_forms import Pipeline
 
 from windrow.connectors.database import Condition
@@ -61,7 +61,7 @@ def query(model: Pipeline, sql: str) -> list[tuple[Any, ...]]:
 
 def committed(model: Pipeline, *steps: list[list[Any]]) -> list[int]:
     """Commit steps; return how many dead letters each has."""
-    sink = SqliteTables(spec_of(model, "sums"))
+    sink = SqliteTables(sink_spec_of(model, "sums"))
     sink.open(RUN)
     refused = [sink.commit(epoch, step(model, rows))[0].num_rows for epoch, rows in enumerate(steps)]
     sink.close()
@@ -200,7 +200,7 @@ def test_sums_of_longs_are_integers_and_text_where_they_are_wider(tmp_path: Path
     assert [kind for _, kind, _ in stored] == ["integer" if -(2**63) <= total < 2**63 else "text" for total in SUMS]
     assert [kind for _, _, kind in stored] == ["integer" if -(2**63) <= -total < 2**63 else "text" for total in SUMS]
     # and are read as numbers, whatever they are stored as
-    table = layout(spec_of(model)).result
+    table = layout(sink_spec_of(model)).result
     with open_database(model.sink).snapshot() as snapshot:
         (found,) = snapshot.rows(table, ["total"])
         assert found["total"].to_pylist() == sorted(map(Decimal, SUMS))
@@ -228,11 +228,11 @@ def test_a_table_of_an_earlier_version_keeps_its_columns_and_lacks_what_they_can
 def test_a_sum_that_is_a_key_orders_as_a_number(tmp_path: Path, decimals: Literal["numeric", "text"]) -> None:
     model = replace(sums_of(tmp_path / "a.db", decimals=decimals), key=("d",), aggregates=(Aggregate("n", Max("n")),))
     assert committed(model, [change("insert", 0, Decimal(one), 1) for one in SUMS]) == [0]
-    table = layout(spec_of(model)).result
+    table = layout(sink_spec_of(model)).result
     with open_database(model.sink).snapshot() as snapshot:
         (found,) = snapshot.rows(table, table.key)
         assert found["d"].to_pylist() == sorted(map(Decimal, SUMS))
-    sink = SqliteTables(spec_of(model, "sums"))
+    sink = SqliteTables(sink_spec_of(model, "sums"))
     sink.open(RUN)
     sink.commit(1, step(model, [change("delete", 0, Decimal(one), 1) for one in SUMS]))
     sink.close()

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 
 from windrow.connectors.sink import Run
@@ -76,7 +76,7 @@ def step(
 ) -> StepOutput:
     """A step from rows."""
     return StepOutput(
-        changes=table(schema.changes(spec_of(model).rows), changes),
+        changes=table(schema.changes(sink_spec_of(model).rows), changes),
         late=table(schema.LATE, late),
         dead=table(schema.DEAD, dead),
         clocks=table(schema.CLOCKS, clocks),

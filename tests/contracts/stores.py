@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from tests.contracts.steps import DAY, MINUTE, RUN, Model, pipeline
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 from tests.waiting import wait_until
 
@@ -104,12 +104,12 @@ class AnyStore(ABC):
     def sink(self, *models: Model, streams: Sequence[str] = ()) -> Sink:
         """A sink of these models' tables."""
         return self.open(
-            *(spec_of(model, stream) for model, stream in zip(models, streams or repeat(""), strict=False))
+            *(sink_spec_of(model, stream) for model, stream in zip(models, streams or repeat(""), strict=False))
         )
 
     def tables(self, model: Model) -> Layout:
         """The tables of a pipeline."""
-        return layout(spec_of(model))
+        return layout(sink_spec_of(model))
 
     def result(self, model: Model) -> list[Row]:
         """The rows of the result table."""
@@ -334,7 +334,7 @@ class JsonlStore(AnyStore):
             owner.write_text(json.dumps(json.loads(owner.read_text()) | {"run": run}))
 
     def is_cleared(self, model: Model) -> bool:
-        return not (self.path / spec_of(model).sink.table).exists()
+        return not (self.path / sink_spec_of(model).sink.table).exists()
 
 
 class SqliteStore(Store):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.contracts.steps import DAY, RUN, change, step
 from tests.contracts.stores import PostgresStore, SqliteStore, Store, TableStore, committed
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 
 from windrow.connectors.database import Condition, Value, WindowRange
@@ -155,7 +155,9 @@ def shadow(model: Pipeline, store: TableStore) -> Pipeline:
 
 
 def compared(here: Pipeline, there: Pipeline, **options: Any) -> Compared:  # noqa: ANN401 - options of it
-    return compare_answers(spec_of(here), spec_of(there), options.pop("bounds", WindowRange()), limit=10, **options)
+    return compare_answers(
+        sink_spec_of(here), sink_spec_of(there), options.pop("bounds", WindowRange()), limit=10, **options
+    )
 
 
 def test_differences_are_found_by_window_and_key(store: TableStore) -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from tests.docs.pages import ROOT
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 
 from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.connectors.duckdb.file import sql_types as duckdb_types
@@ -15,7 +15,7 @@ from windrow.connectors.sqlite.rows import sql_types as sqlite_types
 from windrow.connectors.tables import REDRIVES, RELAYS, SHARED, Table, layout, outbox
 
 TEXT = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
-PIPELINE = spec_of(parse_pipeline((ROOT / "examples" / "user_spend.yaml").read_text(encoding="utf-8")))
+PIPELINE = sink_spec_of(parse_pipeline((ROOT / "examples" / "user_spend.yaml").read_text(encoding="utf-8")))
 OUTBOX = outbox(PIPELINE.sink.table)
 TABLES = (*layout(PIPELINE).own, OUTBOX, *SHARED, REDRIVES, RELAYS)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import scaled
-from tests.graphs import as_graph, spec_of
+from tests.graphs import as_graph, sink_spec_of
 from tests.properties.strategies import Case, cases
 from tests.short_forms import Pipeline
 
@@ -126,7 +126,7 @@ def hold_columns(case: Case, data: st.DataObject) -> None:
         outputs = [
             player.step(step) if step is not None else together(player.host.end()) for player in (plain, changed)
         ]
-        names = [*schema.changes(spec_of(whole).rows).names[: 5 + len(whole.key)], *(stay if number >= at else ())]
+        names = [*schema.changes(sink_spec_of(whole).rows).names[: 5 + len(whole.key)], *(stay if number >= at else ())]
         expected, found = (told(case, replace(output, changes=output.changes.select(names))) for output in outputs)
         assert found == expected
 

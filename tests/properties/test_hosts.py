@@ -18,11 +18,12 @@ from tests.short_forms import operator_spec, windowed
 from windrow.engine.changelog import StepOutput
 from windrow.engine.tick import PlayStep, Tick
 from windrow.model import Records, Session
+from windrow.model.triggers import has_every
 from windrow.testing.oracle import Answer, Journal, LogRecord, differences, run
 from windrow.testing.oracle.answer import WindowKey
 from windrow.testing.transcript.changelog_check import fold_changelog
 from windrow.testing.transcript.hosts import load_play
-from windrow.testing.transcript.views import answer, looks_at_ticks, observe, repeated
+from windrow.testing.transcript.views import answer, observe, repeated
 
 
 def log_of(case: Case, steps: Sequence[PlayStep]) -> dict[int, list[LogRecord]]:
@@ -57,7 +58,7 @@ def same(case: Case, expected: Answer, outputs: Sequence[StepOutput]) -> None:
     """Hold outputs to an answer, in all that is the same in every cut."""
     emit = case.pipeline.emit
     observed = observe(operator_spec(case.pipeline), outputs)
-    settled = case.one_order and emit.late != "batch" and not looks_at_ticks(emit.early)
+    settled = case.one_order and emit.late != "batch" and not has_every(emit.early)
     seen = answer(operator_spec(case.pipeline), observed)
     found = differences(
         _but_early(expected, seen) if _sessions(case) and not settled else expected,

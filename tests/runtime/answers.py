@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from tests.contracts.stores import AnyStore, Row, Store
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline, operator_spec, windowed
 
 from windrow.connectors.open_sources import open_source
@@ -38,7 +38,7 @@ def answer_of(store: AnyStore, pipeline: Pipeline) -> Answer:
     """What the tables say, which must be consistent: each change fits, and nothing is there twice."""
     tables = store.tables(pipeline)
     output = StepOutput(
-        changes=_arrow(schema.changes(spec_of(pipeline).rows), store.changes(pipeline)),
+        changes=_arrow(schema.changes(sink_spec_of(pipeline).rows), store.changes(pipeline)),
         late=_arrow(schema.LATE, store.read(tables.late)),
         dead=_arrow(schema.DEAD, store.read(tables.dead)),
         clocks=schema.CLOCKS.empty_table(),

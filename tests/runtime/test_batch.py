@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.contracts.stores import SqliteStore, Store
-from tests.graphs import as_graph, spec_of
+from tests.graphs import as_graph, sink_spec_of
 from tests.runtime.answers import assert_epochs, assert_same, expected_of, micros
 from tests.runtime.conftest import MakeLog, MakeStore
 from tests.runtime.runs import Runner
@@ -55,7 +55,7 @@ def run(pipeline: Pipeline, **settings: Any) -> tuple[StepOutput, list[StepRepor
     """Run into memory; return all that was given, and the reports."""
     sink, reports = CollectSink(), list[StepReport]()
     assert BatchRun(as_graph(pipeline), sink, BatchSettings(**settings)).run(reports.append) == "end"
-    return sink.output(spec_of(pipeline).rows), reports
+    return sink.output(sink_spec_of(pipeline).rows), reports
 
 
 @pytest.mark.parametrize(("kind", "into"), [("log", "sqlite"), ("kafka", "postgres")])
@@ -170,7 +170,7 @@ def test_a_savepoint_holds_what_the_key_groups_know(files: Files, store: Store, 
     host = MemoryHost(as_graph(pipeline), [0, 1, 2])
     host.begin(state for _, state in Savepoint.states(tmp_path / "point"))
     last = StepOutput.concat(group.rows for group in host.end())
-    together = StepOutput.concat([sink.output(spec_of(pipeline).rows), last])
+    together = StepOutput.concat([sink.output(sink_spec_of(pipeline).rows), last])
     assert sort(together) == sort(run(spend(files.source, store.settings()), max_records=500)[0])
     with pytest.raises(InputError, match="not empty"):
         BatchRun(as_graph(pipeline), CollectSink(), settings).run(reports.append)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.graphs import as_graph, spec_of
+from tests.graphs import as_graph, sink_spec_of
 from tests.runtime.spend import HOUR, Files, event, spend
 from tests.short_forms import Pipeline
 
@@ -73,7 +73,7 @@ class Live:
         self.checkpoint = folder / "checkpoint"
         self.minute = 60
         self._log = log
-        self._sink = Refusing(spec_of(self.pipeline))
+        self._sink = Refusing(sink_spec_of(self.pipeline))
 
     def refused(self, reason: str) -> None:
         """Run, while partition 0 has records, until a step of that kind is refused."""
@@ -136,7 +136,9 @@ def test_a_live_run_with_idle_partitions_a_crash_and_an_end_is_repeated_where_it
         assert contents(live.path, f"spend_{host}") == told
         assert bounds(live.path, f"spend_{host}") == bounds(live.path, "spend")
         there = replace(live.pipeline, sink=SqliteSink(live.path, f"spend_{host}"))
-        assert compare_answers(spec_of(live.pipeline), spec_of(there), WindowRange(), limit=1, panes=True).is_same
+        assert compare_answers(
+            sink_spec_of(live.pipeline), sink_spec_of(there), WindowRange(), limit=1, panes=True
+        ).is_same
     assert contents(live.path, "spend") == told
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.engine.outputs import only, unchanging
-from tests.graphs import as_graph, spec_of
+from tests.graphs import as_graph, sink_spec_of
 from tests.runtime.conftest import MakeLog
 from tests.runtime.runs import Runner, Scene, read
 from tests.runtime.spend import HOUR, Files, event, spend
@@ -186,7 +186,7 @@ def test_a_step_that_is_run_again_sees_the_same_ticks_and_the_journal_gives_a_re
     assert len(sink.refused) == 2
     for epoch, output in sink.refused.items():
         assert rows([sink.steps[epoch]]) == rows([output])
-    told = sink.output(spec_of(pipeline).rows)
+    told = sink.output(sink_spec_of(pipeline).rows)
     assert told.clocks.column("reason").to_pylist() == ["idle"] * 2 + ["active"] * 2 + ["end"] * 3
     assert {"on_time", "late"} == set(told.changes.column("pane").to_pylist())
     source = open_source(pipeline.source)
@@ -196,4 +196,4 @@ def test_a_step_that_is_run_again_sees_the_same_ticks_and_the_journal_gives_a_re
     replay = StreamSettings(tmp_path / "replay", until_end=True, bounds=WatermarkBounds.of(told.clocks))
     again = CollectSink()
     StreamRun(as_graph(pipeline), again, replay).run(lambda _: None)
-    assert unchanging(again.output(spec_of(pipeline).rows), "each") == unchanging(told, "each")
+    assert unchanging(again.output(sink_spec_of(pipeline).rows), "each") == unchanging(told, "each")

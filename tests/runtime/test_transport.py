@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
-from tests.graphs import as_graph, spec_of
+from tests.graphs import as_graph, sink_spec_of
 from tests.runtime.spend import MINUTE, Files, events, spend
 from tests.short_forms import operator_spec
 
@@ -109,7 +109,7 @@ def test_a_step_whose_records_come_by_files(files: Files, tmp_path: Path, monkey
     expected = CollectSink()
     MemoryRun(as_graph(pipeline), expected, None).run(lambda _: None)
     for table in ("changes", "late", "dead"):
-        came, there = (getattr(one.output(spec_of(pipeline).rows), table).to_pylist() for one in (sink, expected))
+        came, there = (getattr(one.output(sink_spec_of(pipeline).rows), table).to_pylist() for one in (sink, expected))
         assert sorted(came, key=repr) == sorted(there, key=repr) != []
     assert list(tmp_path.glob("windrow-*")) == []
 
@@ -173,7 +173,7 @@ def test_steps_without_rows(host: str, files: Files, tmp_path: Path) -> None:
     assert sink.last == len(reports) - 1 >= 1
     expected = CollectSink()
     MemoryRun(as_graph(pipeline), expected, None).run(lambda _: None)
-    output = expected.output(spec_of(pipeline).rows)
+    output = expected.output(sink_spec_of(pipeline).rows)
     assert sum(report.inserts for report in reports) == pc.sum(pc.equal(output.changes["op"], "insert")).as_py() > 0
     assert sum(report.expired for report in reports) == output.late.num_rows > 0
     assert sum(report.dead for report in reports) == output.dead.num_rows > 0

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.contracts.steps import RUN, change, pipeline, step
 from tests.faults.windrow_process import WindrowProcess
-from tests.graphs import as_graph, spec_of
+from tests.graphs import as_graph, sink_spec_of
 from tests.short_forms import Pipeline
 
 from windrow.connectors.kafka.append import KafkaAppender
@@ -60,7 +60,7 @@ def new_log(folder: Path) -> LogSource:
 
 def fill(model: Pipeline, *sizes: int, run: Run = RUN) -> None:
     """Commit steps with so many changes."""
-    tables = PostgresTables(spec_of(model))
+    tables = PostgresTables(sink_spec_of(model))
     last = tables.open(run)
     for epoch, size in enumerate(sizes, 0 if last is None else last + 1):
         rows = [change("insert", 5 * epoch, USERS[at % 7] + str(at // 7), Decimal(at), at) for at in range(size)]
@@ -122,7 +122,7 @@ def test_rows_are_the_changes_with_the_key_and_value_of_a_topic(
 
 
 def test_a_step_that_is_repeated_is_not_in_the_outbox_twice(model: Pipeline, sink: PostgresSink) -> None:
-    tables = PostgresTables(spec_of(model))
+    tables = PostgresTables(sink_spec_of(model))
     tables.open(RUN)
     revised = [
         change("insert", 0, "A", Decimal(1), 1),
@@ -142,7 +142,7 @@ def test_a_fresh_start_drops_the_outbox_and_the_place_of_its_relay(
 ) -> None:
     fill(model, 3)
     send_and_die(sink, log)
-    PostgresTables(spec_of(model)).clear()
+    PostgresTables(sink_spec_of(model)).clear()
     assert query(sink, "SELECT to_regclass('spend_outbox')::text") == [(None,)]
     fill(model, 2, run=Run(RUN.pipeline, "run-2"))
     assert empty(sink, log) == 2

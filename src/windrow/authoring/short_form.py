@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 from windrow.expressions import spec_of
 from windrow.model import (
@@ -18,9 +18,7 @@ from windrow.model import (
     Derive,
     EventTime,
     Graph,
-    ProcessNode,
     ResultNode,
-    RulesNode,
     RunMode,
     Sink,
     SinkNode,
@@ -73,25 +71,16 @@ def short_parts(graph: Graph) -> Mapping[str, Any]:
 def as_short(graph: Graph, node: ResultNode) -> Graph:
     """Return a node as a short form of its own, over the records that it takes, into the first sink of its rows."""
     spec = spec_of(graph, node)
-    sink = [*graph.sinks_of(node.name), *graph.sinks_below(node)][0].sink
-    result: ResultNode
-    match node:
-        case WindowNode(key=key, window=window, aggregates=aggregates, emit=emit, salt=salt):
-            emit = replace(emit, lateness=spec.lateness)
-            result = WindowNode("", SOURCE, key, window, aggregates, emit, salt)
-        case ProcessNode(key=key, process=process, at_end=at_end):
-            result = ProcessNode("", SOURCE, key, process, at_end)
-        case RulesNode(key=key, rules=rules, at_end=at_end):
-            result = RulesNode("", SOURCE, key, rules, at_end)
-        case _:
-            assert_never(node)
+    result: ResultNode = replace(node, name="", input=SOURCE, derive=())
+    if isinstance(result, WindowNode):
+        result = replace(result, emit=replace(result.emit, lateness=spec.lateness))
     return short_graph(
         result,
         name=graph.name,
         source=spec.source,
         decode=spec.decode,
         time=spec.time,
-        sink=sink,
+        sink=graph.first_sink(node).sink,
         derive=spec.derive,
         key_groups=graph.key_groups,
     )

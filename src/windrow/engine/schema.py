@@ -5,6 +5,7 @@ Columns that records carry beside their fields begin with two underscores, which
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, assert_never
 
 import pyarrow as pa
@@ -13,7 +14,6 @@ from windrow.expressions import (
     AnySpec,
     Rows,
     computed,
-    record_fields,
 )
 from windrow.model import (
     ArrayType,
@@ -21,6 +21,7 @@ from windrow.model import (
     DataType,
     DecimalType,
     DoubleType,
+    Field,
     LongType,
     SimpleType,
     SourceNode,
@@ -92,21 +93,6 @@ NO_DEAD, NO_LATE, NO_CLOCKS, NO_CHANGES = (pa.Table.from_batches([], one) for on
 """Tables without rows: to make one takes longer than much of what a small step does."""
 
 
-ALERT: Final = (
-    pa.field("alert_id", pa.string(), nullable=False),
-    pa.field("rule", pa.string(), nullable=False),
-    pa.field("severity", pa.string(), nullable=False),
-    pa.field("rule_hash", pa.string(), nullable=False),
-    pa.field("subject", pa.string(), nullable=False),
-    pa.field("event_time", MICROS, nullable=False),
-    pa.field("text", pa.string(), nullable=False),
-    pa.field("evidence", pa.string(), nullable=False),
-)
-"""The columns of an alert; the key's fields stand before the one with the number `ALERT_KEY`. The subject is the record
-that a rule holds for: its id, or its partition and offset."""
-ALERT_KEY: Final = 4
-
-
 def arrow_type(type_: DataType) -> pa.DataType:  # noqa: PLR0911 - a case for each type
     """Return the Arrow type that holds a decoded field."""
     match type_:
@@ -134,12 +120,9 @@ def _element_type(type_: SimpleType | StructType) -> pa.DataType:
     return arrow_type(type_)
 
 
-def key_fields(of: AnySpec | Rows) -> list[pa.Field]:
-    """Return the Arrow fields of the key, in its order."""
-    types = of.key if isinstance(of, Rows) else tuple(one for one in record_fields(of) if one.name in of.key)
-    by_name = {field.name: field.type for field in types}
-    names = (field.name for field in of.key) if isinstance(of, Rows) else of.key
-    return [pa.field(name, arrow_type(by_name[name]), nullable=False) for name in names]
+def key_fields(key: Iterable[Field]) -> list[pa.Field]:
+    """Return the Arrow fields of a key, in its order."""
+    return [pa.field(field.name, arrow_type(field.type), nullable=False) for field in key]
 
 
 def value_fields(rows: Rows) -> list[pa.Field]:
@@ -156,16 +139,16 @@ def row_key(rows: Rows) -> list[pa.Field]:
     """
     match rows.kind:
         case "alerts":
-            return [ALERT[0]]
+            return [pa.field("alert_id", pa.string(), nullable=False)]
         case "table":
-            return key_fields(rows)
+            return key_fields(rows.key)
         case "records" if rows.has_id:
             return [pa.field("row", pa.string(), nullable=False)]
         case "records":
             return [CLOCKS.field(name) for name in ("source", "partition", "offset")]
         case "windows" | "global" | "process":
             window = [pa.field(name, MICROS, nullable=False) for name in ("window_start", "window_end")]
-            return [*window, *key_fields(rows)]
+            return [*window, *key_fields(rows.key)]
         case _:
             assert_never(rows.kind)
 

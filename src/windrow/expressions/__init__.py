@@ -20,13 +20,14 @@ from windrow.expressions.inputs import (
     computed_arguments,
     derived,
     is_window_spec,
+    key_of,
     nullable_fields,
     own_gap,
     record_fields,
 )
 from windrow.expressions.origins import Origins, origins_of, table_keys
 from windrow.expressions.results import Result, formulas, needs_rows, results
-from windrow.expressions.rows import Rows, SinkSpec, alerts_of, made_rows, rows_of, sink_spec, sink_specs
+from windrow.expressions.rows import Rows, SinkSpec, made_rows, rows_of, sink_spec, sink_specs
 from windrow.expressions.streams import (
     ROWS_OF,
     JoinSide,
@@ -65,7 +66,6 @@ __all__ = [
     "Stream",
     "WindowSpec",
     "aggregated_texts",
-    "alerts_of",
     "analyse",
     "arguments",
     "bracket_problem",
@@ -82,6 +82,7 @@ __all__ = [
     "is_window_spec",
     "join_sides",
     "join_spans",
+    "key_of",
     "made_rows",
     "needs_rows",
     "nullable_fields",

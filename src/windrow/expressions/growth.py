@@ -274,7 +274,7 @@ def _asked(name: str, arguments: Sequence[Node], sizes: Sequence[Size]) -> Size:
         return {("1", f"greatest(coalesce({length}, 0), 0)"): 1}
     if name == "repeat":
         return product(sizes[0], numbers[0])
-    if name in {"list_resize", "array_resize"} and len(sizes) > _WITH_PATH:
+    if name in {"list_resize", "array_resize"} and sizes[2:]:
         return product(sizes[2], numbers[0])
     return numbers[0]
 

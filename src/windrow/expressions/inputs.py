@@ -142,6 +142,12 @@ def record_fields(pipeline: Decoded) -> tuple[Field, ...]:
     return (*pipeline.decode.fields, *(Field(one.name, one.expression.type) for one in derived(pipeline)))
 
 
+def key_of(spec: AnySpec) -> tuple[Field, ...]:
+    """Return the fields of the key, in its order."""
+    fields = {field.name: field for field in record_fields(spec)}
+    return tuple(fields[name] for name in spec.key)
+
+
 def nullable_fields(pipeline: Decoded) -> frozenset[str]:
     """Return the names of the fields that can be null."""
     return _absent(pipeline) | {one.name for one in derived(pipeline) if one.expression.nullable and not one.key}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from windrow.expressions.inputs import AnySpec, is_window_spec, nullable_fields, record_fields
+from windrow.expressions.inputs import AnySpec, is_window_spec, key_of, nullable_fields, record_fields
 from windrow.expressions.results import results
 from windrow.expressions.streams import spec_of
 from windrow.model import (
@@ -64,8 +64,8 @@ class SinkSpec:
         return replace(self, sink=self.sink.into(table))
 
 
-def alerts_of(key: tuple[Field, ...]) -> Rows:
-    """Return the rows of alerts by a key."""
+def _alerts(key: tuple[Field, ...]) -> Rows:
+    """Return the rows of alerts by a key; the subject is the record that a rule holds for: its id, or its place."""
     rule, severity, rule_hash, subject, text, evidence = (
         Field(name, StringType()) for name in ("rule", "severity", "rule_hash", "subject", "text", "evidence")
     )
@@ -75,20 +75,18 @@ def alerts_of(key: tuple[Field, ...]) -> Rows:
 
 def made_rows(spec: AnySpec) -> Rows:
     """Return the rows that an operator makes; raise PipelineError for an expression that is wrong."""
-    fields = {field.name: field for field in record_fields(spec)}
-    key, node = tuple(fields[name] for name in spec.key), spec.node
+    key, node = key_of(spec), spec.node
     if is_window_spec(spec):
-        values = tuple(Field(one.name, one.type, one.nullable) for one in results(spec))
+        values = tuple(Field(result.name, result.type, result.nullable) for result in results(spec))
         return Rows("global" if isinstance(spec.node.window, Global) else "windows", key, values)
     if isinstance(node, ProcessNode):
         return Rows("process", key, tuple(replace(field, optional=True) for field in node.process.returns))
     if isinstance(node, RulesNode):
-        return alerts_of(key)
+        return _alerts(key)
     nullable = nullable_fields(spec)
-    values = tuple(replace(one, optional=name in nullable) for name, one in fields.items() if name not in spec.row_key)
-    return Rows(
-        "table" if spec.row_key else "records", tuple(fields[name] for name in spec.row_key), values, spec.has_id
-    )
+    fields = {field.name: replace(field, optional=field.name in nullable) for field in record_fields(spec)}
+    row_key = tuple(fields.pop(name) for name in spec.row_key)
+    return Rows("table" if row_key else "records", row_key, tuple(fields.values()), spec.has_id)
 
 
 def rows_of(graph: Graph, sink: SinkNode) -> Rows:

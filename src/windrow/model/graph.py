@@ -545,6 +545,10 @@ class Graph:
         """Return the sinks that depend on a node, in order."""
         return tuple(one for one in self.below(node) if isinstance(one, SinkNode))
 
+    def first_sink(self, node: Node) -> SinkNode:
+        """Return the first sink of a node's rows; without one, the first that depends on them."""
+        return (self.sinks_of(node.name) or self.sinks_below(node))[0]
+
 
 def versions_of(table: str) -> str:
     """Return the name of the stream with the versions of a table's rows."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.graphs import graph_of, spec_of
+from tests.graphs import graph_of, sink_spec_of
 from tests.short_forms import Pipeline
 
 import windrow as wr
@@ -39,7 +39,7 @@ def totals() -> Pipeline:
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_number_that_json_does_not_have_is_null(number: float) -> None:
     pipeline = totals()
-    spec = spec_of(pipeline)
+    spec = sink_spec_of(pipeline)
     fields = schema.changes(spec.rows)
     row = {field.name: number if field.name == "total" else None for field in fields}
     rows = pa.Table.from_pylist([row | {"op": "insert"}], schema=pa.schema([(one.name, one.type) for one in fields]))
@@ -52,7 +52,7 @@ def test_a_number_that_json_does_not_have_is_null(number: float) -> None:
 @pytest.mark.parametrize("more", [-300, -1, 0, 1, 300])
 def test_a_dead_letter_fits_its_topic_and_says_what_is_left_out(limit: int, more: int) -> None:
     pipeline = totals()
-    spec = spec_of(pipeline)
+    spec = sink_spec_of(pipeline)
     raw = bytes(limit + more)
     letters = [{"source": "sales", "partition": 0, "offset": 1, "reason": "malformed: x", "raw": raw}]
     output = replace(StepOutput.empty(spec.rows), dead=pa.Table.from_pylist(letters, schema.DEAD))

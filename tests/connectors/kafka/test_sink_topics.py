@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from tests.contracts.child import Halting
 from tests.contracts.steps import DAY, RUN, change, pipeline, step
 from tests.contracts.test_sink_follows import CLOCK_ROWS, JOURNAL, NEXT
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 from tests.waiting import join, wait_until
 
@@ -69,7 +69,7 @@ def sums(model: Pipeline, *names: str) -> StepOutput:
 
 
 def committed(model: Pipeline, *steps: StepOutput, run: Run = RUN) -> None:
-    with closing(KafkaTopics(spec_of(model))) as sink:
+    with closing(KafkaTopics(sink_spec_of(model))) as sink:
         last = sink.open(run)
         for epoch, output in enumerate(steps, 0 if last is None else last + 1):
             sink.commit(epoch, output)
@@ -125,7 +125,7 @@ def test_what_its_topic_cannot_take_of_late_records_and_dead_letters_is_cut(kafk
 
 
 def test_a_step_is_written_once_and_a_gap_is_refused(model: Pipeline) -> None:
-    with closing(KafkaTopics(spec_of(model))) as sink:
+    with closing(KafkaTopics(sink_spec_of(model))) as sink:
         assert sink.open(RUN) is None
         sink.commit(0, sums(model, "A"))
         sink.commit(0, sums(model, "never"))
@@ -134,7 +134,7 @@ def test_a_step_is_written_once_and_a_gap_is_refused(model: Pipeline) -> None:
         assert sink.open(RUN) == 0
         sink.commit(0, sums(model, "never"))
         sink.commit(1, step(model))
-    with closing(KafkaTopics(spec_of(model))) as sink:
+    with closing(KafkaTopics(sink_spec_of(model))) as sink:
         assert sink.open(RUN) == 1
         sink.commit(2, sums(model, "B"))
     assert users(model) == ["A", "B"]
@@ -144,15 +144,15 @@ def test_a_step_is_written_once_and_a_gap_is_refused(model: Pipeline) -> None:
 
 def test_another_run_is_refused_until_the_topics_are_cleared(model: Pipeline) -> None:
     committed(model, sums(model, "A"))
-    other = KafkaTopics(spec_of(model))
+    other = KafkaTopics(sink_spec_of(model))
     with pytest.raises(SinkError, match=r"topic .* holds the rows of another run .*--fresh"):
         other.open(NEXT)
     committed(model, sums(model, "B"))  # it was not disturbed
     stranger = pipeline(model.sink, name="other")
     with pytest.raises(SinkError, match=r"topic .* belongs to pipeline 'spend'"):
-        KafkaTopics(spec_of(stranger)).open(Run("other", "run-9"))
+        KafkaTopics(sink_spec_of(stranger)).open(Run("other", "run-9"))
     with pytest.raises(SinkError, match=r"topic .* belongs to pipeline 'spend'"):
-        KafkaTopics(spec_of(stranger)).clear()
+        KafkaTopics(sink_spec_of(stranger)).clear()
     other.clear()
     assert other.open(NEXT) is None
     other.commit(0, sums(model, "C"))
@@ -165,14 +165,14 @@ def test_a_topic_with_records_of_somebody_else_is_refused(kafka: Kafka, topic: C
     kafka.produce(name, 0, [b"v"])
     model = pipeline(KafkaSink(kafka.servers, name))
     with pytest.raises(SinkError, match=f"topic '{name}' holds rows that windrow did not write"):
-        KafkaTopics(spec_of(model)).open(RUN)
+        KafkaTopics(sink_spec_of(model)).open(RUN)
 
 
 def test_a_run_that_follows_is_given_the_topics(model: Pipeline) -> None:
     committed(model, sums(model, "A"), sums(model, "B"))
     with pytest.raises(SinkError, match=r"is at epoch 1, but the savepoint is of epoch 0"):
-        KafkaTopics(spec_of(model)).open(NEXT, Follows(RUN, 0))
-    with closing(KafkaTopics(spec_of(model))) as before, closing(KafkaTopics(spec_of(model))) as after:
+        KafkaTopics(sink_spec_of(model)).open(NEXT, Follows(RUN, 0))
+    with closing(KafkaTopics(sink_spec_of(model))) as before, closing(KafkaTopics(sink_spec_of(model))) as after:
         assert before.open(RUN) == 1
         assert after.open(NEXT, Follows(RUN, 1)) == 1
         after.commit(2, sums(model, "C"))
@@ -180,15 +180,15 @@ def test_a_run_that_follows_is_given_the_topics(model: Pipeline) -> None:
             before.commit(2, sums(model, "never"))
         assert after.open(NEXT, Follows(RUN, 1)) == 2
     with pytest.raises(SinkError, match="another run"):
-        KafkaTopics(spec_of(model)).open(RUN)
+        KafkaTopics(sink_spec_of(model)).open(RUN)
     assert users(model) == ["A", "B", "C"]
 
 
 def test_a_topic_gets_the_rows_of_one_stream(model: Pipeline) -> None:
-    with closing(KafkaTopics(spec_of(model, "low"))) as sink:
+    with closing(KafkaTopics(sink_spec_of(model, "low"))) as sink:
         assert sink.open(RUN) is None
         sink.commit(0, sums(model, "A"))
-    with closing(KafkaTopics(spec_of(model, "high"))) as other:
+    with closing(KafkaTopics(sink_spec_of(model, "high"))) as other:
         for refusing in (other.preflight, other.open):
             with pytest.raises(SinkError, match="has the rows of 'low', and those of 'high' would be mixed with them"):
                 refusing(RUN)
@@ -197,7 +197,7 @@ def test_a_topic_gets_the_rows_of_one_stream(model: Pipeline) -> None:
 
 
 def test_who_opened_the_topics_last_writes_them(model: Pipeline) -> None:
-    with closing(KafkaTopics(spec_of(model))) as given_up, closing(KafkaTopics(spec_of(model))) as next_one:
+    with closing(KafkaTopics(sink_spec_of(model))) as given_up, closing(KafkaTopics(sink_spec_of(model))) as next_one:
         given_up.open(RUN)
         given_up.commit(0, sums(model, "A"))
         assert next_one.open(RUN) == 0
@@ -212,11 +212,11 @@ def test_who_opened_the_topics_last_writes_them(model: Pipeline) -> None:
 @pytest.mark.parametrize("removes", [False, True])
 def test_a_writer_of_the_topics_in_another_order_is_fenced(model: Pipeline, kafka: Kafka, *, removes: bool) -> None:
     second = pipeline(KafkaSink(kafka.servers, f"{model.sink.table}-2"))
-    with closing(KafkaTopics(spec_of(model), spec_of(second))) as before:
+    with closing(KafkaTopics(sink_spec_of(model), sink_spec_of(second))) as before:
         before.open(RUN)
         before.commit(0, sums(model, "A"), sums(second, "A"))
         models = (second,) if removes else (second, model)
-        with closing(KafkaTopics(*map(spec_of, models))) as after:
+        with closing(KafkaTopics(*map(sink_spec_of, models))) as after:
             assert after.open(NEXT, Follows(RUN, 0)) == 0
             after.commit(1, *(sums(one, "B") for one in models))
             with pytest.raises(SinkError, match=r"taken over by another run"):
@@ -233,7 +233,7 @@ def test_no_partition_of_a_realtime_run_has_the_same_fence(kafka: Kafka, topic: 
     realtime.start()
     realtime.begin()
     model = pipeline(KafkaSink(kafka.servers, f"{name}-0"))
-    with closing(KafkaTopics(spec_of(model))) as sink:
+    with closing(KafkaTopics(sink_spec_of(model))) as sink:
         sink.open(RUN)
         realtime.send(other, b"k", b"v")
         realtime.commit()
@@ -250,7 +250,7 @@ def test_a_commit_whose_answer_is_lost_is_known_when_the_topics_are_opened(
         msg = "no answer"
         raise SinkUnavailableError(msg)
 
-    with closing(KafkaTopics(spec_of(model))) as sink:
+    with closing(KafkaTopics(sink_spec_of(model))) as sink:
         sink.open(RUN)
         with monkeypatch.context() as patch:
             patch.setattr(TransactionalProducer, "commit", lose)
@@ -264,7 +264,7 @@ def test_a_commit_whose_answer_is_lost_is_known_when_the_topics_are_opened(
 
 
 def test_a_transaction_that_the_broker_aborted_is_written_again(model: Pipeline, kafka: Kafka) -> None:
-    with closing(KafkaTopics(spec_of(model))) as sink:
+    with closing(KafkaTopics(sink_spec_of(model))) as sink:
         sink.open(RUN)
         # as the broker does after the time limit: nobody else has opened the topics
         admin = TransactionalProducer(
@@ -285,16 +285,16 @@ def test_a_transaction_that_the_broker_aborted_is_written_again(model: Pipeline,
 
 
 def test_the_journal_comes_back_as_it_was_written(model: Pipeline) -> None:
-    assert KafkaTopics(spec_of(model)).journal().equals(CLOCKS.empty_table())
+    assert KafkaTopics(sink_spec_of(model)).journal().equals(CLOCKS.empty_table())
     committed(model, *(step(model, clocks=rows) for rows in CLOCK_ROWS))
-    reader = pickle.loads(pickle.dumps(KafkaTopics(spec_of(model))))  # noqa: S301 - our own
+    reader = pickle.loads(pickle.dumps(KafkaTopics(sink_spec_of(model))))  # noqa: S301 - our own
     assert reader.journal().equals(JOURNAL)
 
 
 def test_topics_of_a_graph_are_written_in_one_transaction(model: Pipeline, kafka: Kafka) -> None:
     assert isinstance(model.sink, KafkaSink)
     second = pipeline(KafkaSink(kafka.servers, f"{model.sink.topic}-2", format="debezium"))
-    with closing(KafkaTopics(spec_of(model), spec_of(second))) as sink:
+    with closing(KafkaTopics(sink_spec_of(model), sink_spec_of(second))) as sink:
         assert sink.open(RUN) is None
         sink.commit(0, sums(model, "A"), step(second, [change("insert", 0, "B", Decimal(1), 1)]))
         # the second output fails after the first one's records were sent
@@ -322,7 +322,7 @@ class Broken(StepOutput):
 
 def start_child(folder: Path, model: Pipeline, steps: Sequence[StepOutput]) -> subprocess.Popen[str]:
     paths = []
-    for name, thing in (("sink", KafkaTopics(spec_of(model))), ("run", RUN), ("steps", list(steps))):
+    for name, thing in (("sink", KafkaTopics(sink_spec_of(model))), ("run", RUN), ("steps", list(steps))):
         path = folder / f"{name}.pickle"
         path.write_bytes(pickle.dumps(thing))
         paths.append(str(path))
@@ -339,7 +339,7 @@ def test_a_process_killed_within_a_commit_leaves_the_step_before(model: Pipeline
         assert process.stdout is not None
         assert process.stdout.readline() == "writing\n"  # after its changes, before its owner
         process.kill()
-    with closing(KafkaTopics(spec_of(model))) as sink:
+    with closing(KafkaTopics(sink_spec_of(model))) as sink:
         assert sink.open(RUN) == 0
         assert (users(model), records(model, ".dead")) == (["A"], [])
         sink.commit(1, second)
@@ -355,7 +355,7 @@ def test_a_process_killed_at_any_time_leaves_whole_steps(model: Pipeline, tmp_pa
             for _ in range(kill_after):
                 assert process.stdout.readline()
             process.kill()
-    with closing(KafkaTopics(spec_of(model))) as sink:
+    with closing(KafkaTopics(sink_spec_of(model))) as sink:
         last = sink.open(RUN)
     assert last is not None
     assert last >= 11
@@ -364,7 +364,7 @@ def test_a_process_killed_at_any_time_leaves_whole_steps(model: Pipeline, tmp_pa
 
 
 def test_a_reader_sees_all_of_a_step_or_nothing(model: Pipeline) -> None:
-    with closing(KafkaTopics(spec_of(model))) as sink:
+    with closing(KafkaTopics(sink_spec_of(model))) as sink:
         sink.open(RUN)
         done = threading.Event()
         seen = []
@@ -442,7 +442,7 @@ def test_another_pipeline_reads_the_envelope_as_a_table(kafka: Kafka, model: Pip
 
 
 def test_a_broker_that_is_not_there_is_an_error_that_passes() -> None:
-    sink = KafkaTopics(spec_of(pipeline(KafkaSink("127.0.0.1:1", "spend"))))
+    sink = KafkaTopics(sink_spec_of(pipeline(KafkaSink("127.0.0.1:1", "spend"))))
     with pytest.raises(SinkUnavailableError, match=r"no Kafka broker can be reached at 127.0.0.1:1"):
         sink.open(RUN)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from tests.contracts.steps import RUN, change, pipeline, step
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 
 from windrow.connectors import ownership
@@ -24,7 +24,7 @@ from windrow.testing.servers.postgres import Postgres
 
 def sink_of(model: Pipeline, lock_seconds: float = 20) -> PostgresTables:
     assert isinstance(model.sink, PostgresSink)
-    return PostgresTables(spec_of(model), lock_seconds=lock_seconds)
+    return PostgresTables(sink_spec_of(model), lock_seconds=lock_seconds)
 
 
 def query(model: Pipeline, sql: str) -> list[tuple[object, ...]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.engine.pipelines import main
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 from tests.servers.secure_postgres import SECRET, SecurePostgres
 
 from windrow.connectors.postgres.sink import PostgresTables
@@ -17,7 +17,7 @@ from windrow.model import PostgresSink
 
 def opened(url: str) -> None:
     sink = PostgresSink(url, "spend")
-    table = PostgresTables(spec_of(main(sink=sink)))
+    table = PostgresTables(sink_spec_of(main(sink=sink)))
     try:
         table.open(Run("main", "1"))
     finally:

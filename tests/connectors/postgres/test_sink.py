@@ -15,7 +15,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from tests.contracts.steps import RUN, change, edges, pipeline, step
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 
 from windrow.connectors.postgres.connection import connect
@@ -33,7 +33,7 @@ def model(database: str) -> Pipeline:
 
 def sink_of(model: Pipeline, lock_seconds: float = 20) -> PostgresTables:
     assert isinstance(model.sink, PostgresSink)
-    return PostgresTables(spec_of(model), lock_seconds=lock_seconds)
+    return PostgresTables(sink_spec_of(model), lock_seconds=lock_seconds)
 
 
 def query(model: Pipeline, sql: str) -> list[tuple[object, ...]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.steps import RUN, change, pipeline, step
 from tests.contracts.stores import PostgresStore, committed
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 from tests.servers.certificates import make_certificates
 from tests.servers.secure_postgres import SECRET, USER, SecurePostgres, TlsProxy
 
@@ -44,7 +44,7 @@ def refused(url: str, said: str) -> None:
     """It is told at once, and in one line."""
     model = pipeline(PostgresSink(url, "spend"))
     assert isinstance(model.sink, PostgresSink)
-    with closing(PostgresTables(spec_of(model))) as sink:
+    with closing(PostgresTables(sink_spec_of(model))) as sink:
         acts: list[Callable[[], object]] = [lambda: sink.open(RUN), sink.journal]
         for act in acts:
             with pytest.raises(SinkError, match=f"cannot connect to PostgreSQL at .*{said}") as caught:

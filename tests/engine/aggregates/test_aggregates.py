@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.aggregates.aggregated import CASES, INEXACT, PIPELINE, Rec, logs, plain_result
 from tests.examples import examples
-from tests.graphs import spec_of
+from tests.graphs import sink_spec_of
 from tests.short_forms import operator_spec
 
 from windrow.engine import duckdb_sql, schema
@@ -78,7 +78,7 @@ class Engine:
             FROM states
         """
         found = query(self.duck, sql, states=states)
-        rows: list[dict[str, Any]] = rescale(found, schema.changes(spec_of(PIPELINE).rows)).to_pylist()
+        rows: list[dict[str, Any]] = rescale(found, schema.changes(sink_spec_of(PIPELINE).rows)).to_pylist()
         return rows
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from windrow.expressions import WindowSpec, is_window_spec
+from windrow.model.triggers import has_every
 from windrow.testing.oracle import Answer, Journal, LogRecord, run
 from windrow.testing.oracle.answer import WindowedSource
 from windrow.testing.transcript import Story, read_story
 from windrow.testing.transcript.rows import table_text
 from windrow.testing.transcript.story import Expect, ExpectDead, ExpectLate, TableRow
-from windrow.testing.transcript.views import looks_at_ticks
 
 STORIES = [
     path
@@ -42,7 +42,7 @@ def rows(spec: WindowSpec, table: Answer) -> list[str]:
     found = [
         TableRow((int(str(start)), int(str(end))), tuple(key[:keys]), row[:-2])
         for (start, end, *key), row in table.table.items()
-        if not (looks_at_ticks(spec.node.emit.early) and row[-2] == "early")
+        if not (has_every(spec.node.emit.early) and row[-2] == "early")
     ]
     return sorted(table_text(spec, row) for row in found)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeVar, assert_never
 
@@ -48,7 +48,6 @@ from windrow.model import (
     ProcessNode,
     ResultNode,
     RulesNode,
-    SinkNode,
     SourceNode,
     StreamNode,
     WindowNode,
@@ -105,7 +104,7 @@ def result_findings(graph: Graph, node: ResultNode) -> Iterator[Finding]:
             findings += (finding for rule in RULES_RULES for finding in rule(rules))
         case _:
             assert_never(node)
-    findings += null_keys(spec, _sinks(graph, node)[0].sink)
+    findings += null_keys(spec, graph.first_sink(node).sink)
     yield from (replace(finding, where=place(graph, node, finding.where)) for finding in findings)
     if isinstance(node, WindowNode) and isinstance(origin, SourceNode):
         yield from (replace(one, where=place(graph, origin, one.where)) for one in zero_delay(origin, node.window))
@@ -124,11 +123,6 @@ def _spec(graph: Graph, node: N, given: Stream | None) -> OperatorSpec[N]:
     return replace(spec, decode=Decode(fields))
 
 
-def _sinks(graph: Graph, node: ResultNode) -> Sequence[SinkNode]:
-    """Return the sinks of a node's rows; without one, the first that depends on them."""
-    return graph.sinks_of(node.name) or graph.sinks_below(node)[:1]
-
-
 def _window(graph: Graph, spec: WindowSpec, given: Stream | None) -> Iterator[Finding]:
     """Yield what is wrong with a window over a stream, or over a source if None is `given`."""
     node = spec.node
@@ -140,11 +134,10 @@ def _window(graph: Graph, spec: WindowSpec, given: Stream | None) -> Iterator[Fi
     if not (isinstance(node.window, Global) and (is_changelog or is_read)):
         yield from late_panes(spec)
         yield from global_window(spec)
-    sinks = _sinks(graph, node)
     if not is_changelog:
         # a window over windows has few rows, and takes all that these give
         yield from no_key(spec, is_read=graph.is_read(node))
         yield from lateness(spec)
-        yield from no_lateness(spec, sinks[0].sink)
-    for sink in sinks:
+        yield from no_lateness(spec, graph.first_sink(node).sink)
+    for sink in graph.sinks_of(node.name) or [graph.first_sink(node)]:
         yield from sqlite_digits(spec, sink.sink)

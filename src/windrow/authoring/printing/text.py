@@ -353,11 +353,11 @@ def _derived(fields: tuple[Derive, ...]) -> str:
 
 
 def _keyed(graph: Graph, node: ResultNode, passed: str) -> dict[str, str]:
-    sink = [*graph.sinks_of(node.name), *graph.sinks_below(node)][0].sink
+    sink = graph.first_sink(node).sink
     key = {"key": _key(node, graph.key_groups)}
     match node:
         case ProcessNode():
-            return key | {"process": _process(node, sink, is_settled=not graph.is_short and graph.is_ordered(node))}
+            return key | {"process": _process(node, sink, is_settled=graph.is_ordered(node))}
         case RulesNode():
             return key | _rules(node.rules, sink.table)
         case WindowNode():

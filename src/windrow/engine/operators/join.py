@@ -20,7 +20,7 @@ from windrow.engine.duckdb_sql import identifier
 from windrow.engine.merged_order import is_later_sql, runs_of_equals
 from windrow.engine.operators.base import Operator, OperatorOutput, OperatorStep, StepTime
 from windrow.engine.operators.route import id_sql, side_schema, stream_schema
-from windrow.engine.operators.settled import net_changes, settle
+from windrow.engine.operators.settled import net_changes, settle_ordered
 from windrow.engine.schema import (
     DIFF,
     ID,
@@ -71,8 +71,7 @@ class _Rows:
 
 def build_join(graph: Graph, node: JoinNode | TableJoinNode) -> Operator:
     """Return the operator of a join."""
-    operator = JoinOperator(graph, node)
-    return settle(graph, node, operator) if graph.is_ordered(node) else operator
+    return settle_ordered(graph, node, JoinOperator(graph, node))
 
 
 class JoinOperator:

@@ -23,7 +23,7 @@ from windrow.engine.schema import TIME, WATERMARK, WINDOW
 from windrow.engine.state.migrate import StoredState
 from windrow.engine.state.store import MemoryState, OperatorState
 from windrow.engine.state.widening import StateChange
-from windrow.expressions import WindowSpec
+from windrow.expressions import WindowSpec, key_of
 
 
 class LocalAggregate:
@@ -34,7 +34,7 @@ class LocalAggregate:
         self._spec = spec
         self._duck = duckdb_sql.Connection(spec.key)
         self._begin = window_sql(spec).begin
-        self._keys = pa.schema(schema.key_fields(spec))
+        self._keys = pa.schema(schema.key_fields(key_of(spec)))
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:  # noqa: ARG002 - it has none
         """Run one step of one key group; the packets are for the key groups of the keys."""

@@ -14,7 +14,7 @@ from windrow.engine.columns import MAX_TIME, to_micros
 from windrow.engine.duckdb_sql import identifier
 from windrow.engine.merged_order import ID_ORDER, in_merged_order, runs_of_equals, tied
 from windrow.engine.operators.base import Operator, OperatorOutput, OperatorStep
-from windrow.engine.operators.settled import settle
+from windrow.engine.operators.settled import settle_ordered
 from windrow.engine.schema import DIFF, ID, OFFSET, PARTITION, PLACE, TIME, record_schema
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Runs, migrate_runs
@@ -30,8 +30,7 @@ _OPERATION: Final = "__op"
 
 def build_deduplicate(graph: Graph, node: DeduplicateNode) -> Operator:
     """Return the operator of a deduplication."""
-    operator = DeduplicateOperator(spec_of(graph, node), stream_of(graph, node.input).bound)
-    return settle(graph, node, operator) if graph.is_ordered(node) else operator
+    return settle_ordered(graph, node, DeduplicateOperator(spec_of(graph, node), stream_of(graph, node.input).bound))
 
 
 class DeduplicateOperator:

@@ -31,6 +31,11 @@ from windrow.model import Graph, KeyedNode
 _KIND: Final = "unsettled"
 
 
+def settle_ordered(graph: Graph, node: KeyedNode, operator: Operator) -> Operator:
+    """Return the operator of a node such that it takes its records in the merged order if its stream depends on it."""
+    return settle(graph, node, operator) if graph.is_ordered(node) else operator
+
+
 def settle(graph: Graph, node: KeyedNode, operator: Operator) -> Operator:
     """Return the operator of a node such that it takes its records in the merged order."""
     return SettledOperator(spec_of(graph, node), operator, input_schema(graph, node))

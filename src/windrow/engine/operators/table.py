@@ -33,7 +33,7 @@ from windrow.engine.keys import key_numbers
 from windrow.engine.merged_order import ID_ORDER, in_merged_order, is_later_sql, runs_of_equals
 from windrow.engine.operators.base import Operator, OperatorOutput, OperatorStep
 from windrow.engine.operators.route import id_sql, side_schema, stream_schema, with_ids
-from windrow.engine.operators.settled import settle
+from windrow.engine.operators.settled import settle_ordered
 from windrow.engine.schema import DELETED, DIFF, ID, OFFSET, PARTITION, PLACE, SIDE, TIME, WATERMARK, record_schema
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Compaction, Runs, migrate_runs
@@ -70,8 +70,7 @@ _READ: Final = "read"
 
 def build_table(graph: Graph, node: TableNode) -> Operator:
     """Return the operator of a table."""
-    operator = TableOperator(graph, node)
-    return settle(graph, node, operator) if graph.is_ordered(node) else operator
+    return settle_ordered(graph, node, TableOperator(graph, node))
 
 
 class TableOperator:
@@ -164,8 +163,7 @@ class TableOperator:
 
 def build_lookup(graph: Graph, node: LookupNode) -> Operator:
     """Return the operator of a lookup."""
-    operator = LookupOperator(graph, node)
-    return settle(graph, node, operator) if graph.is_ordered(node) else operator
+    return settle_ordered(graph, node, LookupOperator(graph, node))
 
 
 class LookupOperator:

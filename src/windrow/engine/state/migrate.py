@@ -26,7 +26,7 @@ from windrow.engine.keys import KeyGroups, key_groups, place_groups
 from windrow.engine.schema import DELETED, arrow_type, record_schema
 from windrow.engine.state.store import MemoryState
 from windrow.engine.state.widening import StateChange, added_digits, why_not_wider, widen
-from windrow.expressions import AnySpec, WindowSpec, arguments, computed
+from windrow.expressions import AnySpec, WindowSpec, arguments, computed, key_of
 from windrow.model import LookupNode, ResultNode
 
 StoredState = tuple[Any, MemoryState]
@@ -174,7 +174,7 @@ class RowsByKeyGroup:
         self._schemas = schemas
         self._are_ids = not isinstance(spec.node, ResultNode)
         self._is_broadcast = isinstance(spec.node, LookupNode) and spec.node.broadcast
-        self._keys = pa.schema(schema.key_fields(spec))
+        self._keys = pa.schema(schema.key_fields(key_of(spec)))
         self._versions: dict[BlobAddress, list[pa.Table]] = defaultdict(list)
         self._parts: list[dict[BlobAddress, list[pa.Table]]] = [defaultdict(list) for _ in range(spec.key_groups)]
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from windrow.engine.changelog import StepOutput
 from windrow.expressions import WindowSpec
-from windrow.model import AllOf, AnyOf, Every, Records, Repeat, RulesNode, Trigger
+from windrow.model import Records, RulesNode
+from windrow.model.triggers import has_every
 from windrow.testing.oracle import Answer, Change, Missed
 from windrow.testing.transcript.changelog_check import Entry, fold_changelog
 from windrow.testing.transcript.rows import change_text, dead_text, late_text, table_text
@@ -141,26 +142,13 @@ def views(story: Story, pipeline: Tabled) -> list[tuple[str, View]]:
     if isinstance(pipeline.node, RulesNode):
         return [*found, ("dead", _dead), ("final", _final), ("changelog", _changelog)]
     emit = pipeline.node.emit
-    one_order = len(story.log) == 1 and emit.late != "batch" and not looks_at_ticks(emit.early)
+    one_order = len(story.log) == 1 and emit.late != "batch" and not has_every(emit.early)
     found.append(("dead", _dead if one_order else _dead_records))
     if one_order or (emit.mode != "discard" and not isinstance(emit.late, Records)):
         found.append(("final", _final))
     if one_order:
         found.append(("changelog", _changelog))
     return found
-
-
-def looks_at_ticks(early: Trigger | None) -> bool:
-    """Whether early panes depend on processing time."""
-    match early:
-        case Every():
-            return True
-        case AnyOf(triggers) | AllOf(triggers):
-            return any(map(looks_at_ticks, triggers))
-        case Repeat(trigger):
-            return looks_at_ticks(trigger)
-        case _:
-            return False
 
 
 def by_log(rows: Iterable[R]) -> list[R]:
@@ -188,7 +176,7 @@ def _dead_records(_: Tabled, observed: Observed) -> list[str]:
 
 def _final(pipeline: Tabled, observed: Observed) -> list[str]:
     """Return the table, without early panes where they depend on processing time."""
-    early_too = isinstance(pipeline.node, RulesNode) or not looks_at_ticks(pipeline.node.emit.early)
+    early_too = isinstance(pipeline.node, RulesNode) or not has_every(pipeline.node.emit.early)
     entries = _in_order(fold_changelog(pipeline, observed.changes).rows.values())
     rows = [entry.row for entry in entries if early_too or entry.row.pane != "early"]
     return [table_text(pipeline, TableRow(row.window, row.key, row.values)) for row in rows]

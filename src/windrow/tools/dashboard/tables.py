@@ -245,7 +245,7 @@ def _key_fields(run: WatchedRun, sink: str) -> list[pa.Field]:
     from windrow.expressions import sink_specs  # noqa: PLC0415
 
     rows = sink_specs(_pipeline(run))[sink].rows
-    return key_fields(rows) if rows.has_panes else row_key(rows)
+    return key_fields(rows.key) if rows.has_panes else row_key(rows)
 
 
 def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]:

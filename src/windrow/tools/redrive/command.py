@@ -126,8 +126,9 @@ def _pair(pipeline: Redrivable, text: str) -> tuple[str, Value]:
     """Read ``FIELD=VALUE``; raise InputError if it is no field of the key, or no value of its type."""
     from windrow.connectors.database import read_value  # noqa: PLC0415 - as above
     from windrow.engine.schema import key_fields  # noqa: PLC0415 - as above
+    from windrow.expressions import key_of  # noqa: PLC0415 - as above
 
-    fields = {field.name: field for field in key_fields(pipeline.spec)}
+    fields = {field.name: field for field in key_fields(key_of(pipeline.spec))}
     name = max((name for name in fields if text.startswith(f"{name}=")), key=len, default=None)
     if name is None:
         msg = f"--key {text!r} names no field of the key, which has {', '.join(fields) or 'no fields'}: "

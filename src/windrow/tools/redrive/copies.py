@@ -34,11 +34,11 @@ from windrow.engine.operators.window.assigner import in_windows
 from windrow.engine.schema import END, MICROS, RAW, TIME
 from windrow.engine.state.inspect import inspect_state
 from windrow.errors import CheckpointError, InputError
-from windrow.expressions import OperatorSpec, spec_of
+from windrow.expressions import OperatorSpec, decoding_spec
 from windrow.model import (
     Global,
     Graph,
-    ProcessNode,
+    ResultNode,
     Session,
     Sink,
     Source,
@@ -58,7 +58,7 @@ class Redrivable:
     """The one result of a graph whose dead letters can be redriven, and the sink of its rows."""
 
     graph: Graph
-    spec: OperatorSpec[WindowNode | ProcessNode]
+    spec: OperatorSpec[ResultNode]
     sink: Sink
 
     @property
@@ -140,9 +140,7 @@ def redrivable(graph: Graph) -> Redrivable:
     connector = source_connector(graph.sources[0].source)
     if not connector.appender:
         raise InputError(connector.not_written(graph.sources[0].source))
-    (node,) = (node for node in graph.keyed if isinstance(node, WindowNode | ProcessNode))
-    spec = replace(spec_of(graph, node), decode=graph.sources[0].decode)
-    return Redrivable(graph, spec, graph.sinks[0].sink)
+    return Redrivable(graph, decoding_spec(graph), graph.sinks[0].sink)
 
 
 def list_letters(pipeline: Redrivable) -> tuple[list[Listed], int]:
@@ -397,7 +395,7 @@ def _forecasts(pipeline: Redrivable, times: pa.ChunkedArray, low: int | None) ->
 
     A record in several windows is on time or expired if it is for all of them.
     """
-    if isinstance(pipeline.spec.node, ProcessNode) or low is None or not len(times):
+    if not isinstance(pipeline.spec.node, WindowNode) or low is None or not len(times):
         return ["unknown"] * len(times)
     micros = to_micros(times)
     rows = np.arange(len(times))

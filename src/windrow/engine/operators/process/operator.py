@@ -29,7 +29,7 @@ from windrow.engine.operators.process.context import (
 )
 from windrow.engine.operators.process.state import KeyState, KeyStateCodec, KeyTimer
 from windrow.engine.operators.route import input_schema
-from windrow.engine.operators.settled import settle
+from windrow.engine.operators.settled import settle_ordered
 from windrow.engine.schema import (
     BEHIND_PARTITIONS,
     END,
@@ -93,16 +93,15 @@ class _RecordsByKey:
 
 def build_process(graph: Graph, node: ProcessNode) -> Operator:
     """Return the operator of a process function."""
-    is_settled = graph.is_ordered(node)
     operator = ProcessOperator(
         spec_of(graph, node),
-        is_settled=is_settled,
+        is_settled=graph.is_ordered(node),
         is_traced=graph.is_read(node),
         name=node.name if is_behind_process(graph, node.input) else "",
         labels=[source.source.label for source in graph.sources],
         records=input_schema(graph, node),
     )
-    return settle(graph, node, operator) if is_settled else operator
+    return settle_ordered(graph, node, operator)
 
 
 class ProcessOperator:
