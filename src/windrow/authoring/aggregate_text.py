@@ -12,20 +12,10 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import assert_never
 
+from windrow import model as m
 from windrow.declare.python_code import code_name
 from windrow.errors import PipelineError
 from windrow.expressions import SqlCall, bracket_problem, split_call
-from windrow.model import (
-    AGGREGATE_FUNCTIONS,
-    Aggregate,
-    Count,
-    Custom,
-    Formula,
-    Function,
-    FunctionSpec,
-    UnaryFunction,
-    function_name,
-)
 
 _BEGINS_AS_CALL = re.compile(r"\s*(\w+)\s*\(")
 _DISTINCT = re.compile(r"distinct\b\s*(.+)", re.IGNORECASE | re.DOTALL)
@@ -36,7 +26,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")+)"')
 class Measure:
     """An aggregate without its name; with `where`, over some records only."""
 
-    function: Function
+    function: m.Function
     where: str | None = None
 
 
@@ -48,7 +38,7 @@ def parse_aggregate(text: str) -> Measure:
         raise PipelineError(msg)
     begin = _BEGINS_AS_CALL.match(text)
     if begin is None or begin[1] not in NAMES:
-        return Measure(Formula(text.strip()))
+        return Measure(m.Formula(text.strip()))
     call = split_call(text)
     if call is None:
         msg = (
@@ -60,13 +50,13 @@ def parse_aggregate(text: str) -> Measure:
     return Measure(make_function(call.name, [_argument(text) for text in call.arguments]), call.where)
 
 
-def aggregate_text(aggregate: Aggregate) -> str:
+def aggregate_text(aggregate: m.Aggregate) -> str:
     """Return the text that reads back as the aggregate; a custom one is named."""
     where = "" if aggregate.where is None else f" where {aggregate.where}"
     match aggregate.function:
-        case Formula(sql):
+        case m.Formula(sql):
             return f"{sql}{where}"
-        case Custom(custom, of):
+        case m.Custom(custom, of):
             return f"custom({', '.join([code_name(custom), *map(_argument_text, of)])}){where}"
         case function:
             name, arguments = call_of(function)
@@ -102,23 +92,23 @@ def _unquoted(text: str) -> str | None:
 
 Argument = str | int | float
 
-NAMES = tuple(AGGREGATE_FUNCTIONS)
+NAMES = tuple(m.AGGREGATE_FUNCTIONS)
 """Functions that can be called; any other text is a formula."""
 
 
-def make_function(name: str, arguments: list[str]) -> Function:
+def make_function(name: str, arguments: list[str]) -> m.Function:
     """Return the aggregate that a call means; raise PipelineError if its arguments are not as they should be."""
     if name == "count":
         if arguments:
             meant = counting(arguments) or "count() where CONDITION"
             msg = f"count({arguments[0]}): count() counts records and takes no field; write {meant}"
             raise PipelineError(msg)
-        return Count()
+        return m.Count()
     if not arguments or not arguments[0]:
         msg = f"{name}() needs a field, such as {_example(name)}"
         raise PipelineError(msg)
     of, *more = arguments
-    spec = AGGREGATE_FUNCTIONS[name]
+    spec = m.AGGREGATE_FUNCTIONS[name]
     if len(more) == len(spec.extra):
         return _make(name, spec, of, more)
     many = f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}"
@@ -137,8 +127,8 @@ def counting(arguments: Sequence[str]) -> str | None:
             return None
 
 
-def _make(name: str, spec: FunctionSpec, of: str, more: list[str]) -> Function:
-    make: Callable[..., Function] = spec.kind
+def _make(name: str, spec: m.FunctionSpec, of: str, more: list[str]) -> m.Function:
+    make: Callable[..., m.Function] = spec.kind
     given: list[Argument] = []
     for kind, text in zip(spec.extra, more, strict=True):
         match kind:
@@ -153,15 +143,15 @@ def _make(name: str, spec: FunctionSpec, of: str, more: list[str]) -> Function:
     return make(of, *given, *(["log"] if spec.by_log else []))
 
 
-def call_of(function: Count | UnaryFunction) -> tuple[str, tuple[Argument, ...]]:
+def call_of(function: m.Count | m.UnaryFunction) -> tuple[str, tuple[Argument, ...]]:
     """Return the name and the arguments by which an aggregate function is called."""
     # in which order is part of the name
-    return function_name(function), tuple(getattr(function, one.name) for one in fields(function) if one.name != "by")
+    return m.function_name(function), tuple(getattr(function, one.name) for one in fields(function) if one.name != "by")
 
 
 def _example(name: str, of: str = "amount") -> str:
     more = {"fraction": "0.99", "limit": "10", "measure": "price"}
-    return f"{name}({', '.join([of, *(more[kind] for kind in AGGREGATE_FUNCTIONS[name].extra)])})"
+    return f"{name}({', '.join([of, *(more[kind] for kind in m.AGGREGATE_FUNCTIONS[name].extra)])})"
 
 
 def _fraction(name: str, text: str) -> float:

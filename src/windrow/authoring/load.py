@@ -10,6 +10,7 @@ import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from windrow import model as m
 from windrow.authoring.checks import require_valid
 from windrow.authoring.pipeline_file import (
     Document,
@@ -22,7 +23,6 @@ from windrow.authoring.pipeline_file import (
 )
 from windrow.authoring.variables import NOTHING_GIVEN, Given, secret_variables
 from windrow.errors import PipelineError, Place, described, each_error, is_interrupt, join_errors
-from windrow.model import Graph, RunMode
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class OpenedPipeline:
     """A pipeline, and the document that it was read from; `file` is how it was named."""
 
     file: str
-    pipeline: Graph
+    pipeline: m.Graph
     document: Document | None
 
-    def in_mode(self, mode: RunMode) -> OpenedPipeline:
+    def in_mode(self, mode: m.RunMode) -> OpenedPipeline:
         """Return it as it runs in another mode."""
         return replace(self, pipeline=replace(self.pipeline, mode=mode))
 
@@ -42,7 +42,7 @@ class OpenedPipeline:
         """Whether the file can be edited by the keys of its document; not if it is Python, SQL, or several."""
         return self.document is not None and self.document.is_alone and not is_sql(self.file)
 
-    def runnable(self) -> Graph:
+    def runnable(self) -> m.Graph:
         """Return the graph; raise PipelineError if it has errors."""
         return require_valid(self.pipeline, self.document.place if self.document else None)
 
@@ -83,7 +83,7 @@ def variables_of_secrets(spec: str) -> set[str]:
     return set() if split_spec(spec) else secret_variables(read_roots(read_file(spec), spec))
 
 
-def parse_sql(text: str) -> Graph:
+def parse_sql(text: str) -> m.Graph:
     """Read and validate a pipeline said as SQL; raise PipelineError, with line and column, if it is wrong."""
     document = read_document(text, "<string>.sql")
     return require_valid(document.pipeline, document.place)
@@ -99,7 +99,7 @@ def split_spec(spec: str) -> tuple[str, str] | None:
     return (match["file"], match["variable"] or DEFAULT_VARIABLE) if match else None
 
 
-def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> Graph:
+def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> m.Graph:
     """Run a Python file (not as ``__main__``) and return the pipeline in `variable`.
 
     Raise PipelineError if it fails, or if there is no such pipeline.
@@ -127,7 +127,7 @@ def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> Graph:
     graphs = {
         name: graph
         for name, value in names.items()
-        if isinstance(graph := inspect.getattr_static(value, "graph", None), Graph)
+        if isinstance(graph := inspect.getattr_static(value, "graph", None), m.Graph)
     }
     if variable in graphs:
         return graphs[variable]

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import yaml
 
+from windrow import model as m
 from windrow.authoring.checks import require_valid
 from windrow.authoring.sections import DOCUMENT
 from windrow.authoring.variables import NOTHING_GIVEN, PROFILES, Given, substitute
 from windrow.declare.yaml_node import YamlMapping, YamlNode, compose, compose_all, place_of, read_texts
 from windrow.errors import PipelineError, Place, call_all, needs_extra
-from windrow.model import Graph
 
 
-def parse_pipeline(text: str, file: str = "<string>") -> Graph:
+def parse_pipeline(text: str, file: str = "<string>") -> m.Graph:
     """Read and validate the text of a pipeline file; raise PipelineError, with file:line, if it is wrong."""
     document = read_document(text, file)
     return require_valid(document.pipeline, document.place)
@@ -27,7 +27,7 @@ def parse_pipeline(text: str, file: str = "<string>") -> Graph:
 class Document:
     """A pipeline as its file says it, not yet validated; `is_alone` if the file has no other."""
 
-    pipeline: Graph
+    pipeline: m.Graph
     file: str
     root: yaml.Node
     is_alone: bool = True

@@ -9,23 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from windrow import model as m
 from windrow.expressions import spec_of
-from windrow.model import (
-    DEFAULT_ALERTS,
-    DEFAULT_KEY_GROUPS,
-    Alerts,
-    Decode,
-    Derive,
-    EventTime,
-    Graph,
-    ResultNode,
-    RunMode,
-    Sink,
-    SinkNode,
-    Source,
-    SourceNode,
-    WindowNode,
-)
 
 NODE_NAMES = "a name has 1 to 100 letters, digits, '.', '_' or '-', and starts with a letter or digit"
 """The error of a node with another name; the empty one is left to short forms."""
@@ -35,32 +20,32 @@ SOURCE: Final = "source"
 
 
 def short_graph(
-    node: ResultNode,
+    node: m.ResultNode,
     *,
     name: str,
-    source: Source,
-    decode: Decode,
-    time: EventTime,
-    sink: Sink,
-    derive: tuple[Derive, ...] = (),
-    key_groups: int = DEFAULT_KEY_GROUPS,
-    mode: RunMode = "micro-batch",
-    alerts: Alerts = DEFAULT_ALERTS,
-) -> Graph:
+    source: m.Source,
+    decode: m.Decode,
+    time: m.EventTime,
+    sink: m.Sink,
+    derive: tuple[m.Derive, ...] = (),
+    key_groups: int = m.DEFAULT_KEY_GROUPS,
+    mode: m.RunMode = "micro-batch",
+    alerts: m.Alerts = m.DEFAULT_ALERTS,
+) -> m.Graph:
     """Return the graph of a short form; `node` has no name, and takes the records of `SOURCE`."""
-    nodes = (SourceNode(SOURCE, source, decode, time, derive), node, SinkNode("", "", sink))
-    return Graph(name, nodes, key_groups, mode, alerts)
+    nodes = (m.SourceNode(SOURCE, source, decode, time, derive), node, m.SinkNode("", "", sink))
+    return m.Graph(name, nodes, key_groups, mode, alerts)
 
 
-def short_nodes(graph: Graph) -> tuple[SourceNode, ResultNode, SinkNode]:
+def short_nodes(graph: m.Graph) -> tuple[m.SourceNode, m.ResultNode, m.SinkNode]:
     """Return the nodes of a short form."""
     source, node, sink = graph.nodes
-    if not isinstance(source, SourceNode) or not isinstance(node, ResultNode) or not isinstance(sink, SinkNode):
+    if not isinstance(source, m.SourceNode) or not isinstance(node, m.ResultNode) or not isinstance(sink, m.SinkNode):
         raise TypeError(graph)
     return source, node, sink
 
 
-def short_parts(graph: Graph) -> Mapping[str, Any]:
+def short_parts(graph: m.Graph) -> Mapping[str, Any]:
     """Return the parts of a short form by the names that they have in it."""
     source, node, sink = short_nodes(graph)
     parts = {"name": graph.name, "mode": graph.mode, "key_groups": graph.key_groups, "alerts": graph.alerts}
@@ -68,11 +53,11 @@ def short_parts(graph: Graph) -> Mapping[str, Any]:
     return {**vars(node), **parts, "sink": sink.sink}
 
 
-def as_short(graph: Graph, node: ResultNode) -> Graph:
+def as_short(graph: m.Graph, node: m.ResultNode) -> m.Graph:
     """Return a node as a short form of its own, over the records that it takes, into the first sink of its rows."""
     spec = spec_of(graph, node)
-    result: ResultNode = replace(node, name="", input=SOURCE, derive=())
-    if isinstance(result, WindowNode):
+    result: m.ResultNode = replace(node, name="", input=SOURCE, derive=())
+    if isinstance(result, m.WindowNode):
         result = replace(result, emit=replace(result.emit, lateness=spec.lateness))
     return short_graph(
         result,

@@ -16,11 +16,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from windrow import model as m
 from windrow.authoring.load import open_pipeline
 from windrow.connectors.diff import differences
 from windrow.errors import InputError
 from windrow.expressions import sink_spec
-from windrow.model import Graph, SqliteSink
 from windrow.runtime.launch import HostName, Options, launch
 from windrow.telemetry.history import history_of
 from windrow.telemetry.reports import Totals, counted
@@ -112,7 +112,7 @@ def command(*, folder: Path, events: int, host: HostName, watch: bool, as_json: 
     return OK if same else DIFFERENT
 
 
-def _prepare(console: Console, folder: Path, events: int) -> Graph:
+def _prepare(console: Console, folder: Path, events: int) -> m.Graph:
     """Generate the log and write the pipeline file, in an empty folder."""
     try:
         _empty_folder(folder)
@@ -156,7 +156,7 @@ def _refuse_watch(host: HostName, *, as_json: bool) -> None:
         raise InputError(msg)
 
 
-def _watch(console: Console, pipeline: Graph, folder: Path, events: int) -> None:
+def _watch(console: Console, pipeline: m.Graph, folder: Path, events: int) -> None:
     """Run the day in many steps while the page shows it, which then stays until Ctrl-C."""
     checkpoint = folder / "checkpoint"
     with (
@@ -175,7 +175,7 @@ def _wait_for_interrupt() -> None:
     threading.Event().wait()
 
 
-def _run(pipeline: Graph, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:
+def _run(pipeline: m.Graph, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:
     options = Options(checkpoint=checkpoint, host=host, until_end=True, max_records=step)
     saying = saying_spark_starts(quiet=quiet, advice=NEEDS_NO_SPARK)
     with ProgressLine(f"steps of {step:,}", quiet=quiet) as progress, saying, interruptible():
@@ -183,12 +183,12 @@ def _run(pipeline: Graph, checkpoint: Path, host: HostName, step: int, *, quiet:
     return progress.totals
 
 
-def _replay(console: Console, pipeline: Graph, database: Path, host: HostName, step: int) -> dict[str, Any]:
+def _replay(console: Console, pipeline: m.Graph, database: Path, host: HostName, step: int) -> dict[str, Any]:
     """Run the same log with another step size into a database of its own, and compare."""
     replayed = database.with_name(f"replay-{step}.db")
     checkpoint = database.with_name(f"checkpoint-{step}")
     totals = _run(
-        pipeline.into(SqliteSink(str(replayed), pipeline.sinks[0].sink.table)),
+        pipeline.into(m.SqliteSink(str(replayed), pipeline.sinks[0].sink.table)),
         checkpoint,
         host,
         step,

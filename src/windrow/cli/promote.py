@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from windrow import model as m
 from windrow.connectors.database import Promoted
 from windrow.connectors.open_sinks import open_database, promote
 from windrow.connectors.sink import Run
 from windrow.errors import CheckpointError
-from windrow.model import Graph
 from windrow.runtime.replay import require_as_far, shadows
 from windrow.runtime.stream.checkpoint import Checkpoint, locked
 from windrow.telemetry.folders import Folder, default_checkpoint
@@ -69,7 +69,7 @@ def command(*, pipeline: str, shadow: str | None, checkpoint: Folder | None, as_
     return OK
 
 
-def _is_of_tables(run: Run, graph: Graph) -> bool:
+def _is_of_tables(run: Run, graph: m.Graph) -> bool:
     """Return whether the live tables of a pipeline belong to a run."""
     stands = [open_database(sink.sink).stands(sink.sink.table) for sink in graph.sinks]
     return all(found is not None and found[0] == run for found in stands)

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from windrow import model as m
 from windrow.errors import InputError
-from windrow.model import Graph, RuleSet
 from windrow.runtime.batch.plan import MAX_RECORDS
 from windrow.runtime.launch import ReplayHost
 from windrow.runtime.replay import Replay, ReplayOptions, plan_replay, run_replay
@@ -143,7 +143,7 @@ def command(
     return OK if ended == "end" else DIFFERENT
 
 
-def _back_test(graph: Graph, other: str, labels: Path | None, options: ReplayOptions, *, as_json: bool) -> int:
+def _back_test(graph: m.Graph, other: str, labels: Path | None, options: ReplayOptions, *, as_json: bool) -> int:
     """Compare the alerts of a pipeline's rules with those of another file's; return the exit code."""
     given = [name for name in ("checkpoint", "into", "savepoint", "fresh", "journal") if is_given(name)]
     if given:
@@ -166,7 +166,7 @@ def _back_test(graph: Graph, other: str, labels: Path | None, options: ReplayOpt
     return OK
 
 
-def _rules(graph: Graph) -> RuleSet:
+def _rules(graph: m.Graph) -> m.RuleSet:
     for node in graph.rules:
         return node.rules
     msg = f"pipeline {graph.name!r} has no rules: a back-test compares the alerts of two pipelines with `rules`"

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from windrow import model as m
 from windrow.authoring.load import OpenedPipeline
 from windrow.cli.json_log import JsonLog
 from windrow.client.result import summary
 from windrow.client.run import UNUSED, WARN_ABOVE, host_of, on_host, refuse_together, warnings_of
 from windrow.connectors.source import OnDataLoss
 from windrow.errors import InputError
-from windrow.model import Graph
 from windrow.runtime.launch import Ended, HostName, Job, Options, launch_all
 from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import Folder
@@ -225,7 +225,7 @@ def _launch(runs: Sequence[_Run], server: RunServer | None, *, is_quiet: bool) -
 class _Run:
     """One of the pipelines that run: its options, what shows how it goes, its limits, and why it ended, once it has."""
 
-    pipeline: Graph
+    pipeline: m.Graph
     options: Options
     progress: JsonLog | ProgressLine
     limits: ShareLimits
@@ -292,7 +292,7 @@ def _refuse_several(file: str, number: int, host: HostName) -> None:
         raise InputError(msg)
 
 
-def _changes(graph: Graph, options: Options) -> list[str]:
+def _changes(graph: m.Graph, options: Options) -> list[str]:
     """Return the changes since the savepoint that a new checkpoint starts from, each with its meaning."""
     from windrow.runtime.compatibility import meant  # noqa: PLC0415
     from windrow.runtime.stream.checkpoint import Checkpoint  # noqa: PLC0415 - only where there is one

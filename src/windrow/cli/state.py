@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windrow import model as m
 from windrow.errors import InputError
-from windrow.model import Graph
 from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.numbers import format_time
@@ -81,7 +81,7 @@ def command(
 
 
 def _show_key(
-    graph: Graph,
+    graph: m.Graph,
     epoch: int,
     states: Iterable[tuple[int, MemoryState]],
     key: Sequence[str],
@@ -115,7 +115,7 @@ def _show_key(
     return OK
 
 
-def _plain(graph: Graph, report: StateReport) -> dict[str, Any]:
+def _plain(graph: m.Graph, report: StateReport) -> dict[str, Any]:
     clocks = report.clocks
     return {
         "low_watermark": None if clocks is None else _known(clocks.low()),
@@ -145,7 +145,7 @@ def _plain(graph: Graph, report: StateReport) -> dict[str, Any]:
     }
 
 
-def _text(graph: Graph, epoch: int, report: StateReport) -> str:
+def _text(graph: m.Graph, epoch: int, report: StateReport) -> str:
     plain = _plain(graph, report)
     first = (
         f"{graph.name}: state after epoch {epoch}: {counted(plain['bytes'], 'byte')}, "

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windrow import model as m
 from windrow.authoring.load import OpenedPipeline
 from windrow.errors import InputError
-from windrow.model import Graph, KafkaSource
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.health import OVER, STATES
 from windrow.telemetry.history import FILES, history_of
@@ -286,7 +286,7 @@ def _table(partitions: Sequence[PartitionStatus]) -> Iterator[str]:
         yield "  ".join(["", row[0].ljust(widths[0]), *cells, row[5]]).rstrip()
 
 
-def _realtime(valid: Graph) -> tuple[Any, list[str], int]:
+def _realtime(valid: m.Graph) -> tuple[Any, list[str], int]:
     """Return how far a realtime run is by its brokers, as plain JSON and as lines."""
     from windrow.connectors.kafka.lists import read_list  # noqa: PLC0415 - the same
     from windrow.runtime.realtime.key_sample import sample_keys  # noqa: PLC0415 - a stream needs no Kafka and no Arrow
@@ -302,7 +302,7 @@ def _realtime(valid: Graph) -> tuple[Any, list[str], int]:
     options = source_of(valid).options
     has_run = any(one.owner is not None for one in positions)
     topics = {
-        sink.topic: last_latencies(KafkaSource(sink.servers, sink.topic, options=options))
+        sink.topic: last_latencies(m.KafkaSource(sink.servers, sink.topic, options=options))
         for sink in (sinks_of(valid) if has_run else [])
     }
     plain: dict[str, Any] = {
@@ -341,7 +341,7 @@ def _plain(position: Position) -> dict[str, Any]:
     return plain | {name: getattr(position.owner, name, None) for name in ("run", "attempt", "begun", "ended")}
 
 
-def _lines(graph: Graph, positions: Sequence[Position], last: Announced | None, keys: KeySample) -> list[str]:
+def _lines(graph: m.Graph, positions: Sequence[Position], last: Announced | None, keys: KeySample) -> list[str]:
     behind = sum(one.lag for one in positions)
     lines = [f"{graph.name}: {counted(behind, 'offset')} behind in {counted(len(positions), 'partition')}"]
     for one in positions:

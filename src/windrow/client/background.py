@@ -16,9 +16,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Literal, Self
 
+from windrow import model as m
 from windrow.client.result import Result, summary
 from windrow.errors import WindrowError
-from windrow.model import Graph
 from windrow.runtime.launch import OnStart
 from windrow.telemetry.reports import OnStep, StepReport, Totals
 from windrow.terminal.interrupts import end_in_order
@@ -51,7 +51,7 @@ class BackgroundRun:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: m.Graph,
         line: ProgressLine,
         launch: Callable[[Callable[[], None], OnStep, OnStart], Result],
     ) -> None:

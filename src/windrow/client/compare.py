@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from windrow import model as m
 from windrow.authoring.checks import require_valid
 from windrow.client.arguments import checked
 from windrow.client.tables import Moment, PipelineLike, graph_of, micros_of
@@ -20,7 +21,6 @@ from windrow.connectors.diff import Compared, Number, RowDifference, compare_ans
 from windrow.connectors.open_sinks import open_database
 from windrow.errors import InputError
 from windrow.expressions import SinkSpec, sink_specs
-from windrow.model import Graph
 from windrow.runtime.replay import SHADOW
 from windrow.telemetry.numbers import format_time
 from windrow.terminal.display import html_lines, html_table
@@ -190,8 +190,8 @@ def diff(
 
 
 def compare_tables(
-    one: Graph,
-    other: Graph | None,
+    one: m.Graph,
+    other: m.Graph | None,
     against: str | None,
     bounds: WindowRange,
     *,
@@ -214,7 +214,7 @@ def compare_tables(
     )
 
 
-def _pairs(one: Graph, other: Graph | None, against: str | None, options: str) -> list[tuple[SinkSpec, SinkSpec]]:
+def _pairs(one: m.Graph, other: m.Graph | None, against: str | None, options: str) -> list[tuple[SinkSpec, SinkSpec]]:
     """Return the tables to compare, each with the one that it is compared with: of two graphs, sinks of one name."""
     here = sink_specs(one)
     there = here if other is None else sink_specs(other)

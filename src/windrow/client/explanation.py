@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
+from windrow import model as m
 from windrow.client.tables import Query, condition, find_table
 from windrow.connectors.database import Condition
 from windrow.errors import InputError
-from windrow.model import Graph
 from windrow.telemetry.folders import Folder, default_checkpoint, folder_of
 from windrow.telemetry.numbers import format_time, printable, short_duration
 from windrow.telemetry.reports import counted
@@ -48,7 +48,7 @@ class Why:
 
 
 def explain(
-    graph: Graph,
+    graph: m.Graph,
     sink: str,
     where: Sequence[Condition],
     checkpoint: Folder | None,
@@ -71,7 +71,7 @@ def explain(
 
 
 def explain_where(
-    graph: Graph,
+    graph: m.Graph,
     where: Mapping[str, object],
     table: str | None,
     checkpoint: str | PathLike[str] | None,

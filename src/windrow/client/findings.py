@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from windrow import model as m
 from windrow.authoring.checks import Finding, validate
 from windrow.engine.lists import list_problems
 from windrow.errors import HIDDEN_VALUES
-from windrow.model import Graph
 
 
 class Findings(list[Finding]):
@@ -47,7 +47,7 @@ def summary(levels: Sequence[str]) -> str:
     return ", ".join(said if "error" in levels else ["ok", *said])
 
 
-def find(graph: Graph) -> Findings:
+def find(graph: m.Graph) -> Findings:
     """Return what the rules find, and lists of rules that cannot be read on this machine."""
     found = Findings(validate(graph))
     if not found.errors:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, Unpack
 
+from windrow import model as m
 from windrow.client.arguments import checked
 from windrow.errors import HIDDEN_VALUES
-from windrow.model import Graph
 
 if TYPE_CHECKING:
     from windrow.client.background import BackgroundRun
@@ -37,7 +37,7 @@ class Pipeline:
     `graph` is what it is made of. `windrow.ProcessPipeline` and `windrow.RulesPipeline` are other names of the class.
     """
 
-    graph: Graph
+    graph: m.Graph
 
     @property
     def name(self) -> str:

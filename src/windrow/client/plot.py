@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from windrow import model as m
 from windrow.client.arguments import checked
 from windrow.errors import ArgumentError, InputError, needs_extra
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from windrow.client.tables import PipelineLike
-    from windrow.model import Graph
 
     Times = npt.NDArray[np.datetime64]
 
@@ -97,7 +97,6 @@ def lateness(pipeline: PipelineLike, *, bins: int = 50, ax: Axes | None = None) 
     import numpy as np  # noqa: PLC0415 - as above
 
     from windrow.client.tables import graph_of  # noqa: PLC0415
-    from windrow.model import Delay  # noqa: PLC0415
     from windrow.telemetry.numbers import short_duration  # noqa: PLC0415
     from windrow.tools.tune.disorder import read_log  # noqa: PLC0415
 
@@ -112,7 +111,9 @@ def lateness(pipeline: PipelineLike, *, bins: int = 50, ax: Axes | None = None) 
         axes.hist(seconds, edges.tolist(), weights=counts.records[is_late], color="tab:blue")
         axes.set_xscale("log")
         axes.set_yscale("log")
-    delays = {mark.micros for one in runnable.sources if isinstance(mark := one.time.watermark, Delay) and mark.micros}
+    delays = {
+        mark.micros for one in runnable.sources if isinstance(mark := one.time.watermark, m.Delay) and mark.micros
+    }
     for delay in sorted(delays):
         axes.axvline(delay / _SECOND, color="tab:red", linestyle="--", label=f"delay {short_duration(delay / _SECOND)}")
     if delays:
@@ -208,7 +209,7 @@ def _moments(micros: npt.NDArray[np.int64]) -> Times:
     return micros.astype("datetime64[us]")
 
 
-def _records(graph: Graph, most: int) -> pa.Table:
+def _records(graph: m.Graph, most: int) -> pa.Table:
     """Return the first good records with their place, event time, watermark and log timestamp, in the log's order."""
     import pyarrow as pa  # noqa: PLC0415 - as above
 
@@ -219,7 +220,6 @@ def _records(graph: Graph, most: int) -> pa.Table:
     from windrow.engine.messages import Records  # noqa: PLC0415
     from windrow.engine.operators.ingest import Ingest  # noqa: PLC0415
     from windrow.engine.schema import MICROS, OFFSET, PARTITION, TIME, WATERMARK  # noqa: PLC0415
-    from windrow.model import LOG_TIME  # noqa: PLC0415
     from windrow.runtime.as_of import read_first  # noqa: PLC0415
 
     batches = list(read_first(open_sources(graph), most))
@@ -236,8 +236,8 @@ def _records(graph: Graph, most: int) -> pa.Table:
     joined = joined.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
     if joined.column("log_time").null_count == len(joined):
         # records of an embedded log have it inside
-        inside = [parse_object(value).get(LOG_TIME) for value in joined.column("value").to_pylist()]
-        times = [None if one is None else convert(LOG_TIME, LOG_TIME_TYPE, one) for one in inside]
+        inside = [parse_object(value).get(m.LOG_TIME) for value in joined.column("value").to_pylist()]
+        times = [None if one is None else convert(m.LOG_TIME, LOG_TIME_TYPE, one) for one in inside]
         column = joined.schema.get_field_index("log_time")
         joined = joined.set_column(column, "log_time", pa.array(times, pa.int64()).cast(MICROS))
     return joined

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from windrow import model as m
 from windrow.client.tables import SHOWN, Moment, PipelineLike, Rows, count_rows, read_table
 from windrow.errors import WindrowError
 from windrow.expressions import sink_specs
-from windrow.model import Graph
 from windrow.runtime.launch import Ended
 from windrow.telemetry.numbers import format_time
 from windrow.telemetry.reports import StepReport, Totals, counted
@@ -33,7 +33,7 @@ class Result:
     argument `table` takes it as `windrow.read_table` does.
     """
 
-    graph: Graph
+    graph: m.Graph
     ended: Ended | None = None
     totals: Totals | None = None
     warnings: tuple[str, ...] = ()

@@ -9,16 +9,11 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 
+from windrow import model as m
 from windrow.authoring.checks import require_valid
 from windrow.connectors.open_sources import open_sources
 from windrow.connectors.source import OnDataLoss
 from windrow.errors import HIDDEN_VALUES, InputError, WindrowError, did_you_mean, not_one_of
-from windrow.model import (
-    MAX_DURATION,
-    Graph,
-    RunMode,
-    parse_duration,
-)
 from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
 from windrow.runtime.launch import Ended, HostName, OnStart, Options, ReplayHost, launch, require_end
 from windrow.runtime.settings import SparkOptions
@@ -58,11 +53,11 @@ UNUSED: Mapping[HostName, tuple[str, ...]] = {
     "memory": ("checkpoint", "every", "step_time", "on_data_loss", "retry", "master", "conf"),
 }
 """Options that a host does not use."""
-_MODES: Mapping[HostName, RunMode] = {"stream": "micro-batch", "realtime": "realtime"}
+_MODES: Mapping[HostName, m.RunMode] = {"stream": "micro-batch", "realtime": "realtime"}
 """The mode of a pipeline that runs on a host, whatever its file says."""
 
 
-def host_of(graph: Graph) -> HostName:
+def host_of(graph: m.Graph) -> HostName:
     """Return the host of a pipeline's mode."""
     return "realtime" if graph.mode == "realtime" else "stream"
 
@@ -79,7 +74,7 @@ def _require_one_of(name: str, given: str, options: Sequence[str]) -> None:
         raise InputError(msg)
 
 
-def on_host(graph: Graph, host: HostName) -> Graph:
+def on_host(graph: m.Graph, host: HostName) -> m.Graph:
     """Return the pipeline in the mode of a host."""
     return replace(graph, mode=_MODES[host]) if host in _MODES else graph
 
@@ -104,7 +99,7 @@ def refuse_together(host: HostName, given: Mapping[str, Any], options: str = "")
 
 
 def warnings_of(
-    graph: Graph, ended: Ended, totals: Totals, above: float, commands: CommandLines = PLACEHOLDER
+    graph: m.Graph, ended: Ended, totals: Totals, above: float, commands: CommandLines = PLACEHOLDER
 ) -> list[str]:
     """Return what to warn of after a run: records that are in no result, if they are more than the share `above`.
 
@@ -113,7 +108,7 @@ def warnings_of(
     return [*_in_no_result(graph, totals, above, commands), *(_incomplete(graph) if ended == "end" else [])]
 
 
-def _in_no_result(graph: Graph, totals: Totals, above: float, commands: CommandLines) -> Iterator[str]:
+def _in_no_result(graph: m.Graph, totals: Totals, above: float, commands: CommandLines) -> Iterator[str]:
     """Yield warnings of dead letters and of expired records, by what a run has counted of its log alone."""
     sink, read, dead = graph.sinks[0].sink, totals.events, totals.dead + totals.rejected
     if totals.dead and totals.dead >= read:
@@ -135,7 +130,7 @@ def _share(number: int, records: int) -> str:
     return f"{number:,} of {counted(records, 'record')}" + (f" ({number / records:.3%})" if records else "")
 
 
-def _incomplete(graph: Graph) -> list[str]:
+def _incomplete(graph: m.Graph) -> list[str]:
     """Return a warning for each last line that a run to the end of the input has left out."""
     try:
         files = open_sources(graph).incomplete()
@@ -203,7 +198,7 @@ class RunOptions(TypedDict, total=False):
 class _Prepared:
     """A run that is valid: its pipeline and options, and what watches it."""
 
-    pipeline: Graph
+    pipeline: m.Graph
     options: Options
     watch: _Watch
     warn_above: float
@@ -218,14 +213,14 @@ class _Prepared:
         return Result(self.pipeline, ended, totals, warnings)
 
 
-def run(graph: Graph, host: HostName | None, **options: Unpack[RunOptions]) -> Result:
+def run(graph: m.Graph, host: HostName | None, **options: Unpack[RunOptions]) -> Result:
     """Do what `windrow.client.pipeline.Pipeline.run` says."""
     prepared = _prepare(graph, host, in_background=False, **options)
     with prepared.watch.running() as on_start:
         return prepared.run(prepared.watch.on_step, on_start)
 
 
-def start(graph: Graph, host: HostName | None, **options: Unpack[RunOptions]) -> BackgroundRun:
+def start(graph: m.Graph, host: HostName | None, **options: Unpack[RunOptions]) -> BackgroundRun:
     """Do what `windrow.client.pipeline.Pipeline.start` says."""
     from windrow.client.background import BackgroundRun  # noqa: PLC0415 - as in `_Prepared.run`
 
@@ -250,7 +245,7 @@ def start(graph: Graph, host: HostName | None, **options: Unpack[RunOptions]) ->
 
 
 def _prepare(
-    graph: Graph,
+    graph: m.Graph,
     host: HostName | None,
     *,
     in_background: bool,
@@ -314,7 +309,7 @@ def _prepare(
 
 
 def replay(
-    graph: Graph,
+    graph: m.Graph,
     host: ReplayHost,
     *,
     into: str | None,
@@ -351,7 +346,7 @@ def replay(
     return Result(planned.pipeline, ended, watch.line.totals, tuple(watch.warnings))
 
 
-def preview(graph: Graph, n: int, table: str | None, records: int | None) -> Rows:
+def preview(graph: m.Graph, n: int, table: str | None, records: int | None) -> Rows:
     """Do what `windrow.client.pipeline.Pipeline.preview` says."""
     from windrow.client.tables import Query, find_table, read, require_of_log, sink_of  # noqa: PLC0415
     from windrow.runtime.as_of import FIRST, tables_of_first  # noqa: PLC0415
@@ -371,8 +366,8 @@ def _folder(given: str | PathLike[str] | None) -> Any:  # noqa: ANN401 - a folde
 
 
 def _micros(name: str, text: str) -> int:
-    micros = parse_duration(text)
-    if micros > MAX_DURATION:
+    micros = m.parse_duration(text)
+    if micros > m.MAX_DURATION:
         msg = f"{name} {text!r} is longer than a hundred years (36500d)"
         raise InputError(msg)
     return micros

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.authoring.load import open_pipeline
 from windrow.client.arguments import checked
 from windrow.connectors.database import Condition, present, read_value
@@ -20,7 +21,6 @@ from windrow.connectors.tables import Table, layout, plain_rows, table_names
 from windrow.engine.schema import DEAD, LATE
 from windrow.errors import InputError, SetupError, did_you_mean
 from windrow.expressions import SinkSpec, sink_specs
-from windrow.model import Graph, Sink, parse_time
 from windrow.telemetry.reports import counted
 from windrow.terminal.display import aligned, html_lines, html_table
 
@@ -40,7 +40,7 @@ class HasGraph(Protocol):
     """A pipeline, or the result of one."""
 
     @property
-    def graph(self) -> Graph:
+    def graph(self) -> m.Graph:
         """The graph of the pipeline."""
         ...
 
@@ -51,7 +51,7 @@ Moment = str | dt.datetime
 """A time as ISO 8601 has it, or as Python's own; in UTC unless it has a zone."""
 
 
-def graph_of(given: PipelineLike) -> Graph:
+def graph_of(given: PipelineLike) -> m.Graph:
     """Return the graph of a pipeline, read from a file if that is given; raise PipelineError as `windrow.load` does."""
     if isinstance(given, str | os.PathLike):
         return open_pipeline(os.fspath(given)).runnable()
@@ -60,7 +60,7 @@ def graph_of(given: PipelineLike) -> Graph:
 
 def micros_of(moment: Moment) -> int:
     """Return a time in microseconds; raise InputError if it is none."""
-    found = parse_time(_text(moment))
+    found = m.parse_time(_text(moment))
     if found is None:
         msg = f"{moment!r} is not a time; write 2026-01-31 or 2026-01-31T10:05 (UTC), or give a datetime"
         raise InputError(msg)
@@ -209,7 +209,7 @@ def read_table(
         return replace(read(sink_of(past, sink), found, query), notes=tuple(missing_of(runnable)))
 
 
-def find_table(graph: Graph, name: str | None = None) -> tuple[str, SinkSpec, Table]:
+def find_table(graph: m.Graph, name: str | None = None) -> tuple[str, SinkSpec, Table]:
     """Return the table of that name, its sink and what that takes; raise InputError if there is none, or several.
 
     It is a result table or one beside it. If the pipeline has one sink, it can be left out, and those beside it can be
@@ -245,12 +245,12 @@ def find_table(graph: Graph, name: str | None = None) -> tuple[str, SinkSpec, Ta
     raise InputError(msg)
 
 
-def sink_of(graph: Graph, name: str) -> Sink:
+def sink_of(graph: m.Graph, name: str) -> m.Sink:
     """Return the settings of a sink by its name."""
     return next(node.sink for node in graph.sinks if node.name == name)
 
 
-def require_of_log(sink: Sink, table: Table, option: str) -> None:
+def require_of_log(sink: m.Sink, table: Table, option: str) -> None:
     """Raise InputError for a table that is made of a run's steps; `option` is what takes those that the log makes."""
     if table.name not in table_names(sink.table):
         msg = f"{option} reads the log, and {table.name} is made of steps: leave out {option}"
@@ -365,7 +365,7 @@ def _text(value: object) -> str:
             return str(value)
 
 
-def read(sink: Sink, table: Table, query: Query) -> Rows:
+def read(sink: m.Sink, table: Table, query: Query) -> Rows:
     """Read rows of a table, in a transaction that is over when this returns.
 
     Raise InputError if there is no such table or column, or a condition has no value of the column's type.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from windrow.model import MAX_PARTITIONS
+from windrow import model as m
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ def numbered_batches(source: int, batches: Iterable[pa.RecordBatch]) -> Iterator
     import pyarrow as pa  # noqa: PLC0415 - who plans the steps of a stream does not load it
     import pyarrow.compute as pc  # noqa: PLC0415 - the same
 
-    first = pa.scalar(source * MAX_PARTITIONS, pa.int32())
+    first = pa.scalar(source * m.MAX_PARTITIONS, pa.int32())
     for batch in batches:
         yield batch.set_column(0, batch.schema.field(0), pc.add(batch.column(0), first))
 

@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, Protocol
 
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.connectors.sink import Run
 from windrow.connectors.tables import REPLAYS, Layout, Table
 from windrow.errors import InputError
-from windrow.model import parse_time
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _value_or_none(field: pa.Field, text: str) -> Value | None:
             text.encode()
             return text
         if pa.types.is_timestamp(field.type):
-            return parse_time(text)
+            return m.parse_time(text)
         value: Value | None = None if pa.types.is_binary(field.type) else pa.array([text]).cast(field.type)[0].as_py()
     except (pa.ArrowInvalid, UnicodeEncodeError):
         return None

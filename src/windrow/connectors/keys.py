@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from windrow import model as m
 from windrow.declare.formats import FORMAT
 from windrow.declare.spec import FLAG, NAMES, TEXT, Key
-from windrow.model import Source, TableSink
 
 FORMAT_DOC: Final = (
     "what a record is: a JSON object with the decoded fields, or with `debezium` the "
@@ -30,12 +30,12 @@ def primary_key(doc: str = "as for SQLite.") -> Key:
     return Key("key", NAMES, doc, default=())
 
 
-def key_words(sink: TableSink) -> str:
+def key_words(sink: m.TableSink) -> str:
     """Return the primary key in words, if it is given."""
     return f", one row for each {', '.join(sink.key)}" if sink.key else ""
 
 
-def format_words(source: Source) -> str:
+def format_words(source: m.Source) -> str:
     """Return what records are in words, if they are not JSON objects."""
     words = FORMAT.words(source.format)
     return f", {words}" if words else ""

@@ -11,24 +11,23 @@ from windrow.expressions import sink_specs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from windrow import model as m
     from windrow.connectors.database import Database, Promoted
     from windrow.connectors.sink import Sink, SinkGroup
     from windrow.expressions import SinkSpec
-    from windrow.model import Graph
-    from windrow.model import Sink as SinkModel
 
 
 _NO_TABLE = "which this command cannot look into; it takes pipelines that write to a table"
 
 
-def open_sinks(graph: Graph) -> SinkGroup:
+def open_sinks(graph: m.Graph) -> SinkGroup:
     """Return the sinks of a graph, not yet connected: one for all tables in the same database.
 
     Raise PipelineError if tables cannot be laid out in their database.
     """
     from windrow.connectors.sink import SinkGroup  # noqa: PLC0415 - Arrow loads only where a pipeline runs
 
-    databases: dict[SinkModel, dict[str, SinkSpec]] = {}
+    databases: dict[m.Sink, dict[str, SinkSpec]] = {}
     for name, spec in sink_specs(graph).items():
         databases.setdefault(spec.sink.database, {})[name] = spec
     return SinkGroup(*((list(specs), _open(*specs.values())) for specs in databases.values()))
@@ -40,17 +39,17 @@ def _open(*specs: SinkSpec) -> Sink:
     return found
 
 
-def promote(graph: Graph, shadows: Mapping[str, str]) -> dict[str, Promoted]:
+def promote(graph: m.Graph, shadows: Mapping[str, str]) -> dict[str, Promoted]:
     """Put the shadow of each live table of a pipeline in its place, those in one database at once.
 
     If one database refuses, what was promoted in others is taken back. Raises the errors of `Database.promote`.
     """
-    databases: dict[SinkModel, list[tuple[str, str]]] = {}
+    databases: dict[m.Sink, list[tuple[str, str]]] = {}
     for node in graph.sinks:
         place = node.sink.database
         databases.setdefault(place, []).append((node.sink.table, shadows[node.sink.table]))
     promoted: dict[str, Promoted] = {}
-    done: list[SinkModel] = []
+    done: list[m.Sink] = []
     try:
         for place, tables in databases.items():
             found = open_database(place).promote(graph.name, tables)
@@ -63,7 +62,7 @@ def promote(graph: Graph, shadows: Mapping[str, str]) -> dict[str, Promoted]:
     return promoted
 
 
-def open_database(sink: SinkModel) -> Database:
+def open_database(sink: m.Sink) -> Database:
     """Return the database of a sink, not yet connected."""
     connector = sink_connector(sink)
     if not connector.database:

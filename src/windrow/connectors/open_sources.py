@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from windrow import model as m
 from windrow.connectors.base import load
 from windrow.connectors.registry import source_connector
 from windrow.connectors.source import Appender, Follower, Source
 from windrow.engine.lists import with_entries
 from windrow.errors import InputError
 from windrow.expressions import table_keys
-from windrow.model import (
-    Graph,
-    KafkaSource,
-    TopicList,
-)
-from windrow.model import Source as SourceModel
 
 
-def open_source(source: SourceModel) -> Source:
+def open_source(source: m.Source) -> Source:
     """Return the connector of a pipeline's source; nothing is read or reached before its methods are called."""
     log = source.records
     found: Source = load(source_connector(log).log)(log)
     return found
 
 
-def open_appender(source: SourceModel, identity: str, prefix: bytes) -> Appender:
+def open_appender(source: m.Source, identity: str, prefix: bytes) -> Appender:
     """Return what appends to a log records that begin with `prefix`; raise InputError where others write the log."""
     connector = source_connector(source)
     if not connector.appender:
@@ -34,7 +29,7 @@ def open_appender(source: SourceModel, identity: str, prefix: bytes) -> Appender
     return found
 
 
-def open_sources(graph: Graph) -> Source:
+def open_sources(graph: m.Graph) -> Source:
     """Return the connector of all sources of a pipeline, as one log."""
     first, *others = graph.sources
     if not others:
@@ -44,18 +39,18 @@ def open_sources(graph: Graph) -> Source:
     return SeveralLogs({one.name: open_source(one.source) for one in (first, *others)})
 
 
-def with_lists(graph: Graph, on_warning: Callable[[str], None]) -> Graph:
+def with_lists(graph: m.Graph, on_warning: Callable[[str], None]) -> m.Graph:
     """Return a pipeline with the entries of its lists in it, also of those in topics, as of their ends.
 
     `on_warning` is called with the place of a key that cannot be an entry. Raise InputError for a list that cannot be
     read, SourceError for a topic.
     """
 
-    def read_topic(one: TopicList) -> frozenset[str]:
+    def read_topic(one: m.TopicList) -> frozenset[str]:
         from windrow.connectors.kafka.lists import read_list  # noqa: PLC0415 - librdkafka only for a topic
 
         source = graph.sources[0].source
-        if not isinstance(source, KafkaSource):
+        if not isinstance(source, m.KafkaSource):
             msg = f"the list {one.name!r} is at the brokers of the source, which is not Kafka"
             raise InputError(msg)
         found = read_list(one, source)
@@ -66,7 +61,7 @@ def with_lists(graph: Graph, on_warning: Callable[[str], None]) -> Graph:
     return with_entries(graph, read_topic)
 
 
-def followers(graph: Graph) -> dict[str, Follower]:
+def followers(graph: m.Graph) -> dict[str, Follower]:
     """Return by source what appends the changes of files and tables to the logs that a run reads of them."""
     found: dict[str, Follower] = {}
     for node in graph.sources:
@@ -75,7 +70,7 @@ def followers(graph: Graph) -> dict[str, Follower]:
     return found
 
 
-def partition_finders(graph: Graph) -> list[tuple[str, Callable[[], list[int]]]]:
+def partition_finders(graph: m.Graph) -> list[tuple[str, Callable[[], list[int]]]]:
     """Return the name of each log, and a function that finds its partitions.
 
     The function can be sent to another process, which needs no environment for it: references to secrets are resolved.

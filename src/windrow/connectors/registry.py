@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
+from windrow import model as m
 from windrow.connectors.base import Connector, SinkConnector, SourceConnector, load
 from windrow.errors import SetupError
-from windrow.model import Sink, Source
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -38,12 +38,12 @@ OWN: Final = {
 C = TypeVar("C", SourceConnector, SinkConnector)
 
 
-def source_connector(source: Source) -> SourceConnector:
+def source_connector(source: m.Source) -> SourceConnector:
     """Return the connector of a source."""
     return SOURCES[source.section]
 
 
-def sink_connector(sink: Sink) -> SinkConnector:
+def sink_connector(sink: m.Sink) -> SinkConnector:
     """Return the connector of a sink."""
     return SINKS[sink.section]
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, TypeVar
 
+from windrow import model as m
 from windrow.connectors.cuts import Cut, Offset, numbered_batches
 from windrow.connectors.source import FoundLosses, Source
 from windrow.errors import InputError
-from windrow.model import MAX_PARTITIONS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +49,7 @@ class SeveralLogs:
 
     def read_from(self, partition: int, begin: int) -> Iterator[pa.RecordBatch]:
         """Read a partition of one of the logs, from an offset to its end."""
-        number, own = divmod(partition, MAX_PARTITIONS)
+        number, own = divmod(partition, m.MAX_PARTITIONS)
         return numbered_batches(number, self._sources[number].read_from(own, begin))
 
     def ends(self) -> dict[int, tuple[int, int]]:
@@ -129,16 +129,16 @@ class SeveralLogs:
         }
 
     def _number(self, source: int, partition: int) -> int:
-        if partition >= MAX_PARTITIONS:
-            msg = f"partition {partition} of {self._names[source]}: a source of several has at most {MAX_PARTITIONS}"
+        if partition >= m.MAX_PARTITIONS:
+            msg = f"partition {partition} of {self._names[source]}: a source of several has at most {m.MAX_PARTITIONS}"
             raise InputError(msg)
-        return source * MAX_PARTITIONS + partition
+        return source * m.MAX_PARTITIONS + partition
 
     def _parts(self, cut: Cut) -> list[dict[int, int]]:
         """Return what a cut says of each source."""
         parts: list[dict[int, int]] = [{} for _ in self._sources]
         for partition, offset in cut.items():
-            parts[partition // MAX_PARTITIONS][partition % MAX_PARTITIONS] = offset
+            parts[partition // m.MAX_PARTITIONS][partition % m.MAX_PARTITIONS] = offset
         return parts
 
 

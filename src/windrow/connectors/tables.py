@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import schema
 from windrow.errors import PipelineError
 from windrow.expressions import SinkSpec
-from windrow.model import PostgresSink
 
 EPOCH = pa.field("epoch", pa.int64(), nullable=False)
 SEQ = pa.field("seq", pa.int64(), nullable=False)
@@ -191,7 +191,7 @@ def layout(spec: SinkSpec) -> Layout:
         late=late,
         dead=dead,
         clocks=clocks,
-        outbox=outbox(name) if isinstance(sink, PostgresSink) and sink.outbox else None,
+        outbox=outbox(name) if isinstance(sink, m.PostgresSink) and sink.outbox else None,
     )
 
 

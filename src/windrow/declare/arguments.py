@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from windrow import model as m
 from windrow.errors import PipelineError
-from windrow.model import parse_duration
 
 Duration = str | timedelta
 """A duration: text such as ``"10m"``, or a timedelta."""
@@ -20,7 +20,7 @@ def duration_micros(length: Duration, where: str) -> int:
         msg = f"{where} must be a duration such as '10m' or a timedelta, not {length!r}"
         raise PipelineError(msg)
     try:
-        return parse_duration(length)
+        return m.parse_duration(length)
     except PipelineError as exc:
         msg = f"{where}: {exc.message}"
         raise PipelineError(msg) from exc

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from windrow import model as m
 from windrow.declare.options import OPTIONS, mask_options
 from windrow.declare.schema_files import BASE64, avro_schema, descriptor_set
 from windrow.declare.spec import (
@@ -20,7 +21,6 @@ from windrow.declare.spec import (
     choice,
 )
 from windrow.declare.yaml_node import YamlNode
-from windrow.model import AvroFormat, CsvFormat, FilesFormat, ProtobufFormat, ProtobufMessage, RecordFormat, Registry
 from windrow.model.references import mask_url
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 REGISTRY = Section(
     "wr.registry",
-    Registry,
+    m.Registry,
     (
         Key("url", TEXT, "its address, or several separated by commas.", required=True, positional=True, mask=mask_url),
         Key(
@@ -69,19 +69,19 @@ class _SchemaSection(Section[T]):
 
     def mask(self, value: T) -> T:
         schema = getattr(value, "schema", None)
-        return replace(value, schema=REGISTRY.mask(schema)) if isinstance(schema, Registry) else value  # type: ignore[type-var]
+        return replace(value, schema=REGISTRY.mask(schema)) if isinstance(schema, m.Registry) else value  # type: ignore[type-var]
 
 
 def _one_of_both(given: Mapping[str, Any]) -> str | None:
     return "must have a schema of its own or a `registry`, not both; leave one out" if "registry" in given else None
 
 
-def _avro(schema: str | None, registry: Registry | None) -> AvroFormat:
-    return AvroFormat(registry or schema or "")
+def _avro(schema: str | None, registry: m.Registry | None) -> m.AvroFormat:
+    return m.AvroFormat(registry or schema or "")
 
 
-def _avro_parts(value: AvroFormat) -> dict[str, Any]:
-    is_registry = isinstance(value.schema, Registry)
+def _avro_parts(value: m.AvroFormat) -> dict[str, Any]:
+    is_registry = isinstance(value.schema, m.Registry)
     return {"schema": None if is_registry else value.schema, "registry": value.schema if is_registry else None}
 
 
@@ -103,13 +103,13 @@ _AVRO = _SchemaSection(
 )
 
 
-def _protobuf(descriptor: str | None, message: str | None, registry: Registry | None) -> ProtobufFormat:
-    return ProtobufFormat(registry or ProtobufMessage(descriptor or "", message or ""))
+def _protobuf(descriptor: str | None, message: str | None, registry: m.Registry | None) -> m.ProtobufFormat:
+    return m.ProtobufFormat(registry or m.ProtobufMessage(descriptor or "", message or ""))
 
 
-def _protobuf_parts(value: ProtobufFormat) -> dict[str, Any]:
+def _protobuf_parts(value: m.ProtobufFormat) -> dict[str, Any]:
     schema = value.schema
-    if isinstance(schema, Registry):
+    if isinstance(schema, m.Registry):
         return {"descriptor": None, "message": None, "registry": schema}
     return {"descriptor": schema.descriptor, "message": schema.name, "registry": None}
 
@@ -134,36 +134,36 @@ _PROTOBUF = _SchemaSection(
 )
 _CSV = Section(
     "wr.csv",
-    CsvFormat,
+    m.CsvFormat,
     (
         Key("columns", NAMES, "the names of the columns, in order.", required=True, positional=True),
-        Key("delimiter", TEXT, "the character between values.", default=CsvFormat.delimiter),
+        Key("delimiter", TEXT, "the character between values.", default=m.CsvFormat.delimiter),
     ),
 )
 
 TEXT_FORMAT = choice("json", "debezium")
 _TEXT = Kind((str,), TEXT_FORMAT, lambda value: "changes of rows by Debezium" if value == "debezium" else "", "")
 _LINES = Kind(
-    (CsvFormat,),
+    (m.CsvFormat,),
     _CSV,
     lambda value: f"CSV with the columns {', '.join(value.columns)}",
     "a line of comma-separated values ([formats](../guides/formats.md#csv)); in Kafka without a header.",
 )
-FORMAT: OneOf[RecordFormat] = OneOf(
+FORMAT: OneOf[m.RecordFormat] = OneOf(
     "format",
     {
         "avro": Kind(
-            (AvroFormat,),
+            (m.AvroFormat,),
             _AVRO,
             lambda value: f"Avro records{_by_registry(value.schema)}",
             "Avro's binary encoding, of one schema or of those in a registry ([formats](../guides/formats.md#avro)).",
         ),
         "protobuf": Kind(
-            (ProtobufFormat,),
+            (m.ProtobufFormat,),
             _PROTOBUF,
             lambda value: (
                 f"Protobuf messages{_by_registry(value.schema)}"
-                if isinstance(value.schema, Registry)
+                if isinstance(value.schema, m.Registry)
                 else f"Protobuf messages {value.schema.name}"
             ),
             "Protobuf's binary encoding, of one message or of those in a registry "
@@ -173,8 +173,8 @@ FORMAT: OneOf[RecordFormat] = OneOf(
     },
     _TEXT,
 )
-FILES_FORMAT: OneOf[FilesFormat] = OneOf("format", {"csv": _LINES}, _TEXT)
+FILES_FORMAT: OneOf[m.FilesFormat] = OneOf("format", {"csv": _LINES}, _TEXT)
 
 
 def _by_registry(schema: object) -> str:
-    return f" with the schemas of {mask_url(schema.url)}" if isinstance(schema, Registry) else ""
+    return f" with the schemas of {mask_url(schema.url)}" if isinstance(schema, m.Registry) else ""

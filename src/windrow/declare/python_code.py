@@ -12,21 +12,8 @@ from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import assert_never
 
+from windrow import model as m
 from windrow.errors import PipelineError
-from windrow.model import (
-    AllOf,
-    AnyOf,
-    Custom,
-    Every,
-    EveryEventTime,
-    Graph,
-    ProcessNode,
-    Records,
-    Repeat,
-    Trigger,
-    When,
-    WindowNode,
-)
 
 
 def code_name(code: object) -> str:
@@ -53,18 +40,18 @@ def _plain_value(value: object) -> str:
     return repr(value) if isinstance(value, str | int | float | bool | None) else code_name(value)
 
 
-def refuse_code(graph: Graph, form: str) -> None:
+def refuse_code(graph: m.Graph, form: str) -> None:
     """Raise PipelineError if a graph has functions or aggregates of a person's own, which `form` cannot hold."""
     for node in graph.nodes:
         code: list[str] = []
-        if isinstance(node, ProcessNode):
+        if isinstance(node, m.ProcessNode):
             code = [f"process calls {code_name(node.process.function)}"]
-        elif isinstance(node, WindowNode):
+        elif isinstance(node, m.WindowNode):
             code = [f"emit.early calls {name}" for name in _predicates(node.emit.early)]
             code += [
                 f"aggregate.{aggregate.name} is {code_name(aggregate.function.aggregate)}"
                 for aggregate in node.aggregates
-                if isinstance(aggregate.function, Custom)
+                if isinstance(aggregate.function, m.Custom)
             ]
         if code:
             raise PipelineError(_refusal(code, form))
@@ -74,16 +61,16 @@ def _refusal(code: list[str], form: str) -> str:
     return f"the pipeline has Python code in it, which {form} cannot hold ({'; '.join(code)}); keep its Python file"
 
 
-def _predicates(trigger: Trigger | None) -> Iterator[str]:
+def _predicates(trigger: m.Trigger | None) -> Iterator[str]:
     match trigger:
-        case When(predicate):
+        case m.When(predicate):
             yield code_name(predicate)
-        case AnyOf(parts) | AllOf(parts):
+        case m.AnyOf(parts) | m.AllOf(parts):
             for part in parts:
                 yield from _predicates(part)
-        case Repeat(part, _):
+        case m.Repeat(part, _):
             yield from _predicates(part)
-        case Every() | EveryEventTime() | Records() | None:
+        case m.Every() | m.EveryEventTime() | m.Records() | None:
             return
         case _:
             assert_never(trigger)

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from types import UnionType
 from typing import Any, Generic, TypeVar
 
+from windrow import model as m
 from windrow.declare.python_code import code_name
 from windrow.declare.yaml_node import ReadResult, YamlMapping, YamlNode, read_one_of
 from windrow.errors import PipelineError
-from windrow.model import DURATION_PATTERN, format_duration
 
 T = TypeVar("T")
 
@@ -569,7 +569,7 @@ TEXT = Scalar("text", YamlNode.text)
 NUMBER = Scalar("whole number", YamlNode.number, accepts={"type": "integer"})
 FRACTION = Scalar("number", YamlNode.fraction, accepts={"type": "number"})
 DURATION = Scalar(
-    "duration", YamlNode.duration, format_duration, {"type": "string", "pattern": f"^{DURATION_PATTERN}$"}
+    "duration", YamlNode.duration, m.format_duration, {"type": "string", "pattern": f"^{m.DURATION_PATTERN}$"}
 )
 FLAG = Scalar("`true` or `false`", lambda node: node.choice(("true", "false")) == "true", accepts={"type": "boolean"})
 FIELD_NAME = Scalar("name of a field", YamlNode.text)

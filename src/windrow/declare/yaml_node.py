@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 
 import yaml
 
+from windrow import model as m
 from windrow.errors import PipelineError, Place, call_all, join_errors
-from windrow.model import parse_duration
 
 
 def compose(text: str, file: str) -> YamlNode:
@@ -220,7 +220,7 @@ class YamlNode:
 
     def duration(self) -> int:
         """Read a duration as microseconds."""
-        return self.parsed(parse_duration)
+        return self.parsed(m.parse_duration)
 
     def parsed(self, parse: Callable[[str], T]) -> T:
         """Read a text by a function that raises PipelineError for what it cannot read."""

@@ -12,22 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.columns import Micros, to_micros
 from windrow.engine.duckdb_sql import Connection, identifier, literal, query
 from windrow.engine.schema import END, ID, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
 from windrow.expressions import AnySpec, Rows, sink_specs
-from windrow.model import (
-    MAX_PARTITIONS,
-    ArrayType,
-    DataType,
-    DecimalType,
-    Field,
-    Graph,
-    SimpleType,
-    StructType,
-    TimestampType,
-)
 
 
 @dataclass(frozen=True)
@@ -87,26 +77,26 @@ def concat_by_sink(
     return {name: StepOutput.concat([none, *(part[name] for part in rows)]) for name, none in nothing.items()}
 
 
-def empty_by_sink(graph: Graph) -> dict[str, StepOutput]:
+def empty_by_sink(graph: m.Graph) -> dict[str, StepOutput]:
     """Return an output without rows for each sink of a graph."""
     return {name: StepOutput.empty(spec.rows) for name, spec in sink_specs(graph).items()}
 
 
-def source_numbers(graph: Graph, partitions: pa.ChunkedArray) -> Micros:
+def source_numbers(graph: m.Graph, partitions: pa.ChunkedArray) -> Micros:
     """Return the number of the source of each partition."""
     numbers = to_micros(partitions)
     # what no record made has a partition behind all others
-    return np.minimum(numbers // MAX_PARTITIONS, len(graph.sources) - 1)
+    return np.minimum(numbers // m.MAX_PARTITIONS, len(graph.sources) - 1)
 
 
-def source_places(graph: Graph, partitions: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+def source_places(graph: m.Graph, partitions: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
     """Return the label of the source of each partition, and the number that the partition has there."""
     numbers = source_numbers(graph, partitions)
     labels = pa.array([source.source.label for source in graph.sources], pa.string()).take(pa.array(numbers))
-    return labels, pa.array(to_micros(partitions) - numbers * MAX_PARTITIONS, pa.int32())
+    return labels, pa.array(to_micros(partitions) - numbers * m.MAX_PARTITIONS, pa.int32())
 
 
-def with_labels(graph: Graph, table: pa.Table) -> pa.Table:
+def with_labels(graph: m.Graph, table: pa.Table) -> pa.Table:
     """Return rows by place in the log as tables have them: with the label of the source and the partition in it.
 
     Those without a place, which are dead letters, stay as they are.
@@ -124,13 +114,13 @@ def with_labels(graph: Graph, table: pa.Table) -> pa.Table:
     return table
 
 
-def with_numbers(graph: Graph, table: pa.Table) -> pa.Table:
+def with_numbers(graph: m.Graph, table: pa.Table) -> pa.Table:
     """Return rows of tables with the numbers that partitions have in the graph: the opposite of `with_labels`."""
     if len(graph.sources) == 1:
         return table
     labels = pa.array([source.source.label for source in graph.sources], pa.string())
     sources = pc.index_in(table.column("source"), labels).cast(pa.int64())
-    numbers = pc.add(pc.multiply(sources, MAX_PARTITIONS), table.column("partition").cast(pa.int64()))
+    numbers = pc.add(pc.multiply(sources, m.MAX_PARTITIONS), table.column("partition").cast(pa.int64()))
     at = table.column_names.index("partition")
     return table.set_column(at, table.schema.field(at), numbers.cast(pa.int32()))
 
@@ -156,27 +146,27 @@ def late_output(connection: Connection, spec: AnySpec, expired: pa.Table) -> pa.
     return query(connection, sql, expired=expired).cast(schema.LATE)
 
 
-def _json(field: Field) -> str:
+def _json(field: m.Field) -> str:
     """Return the SQL of a value that JSON holds without loss: decimals as text, times in ISO 8601."""
     return json_value(identifier(field.name), field.type)
 
 
-def json_value(value: str, type_: DataType, depth: int = 0) -> str:
+def json_value(value: str, type_: m.DataType, depth: int = 0) -> str:
     """Return the SQL of such a value, given its own."""
     match type_:
-        case DecimalType():
+        case m.DecimalType():
             return f"{value}::VARCHAR"
-        case TimestampType():
+        case m.TimestampType():
             return f"strftime({value} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ')"
-        case ArrayType(element):
+        case m.ArrayType(element):
             one = f"__{depth}"
             return f"list_transform({value}, lambda {one}: {_json_element(one, element, depth + 1)})"
         case _:
             return value
 
 
-def _json_element(value: str, type_: SimpleType | StructType, depth: int) -> str:
-    if not isinstance(type_, StructType):
+def _json_element(value: str, type_: m.SimpleType | m.StructType, depth: int) -> str:
+    if not isinstance(type_, m.StructType):
         return json_value(value, type_, depth)
     members = (
         f"{literal(one.name)}: {json_value(f'{value}.{identifier(one.name)}', one.type, depth)}" for one in type_.fields

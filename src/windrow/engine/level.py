@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.changelog import StepOutput, empty_by_sink, late_output, source_numbers, with_labels
 from windrow.engine.columns import concat, pack, to_micros, unpack
@@ -53,23 +54,10 @@ from windrow.engine.watermarks.clocks import PartitionClocks
 from windrow.engine.watermarks.sources import SourceTimes, sources_of
 from windrow.engine.watermarks.tracker import ClockAdvance, ClockSteps, EncodedClocks
 from windrow.expressions import is_window_spec, spec_of, stream_of
-from windrow.model import (
-    Graph,
-    KeyedNode,
-    LevelNode,
-    ListChange,
-    LookupNode,
-    ProcessNode,
-    ResultNode,
-    SinkNode,
-    TableNode,
-    made_by,
-    versions_of,
-)
 
 
 def open_levels(
-    graph: Graph,
+    graph: m.Graph,
     partitions: Iterable[int],
     packed: Callable[[pa.Table], bytes] = pack,
     probe: OpenProbe = NoProbe,
@@ -82,12 +70,12 @@ def open_levels(
     return tuple(LevelRunner(graph, places, known, packed, probe, is_last=places is levels[-1]) for places in levels)
 
 
-def number_of_levels(graph: Graph) -> int:
+def number_of_levels(graph: m.Graph) -> int:
     """Return how many levels `open_levels` opens."""
     return len(graph.levels)
 
 
-def levels_with_state(graph: Graph) -> tuple[int, ...]:
+def levels_with_state(graph: m.Graph) -> tuple[int, ...]:
     """Return the numbers of the levels that have more state than the clocks, counted from the last, which is 0."""
     levels = graph.levels
     return tuple(
@@ -141,7 +129,7 @@ def join_levels(states: Iterable[MemoryState]) -> MemoryState:
     return joined
 
 
-def migrate(graph: Graph, changes: Mapping[str, StateChange], states: Iterable[MemoryState]) -> list[MemoryState]:
+def migrate(graph: m.Graph, changes: Mapping[str, StateChange], states: Iterable[MemoryState]) -> list[MemoryState]:
     """Return the initial states of the pipeline's key groups (of all levels), in their order, from those of a run.
 
     `changes` says by node how the run's differed; a node that it does not have starts without state. Clocks are the
@@ -177,8 +165,8 @@ class _Hosted:
 
     def __init__(
         self,
-        graph: Graph,
-        place: LevelNode,
+        graph: m.Graph,
+        place: m.LevelNode,
         packed: Callable[[pa.Table], bytes],
         local: Container[str],
     ) -> None:
@@ -195,9 +183,9 @@ class _Hosted:
         # by the number of the source
         self.is_limited = np.array([one.lateness is not None for one in graph.sources])
         self.lateness = np.array([one.lateness or 0 for one in graph.sources])
-        self.outputs = made_by(node)
+        self.outputs = m.made_by(node)
         self.router: Router | None = None
-        if isinstance(node, KeyedNode) and not place.is_local:
+        if isinstance(node, m.KeyedNode) and not place.is_local:
             router = Router(graph, node, packed, local)
             self.router = None if router.is_idle else router
             self.dead_letters = ResultDeadLetters(graph, node)
@@ -232,7 +220,7 @@ class _Hosted:
         if not is_expired.any():
             return records, schema.NO_LATE, ()
         records, expired = records.filter(pa.array(~is_expired)), records.filter(pa.array(is_expired))
-        if isinstance(self.node, LookupNode) and self.node.broadcast:
+        if isinstance(self.node, m.LookupNode) and self.node.broadcast:
             expired = expired.filter(pa.array(place_groups(self._duck, expired, self.spec.key_groups) == group))
         # no window is missed but its own microsecond
         times = to_micros(expired.column(TIME))
@@ -252,7 +240,7 @@ class _Hosted:
 
     def timers_ended(self, output: OperatorOutput, advance: ClockAdvance) -> Iterator[Packet]:
         """Yield packets for all key groups with how far timers that the end of the input fired are ahead of it."""
-        if advance.is_end and isinstance(self.node, ProcessNode) and output.records and output.records[0].num_rows:
+        if advance.is_end and isinstance(self.node, m.ProcessNode) and output.records and output.records[0].num_rows:
             time = int(to_micros(output.records[0].column(TIME)).max())
             if time > advance.ended(self.node.input):
                 for group in range(self._graph.key_groups):
@@ -290,8 +278,8 @@ class LevelRunner:
 
     def __init__(
         self,
-        graph: Graph,
-        places: Iterable[LevelNode],
+        graph: m.Graph,
+        places: Iterable[m.LevelNode],
         partitions: tuple[int, ...],
         packed: Callable[[pa.Table], bytes] = pack,
         probe: OpenProbe = NoProbe,
@@ -302,8 +290,8 @@ class LevelRunner:
         self._probe = probe
         self.is_last = is_last
         # sinks come last: the others of the level make what they take
-        ordered = sorted(places, key=lambda place: isinstance(place.node, SinkNode))
-        sinks = {place.node.name for place in ordered if isinstance(place.node, SinkNode)}
+        ordered = sorted(places, key=lambda place: isinstance(place.node, m.SinkNode))
+        sinks = {place.node.name for place in ordered if isinstance(place.node, m.SinkNode)}
         self._nodes = [_Hosted(graph, place, packed, sinks) for place in ordered]
         self._names = frozenset(node.name for node in self._nodes)
         self._inputs = {node.name: node.input for node in self._nodes}
@@ -331,7 +319,7 @@ class LevelRunner:
             for (kind, bucket), data in blobs_of(name, known).items():
                 state.set(scoped_kind(name, kind), bucket, data)
 
-    def change_lists(self, changes: Sequence[ListChange]) -> None:
+    def change_lists(self, changes: Sequence[m.ListChange]) -> None:
         """Have the lists of rules change for records that are still to come."""
         from windrow.engine.operators.rules.operator import RulesOperator  # noqa: PLC0415 - only pipelines with rules need it
 
@@ -405,12 +393,12 @@ class LevelRunner:
         )
 
 
-def _maker(graph: Graph, sink: SinkNode) -> str:
+def _maker(graph: m.Graph, sink: m.SinkNode) -> str:
     """Return the name of the node whose operator makes the rows of a sink."""
-    return sink.input if isinstance(graph.producer(sink.input), ResultNode) else sink.name
+    return sink.input if isinstance(graph.producer(sink.input), m.ResultNode) else sink.name
 
 
-def _all_above(graph: Graph, sink: SinkNode) -> tuple[str, ...]:
+def _all_above(graph: m.Graph, sink: m.SinkNode) -> tuple[str, ...]:
     """Return the names of the nodes that a sink depends on, and its own.
 
     The versions of a table have a name of their own: a lookup takes what they are, not what the table's operator does.
@@ -419,11 +407,11 @@ def _all_above(graph: Graph, sink: SinkNode) -> tuple[str, ...]:
     while stack:
         stream = stack.pop()
         node = graph.producer(stream)
-        is_table = isinstance(node, TableNode)
+        is_table = isinstance(node, m.TableNode)
         name = stream if is_table else node.name
         if name not in found:
             found[name] = None
-            stack += [versions_of(node.name)] if is_table and stream == node.name else node.inputs
+            stack += [m.versions_of(node.name)] if is_table and stream == node.name else node.inputs
     return tuple(found)
 
 

@@ -10,24 +10,11 @@ from typing import Final, assert_never
 
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.expressions import (
     AnySpec,
     Rows,
     computed,
-)
-from windrow.model import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    Field,
-    LongType,
-    SimpleType,
-    SourceNode,
-    StringType,
-    StructType,
-    TimestampType,
 )
 
 MICROS = pa.timestamp("us", tz="UTC")
@@ -93,34 +80,34 @@ NO_DEAD, NO_LATE, NO_CLOCKS, NO_CHANGES = (pa.Table.from_batches([], one) for on
 """Tables without rows: to make one takes longer than much of what a small step does."""
 
 
-def arrow_type(type_: DataType) -> pa.DataType:  # noqa: PLR0911 - a case for each type
+def arrow_type(type_: m.DataType) -> pa.DataType:  # noqa: PLR0911 - a case for each type
     """Return the Arrow type that holds a decoded field."""
     match type_:
-        case StringType():
+        case m.StringType():
             return pa.string()
-        case BooleanType():
+        case m.BooleanType():
             return pa.bool_()
-        case LongType():
+        case m.LongType():
             return pa.int64()
-        case DoubleType():
+        case m.DoubleType():
             return pa.float64()
-        case DecimalType(precision, scale):
+        case m.DecimalType(precision, scale):
             return pa.decimal128(precision, scale)
-        case TimestampType():
+        case m.TimestampType():
             return MICROS
-        case ArrayType(element):
+        case m.ArrayType(element):
             return pa.list_(_element_type(element))
         case _:
             assert_never(type_)
 
 
-def _element_type(type_: SimpleType | StructType) -> pa.DataType:
-    if isinstance(type_, StructType):
+def _element_type(type_: m.SimpleType | m.StructType) -> pa.DataType:
+    if isinstance(type_, m.StructType):
         return pa.struct([pa.field(one.name, arrow_type(one.type)) for one in type_.fields])
     return arrow_type(type_)
 
 
-def key_fields(key: Iterable[Field]) -> list[pa.Field]:
+def key_fields(key: Iterable[m.Field]) -> list[pa.Field]:
     """Return the Arrow fields of a key, in its order."""
     return [pa.field(field.name, arrow_type(field.type), nullable=False) for field in key]
 
@@ -195,13 +182,13 @@ ID: Final = "__id"
 """The identity of a row, as text, where several rows can have one place in a log: joins, flat_map and unions."""
 
 
-def record_schema(spec: AnySpec | SourceNode) -> pa.Schema:
+def record_schema(spec: AnySpec | m.SourceNode) -> pa.Schema:
     """Return the schema of good records on their way to a key group.
 
     Time and watermark are int64 microseconds; the watermark is the one at the record, as far as its own step moved it.
     The decoded fields come first, then those that expressions compute. A source of changes of rows has `DELETED`, too.
     """
-    are_changes = isinstance(spec, SourceNode) and spec.source.format == "debezium"
+    are_changes = isinstance(spec, m.SourceNode) and spec.source.format == "debezium"
     return pa.schema(
         [
             pa.field(PARTITION, pa.int32()),

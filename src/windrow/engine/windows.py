@@ -16,8 +16,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
+from windrow import model as m
 from windrow.engine.columns import Micros
-from windrow.model import Calendar, Cumulate, Global, Hopping, Session, Sliced, Tumbling, Window
 
 GLOBAL_START: Final = -62_135_596_800_000_000
 """0001-01-01T00:00:00Z, where the global window starts."""
@@ -40,82 +40,82 @@ class Hops(NamedTuple):
     last: Micros
 
 
-def times_with_windows(window: Window) -> tuple[int, int]:
+def times_with_windows(window: m.Window) -> tuple[int, int]:
     """Return the least and the greatest time whose windows all begin and end in the years 1 to 9999.
 
     Every time between them has such windows too, as a later time's windows begin and end no earlier.
     """
     match window:
-        case Tumbling(size, offset) | Hopping(size, offset=offset) | Cumulate(size, offset=offset):
-            slide = window.slide if isinstance(window, Hopping) else size
+        case m.Tumbling(size, offset) | m.Hopping(size, offset=offset) | m.Cumulate(size, offset=offset):
+            slide = window.slide if isinstance(window, m.Hopping) else size
             # the last window that begins too early, and the first that ends too late
             early = (GLOBAL_START - 1 - offset) // slide * slide + offset
             late = ((GLOBAL_END - size - offset) // slide + 1) * slide + offset
             return max(GLOBAL_START, early + size), min(GLOBAL_END, late - 1)
-        case Calendar():
+        case m.Calendar():
             starts, ends = calendar_bounds(window, np.array([GLOBAL_START, GLOBAL_END]))
             least = GLOBAL_START if starts[0] == GLOBAL_START else int(ends[0])
             return least, int(starts[1]) - 1
-        case Session(gap):
+        case m.Session(gap):
             return GLOBAL_START, GLOBAL_END - gap
-        case Global():
+        case m.Global():
             return GLOBAL_START, GLOBAL_END
         case _:
             assert_never(window)
 
 
-def windows_of(window: Tumbling | Calendar | Global | Session, times: Micros) -> WindowBounds:
+def windows_of(window: m.Tumbling | m.Calendar | m.Global | m.Session, times: Micros) -> WindowBounds:
     """Return each time's window, of a session the one of this record alone; negative times round down, too."""
     match window:
-        case Tumbling(size, offset):
+        case m.Tumbling(size, offset):
             starts = (times - offset) // size * size + offset
             return WindowBounds(starts, starts + size)
-        case Calendar():
+        case m.Calendar():
             return WindowBounds(*calendar_bounds(window, times))
-        case Session(gap):
+        case m.Session(gap):
             return WindowBounds(times, times + gap)
-        case Global():
+        case m.Global():
             return WindowBounds(np.full_like(times, GLOBAL_START), np.full_like(times, GLOBAL_END))
         case _:
             assert_never(window)
 
 
-def window_bounds(window: Tumbling | Sliced | Calendar | Global, windows: Micros) -> WindowBounds:
+def window_bounds(window: m.Tumbling | m.Sliced | m.Calendar | m.Global, windows: Micros) -> WindowBounds:
     """Return the starts and ends of windows, given their numbers."""
     match window:
-        case Tumbling(size) | Hopping(size):
+        case m.Tumbling(size) | m.Hopping(size):
             return WindowBounds(windows, windows + size)
-        case Cumulate(size, _, offset):
+        case m.Cumulate(size, _, offset):
             return WindowBounds((windows - 1 - offset) // size * size + offset, windows)
-        case Calendar() | Global():
+        case m.Calendar() | m.Global():
             return windows_of(window, windows)
         case _:
             assert_never(window)
 
 
-def slice_starts(window: Sliced, times: Micros) -> Micros:
+def slice_starts(window: m.Sliced, times: Micros) -> Micros:
     """Return the start of each time's slice, the longest span in which all times have the same windows."""
     return (times - window.offset) // window.slice * window.slice + window.offset
 
 
-def hops_of(window: Sliced, times: Micros) -> Hops:
+def hops_of(window: m.Sliced, times: Micros) -> Hops:
     """Return the numbers of each time's windows; they are `distance` apart."""
     since = times - window.offset
     match window:
-        case Hopping(size, slide, offset):
+        case m.Hopping(size, slide, offset):
             return Hops(((since - size) // slide + 1) * slide + offset, since // slide * slide + offset)
-        case Cumulate(size, step, offset):
+        case m.Cumulate(size, step, offset):
             return Hops((since // step + 1) * step + offset, (since // size + 1) * size + offset)
         case _:
             assert_never(window)
 
 
-def distance(window: Sliced) -> int:
+def distance(window: m.Sliced) -> int:
     """Return how far apart the numbers of a time's windows are."""
-    return window.slide if isinstance(window, Hopping) else window.step
+    return window.slide if isinstance(window, m.Hopping) else window.step
 
 
-def expand(window: Sliced, hops: Hops) -> tuple[Micros, Micros]:
+def expand(window: m.Sliced, hops: Hops) -> tuple[Micros, Micros]:
     """Return a row for each pair of time and window: the index of the time, and the number of the window."""
     apart = distance(window)
     counts = np.maximum((hops.last - hops.first) // apart + 1, 0)
@@ -134,7 +134,7 @@ _NEAR: Final = np.arange(-2, 3)
 """Days by which a local date may differ from the date in UTC; one more than occurs, on both sides."""
 
 
-def calendar_bounds(window: Calendar, times: Micros) -> tuple[Micros, Micros]:
+def calendar_bounds(window: m.Calendar, times: Micros) -> tuple[Micros, Micros]:
     """Return the start and end of each time's window. The loop runs over distinct days, not over times."""
     if len(times) == 0:
         return times, times
@@ -148,7 +148,7 @@ def calendar_bounds(window: Calendar, times: Micros) -> tuple[Micros, Micros]:
     return boundaries[places - 1], boundaries[places]
 
 
-def _numbers(window: Calendar, days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _numbers(window: m.Calendar, days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the numbers of the windows, from the origin on, that each local day (counted from 1970-01-01) is in."""
     first = _day_number(window.begins_at)
     match window.unit:
@@ -167,7 +167,7 @@ def _numbers(window: Calendar, days: npt.NDArray[np.int64]) -> npt.NDArray[np.in
 
 
 @lru_cache(maxsize=1 << 16)
-def _boundary(window: Calendar, number: int) -> int:
+def _boundary(window: m.Calendar, number: int) -> int:
     """Return the start of a window in microseconds UTC: the first moment at which local clocks show it."""
     unit, origin = number * window.count, window.begins_at
     first = _day_number(origin)

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from windrow import model as m
 from windrow.errors import PipelineError
 from windrow.expressions.bound import checked_plan
 from windrow.expressions.engine import database, remedy, sql_type, type_of_sql
 from windrow.expressions.macros import LIMIT
 from windrow.expressions.sizes import bounded
 from windrow.expressions.syntax import columns, duckdb_reason, null_checked, parse, refuse_impure, unparse
-from windrow.model import ArrayType, DataType, DecimalType, Field, StringType, TimestampType
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Expression:
 
     text: str
     sql: str
-    type: DataType
+    type: m.DataType
     columns: tuple[str, ...]
     nullable: bool
     grows: bool = False
@@ -40,7 +40,7 @@ class Expression:
 
 @lru_cache(maxsize=1024)
 def analyse(
-    text: str, fields: tuple[Field, ...], nullable: frozenset[str] = frozenset(), *, takes_arrays: bool = False
+    text: str, fields: tuple[m.Field, ...], nullable: frozenset[str] = frozenset(), *, takes_arrays: bool = False
 ) -> Expression:
     """Analyse an expression over fields, of which those named by `nullable` can be null.
 
@@ -58,7 +58,7 @@ def analyse(
         if name not in by_name:
             msg = f"{text!r}: {_no_field(name, list(by_name))}"
             raise PipelineError(msg)
-        if isinstance(by_name[name].type, ArrayType) and not takes_arrays:
+        if isinstance(by_name[name].type, m.ArrayType) and not takes_arrays:
             msg = f"{text!r}: {name!r} is an array, which only flat_map takes"
             raise PipelineError(msg)
     given, weight = _describe(text, tuple(by_name[name] for name in names))
@@ -80,7 +80,7 @@ def analyse(
     )
 
 
-def constant_failure(expression: Expression, fields: tuple[Field, ...]) -> str | None:
+def constant_failure(expression: Expression, fields: tuple[m.Field, ...]) -> str | None:
     """Return DuckDB's message if an expression fails whatever the fields hold, as with a wrong constant, else None.
 
     It is tried on nulls and on two plain values of each field: only a failure that has nothing to do with the values
@@ -102,21 +102,21 @@ _SAMPLES = 3
 _CHOOSES = re.compile(r"\bcase\b", re.IGNORECASE)
 
 
-def _sample(type_: DataType, number: int) -> str:
+def _sample(type_: m.DataType, number: int) -> str:
     """Return a null, and two values, as text that casts to the type."""
     match type_:
-        case StringType():
+        case m.StringType():
             texts = ("a", "1")
-        case TimestampType():
+        case m.TimestampType():
             texts = ("1970-01-01 00:00:00+00", "2026-01-01 12:34:56+00")
-        case DecimalType():
+        case m.DecimalType():
             texts = ("0", "0.5")  # decimal(2,2) holds no 1
         case _:
             texts = ("0", "1")
     return ("NULL", *(f"'{text}'" for text in texts))[number]
 
 
-def _failure(sql: str, fields: tuple[Field, ...], number: int) -> str | None:
+def _failure(sql: str, fields: tuple[m.Field, ...], number: int) -> str | None:
     import duckdb  # noqa: PLC0415 - as in `_describe`
 
     columns_ = ", ".join(
@@ -152,7 +152,7 @@ def _no_field(name: str, names: list[str]) -> str:
     return f"{name!r} is not a field; {hint}"
 
 
-def _describe(text: str, fields: tuple[Field, ...]) -> tuple[str, int]:
+def _describe(text: str, fields: tuple[m.Field, ...]) -> tuple[str, int]:
     """Return the DuckDB type of an expression, and how much each byte and item of its values counts.
 
     Raise PipelineError if it is not a function of its record alone.

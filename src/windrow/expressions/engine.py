@@ -9,18 +9,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, assert_never
 
+from windrow import model as m
 from windrow.expressions.macros import MACROS
-from windrow.model import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    LongType,
-    StringType,
-    StructType,
-    TimestampType,
-)
 
 if TYPE_CHECKING:
     import duckdb
@@ -123,16 +113,16 @@ def release() -> str:
 WIDEST = 28
 """An expression's decimals have so many digits at the most: ten thousand million of them still have an exact sum."""
 
-_TYPES: dict[str, DataType] = {
-    "VARCHAR": StringType(),
-    "BOOLEAN": BooleanType(),
-    "FLOAT": DoubleType(),
-    "DOUBLE": DoubleType(),
-    "TIMESTAMP": TimestampType("iso"),
-    "TIMESTAMP WITH TIME ZONE": TimestampType("iso"),
+_TYPES: dict[str, m.DataType] = {
+    "VARCHAR": m.StringType(),
+    "BOOLEAN": m.BooleanType(),
+    "FLOAT": m.DoubleType(),
+    "DOUBLE": m.DoubleType(),
+    "TIMESTAMP": m.TimestampType("iso"),
+    "TIMESTAMP WITH TIME ZONE": m.TimestampType("iso"),
     **dict.fromkeys(
         ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"),
-        LongType(),
+        m.LongType(),
     ),
 }
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
@@ -148,36 +138,36 @@ _REMEDIES = {
 }
 
 
-def sql_type(type_: DataType | StructType) -> str:  # noqa: PLR0911 - a case for each type
+def sql_type(type_: m.DataType | m.StructType) -> str:  # noqa: PLR0911 - a case for each type
     """Return the DuckDB type that holds a type's values."""
     match type_:
-        case StringType():
+        case m.StringType():
             return "VARCHAR"
-        case BooleanType():
+        case m.BooleanType():
             return "BOOLEAN"
-        case LongType():
+        case m.LongType():
             return "BIGINT"
-        case DoubleType():
+        case m.DoubleType():
             return "DOUBLE"
-        case DecimalType(precision, scale):
+        case m.DecimalType(precision, scale):
             return f"DECIMAL({precision},{scale})"
-        case TimestampType():
+        case m.TimestampType():
             return "TIMESTAMPTZ"
-        case StructType(fields):
+        case m.StructType(fields):
             members = (f'"{one.name.replace(chr(34), chr(34) * 2)}" {sql_type(one.type)}' for one in fields)
             return f"STRUCT({', '.join(members)})"
-        case ArrayType(element):
+        case m.ArrayType(element):
             return f"{sql_type(element)}[]"
         case _:
             assert_never(type_)
 
 
-def type_of_sql(name: str) -> DataType | None:
+def type_of_sql(name: str) -> m.DataType | None:
     """Return the type that holds all values of a DuckDB type, or None; a wide decimal is narrowed to `WIDEST`."""
     decimal = _DECIMAL.fullmatch(name)
     if decimal:
         precision, scale = int(decimal[1]), int(decimal[2])
-        return DecimalType(min(precision, WIDEST), scale) if scale <= WIDEST else None
+        return m.DecimalType(min(precision, WIDEST), scale) if scale <= WIDEST else None
     return _TYPES.get(name)
 
 

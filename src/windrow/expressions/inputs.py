@@ -6,59 +6,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Generic, Protocol, TypeGuard, TypeVar
 
+from windrow import model as m
 from windrow.errors import PipelineError
 from windrow.expressions.analyse import Expression, analyse
 from windrow.expressions.syntax import is_column
-from windrow.model import (
-    Aggregate,
-    BooleanType,
-    BottomKBy,
-    Count,
-    Custom,
-    DataType,
-    DecimalType,
-    Decode,
-    Derive,
-    DoubleType,
-    EventTime,
-    Field,
-    Formula,
-    Function,
-    KeyedNode,
-    LongType,
-    MaxBy,
-    MinBy,
-    ProcessNode,
-    Punctuated,
-    RulesNode,
-    Session,
-    SinkNode,
-    Source,
-    TopKBy,
-    WindowNode,
-)
 
 
 class Decoded(Protocol):
     """Records: their source, decoded fields, derived ones, event time, and a key, which may be empty."""
 
     @property
-    def source(self) -> Source:
+    def source(self) -> m.Source:
         """The source of the records. Its format is JSON if the records are decoded already."""
         ...
 
     @property
-    def decode(self) -> Decode:
+    def decode(self) -> m.Decode:
         """The decoded fields."""
         ...
 
     @property
-    def derive(self) -> tuple[Derive, ...]:
+    def derive(self) -> tuple[m.Derive, ...]:
         """The derived fields."""
         ...
 
     @property
-    def time(self) -> EventTime:
+    def time(self) -> m.EventTime:
         """How the records tell event time."""
         ...
 
@@ -68,7 +41,7 @@ class Decoded(Protocol):
         ...
 
 
-N_co = TypeVar("N_co", bound=KeyedNode | SinkNode, covariant=True)
+N_co = TypeVar("N_co", bound=m.KeyedNode | m.SinkNode, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -83,10 +56,10 @@ class OperatorSpec(Generic[N_co]):
 
     pipeline: str
     node: N_co
-    source: Source
-    decode: Decode
-    derive: tuple[Derive, ...]
-    time: EventTime
+    source: m.Source
+    decode: m.Decode
+    derive: tuple[m.Derive, ...]
+    time: m.EventTime
     key: tuple[str, ...]
     key_groups: int
     lateness: int = 0
@@ -94,15 +67,15 @@ class OperatorSpec(Generic[N_co]):
     row_key: tuple[str, ...] = ()
 
 
-AnySpec = OperatorSpec[KeyedNode | SinkNode]
-WindowSpec = OperatorSpec[WindowNode]
-ProcessSpec = OperatorSpec[ProcessNode]
-RulesSpec = OperatorSpec[RulesNode]
+AnySpec = OperatorSpec[m.KeyedNode | m.SinkNode]
+WindowSpec = OperatorSpec[m.WindowNode]
+ProcessSpec = OperatorSpec[m.ProcessNode]
+RulesSpec = OperatorSpec[m.RulesNode]
 
 
 def is_window_spec(spec: object) -> TypeGuard[WindowSpec]:
     """Whether the node of a spec aggregates records in windows."""
-    return isinstance(spec, OperatorSpec) and isinstance(spec.node, WindowNode)
+    return isinstance(spec, OperatorSpec) and isinstance(spec.node, m.WindowNode)
 
 
 @dataclass(frozen=True)
@@ -124,7 +97,7 @@ class Argument:
     """A column of records that an aggregate is over; those where it is null (a condition: or false) do not count."""
 
     column: str
-    type: DataType
+    type: m.DataType
     nullable: bool
 
 
@@ -137,12 +110,12 @@ def derived(pipeline: Decoded) -> tuple[Computed, ...]:
     )
 
 
-def record_fields(pipeline: Decoded) -> tuple[Field, ...]:
+def record_fields(pipeline: Decoded) -> tuple[m.Field, ...]:
     """Return the fields of a record, decoded and derived."""
-    return (*pipeline.decode.fields, *(Field(one.name, one.expression.type) for one in derived(pipeline)))
+    return (*pipeline.decode.fields, *(m.Field(one.name, one.expression.type) for one in derived(pipeline)))
 
 
-def key_of(spec: AnySpec) -> tuple[Field, ...]:
+def key_of(spec: AnySpec) -> tuple[m.Field, ...]:
     """Return the fields of the key, in its order."""
     fields = {field.name: field for field in record_fields(spec)}
     return tuple(fields[name] for name in spec.key)
@@ -167,10 +140,10 @@ GAP: Final = "__gap"
 def own_gap(spec: WindowSpec) -> tuple[Computed, ...]:
     """Return the column with each record's gap, if it has one: it is more than 0 and at most that of the window."""
     window = spec.node.window
-    if not isinstance(window, Session) or window.by is None:
+    if not isinstance(window, m.Session) or window.by is None:
         return ()
     given = analyse(window.by, record_fields(spec), nullable_fields(spec))
-    if not isinstance(given.type, LongType | DoubleType | DecimalType):
+    if not isinstance(given.type, m.LongType | m.DoubleType | m.DecimalType):
         msg = f"{window.by!r} is a {given.type}, and a gap is a number of seconds, such as minutes * 60"
         raise PipelineError(msg)
     seconds = f"({given.sql})"
@@ -180,7 +153,7 @@ def own_gap(spec: WindowSpec) -> tuple[Computed, ...]:
         WHEN {seconds} < 0 THEN 0
         ELSE CAST(round({seconds} * {_SECOND}) AS BIGINT)
     END"""
-    micros = replace(given, sql=sql, type=LongType(), nullable=True)
+    micros = replace(given, sql=sql, type=m.LongType(), nullable=True)
     return (Computed(GAP, "window.session.gap", micros, most=window.gap),)
 
 
@@ -193,7 +166,7 @@ def computed_arguments(spec: WindowSpec) -> tuple[Computed, ...]:
     names = {field.name for field in fields}
     made: dict[str, Computed] = {}
     for aggregate in spec.node.aggregates:
-        if aggregate.where is not None and analyse(aggregate.where, fields, nullable).type != BooleanType():
+        if aggregate.where is not None and analyse(aggregate.where, fields, nullable).type != m.BooleanType():
             msg = f"{aggregate.where!r} is not a condition; write one that is true or false, such as kind = 'buy'"
             raise PipelineError(msg)
         for text in aggregated_texts(aggregate.function):
@@ -215,9 +188,9 @@ def arguments(spec: WindowSpec) -> tuple[tuple[Argument, ...], ...]:
     return tuple(tuple(known[text] for text in _texts(aggregate, names)) for aggregate in spec.node.aggregates)
 
 
-def _texts(aggregate: Aggregate, names: Iterable[str]) -> tuple[str, ...]:
+def _texts(aggregate: m.Aggregate, names: Iterable[str]) -> tuple[str, ...]:
     """Return the arguments as expressions, each null where the condition does not hold; a field is its plain name."""
-    if isinstance(aggregate.function, Count):
+    if isinstance(aggregate.function, m.Count):
         if aggregate.where is None:
             return ()
         # a field that is called like a value, such as true, is in a condition only in double quotes
@@ -230,14 +203,14 @@ def _texts(aggregate: Aggregate, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"CASE WHEN ({aggregate.where}\n) THEN ({_quoted(text, names)}\n) END" for text in of)
 
 
-def aggregated_texts(function: Function) -> tuple[str, ...]:
+def aggregated_texts(function: m.Function) -> tuple[str, ...]:
     """Return the fields or expressions that an aggregate is over."""
     match function:
-        case Count() | Formula():
+        case m.Count() | m.Formula():
             return ()
-        case Custom(_, of):
+        case m.Custom(_, of):
             return of
-        case MaxBy(of, measure) | MinBy(of, measure) | TopKBy(of, measure) | BottomKBy(of, measure):
+        case m.MaxBy(of, measure) | m.MinBy(of, measure) | m.TopKBy(of, measure) | m.BottomKBy(of, measure):
             return of, measure
         case _:
             return (function.of,)
@@ -253,6 +226,6 @@ def _absent(pipeline: Decoded) -> frozenset[str]:
     if pipeline.source.format == "debezium":
         # of a row that was deleted, the log may have the key alone
         lacking.update(field.name for field in pipeline.decode.fields if not field.path)
-    if isinstance(pipeline.time.watermark, Punctuated):
+    if isinstance(pipeline.time.watermark, m.Punctuated):
         lacking.add(pipeline.time.watermark.field)
     return frozenset(lacking - {pipeline.time.field, pipeline.time.sent, *pipeline.key})

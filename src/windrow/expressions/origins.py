@@ -5,27 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, assert_never
 
+from windrow import model as m
 from windrow.expressions.analyse import Expression
 from windrow.expressions.inputs import arguments, computed_arguments, derived, is_window_spec
 from windrow.expressions.results import formulas, results
 from windrow.expressions.streams import exploded, join_sides, selected_expressions, spec_of, stream_of
-from windrow.model import (
-    DeduplicateNode,
-    FlatMapNode,
-    Graph,
-    JoinNode,
-    LookupNode,
-    ProcessNode,
-    ResultNode,
-    RulesNode,
-    SelectNode,
-    SinkNode,
-    SourceNode,
-    SplitNode,
-    TableJoinNode,
-    TableNode,
-    WindowNode,
-)
 
 Way = Literal["IDENTITY", "TRANSFORMATION", "AGGREGATION"]
 """How a column is made of a field: it is the field, an expression over it, or an aggregate."""
@@ -35,46 +19,46 @@ Origins = Mapping[tuple[str, str], Way]
 """The fields that a column is made of, each by its source's name in the graph and its own."""
 
 
-def origins_of(graph: Graph, stream: str) -> dict[str, Origins]:
+def origins_of(graph: m.Graph, stream: str) -> dict[str, Origins]:
     """Return the origins of each column of a stream, or of the rows of a node with results.
 
     What user code makes has none, as it is not known what it reads.
     """
     node = graph.producer(stream)
     match node:
-        case SourceNode():
+        case m.SourceNode():
             own: dict[str, Origins] = {one.name: {(node.name, one.name): "IDENTITY"} for one in node.decode.fields}
             found = own | {one.name: _through(one.expression, own) for one in derived(node)}
-        case SelectNode():
+        case m.SelectNode():
             given = [origins_of(graph, name) for name in node.inputs]
             found = {name: _joined(one.get(name, {}) for one in given) for name in given[0]}
             made = {name: _through(one, found) for name, one in selected_expressions(graph, node)}
             found = {one.name: (found | made)[one.name] for one in stream_of(graph, stream).fields}
-        case SplitNode() | DeduplicateNode() | TableNode():
+        case m.SplitNode() | m.DeduplicateNode() | m.TableNode():
             found = origins_of(graph, node.input)
-        case FlatMapNode():
+        case m.FlatMapNode():
             given_one = origins_of(graph, node.input)
             array = _as("TRANSFORMATION", given_one[node.field])
             names = [one.name for one in exploded(stream_of(graph, node.input), node)]
             found = {name: array if name == node.field else given_one.get(name, array) for name in names}
-        case JoinNode() | LookupNode() | TableJoinNode():
+        case m.JoinNode() | m.LookupNode() | m.TableJoinNode():
             sides = zip(node.inputs, join_sides(graph, node), strict=True)
             made_of = [
                 (side.names[name], of) for stream, side in sides for name, of in origins_of(graph, stream).items()
             ]
             found = {name: _joined(of for made, of in made_of if made == name) for name, _ in made_of}
-        case WindowNode() | ProcessNode() | RulesNode():
+        case m.WindowNode() | m.ProcessNode() | m.RulesNode():
             found = _of_results(graph, node)
-        case SinkNode():
+        case m.SinkNode():
             raise KeyError(stream)
         case _:
             assert_never(node)
     return found
 
 
-def table_keys(graph: Graph, source: SourceNode) -> frozenset[str]:
+def table_keys(graph: m.Graph, source: m.SourceNode) -> frozenset[str]:
     """Return the fields of a source of changes of rows that keys of tables are made of."""
-    tables = [one for one in graph.nodes if isinstance(one, TableNode)]
+    tables = [one for one in graph.nodes if isinstance(one, m.TableNode)]
     return frozenset(
         field
         for table in tables
@@ -85,11 +69,11 @@ def table_keys(graph: Graph, source: SourceNode) -> frozenset[str]:
     )
 
 
-def _of_results(graph: Graph, node: ResultNode) -> dict[str, Origins]:
+def _of_results(graph: m.Graph, node: m.ResultNode) -> dict[str, Origins]:
     spec, given = spec_of(graph, node), origins_of(graph, node.input)
     given |= {one.name: _through(one.expression, given) for one in derived(spec) if one.name not in given}
     key = {name: given[name] for name in node.key}
-    if isinstance(node, ProcessNode):
+    if isinstance(node, m.ProcessNode):
         return {}
     if not is_window_spec(spec):
         return key | {"event_time": given.get(spec.time.field, {})}

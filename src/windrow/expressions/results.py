@@ -5,29 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from windrow import model as m
 from windrow.expressions.analyse import Expression, analyse
 from windrow.expressions.inputs import Argument, WindowSpec, arguments
-from windrow.model import (
-    ApproxCountDistinct,
-    Avg,
-    BooleanType,
-    Count,
-    CountDistinct,
-    Custom,
-    DataType,
-    DecimalType,
-    DoubleType,
-    Field,
-    Formula,
-    Function,
-    LongType,
-    Stddev,
-    StringType,
-    Sum,
-    UnaryFunction,
-    Variance,
-    function_spec,
-)
 
 MEAN_DIGITS = 6
 """A mean is exact to so many digits more than its field has."""
@@ -38,7 +18,7 @@ class Result:
     """A result column; where no record counts for it, it is null if it can be."""
 
     name: str
-    type: DataType
+    type: m.DataType
     nullable: bool
 
 
@@ -62,13 +42,13 @@ def needs_rows(spec: WindowSpec, *, is_changelog: bool) -> bool:
     """
     for aggregate, given in zip(spec.node.aggregates, arguments(spec), strict=True):
         match aggregate.function:
-            case Custom():
+            case m.Custom():
                 return True
-            case Sum() | Avg() if isinstance(given[0].type, DoubleType):
+            case m.Sum() | m.Avg() if isinstance(given[0].type, m.DoubleType):
                 return True
-            case Variance() | Stddev() if is_changelog or isinstance(given[0].type, DoubleType):
+            case m.Variance() | m.Stddev() if is_changelog or isinstance(given[0].type, m.DoubleType):
                 return True
-            case Count() | Sum() | Avg() | Variance() | Stddev() | Formula():
+            case m.Count() | m.Sum() | m.Avg() | m.Variance() | m.Stddev() | m.Formula():
                 pass
             case _ if is_changelog:
                 return True
@@ -77,37 +57,37 @@ def needs_rows(spec: WindowSpec, *, is_changelog: bool) -> bool:
 
 def formulas(spec: WindowSpec, made: tuple[Result, ...]) -> dict[str, Expression]:
     """Return the formulas by name, analysed over the results that are none."""
-    texts = {one.name: one.function.sql for one in spec.node.aggregates if isinstance(one.function, Formula)}
+    texts = {one.name: one.function.sql for one in spec.node.aggregates if isinstance(one.function, m.Formula)}
     plain = tuple(one for one in made if one.name not in texts)
-    fields = tuple(Field(one.name, one.type) for one in plain)
+    fields = tuple(m.Field(one.name, one.type) for one in plain)
     nullable = frozenset(one.name for one in plain if one.nullable)
     return {name: analyse(text, fields, nullable) for name, text in texts.items()}
 
 
-def _result(function: Function, given: tuple[Argument, ...]) -> tuple[DataType, bool]:
+def _result(function: m.Function, given: tuple[Argument, ...]) -> tuple[m.DataType, bool]:
     """Return the type of a result, and whether it can be null; those of a formula are not known yet."""
     match function:
-        case Count() | CountDistinct() | ApproxCountDistinct():
-            return LongType(), False
-        case Custom(aggregate):
+        case m.Count() | m.CountDistinct() | m.ApproxCountDistinct():
+            return m.LongType(), False
+        case m.Custom(aggregate):
             return aggregate.returns, True
-        case Formula():
-            return DoubleType(), True
+        case m.Formula():
+            return m.DoubleType(), True
         case _:
-            is_nullable = any(one.nullable for one in given) or isinstance(function, Variance | Stddev)
+            is_nullable = any(one.nullable for one in given) or isinstance(function, m.Variance | m.Stddev)
             return _type_of_one(function, given[0]), is_nullable
 
 
-_FIXED_TYPES: dict[Literal["count", "double", "text", "boolean"], DataType] = {
-    "count": LongType(),
-    "double": DoubleType(),
-    "text": StringType(),
-    "boolean": BooleanType(),
+_FIXED_TYPES: dict[Literal["count", "double", "text", "boolean"], m.DataType] = {
+    "count": m.LongType(),
+    "double": m.DoubleType(),
+    "text": m.StringType(),
+    "boolean": m.BooleanType(),
 }
 
 
-def _type_of_one(function: UnaryFunction, given: Argument) -> DataType:
-    match function_spec(function).result:
+def _type_of_one(function: m.UnaryFunction, given: Argument) -> m.DataType:
+    match m.function_spec(function).result:
         case "argument":
             return given.type
         case "sum":
@@ -118,12 +98,12 @@ def _type_of_one(function: UnaryFunction, given: Argument) -> DataType:
             return _FIXED_TYPES[fixed]
 
 
-def _sum_type(type_: DataType, *, extra: int) -> DataType:
+def _sum_type(type_: m.DataType, *, extra: int) -> m.DataType:
     """Return the type of a sum: as wide as decimals get, so that it stays exact."""
     match type_:
-        case LongType():
-            return DecimalType(38, extra)
-        case DecimalType(_, scale):
-            return DecimalType(38, scale + extra)
+        case m.LongType():
+            return m.DecimalType(38, extra)
+        case m.DecimalType(_, scale):
+            return m.DecimalType(38, scale + extra)
         case _:
             return type_

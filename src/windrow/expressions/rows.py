@@ -5,22 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from windrow import model as m
 from windrow.expressions.inputs import AnySpec, is_window_spec, key_of, nullable_fields, record_fields
 from windrow.expressions.results import results
 from windrow.expressions.streams import spec_of
-from windrow.model import (
-    Field,
-    Global,
-    Graph,
-    ProcessNode,
-    ResultNode,
-    RulesNode,
-    Sink,
-    SinkNode,
-    StringType,
-    TimestampType,
-    WindowNode,
-)
 
 RowKind = Literal["windows", "global", "process", "alerts", "table", "records"]
 
@@ -35,8 +23,8 @@ class Rows:
     """
 
     kind: RowKind
-    key: tuple[Field, ...]
-    values: tuple[Field, ...]
+    key: tuple[m.Field, ...]
+    values: tuple[m.Field, ...]
     has_id: bool = False
 
     @property
@@ -54,7 +42,7 @@ class SinkSpec:
     """
 
     pipeline: str
-    sink: Sink
+    sink: m.Sink
     stream: str
     rows: Rows
     discards: bool = False
@@ -64,12 +52,12 @@ class SinkSpec:
         return replace(self, sink=self.sink.into(table))
 
 
-def _alerts(key: tuple[Field, ...]) -> Rows:
+def _alerts(key: tuple[m.Field, ...]) -> Rows:
     """Return the rows of alerts by a key; the subject is the record that a rule holds for: its id, or its place."""
     rule, severity, rule_hash, subject, text, evidence = (
-        Field(name, StringType()) for name in ("rule", "severity", "rule_hash", "subject", "text", "evidence")
+        m.Field(name, m.StringType()) for name in ("rule", "severity", "rule_hash", "subject", "text", "evidence")
     )
-    time = Field("event_time", TimestampType("micros"))
+    time = m.Field("event_time", m.TimestampType("micros"))
     return Rows("alerts", key, (rule, severity, rule_hash, *key, subject, time, text, evidence))
 
 
@@ -77,11 +65,11 @@ def made_rows(spec: AnySpec) -> Rows:
     """Return the rows that an operator makes; raise PipelineError for an expression that is wrong."""
     key, node = key_of(spec), spec.node
     if is_window_spec(spec):
-        values = tuple(Field(result.name, result.type, result.nullable) for result in results(spec))
-        return Rows("global" if isinstance(spec.node.window, Global) else "windows", key, values)
-    if isinstance(node, ProcessNode):
+        values = tuple(m.Field(result.name, result.type, result.nullable) for result in results(spec))
+        return Rows("global" if isinstance(spec.node.window, m.Global) else "windows", key, values)
+    if isinstance(node, m.ProcessNode):
         return Rows("process", key, tuple(replace(field, optional=True) for field in node.process.returns))
-    if isinstance(node, RulesNode):
+    if isinstance(node, m.RulesNode):
         return _alerts(key)
     nullable = nullable_fields(spec)
     fields = {field.name: replace(field, optional=field.name in nullable) for field in record_fields(spec)}
@@ -89,19 +77,19 @@ def made_rows(spec: AnySpec) -> Rows:
     return Rows("table" if row_key else "records", row_key, tuple(fields.values()), spec.has_id)
 
 
-def rows_of(graph: Graph, sink: SinkNode) -> Rows:
+def rows_of(graph: m.Graph, sink: m.SinkNode) -> Rows:
     """Return the rows that a sink takes; raise PipelineError for an expression that is wrong."""
     node = graph.producer(sink.input)
-    return made_rows(spec_of(graph, node if isinstance(node, ResultNode) else sink))
+    return made_rows(spec_of(graph, node if isinstance(node, m.ResultNode) else sink))
 
 
-def sink_spec(graph: Graph, sink: SinkNode) -> SinkSpec:
+def sink_spec(graph: m.Graph, sink: m.SinkNode) -> SinkSpec:
     """Return what a sink writes; raise PipelineError for an expression that is wrong."""
     node = graph.producer(sink.input)
-    discards = isinstance(node, WindowNode) and node.emit.mode == "discard"
+    discards = isinstance(node, m.WindowNode) and node.emit.mode == "discard"
     return SinkSpec(graph.name, sink.sink, sink.input or graph.name, rows_of(graph, sink), discards)
 
 
-def sink_specs(graph: Graph) -> dict[str, SinkSpec]:
+def sink_specs(graph: m.Graph) -> dict[str, SinkSpec]:
     """Return what each sink writes, by its name."""
     return {sink.name: sink_spec(graph, sink) for sink in graph.sinks}

@@ -20,21 +20,11 @@ from functools import lru_cache
 from string import Formatter
 from typing import Any, Final, Literal
 
+from windrow import model as m
 from windrow.errors import PipelineError
 from windrow.expressions.analyse import Expression, analyse
 from windrow.expressions.inputs import RulesSpec, nullable_fields, record_fields
 from windrow.expressions.syntax import Node, parse, unparse
-from windrow.model import (
-    ArrayType,
-    BooleanType,
-    Field,
-    LongType,
-    Rule,
-    StringType,
-    StructType,
-    format_duration,
-    parse_duration,
-)
 
 RULE_WORDS: Final = ("prev", "recent", "next")
 """Names that no field of a rules pipeline can have."""
@@ -95,7 +85,7 @@ class TextPart:
 class RuleExpressions:
     """A rule's condition, its evidence, and its text with the values in it; `columns` are what these need."""
 
-    rule: Rule
+    rule: m.Rule
     when: Expression
     evidence: tuple[tuple[str, Expression], ...]
     text: tuple[TextPart, ...]
@@ -119,19 +109,19 @@ _FUNCTIONS: Final = {
 class RuleScope:
     """Analyses the expressions of a pipeline's rules, and gathers the columns that they need."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[m.Field, ...]
     nullable: frozenset[str]
     time: str
     within: int
     lists: frozenset[str]
-    columns: dict[str, tuple[RuleColumn, Field]] = field(default_factory=dict)
+    columns: dict[str, tuple[RuleColumn, m.Field]] = field(default_factory=dict)
 
     @staticmethod
-    def of(spec: RulesSpec, given: tuple[Field, ...] | None = None) -> RuleScope:
+    def of(spec: RulesSpec, given: tuple[m.Field, ...] | None = None) -> RuleScope:
         """Return the scope of a pipeline; `given` are its fields, if some of them are to be left out."""
         fields = record_fields(spec) if given is None else given
         return RuleScope(
-            tuple(one for one in fields if not isinstance(one.type, ArrayType)),
+            tuple(one for one in fields if not isinstance(one.type, m.ArrayType)),
             nullable_fields(spec) if given is None else frozenset(one.name for one in given),
             spec.time.field,
             spec.node.rules.recent.within,
@@ -149,7 +139,7 @@ class RuleScope:
             raise PipelineError(msg) from exc
         return self._analysed(made, text)
 
-    def rule(self, rule: Rule) -> RuleExpressions:
+    def rule(self, rule: m.Rule) -> RuleExpressions:
         """Analyse a rule; raise PipelineError if an expression or the text is wrong."""
         when = self.condition(rule.when)
         evidence = tuple((name, self.analyse(sql)) for name, sql in rule.evidence)
@@ -166,7 +156,7 @@ class RuleScope:
     def condition(self, text: str) -> Expression:
         """Analyse an expression that is true or false."""
         when = self.analyse(text)
-        if not isinstance(when.type, BooleanType):
+        if not isinstance(when.type, m.BooleanType):
             msg = f"{text!r} is a {when.type}, not a condition; write one that is true or false, such as amount > 100"
             raise PipelineError(msg)
         return when
@@ -268,8 +258,8 @@ class RuleScope:
             if len(of) > 1:
                 msg = f"count() counts records: write count(recent), not count({'.'.join(of)})"
                 raise PipelineError(msg)
-            column = RecentCount("count(recent)" if span is None else f"count(recent, {format_duration(span)})", span)
-            return _column(self._known(column, Field(column.name, LongType())))
+            column = RecentCount("count(recent)" if span is None else f"count(recent, {m.format_duration(span)})", span)
+            return _column(self._known(column, m.Field(column.name, m.LongType())))
         if len(of) == 1:
             msg = f"{name}() is over a field of the recent records, such as {name}(recent.amount)"
             raise PipelineError(msg)
@@ -288,30 +278,32 @@ class RuleScope:
         if len(rest) > 1 or literal.get("kind") != "STRING":
             msg = f"the second argument of {name}() is a duration, such as '1m'"
             raise PipelineError(msg)
-        span = parse_duration(literal["text"])
+        span = m.parse_duration(literal["text"])
         if not 0 < span <= self.within:
-            msg = f"{literal['text']!r} must be longer than 0 and at most recent.within, {format_duration(self.within)}"
+            msg = (
+                f"{literal['text']!r} must be longer than 0 and at most recent.within, {m.format_duration(self.within)}"
+            )
             raise PipelineError(msg)
         return span
 
     def _neighbour(self, record: Neighbour, name: str) -> str:
         column = NeighbourField(f"{record}.{name}", record, name)
-        return self._known(column, Field(column.name, self._field(name).type))
+        return self._known(column, m.Field(column.name, self._field(name).type))
 
     def _recent(self, parts: list[str] | tuple[str, ...], span: int | None) -> str:
         if not parts:
-            struct = StructType(tuple(Field(one.name, one.type, one.optional) for one in self.fields))
-            return self._known(RecentField("recent", None), Field("recent", ArrayType(struct)))
+            struct = m.StructType(tuple(m.Field(one.name, one.type, one.optional) for one in self.fields))
+            return self._known(RecentField("recent", None), m.Field("recent", m.ArrayType(struct)))
         if len(parts) > 1:
             msg = f"{'.'.join(('recent', *parts))!r} is not a field; fields have no parts"
             raise PipelineError(msg)
-        name = f"recent.{parts[0]}" + ("" if span is None else f" of {format_duration(span)}")
+        name = f"recent.{parts[0]}" + ("" if span is None else f" of {m.format_duration(span)}")
         of = self._field(parts[0]).type
-        if isinstance(of, ArrayType):
+        if isinstance(of, m.ArrayType):
             raise TypeError(of)  # they are left out
-        return self._known(RecentField(name, parts[0], span), Field(name, ArrayType(of)))
+        return self._known(RecentField(name, parts[0], span), m.Field(name, m.ArrayType(of)))
 
-    def _field(self, name: str) -> Field:
+    def _field(self, name: str) -> m.Field:
         found = next((one for one in self.fields if one.name == name), None)
         if found is None:
             near = difflib.get_close_matches(name, [one.name for one in self.fields], n=1)
@@ -335,13 +327,13 @@ class RuleScope:
             raise PipelineError(msg)
         made = unparse(self._rewritten(value, frozenset()))
         of = self._analysed(made, made)
-        if not isinstance(of.type, StringType | LongType):
+        if not isinstance(of.type, m.StringType | m.LongType):
             msg = f"{made} is a {of.type}, and the entries of a list are text; cast it to varchar"
             raise PipelineError(msg)
         column = InList(f"{made} in {name}", name, of)
-        return _column(self._known(column, Field(column.name, BooleanType())))
+        return _column(self._known(column, m.Field(column.name, m.BooleanType())))
 
-    def _known(self, column: RuleColumn, made: Field) -> str:
+    def _known(self, column: RuleColumn, made: m.Field) -> str:
         self.columns.setdefault(column.name, (column, made))
         return column.name
 
@@ -385,7 +377,7 @@ def rule_expressions(spec: RulesSpec) -> tuple[RuleExpressions, ...]:
 
 
 @lru_cache(maxsize=256)
-def uses_next(rule: Rule) -> bool:
+def uses_next(rule: m.Rule) -> bool:
     """Return whether a rule depends on the record after; raise PipelineError for an expression that is wrong."""
     texts = [] if rule.say is None else [name for _, name, _, _ in Formatter().parse(rule.say) if name]
     if any(name.startswith("next.") for name in texts):

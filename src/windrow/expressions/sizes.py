@@ -14,11 +14,11 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
+from windrow import model as m
 from windrow.errors import PipelineError
 from windrow.expressions.growth import Size, Value, operation, product, scaled, sql, too_large, total, tried
 from windrow.expressions.macros import MAX_MADE
 from windrow.expressions.syntax import Node, arguments_of, constant, descendants, is_lambda, parse
-from windrow.model import ArrayType, Field, StringType
 
 _REDUCE: Final = frozenset({"list_reduce", "array_reduce", "reduce"})
 _FILTER: Final = frozenset({"list_filter", "array_filter", "filter"})
@@ -33,7 +33,7 @@ _MAX_CONSTANT: Final = 10_000
 _ONE: Final[Size] = {(): 1}
 
 
-def bounded(tree: Node, fields: tuple[Field, ...], weight: int = 1) -> tuple[Node, bool]:
+def bounded(tree: Node, fields: tuple[m.Field, ...], weight: int = 1) -> tuple[Node, bool]:
     """Return a tree whose calls fail at `MAX_MADE` if they can grow faster than the record, and whether values can.
 
     If no call can, it is the same tree. Each byte and item counts `weight` times. Raise PipelineError if a call has
@@ -47,7 +47,7 @@ def bounded(tree: Node, fields: tuple[Field, ...], weight: int = 1) -> tuple[Nod
 class Sizes:
     """Sizes of the values of one tree."""
 
-    def __init__(self, fields: tuple[Field, ...], weight: int = 1) -> None:
+    def __init__(self, fields: tuple[m.Field, ...], weight: int = 1) -> None:
         self._values = {one.name: _value_of(one) for one in fields}
         self._weight = weight
         self._numbers = count()
@@ -210,14 +210,14 @@ def size_sql(size: Size) -> str:
     return " + ".join(terms) or "0::DOUBLE"
 
 
-def _value_of(field: Field) -> Value:
+def _value_of(field: m.Field) -> Value:
     column = {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [field.name]}
     match field.type:
-        case StringType():
+        case m.StringType():
             return Value({(_measured(column),): 1}, {}, "text")
-        case ArrayType(StringType()):
+        case m.ArrayType(m.StringType()):
             return Value({(_measured(column),): 1}, {}, "texts")
-        case ArrayType():
+        case m.ArrayType():
             return Value({(_measured(column),): 1}, {})
         case _:
             return Value(_ONE, {})

@@ -6,42 +6,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal, TypeVar, assert_never
 
+from windrow import model as m
 from windrow.errors import PipelineError
 from windrow.expressions.analyse import Expression, analyse
 from windrow.expressions.inputs import OperatorSpec, WindowSpec, arguments, nullable_fields, record_fields
 from windrow.expressions.results import results
-from windrow.model import (
-    AnyJoinNode,
-    ArrayType,
-    DataType,
-    Decode,
-    DeduplicateNode,
-    EventTime,
-    Field,
-    FlatMapNode,
-    Global,
-    Graph,
-    JoinNode,
-    KeyedNode,
-    LongType,
-    LookupNode,
-    ProcessNode,
-    ResultNode,
-    RulesNode,
-    SelectNode,
-    Session,
-    SinkNode,
-    SourceNode,
-    SplitNode,
-    StringType,
-    StructType,
-    Sum,
-    TableJoinNode,
-    TableNode,
-    TimestampType,
-    WindowNode,
-    is_by_branch,
-)
 
 
 @dataclass(frozen=True)
@@ -58,9 +27,9 @@ class Stream:
     of a database say which of them removes its row; only those lack the fields `lacking` (None: they are no changes).
     """
 
-    fields: tuple[Field, ...]
-    time: EventTime
-    sources: tuple[SourceNode, ...]
+    fields: tuple[m.Field, ...]
+    time: m.EventTime
+    sources: tuple[m.SourceNode, ...]
     bound: int | None
     is_changelog: bool = False
     rows_of: Literal["records", "windows", "joins", "elements", "tables", "processes"] = "records"
@@ -68,49 +37,49 @@ class Stream:
     has_id: bool = False
     key: tuple[str, ...] = ()
     is_versions: bool = False
-    terms: tuple[tuple[str, DataType], ...] = ()
+    terms: tuple[tuple[str, m.DataType], ...] = ()
     lacking: tuple[str, ...] | None = None
 
 
 @lru_cache(maxsize=256)
-def stream_of(graph: Graph, name: str) -> Stream:  # noqa: C901 - a case for each kind of node
+def stream_of(graph: m.Graph, name: str) -> Stream:  # noqa: C901 - a case for each kind of node
     """Return the stream of that name; raise PipelineError for an expression that is wrong."""
     node = graph.producer(name)
     match node:
-        case SourceNode():
+        case m.SourceNode():
             nullable = nullable_fields(node)
-            fields = tuple(Field(one.name, one.type, one.name in nullable) for one in record_fields(node))
+            fields = tuple(m.Field(one.name, one.type, one.name in nullable) for one in record_fields(node))
             found = Stream(fields, node.time, (node,), node.lateness, lacking=_lacking(node))
-        case SelectNode():
+        case m.SelectNode():
             given = united(graph, node)
             fields = _selected(given, node)
             is_keyed = {one.name for one in fields}.issuperset(given.key)
             # some changes of rows are no table
             lacking = None if given.lacking is None or node.where is not None else _lacking_of(given, node)
             found = replace(given, fields=fields, key=given.key if is_keyed else (), lacking=lacking)
-        case SplitNode() | DeduplicateNode():
+        case m.SplitNode() | m.DeduplicateNode():
             found = replace(stream_of(graph, node.input), lacking=None)
-        case FlatMapNode():
+        case m.FlatMapNode():
             given = stream_of(graph, node.input)
             found = replace(given, fields=exploded(given, node), rows_of="elements", has_id=True, key=(), lacking=None)
-        case TableNode():
+        case m.TableNode():
             found = _table(graph, node, name)
-        case JoinNode():
+        case m.JoinNode():
             found = _joined(graph, node)
-        case LookupNode():
+        case m.LookupNode():
             found = _looked_up(graph, node)
-        case TableJoinNode():
+        case m.TableJoinNode():
             found = _tables_joined(graph, node)
-        case WindowNode() | ProcessNode() | RulesNode():
+        case m.WindowNode() | m.ProcessNode() | m.RulesNode():
             found = _results(graph, node)
-        case SinkNode():
+        case m.SinkNode():
             raise KeyError(name)
         case _:
             assert_never(node)
     return found
 
 
-def _lacking(node: SourceNode) -> tuple[str, ...] | None:
+def _lacking(node: m.SourceNode) -> tuple[str, ...] | None:
     """Return the fields that only the record of a deleted row lacks; None if records are no changes of rows."""
     if node.source.format != "debezium":
         return None
@@ -118,7 +87,7 @@ def _lacking(node: SourceNode) -> tuple[str, ...] | None:
     return tuple(one.name for one in record_fields(node) if one.name in nullable_fields(node) - always)
 
 
-def _lacking_of(given: Stream, node: SelectNode) -> tuple[str, ...]:
+def _lacking_of(given: Stream, node: m.SelectNode) -> tuple[str, ...]:
     """Return which fields of a selection only the record of a deleted row lacks."""
     lacking = given.lacking or ()
     fields = tuple(replace(one, optional=one.optional and one.name not in lacking) for one in given.fields)
@@ -126,7 +95,7 @@ def _lacking_of(given: Stream, node: SelectNode) -> tuple[str, ...]:
     return (*lacking, *derived)
 
 
-def united(graph: Graph, node: SelectNode) -> Stream:
+def united(graph: m.Graph, node: m.SelectNode) -> Stream:
     """Return the union of a node's inputs; raise PipelineError if they do not have the same fields."""
     first, *others = (stream_of(graph, name) for name in node.inputs)
     for name, other in zip(node.inputs[1:], others, strict=True):
@@ -159,7 +128,7 @@ def united(graph: Graph, node: SelectNode) -> Stream:
         sources=sources,
         hold=max(stream.hold for stream in (first, *others)),
         bound=_greatest(first.bound, *(stream.bound for stream in others)),
-        has_id=any(stream.has_id for stream in (first, *others)) or is_by_branch(graph, node),
+        has_id=any(stream.has_id for stream in (first, *others)) or m.is_by_branch(graph, node),
         key=() if others else first.key,
         lacking=None if first.lacking is None else _all_lacking(first, *others),
     )
@@ -185,23 +154,23 @@ def _greatest(*bounds: int | None) -> int | None:
     return None if None in bounds else max(one for one in bounds if one is not None)
 
 
-def _types(stream: Stream) -> dict[str, DataType]:
+def _types(stream: Stream) -> dict[str, m.DataType]:
     return {one.name: _type(one.type) for one in stream.fields}
 
 
-def is_same_type(one: DataType, other: DataType) -> bool:
+def is_same_type(one: m.DataType, other: m.DataType) -> bool:
     """Return whether values of two types are alike; how JSON has a timestamp does not matter."""
     return _type(one) == _type(other)
 
 
-def _type(type_: DataType) -> DataType:
+def _type(type_: m.DataType) -> m.DataType:
     match type_:
-        case TimestampType():
-            return TimestampType("micros")
-        case ArrayType(StructType(fields), optional):
-            return ArrayType(StructType(tuple(replace(one, type=_type(one.type)) for one in fields)), optional)
-        case ArrayType(TimestampType(), optional):
-            return ArrayType(TimestampType("micros"), optional)
+        case m.TimestampType():
+            return m.TimestampType("micros")
+        case m.ArrayType(m.StructType(fields), optional):
+            return m.ArrayType(m.StructType(tuple(replace(one, type=_type(one.type)) for one in fields)), optional)
+        case m.ArrayType(m.TimestampType(), optional):
+            return m.ArrayType(m.TimestampType("micros"), optional)
         case _:
             return type_
 
@@ -210,18 +179,18 @@ def _listed(stream: Stream) -> str:
     return ", ".join(f"{one.name} {one.type}" for one in stream.fields)
 
 
-def _derived(given: Stream, node: SelectNode) -> list[tuple[str, Expression]]:
+def _derived(given: Stream, node: m.SelectNode) -> list[tuple[str, Expression]]:
     nullable = frozenset(one.name for one in given.fields if one.optional)
     return [(one.name, analyse(one.sql, given.fields, nullable)) for one in node.derive]
 
 
-def selected_expressions(graph: Graph, node: SelectNode) -> list[tuple[str, Expression]]:
+def selected_expressions(graph: m.Graph, node: m.SelectNode) -> list[tuple[str, Expression]]:
     """Return the fields that a selection adds, by name."""
     return _derived(united(graph, node), node)
 
 
-def _selected(given: Stream, node: SelectNode) -> tuple[Field, ...]:
-    fields = (*given.fields, *(Field(name, one.type, one.nullable) for name, one in _derived(given, node)))
+def _selected(given: Stream, node: m.SelectNode) -> tuple[m.Field, ...]:
+    fields = (*given.fields, *(m.Field(name, one.type, one.nullable) for name, one in _derived(given, node)))
     if node.select is None:
         return fields
     by_name = {one.name: one for one in fields}
@@ -232,22 +201,22 @@ def _selected(given: Stream, node: SelectNode) -> tuple[Field, ...]:
     return tuple(by_name[name] for name in node.select)
 
 
-def exploded(given: Stream, node: FlatMapNode) -> tuple[Field, ...]:
+def exploded(given: Stream, node: m.FlatMapNode) -> tuple[m.Field, ...]:
     """Return the fields of the elements of an array; raise PipelineError if it is none, or if two have one name."""
     array = next((one for one in given.fields if one.name == node.field), None)
-    if array is None or not isinstance(array.type, ArrayType):
-        arrays = [one.name for one in given.fields if isinstance(one.type, ArrayType)]
+    if array is None or not isinstance(array.type, m.ArrayType):
+        arrays = [one.name for one in given.fields if isinstance(one.type, m.ArrayType)]
         is_what = "is not a field" if array is None else f"is a {array.type}, not an array"
         msg = f"{node.field!r} {is_what} of the stream; its arrays are {', '.join(arrays) or 'none'}"
         raise PipelineError(msg)
     others = [one for one in given.fields if one is not array]
     element, may_lack = array.type.element, node.outer or array.type.optional
-    if isinstance(element, StructType):
+    if isinstance(element, m.StructType):
         made = [replace(one, optional=one.optional or may_lack) for one in element.fields]
     else:
-        made = [Field(node.element or node.field, element, may_lack)]
+        made = [m.Field(node.element or node.field, element, may_lack)]
     if node.position is not None:
-        made.append(Field(node.position, LongType(), node.outer))
+        made.append(m.Field(node.position, m.LongType(), node.outer))
     names = [one.name.lower() for one in others]
     for one in made:
         if one.name.lower() in names:
@@ -286,7 +255,7 @@ class JoinSpan:
     kept: int
 
 
-def join_sides(graph: Graph, node: AnyJoinNode) -> tuple[JoinSide, JoinSide]:
+def join_sides(graph: m.Graph, node: m.AnyJoinNode) -> tuple[JoinSide, JoinSide]:
     """Return the left and the right side of a join; a field of the right that the left has, too, ends in `_right`."""
     left, right = (stream_of(graph, name) for name in node.inputs)
     taken = {one.name.lower() for one in left.fields}
@@ -301,7 +270,7 @@ def join_sides(graph: Graph, node: AnyJoinNode) -> tuple[JoinSide, JoinSide]:
     )
 
 
-def join_spans(graph: Graph, node: JoinNode) -> tuple[JoinSpan, JoinSpan]:
+def join_spans(graph: m.Graph, node: m.JoinNode) -> tuple[JoinSpan, JoinSpan]:
     """Return the spans of the left and the right side of an interval join."""
     left, right = stream_of(graph, node.left), stream_of(graph, node.right)
     return (
@@ -315,7 +284,7 @@ def _kept(side: Stream, other: Stream, reach: int) -> int:
     return max(own, reach + max(other.bound or 0, other.hold))
 
 
-def _joined_fields(node: AnyJoinNode, left: JoinSide, right: JoinSide) -> tuple[Field, ...]:
+def _joined_fields(node: m.AnyJoinNode, left: JoinSide, right: JoinSide) -> tuple[m.Field, ...]:
     """Return the fields of both sides; those of a side can be null where a record of the other is alone."""
     fields = {
         name: replace(one, name=name, optional=one.optional or (other.is_outer and name not in node.key), alias=())
@@ -326,7 +295,7 @@ def _joined_fields(node: AnyJoinNode, left: JoinSide, right: JoinSide) -> tuple[
     return tuple(fields[name] for name in dict.fromkeys((*left.names.values(), *right.names.values())))
 
 
-def _joined(graph: Graph, node: JoinNode) -> Stream:
+def _joined(graph: m.Graph, node: m.JoinNode) -> Stream:
     """Return the rows of a join: a pair has the later event time of both, or that of the only outer side."""
     left, right = sides = join_sides(graph, node)
     outer = [(side, span) for side, span in zip(sides, join_spans(graph, node), strict=True) if side.is_outer]
@@ -345,7 +314,7 @@ def _joined(graph: Graph, node: JoinNode) -> Stream:
     )
 
 
-def _table(graph: Graph, node: TableNode, name: str) -> Stream:
+def _table(graph: m.Graph, node: m.TableNode, name: str) -> Stream:
     """Return the changelog of a table, or the versions of its rows."""
     given = stream_of(graph, node.input)
     # rows have what only the records that remove one lack
@@ -357,7 +326,7 @@ def _table(graph: Graph, node: TableNode, name: str) -> Stream:
     return replace(given, bound=None, is_changelog=True, rows_of="tables", has_id=True, key=node.key)
 
 
-def revise_of(graph: Graph, node: LookupNode) -> int:
+def revise_of(graph: m.Graph, node: m.LookupNode) -> int:
     """Return how far the watermark can be past a record when a version replaces its row (microseconds)."""
     if node.as_of == "order":
         return 0
@@ -367,7 +336,7 @@ def revise_of(graph: Graph, node: LookupNode) -> int:
     return left.bound or 0 if right.bound is None else right.bound
 
 
-def _looked_up(graph: Graph, node: LookupNode) -> Stream:
+def _looked_up(graph: m.Graph, node: m.LookupNode) -> Stream:
     """Return records with the fields of a table's row: changes, if another version can replace the row."""
     left, right = join_sides(graph, node)
     given = left.stream
@@ -383,7 +352,7 @@ def _looked_up(graph: Graph, node: LookupNode) -> Stream:
     )
 
 
-def _tables_joined(graph: Graph, node: TableJoinNode) -> Stream:
+def _tables_joined(graph: m.Graph, node: m.TableJoinNode) -> Stream:
     """Return the join of two tables; its key is that of a side whose rows have one partner at most, else that of both.
 
     Where rows of a side can be alone, the other has no key in them.
@@ -414,12 +383,12 @@ _NO_FIELD: Final = "__time"
 """In the place of the field with the event time where no field has it."""
 
 
-def _without_field(time: EventTime) -> EventTime:
+def _without_field(time: m.EventTime) -> m.EventTime:
     """Return the event time of rows of which no field has it."""
     return replace(time, field=_NO_FIELD, sent=None, future=None)
 
 
-def _time_of(side: JoinSide) -> EventTime:
+def _time_of(side: JoinSide) -> m.EventTime:
     """Return the event time of the rows of a join that have that of a side.
 
     A field of the other side can have the name, and be null, if the side has selected others or gives its own another.
@@ -428,7 +397,7 @@ def _time_of(side: JoinSide) -> EventTime:
     return replace(time, field=side.names.get(time.field, _NO_FIELD), sent=side.names.get(time.sent or ""))
 
 
-def _results(graph: Graph, node: ResultNode) -> Stream:
+def _results(graph: m.Graph, node: m.ResultNode) -> Stream:
     """Return the rows of a window as a stream; their event time is the last microsecond of the window.
 
     Those of a process are records, at the event time of the call that emitted them.
@@ -439,12 +408,12 @@ def _results(graph: Graph, node: ResultNode) -> Stream:
         if name not in types:
             msg = f"the key {name!r} of {node.name!r} is not a field"
             raise PipelineError(msg)
-    key = tuple(Field(name, types[name]) for name in node.key)
+    key = tuple(m.Field(name, types[name]) for name in node.key)
     match node:
-        case ProcessNode(process=process):
+        case m.ProcessNode(process=process):
             # a timer for a time in the past is called at the watermark of the call that set it
             return Stream(
-                (*key, *(Field(one.name, one.type, optional=True) for one in process.returns)),
+                (*key, *(m.Field(one.name, one.type, optional=True) for one in process.returns)),
                 _without_field(given.time),
                 given.sources,
                 None if given.bound is None else max(given.bound, 1),
@@ -452,11 +421,11 @@ def _results(graph: Graph, node: ResultNode) -> Stream:
                 hold=given.hold,
                 has_id=True,
             )
-        case RulesNode(rules=rules):
+        case m.RulesNode(rules=rules):
             texts = ("alert_id", "rule", "severity", "rule_hash", "subject", "text", "evidence")
-            event_time = Field("event_time", TimestampType("micros"))
+            event_time = m.Field("event_time", m.TimestampType("micros"))
             return Stream(
-                (*key, *(Field(name, StringType()) for name in texts), event_time),
+                (*key, *(m.Field(name, m.StringType()) for name in texts), event_time),
                 replace(given.time, field="event_time", sent=None, future=None),
                 given.sources,
                 rules.recent.within + rules.lateness,
@@ -464,27 +433,27 @@ def _results(graph: Graph, node: ResultNode) -> Stream:
                 has_id=True,
                 key=("alert_id",),
             )
-        case WindowNode():
+        case m.WindowNode():
             return _windows(given, spec_of(graph, node), key)
         case _:
             assert_never(node)
 
 
-def _windows(given: Stream, spec: WindowSpec, key: tuple[Field, ...]) -> Stream:
+def _windows(given: Stream, spec: WindowSpec, key: tuple[m.Field, ...]) -> Stream:
     """Return the rows of windows, or those of an aggregate over all rows."""
     window = spec.node.window
-    is_running = isinstance(window, Global)
+    is_running = isinstance(window, m.Global)
     # what a record joins ends after it, which can be a gap before the end of its proto-window
-    lateness = spec.lateness + (window.gap if isinstance(window, Session) else 0)
-    bounds = tuple(Field(name, TimestampType("micros")) for name in ("window_start", "window_end"))
+    lateness = spec.lateness + (window.gap if isinstance(window, m.Session) else 0)
+    bounds = tuple(m.Field(name, m.TimestampType("micros")) for name in ("window_start", "window_end"))
     terms = tuple(
         (one.name, dict(given.terms).get(argument.column, argument.type))
         for one, of in zip(spec.node.aggregates, arguments(spec), strict=True)
-        if isinstance(one.function, Sum)
+        if isinstance(one.function, m.Sum)
         for argument in of
     )
     return Stream(
-        (*bounds, *key, *(Field(one.name, one.type, one.nullable) for one in results(spec))),
+        (*bounds, *key, *(m.Field(one.name, one.type, one.nullable) for one in results(spec))),
         replace(given.time, field="window_end", sent=None, future=None),
         given.sources,
         None if is_running else lateness,
@@ -497,18 +466,18 @@ def _windows(given: Stream, spec: WindowSpec, key: tuple[Field, ...]) -> Stream:
     )
 
 
-N = TypeVar("N", bound=KeyedNode | SinkNode)
+N = TypeVar("N", bound=m.KeyedNode | m.SinkNode)
 
 
-def spec_of(graph: Graph, node: N) -> OperatorSpec[N]:
+def spec_of(graph: m.Graph, node: N) -> OperatorSpec[N]:
     """Return what the operator of a node is built from."""
-    if isinstance(node, AnyJoinNode):
+    if isinstance(node, m.AnyJoinNode):
         joined = stream_of(graph, node.name)
         return OperatorSpec(
             graph.name,
             node,
             joined.sources[0].source.decoded,
-            Decode(joined.fields),
+            m.Decode(joined.fields),
             (),
             joined.time,
             node.key,
@@ -516,19 +485,19 @@ def spec_of(graph: Graph, node: N) -> OperatorSpec[N]:
             has_id=joined.has_id,
         )
     given = graph.producer(node.input)
-    if isinstance(given, SourceNode) and not isinstance(node, TableNode):
+    if isinstance(given, m.SourceNode) and not isinstance(node, m.TableNode):
         stream, source, decode, time, derive = None, given.source, given.decode, given.time, given.derive
     else:
         stream = stream_of(graph, node.input)
-        source, decode, time, derive = stream.sources[0].source.decoded, Decode(stream.fields), stream.time, ()
-    if isinstance(node, ResultNode):
+        source, decode, time, derive = stream.sources[0].source.decoded, m.Decode(stream.fields), stream.time, ()
+    if isinstance(node, m.ResultNode):
         # no aggregate can use an array, so none goes there
-        decode = Decode(tuple(one for one in decode.fields if not isinstance(one.type, ArrayType)))
+        decode = m.Decode(tuple(one for one in decode.fields if not isinstance(one.type, m.ArrayType)))
         derive += node.derive
-    row_key = stream.key if stream is not None and isinstance(node, SinkNode) else ()
-    key = node.key if not isinstance(node, SinkNode) else row_key if graph.is_exchanged(node) else ()
-    lateness = node.emit.lateness if isinstance(node, WindowNode) else 0
-    if isinstance(node, WindowNode) and stream is not None and stream.is_changelog:
+    row_key = stream.key if stream is not None and isinstance(node, m.SinkNode) else ()
+    key = node.key if not isinstance(node, m.SinkNode) else row_key if graph.is_exchanged(node) else ()
+    lateness = node.emit.lateness if isinstance(node, m.WindowNode) else 0
+    if isinstance(node, m.WindowNode) and stream is not None and stream.is_changelog:
         # nothing is too late inside a graph: a window over windows takes all that these give
         lateness = stream.bound or 0
     return OperatorSpec(
@@ -546,7 +515,7 @@ def spec_of(graph: Graph, node: N) -> OperatorSpec[N]:
     )
 
 
-def decoding_spec(graph: Graph) -> OperatorSpec[ResultNode]:
+def decoding_spec(graph: m.Graph) -> OperatorSpec[m.ResultNode]:
     """Return what the only operator of a short form is built from, with all fields that its source decodes."""
-    (node,) = (node for node in graph.keyed if isinstance(node, ResultNode))
+    (node,) = (node for node in graph.keyed if isinstance(node, m.ResultNode))
     return replace(spec_of(graph, node), decode=graph.sources[0].decode)

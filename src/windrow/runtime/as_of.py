@@ -10,19 +10,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.connectors.log.source import LogFolder
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.open_sources import followers, open_sources, with_lists
 from windrow.connectors.source import Source
-from windrow.model import (
-    MAX_PARTITIONS,
-    FileSource,
-    Graph,
-    SinkNode,
-    SourceNode,
-    SqliteSink,
-)
-from windrow.model import Source as SourceModel
 from windrow.runtime.memory import MemoryRun
 from windrow.telemetry.reports import Totals
 
@@ -31,7 +23,7 @@ FIRST = 10_000
 
 
 @contextmanager
-def tables_as_of(graph: Graph, until: int) -> Iterator[Graph]:
+def tables_as_of(graph: m.Graph, until: int) -> Iterator[m.Graph]:
     """Yield the pipeline into a database of its own, with the records up to `until` (microseconds, inclusive).
 
     The log is read from its first record; watermarks are those of the whole log, so verdicts are as in a replay without
@@ -52,14 +44,14 @@ class FirstTables:
     these are all of the log. `notes` are warnings about the lists of its rules.
     """
 
-    pipeline: Graph
+    pipeline: m.Graph
     totals: Totals
     share: int | None
     notes: tuple[str, ...]
 
 
 @contextmanager
-def tables_of_first(graph: Graph, most: int = FIRST) -> Iterator[FirstTables]:
+def tables_of_first(graph: m.Graph, most: int = FIRST) -> Iterator[FirstTables]:
     """Yield the tables of about the first `most` records, as if the log ended there: all windows fire.
 
     Each partition has its share of them. A file is read as it is now if no run has followed it. Raise a WindrowError if
@@ -99,39 +91,39 @@ def read_first(source: Source, most: int) -> Generator[pa.RecordBatch, None, int
     return share if has_more else None
 
 
-def _following(graph: Graph, folder: Path) -> tuple[Graph, set[str]]:
+def _following(graph: m.Graph, folder: Path) -> tuple[m.Graph, set[str]]:
     """Return the pipeline with a log in a folder for each file that has none yet, and the names of these sources."""
     own: set[str] = set()
 
-    def log_of(name: str, source: SourceModel) -> SourceModel:
-        if not isinstance(source, FileSource) or Path(source.log).exists():
+    def log_of(name: str, source: m.Source) -> m.Source:
+        if not isinstance(source, m.FileSource) or Path(source.log).exists():
             return source
         own.add(name)
         return replace(source, log=str(folder / f"log-{len(own)}"))
 
     following = graph.map_nodes(
-        lambda node: replace(node, source=log_of(node.name, node.source)) if isinstance(node, SourceNode) else node
+        lambda node: replace(node, source=log_of(node.name, node.source)) if isinstance(node, m.SourceNode) else node
     )
     return following, own
 
 
-def missing_of(graph: Graph) -> list[str]:
+def missing_of(graph: m.Graph) -> list[str]:
     """Say of which partitions the beginning is gone, or older records of keys: tables of the past lack them."""
     found = []
     for partition, (first, _) in sorted(open_sources(graph).ends().items()):
         folder, name = graph.source_of(partition).source.folder, graph.partition_name(partition)
         if first:
             found.append(f"partition {name} begins at offset {first:,}: the table lacks what was before")
-        elif folder is not None and LogFolder(folder).kept(partition % MAX_PARTITIONS).segment is not None:
+        elif folder is not None and LogFolder(folder).kept(partition % m.MAX_PARTITIONS).segment is not None:
             found.append(f"partition {name} was compacted: the table lacks rows of keys that have newer records")
     return found
 
 
-def _into(graph: Graph, folder: Path) -> Graph:
+def _into(graph: m.Graph, folder: Path) -> m.Graph:
     """Return the pipeline with each table in a SQLite database of its own."""
     own = {
-        node.name: replace(node, sink=SqliteSink(str(folder / f"{number}.db"), node.sink.table))
+        node.name: replace(node, sink=m.SqliteSink(str(folder / f"{number}.db"), node.sink.table))
         for number, node in enumerate(graph.sinks)
     }
-    moved = graph.map_nodes(lambda node: own[node.name] if isinstance(node, SinkNode) else node)
+    moved = graph.map_nodes(lambda node: own[node.name] if isinstance(node, m.SinkNode) else node)
     return replace(moved, mode="micro-batch")

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Literal
 
+from windrow import model as m
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.open_sources import open_sources
 from windrow.connectors.sink import Run
 from windrow.errors import CheckpointError
-from windrow.model import Graph
 from windrow.runtime.batch.plan import BatchSettings
 from windrow.runtime.savepoint import FILE, fingerprint
 from windrow.runtime.settings import SparkOptions
@@ -27,7 +27,7 @@ class Backfill:
     is done again, and what it had written is cleared.
     """
 
-    def __init__(self, graph: Graph, checkpoint: Folder, spark: SparkOptions) -> None:
+    def __init__(self, graph: m.Graph, checkpoint: Folder, spark: SparkOptions) -> None:
         self._pipeline = graph
         self._folder = checkpoint
         self._spark = spark

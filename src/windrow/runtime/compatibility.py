@@ -11,24 +11,13 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from windrow import model as m
 from windrow.engine.level import migrate
 from windrow.engine.state.store import MemoryState
 from windrow.engine.state.widening import StateChange, incompatible_fields, why_not_wider
 from windrow.errors import CheckpointError
 from windrow.expressions import OperatorSpec, spec_of
 from windrow.expressions.rules import uses_next
-from windrow.model import (
-    DataType,
-    Field,
-    Graph,
-    ProcessNode,
-    ResultNode,
-    Rule,
-    RulesNode,
-    parse_duration,
-    parse_field_type,
-    parse_type,
-)
 from windrow.runtime.savepoint import (
     FREE,
     Meaning,
@@ -72,7 +61,7 @@ class PipelineChange:
         return replace(self, means=None, why=why or self.why)
 
 
-def pipeline_changes(kept: Meaning, given: Meaning, graph: Graph | None = None) -> list[PipelineChange]:
+def pipeline_changes(kept: Meaning, given: Meaning, graph: m.Graph | None = None) -> list[PipelineChange]:
     """Return what differs between the pipeline of a savepoint and one that is to resume from it.
 
     With the `graph` of the latter, also refuse what its state rules out.
@@ -94,7 +83,7 @@ def pipeline_changes(kept: Meaning, given: Meaning, graph: Graph | None = None) 
     found += _record_changes(_without_broadcast(kept), _without_broadcast(given), _names(kept))
     if all(change.means is not None for change in found):
         found += _broadcast_changes(kept, given)
-    nodes = {} if graph is None else {node.name: node for node in graph.keyed if isinstance(node, ResultNode)}
+    nodes = {} if graph is None else {node.name: node for node in graph.keyed if isinstance(node, m.ResultNode)}
     for name in after:
         changes = _stream_changes(before[name], after[name])
         if graph is not None:
@@ -120,7 +109,7 @@ def _names(section: Any) -> set[str]:  # noqa: ANN401 - plain JSON
 def _is_new_optional(change: PipelineChange) -> bool:
     """Whether a field is decoded now that was not, and that records can lack."""
     is_new = change.field.startswith("decode.") and change.there is None
-    return is_new and parse_field_type(type_text(change.here))[1]
+    return is_new and m.parse_field_type(type_text(change.here))[1]
 
 
 def _record_changes(kept: dict[str, Any], given: dict[str, Any], names: Collection[str]) -> Iterator[PipelineChange]:
@@ -172,7 +161,9 @@ def _lookup(section: Any) -> tuple[Any, bool]:  # noqa: ANN401 - plain JSON
     return section | {"lookup": lookup}, is_broadcast
 
 
-def _possible(spec: OperatorSpec[ResultNode], changes: list[PipelineChange], plan: StateChange) -> list[PipelineChange]:
+def _possible(
+    spec: OperatorSpec[m.ResultNode], changes: list[PipelineChange], plan: StateChange
+) -> list[PipelineChange]:
     """Return changes of a stream, refused where its state rules them out."""
     found = [_held(spec.node, change) for change in changes]
     if any(change.means is None for change in found):
@@ -255,7 +246,7 @@ _Rule = Callable[[Any, Any], str | None]
 
 
 def _lateness(there: str, here: str) -> str:
-    if parse_duration(here) > parse_duration(there):
+    if m.parse_duration(here) > m.parse_duration(there):
         return "windows that are forgotten by now stay so, and their records expire; the others wait longer"
     return "windows that are late by more are forgotten in the first step"
 
@@ -281,7 +272,7 @@ def _decoded(change: PipelineChange) -> PipelineChange:
     there, here = _place(change.there), _place(change.here)
     if there.get("path") != here.get("path"):
         return change.refused("its values would be read from another place in a record")
-    (before, lacked), (after, lacks) = (parse_field_type(type_text(one)) for one in (change.there, change.here))
+    (before, lacked), (after, lacks) = (m.parse_field_type(type_text(one)) for one in (change.there, change.here))
     if lacks and (gone := set(there.get("alias", ())) - set(here.get("alias", ()))):
         # of a field that is not optional such a record is a dead letter
         return change.refused(f"it would be null in records that have it as {', '.join(sorted(gone))}")
@@ -299,7 +290,7 @@ def _place(field: Any) -> dict[str, Any]:  # noqa: ANN401 - plain JSON
 def _returned(change: PipelineChange) -> PipelineChange:
     if change.there is None or change.here is None:
         return change
-    return _wider(change, [(parse_type(change.there), parse_type(change.here))], "true from the next row on")
+    return _wider(change, [(m.parse_type(change.there), m.parse_type(change.here))], "true from the next row on")
 
 
 def _kept(change: PipelineChange) -> PipelineChange:
@@ -309,11 +300,11 @@ def _kept(change: PipelineChange) -> PipelineChange:
     (kind, before), (other, after) = (one.removesuffix(")").split("(", 1) for one in (change.there, change.here))
     if kind != other:
         return change
-    both = zip(map(parse_type, before.split(", ")), map(parse_type, after.split(", ")), strict=True)
+    both = zip(map(m.parse_type, before.split(", ")), map(m.parse_type, after.split(", ")), strict=True)
     return _wider(change, list(both), "true from the next entry on; what is kept stays as it is")
 
 
-def _wider(change: PipelineChange, both: list[tuple[DataType, DataType]], means: str) -> PipelineChange:
+def _wider(change: PipelineChange, both: list[tuple[m.DataType, m.DataType]], means: str) -> PipelineChange:
     """Return a change with what it means, refused if a type there is not taken by the one here."""
     why = next(filter(None, (why_not_wider(*one) for one in both)), None)
     return change.refused(why) if why else replace(change, means=means)
@@ -360,7 +351,7 @@ def _rule_names(rules: Any) -> list[str]:  # noqa: ANN401 - plain JSON
 
 def _use_next(rules: Any) -> bool:  # noqa: ANN401 - plain JSON
     return any(
-        uses_next(Rule(one["name"], one["when"], say=one.get("say"), evidence=tuple(one.get("with", {}).items())))
+        uses_next(m.Rule(one["name"], one["when"], say=one.get("say"), evidence=tuple(one.get("with", {}).items())))
         for one in rules or ()
     )
 
@@ -393,7 +384,7 @@ def _text(value: Any) -> str:  # noqa: ANN401 - plain JSON
     return _NOTHING if value is None else json.dumps(value)
 
 
-def meant(folder: Folder, graph: Graph) -> list[PipelineChange]:
+def meant(folder: Folder, graph: m.Graph) -> list[PipelineChange]:
     """Return what has changed since the savepoint in a folder, and what that means.
 
     Raise CheckpointError if the pipeline cannot resume from there.
@@ -414,7 +405,7 @@ def meant(folder: Folder, graph: Graph) -> list[PipelineChange]:
     return found
 
 
-def upgraded(folder: Folder, graph: Graph) -> tuple[Savepoint, Iterator[tuple[int, MemoryState]]]:
+def upgraded(folder: Folder, graph: m.Graph) -> tuple[Savepoint, Iterator[tuple[int, MemoryState]]]:
     """Return the savepoint in a folder as one of a pipeline that resumes from it, and its states.
 
     Raise CheckpointError as `meant` does, and where a file is damaged.
@@ -485,7 +476,7 @@ def _plan(kept: Meaning, now: Meaning) -> StateChange:
     before, after = list(kept.get("aggregate", {})), now.get("aggregate", {})
     return StateChange(
         tuple(before.index(name) if name in before else None for name in after),
-        parse_duration(kept.get("emit", {}).get("lateness", "0s")),
+        m.parse_duration(kept.get("emit", {}).get("lateness", "0s")),
         same_records=all(
             list(kept.get(name, {}).items()) == list(now.get(name, {}).items())
             for name in ("decode", "derive", "aggregate")
@@ -494,29 +485,29 @@ def _plan(kept: Meaning, now: Meaning) -> StateChange:
     )
 
 
-def _were(kept: dict[str, Any], now: dict[str, Any]) -> Iterator[Field]:
+def _were(kept: dict[str, Any], now: dict[str, Any]) -> Iterator[m.Field]:
     """Go through the decoded fields that are of another type now, or may be lacking now, as they were."""
     for name in sorted(kept.keys() & now.keys()):
         texts = type_text(kept[name]), type_text(now[name])
         if texts[0] != texts[1]:
-            yield Field(name, *parse_field_type(texts[0]))
+            yield m.Field(name, *m.parse_field_type(texts[0]))
 
 
 def _is_longer(change: PipelineChange) -> bool:
-    return parse_duration(change.here) > parse_duration(change.there)
+    return m.parse_duration(change.here) > m.parse_duration(change.there)
 
 
-def _held(node: ResultNode, change: PipelineChange) -> PipelineChange:
+def _held(node: m.ResultNode, change: PipelineChange) -> PipelineChange:
     """Return a change, refused if a process holds records until their time has come that it would be lacking in."""
-    is_held = isinstance(node, ProcessNode) and node.process.order == "event_time"
+    is_held = isinstance(node, m.ProcessNode) and node.process.order == "event_time"
     is_of_records = change.field.startswith(("decode.", "derive."))
-    if isinstance(node, RulesNode) and change.field == "emit.lateness":
+    if isinstance(node, m.RulesNode) and change.field == "emit.lateness":
         longer = "what has expired by now stays so; records that come from here on may be further behind"
         shorter = "records that are further behind expire from here on"
         return replace(change, means=longer if _is_longer(change) else shorter)
-    if isinstance(node, RulesNode) and is_of_records:
+    if isinstance(node, m.RulesNode) and is_of_records:
         return change.refused("the recent records of keys were read without that")
-    if isinstance(node, RulesNode) and change.field == "recent.within" and _is_longer(change):
+    if isinstance(node, m.RulesNode) and change.field == "recent.within" and _is_longer(change):
         alerts = "alerts of records further back are not kept, and rules use `next`"
         return change.refused(alerts) if any(map(uses_next, node.rules.rules)) else change
     if is_held and is_of_records and (change.there is None or change.here is None):

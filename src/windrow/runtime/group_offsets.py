@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
+from windrow import model as m
 from windrow.errors import WindrowError
-from windrow.model import MAX_PARTITIONS, Graph, KafkaSource
 from windrow.telemetry.reports import OnStep, StepReport
 
 _ANSWER = 5.0
@@ -27,11 +27,11 @@ _RENEW = 3600.0
 class GroupOffsets:
     """Commits the offsets of each step to the groups of a graph's sources, in threads that no step waits for."""
 
-    def __init__(self, graph: Graph, on_warning: Callable[[str], None]) -> None:
+    def __init__(self, graph: m.Graph, on_warning: Callable[[str], None]) -> None:
         self._committers = {
             number: _Committer(node.source, node.source.group, on_warning)
             for number, node in enumerate(graph.sources)
-            if isinstance(node.source, KafkaSource) and node.source.group is not None
+            if isinstance(node.source, m.KafkaSource) and node.source.group is not None
         }
 
     def __enter__(self) -> Self:
@@ -60,18 +60,18 @@ class GroupOffsets:
 
 def _of_source(number: int, report: StepReport) -> dict[int, int]:
     """Return the next offsets of the partitions of a source, by its own numbers."""
-    first = number * MAX_PARTITIONS
+    first = number * m.MAX_PARTITIONS
     return {
         partition - first: offset
         for partition, offset in report.offsets.items()
-        if isinstance(partition, int) and 0 <= partition - first < MAX_PARTITIONS
+        if isinstance(partition, int) and 0 <= partition - first < m.MAX_PARTITIONS
     }
 
 
 class _Committer(threading.Thread):
     """Commits offsets of a source to a group; of several that wait, the newest. A failure is one warning."""
 
-    def __init__(self, source: KafkaSource, group: str, on_warning: Callable[[str], None]) -> None:
+    def __init__(self, source: m.KafkaSource, group: str, on_warning: Callable[[str], None]) -> None:
         super().__init__(name="windrow-group", daemon=True)
         self._source = source
         self._group = group

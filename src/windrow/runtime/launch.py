@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, assert_never
 
+from windrow import model as m
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.open_sources import followers, open_sources, with_lists
 from windrow.connectors.sink import SinkGroup
 from windrow.connectors.source import OnDataLoss
 from windrow.engine.lists import with_entries
 from windrow.errors import InputError, WindrowError
-from windrow.model import Graph
 from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
 from windrow.runtime.group_offsets import GroupOffsets
 from windrow.runtime.settings import AS_GIVEN, SparkOptions
@@ -36,7 +36,7 @@ OnStart = Callable[[Callable[[], None]], None]
 
 OnAlert = Callable[[Alert], None]
 
-Watch = Callable[[Graph, "Options", RunRecord], AbstractContextManager[Observer]]
+Watch = Callable[[m.Graph, "Options", RunRecord], AbstractContextManager[Observer]]
 """Raises the alerts of a live run, by its record in the history, from what the observer is called with."""
 
 
@@ -83,7 +83,7 @@ class Options:
 class Job:
     """A pipeline to run, what is called with its steps and when it has ended, and what shows it while it runs."""
 
-    pipeline: Graph
+    pipeline: m.Graph
     options: Options
     on_step: OnStep
     shown: AbstractContextManager[object] = field(default_factory=nullcontext)
@@ -192,7 +192,7 @@ class _Together:
             self.stop()
 
 
-def launch(graph: Graph, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+def launch(graph: m.Graph, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
     """Run a pipeline; `on_start` is given the function that asks the run to stop.
 
     Raise a WindrowError if it cannot be run, or fails; what was committed stays.
@@ -218,7 +218,7 @@ def launch(graph: Graph, options: Options, on_step: OnStep, on_start: OnStart) -
 
 
 @contextmanager
-def _noting(graph: Graph, options: Options) -> Iterator[list[Observer]]:
+def _noting(graph: m.Graph, options: Options) -> Iterator[list[Observer]]:
     """Yield what writes the history of a run that has a checkpoint, and what raises the alerts of a live one."""
     if options.host in {"batch", "memory"}:
         yield []
@@ -237,7 +237,7 @@ def _noting(graph: Graph, options: Options) -> Iterator[list[Observer]]:
             yield [alerts, history.observer]
 
 
-def _launch(graph: Graph, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+def _launch(graph: m.Graph, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
     # in real time lists in topics are followed
     graph = with_entries(graph) if options.host == "realtime" else with_lists(graph, options.on_warning)
     for follower in followers(graph).values():
@@ -295,7 +295,7 @@ def require_end(options: Options, remedy: str = "add --until-end") -> None:
         raise InputError(msg)
 
 
-def _realtime(graph: Graph, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+def _realtime(graph: m.Graph, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
     from windrow.runtime.realtime.run import RealtimeRun, RealtimeSettings  # noqa: PLC0415 - Spark only where it runs
     from windrow.runtime.stream.checkpoint import log_of  # noqa: PLC0415
 
@@ -313,7 +313,7 @@ def _realtime(graph: Graph, options: Options, on_step: OnStep, on_start: OnStart
     return run.run(on_step)
 
 
-def _stream(graph: Graph, sinks: SinkGroup, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+def _stream(graph: m.Graph, sinks: SinkGroup, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
     from windrow.runtime.batch.plan import MAX_RECORDS  # noqa: PLC0415 - Spark only where it runs
     from windrow.runtime.stream.checkpoint import Checkpoint, locked  # noqa: PLC0415
     from windrow.runtime.stream.run import LIVE_MAX_RECORDS, StreamRun, StreamSettings  # noqa: PLC0415

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from windrow import model as m
 from windrow.errors import CheckpointError, InputError
-from windrow.model import MAX_PARTITIONS
 from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.telemetry.folders import Folder
 
@@ -67,7 +67,7 @@ def _offsets(checkpoint: Checkpoint, log: LogFolder) -> dict[int, int] | None:
         return None
     offsets = checkpoint.offsets()
     return {
-        partition: min(offsets.get(number * MAX_PARTITIONS + partition, 0) for number in numbers)
+        partition: min(offsets.get(number * m.MAX_PARTITIONS + partition, 0) for number in numbers)
         for partition in log.partitions()
     }
 

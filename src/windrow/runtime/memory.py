@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.connectors.open_sources import open_sources
 from windrow.connectors.sink import Run, Sink, SinkGroup
 from windrow.connectors.source import Source
@@ -28,7 +29,6 @@ from windrow.engine.schema import RAW, TIME
 from windrow.engine.state.store import MemoryState
 from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.engine.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBounds
-from windrow.model import Graph, ListChange
 from windrow.runtime.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after, first_outputs
 from windrow.runtime.savepoint import require_new_folder
 from windrow.telemetry.probe import step_probe
@@ -47,7 +47,7 @@ class MemoryHost:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: m.Graph,
         partitions: Iterable[int],
         bounds: WatermarkBounds = NO_BOUNDS,
         decoded_since: Mapping[int, int] = NO_OFFSETS,
@@ -76,7 +76,7 @@ class MemoryHost:
             for level, own in zip(self._levels, self._states, strict=True):
                 level.begin(known, own[group])
 
-    def change_lists(self, changes: Sequence[ListChange]) -> None:
+    def change_lists(self, changes: Sequence[m.ListChange]) -> None:
         """Have the lists of rules change for records that are still to come."""
         for level in self._levels:
             level.change_lists(changes)
@@ -133,7 +133,7 @@ class MemoryHost:
 class _HostUntil(MemoryHost):
     """Leaves out records of the sources after an event time; watermarks and verdicts are those of the whole log."""
 
-    def __init__(self, graph: Graph, partitions: Iterable[int], bounds: WatermarkBounds, until: int) -> None:
+    def __init__(self, graph: m.Graph, partitions: Iterable[int], bounds: WatermarkBounds, until: int) -> None:
         super().__init__(graph, partitions, bounds, probe=step_probe(graph))
         self._until = until
 
@@ -158,7 +158,7 @@ class MemoryRun:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: m.Graph,
         sink: Sink | SinkGroup,
         max_records: int | None,
         bounds: WatermarkBounds = NO_BOUNDS,
@@ -231,7 +231,7 @@ def _steps(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
 
 
 def play(
-    graph: Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
+    graph: m.Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
 ) -> list[dict[str, StepOutput]]:
     """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
 
@@ -260,7 +260,7 @@ def play(
     return with_crashes(steps, found, nothing)
 
 
-def _raw_step(graph: Graph, step: Sequence[tuple[int, bytes]], offsets: dict[int, int]) -> pa.Table:
+def _raw_step(graph: m.Graph, step: Sequence[tuple[int, bytes]], offsets: dict[int, int]) -> pa.Table:
     """Return the records of a step in the order of the sources, and move the next offset of each partition."""
     rows: list[list[tuple[Any, ...]]] = [[] for _ in graph.sources]
     for partition, value in step:
@@ -278,7 +278,7 @@ def _raw(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
 class InProcessRun:
     """Does what `BatchRun` does, for logs that fit in memory. The sink is given a step an epoch."""
 
-    def __init__(self, graph: Graph, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
+    def __init__(self, graph: m.Graph, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
         self._pipeline = graph
         self._sinks = SinkGroup.of(sink)
         self._settings = settings

@@ -10,6 +10,7 @@ from typing import Literal, assert_never
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.authoring.checks import require_valid
 from windrow.connectors.cuts import Cut, Offset
 from windrow.connectors.database import Condition, Replayed, only_columns
@@ -23,15 +24,6 @@ from windrow.engine.operators.window.triggers import trigger_periods
 from windrow.engine.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
 from windrow.errors import CheckpointError, InputError, SinkError
 from windrow.expressions import sink_specs
-from windrow.model import (
-    Graph,
-    KafkaSource,
-    Node,
-    SinkNode,
-    SourceNode,
-    WindowNode,
-)
-from windrow.model import Sink as SinkModel
 from windrow.runtime.batch.plan import MAX_RECORDS, BatchSettings, starts_at_latest
 from windrow.runtime.launch import Ended, ReplayHost
 from windrow.runtime.savepoint import require_new_folder
@@ -77,7 +69,7 @@ class Replay:
     read records before them, so that the shadow cannot have them.
     """
 
-    pipeline: Graph
+    pipeline: m.Graph
     tables: tuple[tuple[str, str], ...]
     end: Cut
     settings: BatchSettings
@@ -85,7 +77,7 @@ class Replay:
     lacks: Cut | None = None
 
 
-def shadows(graph: Graph, into: str | None, option: str) -> dict[str, str]:
+def shadows(graph: m.Graph, into: str | None, option: str) -> dict[str, str]:
     """Return the shadow of each live table; `into` names that of a pipeline with one, as the option says."""
     live = [node.sink.table for node in graph.sinks]
     if into is not None and len(live) > 1:
@@ -97,7 +89,7 @@ def shadows(graph: Graph, into: str | None, option: str) -> dict[str, str]:
     return {table: into or table + SHADOW for table in live}
 
 
-def plan_replay(graph: Graph, options: ReplayOptions) -> Replay:
+def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
     """Look at the log, the live run's checkpoint and its tables; raise a WindrowError if they cannot be read."""
     if options.since is not None and graph.rules:
         msg = "alerts have no windows, so a replay of them begins at offsets, not at a time: give --from as offsets"
@@ -155,7 +147,7 @@ def _is_trimmed(checkpoint: Checkpoint | None, first: Cut) -> bool:
     return any(offset > begun.get(partition, offset) for partition, offset in first.items())
 
 
-def require_as_far(graph: Graph, tables: Mapping[str, str], folder: Folder) -> None:
+def require_as_far(graph: m.Graph, tables: Mapping[str, str], folder: Folder) -> None:
     """Raise SinkError if the shadow of a live table ends before where the live table is, or is of another log.
 
     See `_position`, with the checkpoint in the folder. If nothing says where a table is, a live one is at the end of
@@ -183,7 +175,7 @@ def require_as_far(graph: Graph, tables: Mapping[str, str], folder: Folder) -> N
 
 
 def _require_rows(
-    graph: Graph, tables: Mapping[str, str], sink: SinkModel, checkpoint: Checkpoint | None, folder: Folder
+    graph: m.Graph, tables: Mapping[str, str], sink: m.Sink, checkpoint: Checkpoint | None, folder: Folder
 ) -> None:
     there, here = (_position(graph, names, sink, checkpoint) for names in ({}, tables))
     if there is None:
@@ -208,7 +200,7 @@ def _require_rows(
     raise SinkError(msg)
 
 
-def _require_log(graph: Graph, what: str, at: Offset, identity: str | None) -> None:
+def _require_log(graph: m.Graph, what: str, at: Offset, identity: str | None) -> None:
     """Raise SinkError if the pipeline's log does not have what was read up to a position, other than by retention."""
     source = open_sources(graph)
     others = [loss for loss in source.find_losses(at, identity).losses if loss.goes_on <= loss.stood]
@@ -220,7 +212,7 @@ def _require_log(graph: Graph, what: str, at: Offset, identity: str | None) -> N
         raise SinkError(msg)
 
 
-def _require_as_early(graph: Graph, sink: SinkModel, shadow: str) -> None:
+def _require_as_early(graph: m.Graph, sink: m.Sink, shadow: str) -> None:
     if not any(first for first, _ in open_sources(graph).ends().values()):
         return
     begins = [_first_window(graph, sink, table) for table in (sink.table, shadow)]
@@ -233,7 +225,7 @@ def _require_as_early(graph: Graph, sink: SinkModel, shadow: str) -> None:
         raise SinkError(msg)
 
 
-def _first_window(graph: Graph, sink: SinkModel, name: str) -> int | None:
+def _first_window(graph: m.Graph, sink: m.Sink, name: str) -> int | None:
     """Return the begin of the first window in a table; None if it has none, or if its rows are of no windows."""
     spec = next(spec for spec in sink_specs(graph).values() if spec.sink == sink)
     table = layout(spec.into(name)).result
@@ -244,7 +236,7 @@ def _first_window(graph: Graph, sink: SinkModel, name: str) -> int | None:
     return next((int(part["window_start"][0].value) for part in rows if part.num_rows), None)
 
 
-def _position(graph: Graph, names: Mapping[str, str], sink: SinkModel, checkpoint: Checkpoint | None) -> Cut | None:
+def _position(graph: m.Graph, names: Mapping[str, str], sink: m.Sink, checkpoint: Checkpoint | None) -> Cut | None:
     """Return the next offset of each partition where the table of a sink is, or the one that `names` has for it.
 
     That is where its replay ended, where the checkpoint is if it is of its run, or where the input of its bounded run
@@ -262,7 +254,7 @@ def _position(graph: Graph, names: Mapping[str, str], sink: SinkModel, checkpoin
     return None if epoch is None else _ended(graph, names, epoch)
 
 
-def _ended(graph: Graph, names: Mapping[str, str], epoch: int) -> Cut | None:
+def _ended(graph: m.Graph, names: Mapping[str, str], epoch: int) -> Cut | None:
     """Return where the input ended in a step, None if it did not, by the journal, which is beside the first table."""
     sink = graph.sinks[0].sink
     _, _, clocks = beside(names.get(sink.table, sink.table))
@@ -340,7 +332,7 @@ def _run_replay(
 
 
 def _numbered(
-    graph: Graph, option: str, given: Mapping[PartitionName, int] | None, there: Mapping[int, tuple[int, int]]
+    graph: m.Graph, option: str, given: Mapping[PartitionName, int] | None, there: Mapping[int, tuple[int, int]]
 ) -> dict[int, int] | None:
     """Return offsets by the numbers of partitions.
 
@@ -369,7 +361,7 @@ def _checkpoint(options: ReplayOptions) -> Checkpoint | None:
     return checkpoint
 
 
-def _epoch(graph: Graph, checkpoint: Checkpoint) -> int | None:
+def _epoch(graph: m.Graph, checkpoint: Checkpoint) -> int | None:
     """Return the epoch at which the live tables stand, None if their run has committed none.
 
     That is one more than Spark has noted if the run died between the two. Raise CheckpointError if a table is not of
@@ -385,7 +377,7 @@ def _epoch(graph: Graph, checkpoint: Checkpoint) -> int | None:
     return next(iter(epochs.values()))
 
 
-def _epoch_of(sink: SinkModel, checkpoint: Checkpoint) -> int | None:
+def _epoch_of(sink: m.Sink, checkpoint: Checkpoint) -> int | None:
     table = sink.table
     owner, epoch = open_database(sink).stands(table) or (checkpoint.run, checkpoint.committed)
     if owner == checkpoint.run:
@@ -406,7 +398,9 @@ def _with_unknown(replayed: JournalReplay, checkpoint: Checkpoint, first: Cut, e
     return IdleAtEnd(tuple(sorted(lows.items())))
 
 
-def _shadowed(graph: Graph, tables: Mapping[str, str], checkpoint: Checkpoint | None, options: ReplayOptions) -> Graph:
+def _shadowed(
+    graph: m.Graph, tables: Mapping[str, str], checkpoint: Checkpoint | None, options: ReplayOptions
+) -> m.Graph:
     """Return the pipeline into other tables, from the beginning of its sources."""
     latest = [node.name for node in graph.sources if starts_at_latest(node.source)]
     if latest and options.begin is None:
@@ -414,11 +408,11 @@ def _shadowed(graph: Graph, tables: Mapping[str, str], checkpoint: Checkpoint | 
         msg = f"the pipeline starts at the latest records: say at which offsets it did{whose}, as --from 0=100,1=250"
         raise InputError(msg)
 
-    def shadow(node: Node) -> Node:
+    def shadow(node: m.Node) -> m.Node:
         match node:
-            case SourceNode(source=KafkaSource() as topic):
+            case m.SourceNode(source=m.KafkaSource() as topic):
                 return replace(node, source=replace(topic, start="earliest"))
-            case SinkNode(sink=sink):
+            case m.SinkNode(sink=sink):
                 return replace(node, sink=sink.into(tables[sink.table]))
             case _:
                 return node
@@ -427,7 +421,7 @@ def _shadowed(graph: Graph, tables: Mapping[str, str], checkpoint: Checkpoint | 
 
 
 def _notes(
-    graph: Graph,
+    graph: m.Graph,
     options: ReplayOptions,
     checkpoint: Checkpoint | None,
     replayed: JournalReplay,
@@ -456,6 +450,6 @@ def _notes(
             f"the log no longer has its beginning (the first are {gone}): windows that earlier records fell in lack "
             f"them, and so do the first verdicts"
         )
-    early = [node.emit.early for node in graph.nodes if isinstance(node, WindowNode)]
+    early = [node.emit.early for node in graph.nodes if isinstance(node, m.WindowNode)]
     if any(any(trigger_periods(trigger)) for trigger in early if trigger is not None):
         yield "early panes by processing time are not repeated: rows of pane early may differ"

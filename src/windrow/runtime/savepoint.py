@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.authoring.printing import to_dict
 from windrow.authoring.short_form import as_short
 from windrow.connectors.cuts import Offset
 from windrow.connectors.sink import Run
 from windrow.engine.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
-from windrow.model import DEFAULT_ALERTS, Graph, KafkaSource, ResultNode, SelectNode, is_by_branch
 from windrow.telemetry.folders import Folder, new_folder
 
 if TYPE_CHECKING:
@@ -226,29 +226,29 @@ FREE = {
 """Settings that no state depends on: locations, and how a bounded run ends."""
 
 
-def fingerprint(graph: Graph) -> Meaning:
+def fingerprint(graph: m.Graph) -> Meaning:
     """Return what the state of a pipeline depends on, and where its things are; of a graph, for each of its streams."""
     # a topic has its name in its section
-    folders = [source for source in graph.sources if not isinstance(source.source.records, KafkaSource)]
+    folders = [source for source in graph.sources if not isinstance(source.source.records, m.KafkaSource)]
     named = {"" if graph.is_short else source.name: source.source.label for source in folders}
     labels = {"labels": named} if folders else {}
     if graph.is_short:
-        return to_dict(replace(graph, alerts=DEFAULT_ALERTS)) | {"key_groups": graph.key_groups} | labels
-    streams = {node.name: to_dict(as_short(graph, node)) for node in graph.keyed if isinstance(node, ResultNode)}
+        return to_dict(replace(graph, alerts=m.DEFAULT_ALERTS)) | {"key_groups": graph.key_groups} | labels
+    streams = {node.name: to_dict(as_short(graph, node)) for node in graph.keyed if isinstance(node, m.ResultNode)}
     printed = to_dict(graph)
     records: dict[str, Any] = {}
     for source in graph.sources:
         section = printed["sources"][source.name]
         # where windows alone take its records, it is in each of them
-        is_in_all = all(isinstance(node, ResultNode) for node in graph.readers(source))
+        is_in_all = all(isinstance(node, m.ResultNode) for node in graph.readers(source))
         records[source.name] = section.get("lateness") if is_in_all else without_location(section)
     for node in graph.streams:
-        if isinstance(node, ResultNode):
+        if isinstance(node, m.ResultNode):
             streams[node.name]["from"] = node.input
             streams[node.name]["is_chained"] = graph.is_chained(node)
         else:
             records[node.name] = printed["streams"][node.name]
-        if isinstance(node, SelectNode) and is_by_branch(graph, node):
+        if isinstance(node, m.SelectNode) and m.is_by_branch(graph, node):
             # states of before knew the rows by their places alone
             records[node.name]["rows"] = "by branch"
     found = {"name": graph.name, "key_groups": graph.key_groups, "streams": streams, "records": records} | labels
@@ -273,7 +273,7 @@ class OtherTable:
     here: Any
 
 
-def other_tables(kept: Meaning, graph: Graph) -> Iterator[OtherTable]:
+def other_tables(kept: Meaning, graph: m.Graph) -> Iterator[OtherTable]:
     """Go through the sinks whose table another stream wrote, or the same without its changelog.
 
     What is kept of a pipeline names one sink of each window, and that is all that is known of tables of older versions.

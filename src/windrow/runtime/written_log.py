@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from windrow import model as m
 from windrow.connectors.cuts import Cut
-from windrow.model import MAX_PARTITIONS, Graph, LogSource, Node, Source, SourceNode
 
 
 def write_log(
-    graph: Graph, steps: Sequence[Sequence[tuple[int, bytes]]], folder: Path, upto: int | None = None
-) -> tuple[Graph, list[Cut]]:
+    graph: m.Graph, steps: Sequence[Sequence[tuple[int, bytes]]], folder: Path, upto: int | None = None
+) -> tuple[m.Graph, list[Cut]]:
     """Write the records of the first `upto` steps, or of all, to a folder that may have some of them.
 
     Return the pipeline over what is written, and the cut after each step.
@@ -26,15 +26,15 @@ def write_log(
     for source in graph.sources:
         (folder / source.source.label).mkdir(exist_ok=True)
     for partition, values in logs.items():
-        number = partition % MAX_PARTITIONS if len(graph.sources) > 1 else partition
+        number = partition % m.MAX_PARTITIONS if len(graph.sources) > 1 else partition
         path = folder / graph.source_of(partition).source.label / f"partition-{number}.jsonl"
         path.write_bytes(b"".join(values))
     return graph.map_nodes(lambda node: _written(node, folder)), cuts
 
 
-def _written(node: Node, folder: Path) -> Node:
-    return replace(node, source=_log(node.source, folder)) if isinstance(node, SourceNode) else node
+def _written(node: m.Node, folder: Path) -> m.Node:
+    return replace(node, source=_log(node.source, folder)) if isinstance(node, m.SourceNode) else node
 
 
-def _log(source: Source, folder: Path) -> LogSource:
-    return LogSource(str(folder / source.label), "debezium" if source.format == "debezium" else "json")
+def _log(source: m.Source, folder: Path) -> m.LogSource:
+    return m.LogSource(str(folder / source.label), "debezium" if source.format == "debezium" else "json")

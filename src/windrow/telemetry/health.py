@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from functools import reduce
 from typing import Final, Literal
 
-from windrow.model import DEFAULT_ALERTS, AlertLimit, AlertName, CheckpointLimit, LatencyLimit, format_duration
+from windrow import model as m
 
 State = Literal["running", "retrying", "stalled", "ended", "failed", "killed", "lost", "unknown"]
 """`killed`: its process is gone and left no word; `lost`: it has not written for a while, on another machine, say."""
@@ -37,7 +37,7 @@ _MINUTE: Final = 60 * _SECOND
 _NUMBERS: Final = frozenset({"records", "share", "times"})
 """Limits that are no times."""
 RUNBOOKS: Final = "docs/runbooks"
-_LIMITS: Final[Mapping[AlertName, AlertLimit]] = {**DEFAULT_ALERTS.limits, "latency": LatencyLimit(_MINUTE)}
+_LIMITS: Final[Mapping[m.AlertName, m.AlertLimit]] = {**m.DEFAULT_ALERTS.limits, "latency": m.LatencyLimit(_MINUTE)}
 """The default limits, and of `latency`, which has no default, the first value of its rule for Prometheus."""
 
 
@@ -52,7 +52,7 @@ class Condition:
     for the same, and `<rest>` for 2 minutes less.
     """
 
-    name: AlertName
+    name: m.AlertName
     measure: str
     advice: str
     promql: str
@@ -63,7 +63,7 @@ class Condition:
     note: str = ""
 
     @property
-    def limit(self) -> AlertLimit:
+    def limit(self) -> m.AlertLimit:
         """The default limit."""
         return _LIMITS[self.name]
 
@@ -72,24 +72,24 @@ class Condition:
         span = span_of(self.limit)
         values = {field.name: getattr(self.limit, field.name) for field in fields(self.limit)} | {"seconds": span}
         texts = {name: f"{value if name in _NUMBERS else value / _SECOND:g}" for name, value in values.items() if value}
-        texts |= {"span": format_duration(span), "rest": format_duration(max(0, span - 2 * _MINUTE))}
+        texts |= {"span": m.format_duration(span), "rest": m.format_duration(max(0, span - 2 * _MINUTE))}
         texts["in words"] = "an hour" if span == 60 * _MINUTE else f"{span / _MINUTE:g} minutes"
         return reduce(lambda found, name: found.replace(f"<{name}>", texts[name]), texts, text)
 
 
-def runbook_of(name: AlertName, runbooks: str = RUNBOOKS) -> str:
+def runbook_of(name: m.AlertName, runbooks: str = RUNBOOKS) -> str:
     """Return the page of the documentation about a condition: what it means, how to look, and what to do."""
     return f"{runbooks}/{name}.md"
 
 
-def span_of(limit: AlertLimit, every: int = 0) -> int:
+def span_of(limit: m.AlertLimit, every: int = 0) -> int:
     """Return for how long a condition has to hold, or over how long its figure is, if steps begin each `every`."""
-    if isinstance(limit, CheckpointLimit):
+    if isinstance(limit, m.CheckpointLimit):
         return 0
     return max(2 * _MINUTE, 10 * every) if limit.span is None else limit.span
 
 
-def default_limit(name: AlertName, part: Literal["time", "share", "span"]) -> float:
+def default_limit(name: m.AlertName, part: Literal["time", "share", "span"]) -> float:
     """Return a part of the default limit of a condition: microseconds, or a share of 0 to 1."""
     value: float = getattr(_LIMITS[name], part)
     return value
@@ -241,5 +241,5 @@ _TABLE: Final = (
         the key.""",
     ),
 )
-CONDITIONS: Final[Mapping[AlertName, Condition]] = {condition.name: condition for condition in _TABLE}
+CONDITIONS: Final[Mapping[m.AlertName, Condition]] = {condition.name: condition for condition in _TABLE}
 """The conditions by the names of their alerts."""

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from windrow import model as m
 from windrow.connectors.registry import sink_connector, source_connector
 from windrow.errors import SetupError, needs_extra
-from windrow.model import Graph, KafkaSink, SinkNode, SourceNode, TableSink
 from windrow.telemetry.exporting import ExportGuard
 from windrow.telemetry.reports import Observer, StepReport, Totals
 
@@ -48,7 +48,7 @@ def is_lineage_asked(environment: Mapping[str, str]) -> bool:
 
 @contextmanager
 def lineage(
-    graph: Graph, *, is_bounded: bool, on_warning: Callable[[str], None], every: float = EVERY
+    graph: m.Graph, *, is_bounded: bool, on_warning: Callable[[str], None], every: float = EVERY
 ) -> Iterator[Observer]:
     """Yield what has events of a run sent, every so many seconds while it goes on, if they are asked for.
 
@@ -92,7 +92,7 @@ def lineage(
 class _RunLineage:
     """Sends the events of one run."""
 
-    def __init__(self, graph: Graph, is_bounded: bool, guard: ExportGuard, every: float) -> None:  # noqa: FBT001 - inner
+    def __init__(self, graph: m.Graph, is_bounded: bool, guard: ExportGuard, every: float) -> None:  # noqa: FBT001 - inner
         from openlineage.client import set_producer  # noqa: PLC0415 - only where lineage is asked for
         from openlineage.client.uuid import generate_new_uuid  # noqa: PLC0415 - the same
 
@@ -165,7 +165,7 @@ class _RunLineage:
             outputs=[one for node in self._graph.sinks for one in self._outputs(node)],
         )
 
-    def _input(self, node: SourceNode) -> InputDataset:
+    def _input(self, node: m.SourceNode) -> InputDataset:
         from openlineage.client.event_v2 import InputDataset  # noqa: PLC0415 - the same
         from openlineage.client.facet_v2 import input_statistics_input_dataset  # noqa: PLC0415 - the same
 
@@ -181,7 +181,7 @@ class _RunLineage:
             facets={"schema": _schema(fields)},
         )
 
-    def _outputs(self, node: SinkNode) -> Iterator[OutputDataset]:
+    def _outputs(self, node: m.SinkNode) -> Iterator[OutputDataset]:
         from openlineage.client.event_v2 import OutputDataset  # noqa: PLC0415 - the same
         from openlineage.client.facet_v2 import output_statistics_output_dataset  # noqa: PLC0415 - the same
 
@@ -201,7 +201,7 @@ class _RunLineage:
                 facets["columnLineage"] = self._columns(node, table.names)
             yield OutputDataset(*sink_connector(node.sink).dataset(node.sink, name), statistics, facets=facets)
 
-    def _columns(self, node: SinkNode, names: list[str]) -> Any:  # noqa: ANN401 - a facet
+    def _columns(self, node: m.SinkNode, names: list[str]) -> Any:  # noqa: ANN401 - a facet
         """Return from which fields the columns of a table with results are computed."""
         from openlineage.client.facet_v2 import column_lineage_dataset as facets  # noqa: PLC0415 - the same
 
@@ -242,20 +242,20 @@ def _schema(fields: list[tuple[str, str]]) -> Any:  # noqa: ANN401 - a facet
     )
 
 
-def output_tables(graph: Graph, node: SinkNode) -> Iterator[tuple[str, pa.Schema, tuple[str, ...]]]:
+def output_tables(graph: m.Graph, node: m.SinkNode) -> Iterator[tuple[str, pa.Schema, tuple[str, ...]]]:
     """Yield the tables (or topics) of a sink with their columns, and the counts of a run that their new rows are."""
     from windrow.connectors.tables import layout  # noqa: PLC0415 - the same
     from windrow.engine import schema  # noqa: PLC0415 - Arrow only where lineage is asked for
     from windrow.expressions import sink_spec  # noqa: PLC0415 - the same
 
     spec, sink = sink_spec(graph, node), node.sink
-    if isinstance(sink, KafkaSink):
+    if isinstance(sink, m.KafkaSink):
         yield sink.topic, schema.changes(spec.rows), ()
         yield sink.companion("late"), schema.LATE, ()
         yield sink.companion("dead"), schema.DEAD, ()
         return
     tables = layout(spec)
-    if not isinstance(sink, TableSink):
+    if not isinstance(sink, m.TableSink):
         yield sink.table, tables.changes.schema, ("inserts", "revisions")
         return
     yield tables.result.name, tables.result.schema, ("inserts", "revisions")

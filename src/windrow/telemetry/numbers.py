@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from windrow.model import format_duration
+from windrow import model as m
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CYCLE_YEARS = 400
@@ -43,7 +43,7 @@ def short_duration(seconds: float) -> str:
     if round(seconds, 1) < _MINUTE:
         return f"{seconds:.1f}".removesuffix(".0") + "s"
     unit = 1 if seconds < _MINUTE * _MINUTE else _MINUTE if seconds < _DAY else _MINUTE * _MINUTE
-    return format_duration(max(int(seconds), _MINUTE) // unit * unit * _SECOND)
+    return m.format_duration(max(int(seconds), _MINUTE) // unit * unit * _SECOND)
 
 
 def duration(micros: float) -> str:

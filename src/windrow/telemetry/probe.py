@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine.changelog import StepOutput, reason_kinds
 from windrow.engine.columns import Blob, distinct, to_micros
 from windrow.engine.operators.base import Judged, StepInput
@@ -24,7 +25,6 @@ from windrow.engine.operators.window.build import is_running
 from windrow.engine.probe import NodeStep, OpenProbe
 from windrow.engine.schema import OFFSET, PARTITION, SIDE, TIME
 from windrow.expressions import spec_of, stream_of
-from windrow.model import Graph, KeyedNode, LookupNode, SinkNode, WindowNode
 from windrow.telemetry.histogram import Histogram, count_by_row
 from windrow.telemetry.hot_keys import HotKeys, add_by_node
 from windrow.telemetry.part_times import PartTime
@@ -102,7 +102,7 @@ def observe_times(times: Iterable[PartTime]) -> bytes:
     return StepFacts(part_times=list(times)).encode()
 
 
-def step_probe(graph: Graph) -> OpenProbe:
+def step_probe(graph: m.Graph) -> OpenProbe:
     """Return what opens the probe of a step of a graph that is reported."""
     nodes = {place.node.name: _Node.of(graph, place.node) for level in graph.levels for place in level}
     names = [node.name or graph.name for node in graph.keyed if nodes[node.name].windows is not None]
@@ -122,11 +122,11 @@ class _Node:
     windows: str | None
 
     @staticmethod
-    def of(graph: Graph, node: KeyedNode | SinkNode) -> _Node:
-        has_windows = isinstance(node, WindowNode) and not is_running(graph, node)
+    def of(graph: m.Graph, node: m.KeyedNode | m.SinkNode) -> _Node:
+        has_windows = isinstance(node, m.WindowNode) and not is_running(graph, node)
         return _Node(
             key=spec_of(graph, node).key,
-            is_broadcast=isinstance(node, LookupNode) and node.broadcast,
+            is_broadcast=isinstance(node, m.LookupNode) and node.broadcast,
             # a row of a join is no record of a log
             is_sampled=not any(stream_of(graph, name).has_id for name in node.inputs),
             windows=(node.name or graph.name) if has_windows else None,

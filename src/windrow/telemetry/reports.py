@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, get_args
 
+from windrow import model as m
 from windrow.connectors.source import SlotLag
 from windrow.errors import RecordsLostError, SinkError, SourceError, WindrowError
-from windrow.model import AlertName, Graph
 from windrow.telemetry.health import runbook_of
 from windrow.telemetry.histogram import Histogram
 from windrow.telemetry.hot_keys import HotKeys, add_by_node
@@ -128,7 +128,7 @@ class Alert:
     """
 
     pipeline: str
-    name: AlertName
+    name: m.AlertName
     message: str
     since: int
     raised: int
@@ -321,7 +321,7 @@ class StepReport:
         """Return the report with the offsets at which the step ends, also behind the marks of transactions."""
         return replace(self, offsets=dict(sorted(reached.items())))
 
-    def with_state(self, graph: Graph, levels: Sequence[tuple[int, int]]) -> StepReport:
+    def with_state(self, graph: m.Graph, levels: Sequence[tuple[int, int]]) -> StepReport:
         """Return the report with the rows and bytes that the state store holds at each level, if they are known."""
         if len(levels) != len(graph.levels):
             return self
@@ -465,11 +465,11 @@ def _each(functions: Sequence[Callable[P, None]]) -> Callable[P, None]:
     return call
 
 
-def _named_in(graph: Graph, values: Mapping[PartitionName, T]) -> dict[PartitionName, T]:
+def _named_in(graph: m.Graph, values: Mapping[PartitionName, T]) -> dict[PartitionName, T]:
     return {graph.partition_name(int(partition)): value for partition, value in values.items()}
 
 
-def naming_partitions(graph: Graph, on_step: OnStep) -> OnStep:
+def naming_partitions(graph: m.Graph, on_step: OnStep) -> OnStep:
     """Return what is called with each step, and calls `on_step` with the names of partitions."""
     named = partial(_named_in, graph)
 
@@ -494,7 +494,7 @@ def naming_partitions(graph: Graph, on_step: OnStep) -> OnStep:
     return name if len(graph.sources) > 1 else on_step
 
 
-def naming_lag(graph: Graph, on_lag: OnLag) -> OnLag:
+def naming_lag(graph: m.Graph, on_lag: OnLag) -> OnLag:
     """Return what is called with a lag, and calls `on_lag` with the names of partitions."""
     named = partial(_named_in, graph)
 

@@ -15,7 +15,7 @@ from operator import add
 from pathlib import Path
 from typing import Any, Final
 
-from windrow.model import Graph
+from windrow import model as m
 from windrow.telemetry.health import CONDITIONS, OVER, State, span_of
 from windrow.telemetry.history import RunRecord, read_alerts, read_history, read_runs
 from windrow.telemetry.reports import Alert, Lag, PartitionName, StepReport
@@ -114,7 +114,7 @@ class RunStatus:
         return None if known is None else known.windows
 
     @staticmethod
-    def read(path: Path, now: int, graph: Graph | None = None) -> RunStatus:
+    def read(path: Path, now: int, graph: m.Graph | None = None) -> RunStatus:
         """Read the status of the last process that ran; raise InputError if there is no history.
 
         The `graph` that runs, if it is known, says which sources have `time.idle`.
@@ -124,7 +124,7 @@ class RunStatus:
         return replace(found, alerts=last_alerts(path))
 
     @staticmethod
-    def of(record: RunRecord | None, steps: Sequence[StepReport], now: int, graph: Graph | None = None) -> RunStatus:
+    def of(record: RunRecord | None, steps: Sequence[StepReport], now: int, graph: m.Graph | None = None) -> RunStatus:
         """Return the status by a record, and the last steps, oldest first."""
         state = _state(record, now)
         if record is not None and state in OVER:
@@ -237,7 +237,7 @@ def _trend(recent: Sequence[StepReport], lag: Lag | None) -> float | None:
 
 
 def _partitions(
-    steps: Sequence[StepReport], recent: StepReport | None, lag: Lag | None, span: float, graph: Graph | None
+    steps: Sequence[StepReport], recent: StepReport | None, lag: Lag | None, span: float, graph: m.Graph | None
 ) -> list[PartitionStatus]:
     last = steps[-1]
     names = sorted({**last.offsets, **last.watermarks, **({} if lag is None else lag.records)}, key=_order)
@@ -262,7 +262,7 @@ def _order(name: PartitionName) -> tuple[str, int]:
     return source, int(number)
 
 
-def _held(name: PartitionName, steps: Sequence[StepReport], lag: Lag | None, graph: Graph | None) -> str:
+def _held(name: PartitionName, steps: Sequence[StepReport], lag: Lag | None, graph: m.Graph | None) -> str:
     """Return why a partition holds the low watermark back."""
     last = steps[-1]
     waits = _waits_for_ever(name, graph)
@@ -282,7 +282,7 @@ def _held(name: PartitionName, steps: Sequence[StepReport], lag: Lag | None, gra
     return f"nothing that moves it has come for {round((until - since) / 1_000_000):,} s{waits}"
 
 
-def _waits_for_ever(name: PartitionName, graph: Graph | None) -> str:
+def _waits_for_ever(name: PartitionName, graph: m.Graph | None) -> str:
     """Return what is said of a source without `time.idle`."""
     if graph is None:
         return ""

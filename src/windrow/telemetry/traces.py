@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import entry_points, version
 from typing import TYPE_CHECKING, Any, Final
 
+from windrow import model as m
 from windrow.errors import SetupError, needs_extra
-from windrow.model import Graph, KafkaSource, Sink
 from windrow.telemetry.exporting import ExportGuard
 from windrow.telemetry.part_times import PartTime
 from windrow.telemetry.reports import Observer, StepReport, now_micros
@@ -46,7 +46,7 @@ def trace_exporters(environment: Mapping[str, str]) -> list[str]:
 
 
 @contextmanager
-def tracing(graph: Graph, host: str, on_warning: Callable[[str], None]) -> Iterator[Observer]:
+def tracing(graph: m.Graph, host: str, on_warning: Callable[[str], None]) -> Iterator[Observer]:
     """Yield what has the traces of a run exported, if the environment asks for it.
 
     `on_warning` is called once if they cannot be: the run goes on without them, and ends at most seconds later.
@@ -81,7 +81,7 @@ def tracing(graph: Graph, host: str, on_warning: Callable[[str], None]) -> Itera
 class _RunTraces:
     """The traces of one run; from any thread."""
 
-    def __init__(self, graph: Graph, host: str, names: list[str], guard: ExportGuard) -> None:
+    def __init__(self, graph: m.Graph, host: str, names: list[str], guard: ExportGuard) -> None:
         self._graph = graph
         self._guard = guard
         self._exporters = [_exporter(name) for name in names]
@@ -192,7 +192,7 @@ class _RunTraces:
         )
 
 
-def _provider(graph: Graph, host: str, exporters: Sequence[SpanExporter]) -> TracerProvider:
+def _provider(graph: m.Graph, host: str, exporters: Sequence[SpanExporter]) -> TracerProvider:
     """Return what makes and sends spans, as the environment has it."""
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415 - the same
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - the same
@@ -234,7 +234,7 @@ def _kind(part: str) -> SpanKind:
     return {"read": SpanKind.CONSUMER, "commit": SpanKind.CLIENT}.get(part, SpanKind.INTERNAL)
 
 
-def _of_step(report: StepReport, graph: Graph) -> dict[str, Any]:
+def _of_step(report: StepReport, graph: m.Graph) -> dict[str, Any]:
     """Return the attributes of a step; what is not known is None."""
     counts = {
         f"windrow.{name}": getattr(report, name)
@@ -258,12 +258,12 @@ def _of_step(report: StepReport, graph: Graph) -> dict[str, Any]:
     }
 
 
-def _of_sources(graph: Graph, report: StepReport) -> dict[str, Any]:
+def _of_sources(graph: m.Graph, report: StepReport) -> dict[str, Any]:
     """Return the attributes of reading; the conventions for messaging have one topic, so several have none."""
     sources = [node.source.records for node in graph.sources]
     found: dict[str, Any] = {"messaging.batch.message_count": report.events}
     match sources:
-        case [KafkaSource(topic=topic)]:
+        case [m.KafkaSource(topic=topic)]:
             found |= {"messaging.system": "kafka", "messaging.destination.name": topic}
             found |= {"messaging.operation.type": "receive", "messaging.operation.name": "poll"}
         case _:
@@ -271,7 +271,7 @@ def _of_sources(graph: Graph, report: StepReport) -> dict[str, Any]:
     return found
 
 
-def _of_sinks(sinks: list[Sink], report: StepReport) -> dict[str, Any]:
+def _of_sinks(sinks: list[m.Sink], report: StepReport) -> dict[str, Any]:
     """Return the attributes of a commit by the conventions for databases."""
     systems = {sink.system for sink in sinks}
     found: dict[str, Any] = {"db.operation.name": "COMMIT", "windrow.changes": report.inserts + report.revisions}

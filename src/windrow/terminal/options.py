@@ -11,8 +11,8 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import click
 
+from windrow import model as m
 from windrow.errors import InputError, PipelineError
-from windrow.model import MAX_DURATION, parse_duration, parse_time
 from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import Folder, folder_of
 
@@ -29,10 +29,10 @@ class _Duration(click.ParamType[int]):
         if isinstance(value, int):
             return value
         try:
-            micros = parse_duration(value)
+            micros = m.parse_duration(value)
         except PipelineError as exc:
             self.fail(exc.message, param, ctx)
-        if micros > MAX_DURATION:
+        if micros > m.MAX_DURATION:
             self.fail(f"{value!r} is longer than a hundred years (36500d)", param, ctx)
         return micros
 
@@ -198,7 +198,7 @@ class _Time(click.ParamType[int]):
 
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Read it; fail as click does."""
-        time = value if isinstance(value, int) else parse_time(value)
+        time = value if isinstance(value, int) else m.parse_time(value)
         if time is None:
             self.fail(f"{value!r} is not a time; write 2026-01-31 or 2026-01-31T10:05 (UTC)", param, ctx)
         return time
@@ -233,7 +233,7 @@ class _Begin(_Point):
 
     def read(self, text: str) -> int | Offsets | None:
         """Read a time or offsets."""
-        return parse_offsets(text) or parse_time(text)
+        return parse_offsets(text) or m.parse_time(text)
 
 
 class _End(_Point):

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from windrow import model as m
 from windrow.authoring.checks.alerts import alert_limits
 from windrow.authoring.checks.choices import choices
 from windrow.authoring.checks.graph import graph_findings
 from windrow.authoring.checks.realtime import realtime
 from windrow.declare.findings import Finding
 from windrow.errors import PipelineError, Place, join_errors
-from windrow.model import Graph
 
 __all__ = ["Finding", "require_valid", "validate"]
 
 
-def validate(graph: Graph) -> list[Finding]:
+def validate(graph: m.Graph) -> list[Finding]:
     """Return what the rules find, in their order."""
     if found := list(choices(graph)):
         return found  # the other rules need values that can be
@@ -30,7 +30,7 @@ def validate(graph: Graph) -> list[Finding]:
     return [*found, *alert_limits(graph)]
 
 
-def require_valid(graph: Graph, place: Callable[[str], Place] | None = None) -> Graph:
+def require_valid(graph: m.Graph, place: Callable[[str], Place] | None = None) -> m.Graph:
     """Return the graph; raise PipelineError if a rule finds errors. `place` tells where a path stands in a file."""
     errors = [
         PipelineError(finding.text, place(finding.where) if place else None)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import assert_never, get_args
 
+from windrow import model as m
 from windrow.authoring.aggregate_text import NAMES, counting
 from windrow.authoring.checks.base import is_field, is_misspelt, no_field, type_of, valid_record_fields
 from windrow.declare.findings import Finding, error, warning
@@ -15,30 +16,6 @@ from windrow.declare.python_code import why_not_callable
 from windrow.errors import PipelineError
 from windrow.expressions import WindowSpec, aggregated_texts, analyse, results, split_call
 from windrow.expressions.functions import catalogue
-from windrow.model import (
-    ApproxQuantile,
-    Avg,
-    BooleanType,
-    BottomKBy,
-    CollectList,
-    CollectSet,
-    Custom,
-    DataType,
-    DecimalType,
-    DoubleType,
-    Field,
-    Formula,
-    Function,
-    LongType,
-    Quantile,
-    SimpleType,
-    Stddev,
-    Sum,
-    TopK,
-    TopKBy,
-    Variance,
-    function_spec,
-)
 
 _MOST_DIGITS = 28
 _MOST_MEAN_SCALE = 12
@@ -58,10 +35,10 @@ def aggregate_types(spec: WindowSpec) -> Iterator[Finding]:
                 yield from _fits(where, of, type_, aggregate.function)
 
 
-def _fits(where: str, of: str, type_: DataType, function: Function) -> Iterator[Finding]:
-    if isinstance(function, Custom | Formula):
+def _fits(where: str, of: str, type_: m.DataType, function: m.Function) -> Iterator[Finding]:
+    if isinstance(function, m.Custom | m.Formula):
         return
-    accepts = function_spec(function).accepts
+    accepts = m.function_spec(function).accepts
     match accepts:
         case "any":
             return
@@ -71,23 +48,23 @@ def _fits(where: str, of: str, type_: DataType, function: Function) -> Iterator[
             yield from _number(where, of, type_)
             yield from _narrow(where, of, type_, function)
         case "boolean":
-            if not isinstance(type_, BooleanType):
+            if not isinstance(type_, m.BooleanType):
                 yield error(where, f"{of!r} is a {type_}, not a boolean; give a condition, such as {of} is not null")
         case _:
             assert_never(accepts)
 
 
-def _number(where: str, of: str, type_: DataType) -> Iterator[Finding]:
-    if not isinstance(type_, LongType | DoubleType | DecimalType):
+def _number(where: str, of: str, type_: m.DataType) -> Iterator[Finding]:
+    if not isinstance(type_, m.LongType | m.DoubleType | m.DecimalType):
         yield error(where, f"{of!r} is a {type_}, not a number; declare it as long, decimal(p,s) or double")
 
 
-def _narrow(where: str, of: str, type_: DataType, function: Function) -> Iterator[Finding]:
-    if not isinstance(type_, DecimalType):
+def _narrow(where: str, of: str, type_: m.DataType, function: m.Function) -> Iterator[Finding]:
+    if not isinstance(type_, m.DecimalType):
         return
     if type_.precision > _MOST_DIGITS:
         yield error(where, f"{of!r} is a {type_}; only decimals of at most {_MOST_DIGITS} digits can be summed exactly")
-    elif isinstance(function, Avg) and type_.scale > _MOST_MEAN_SCALE:
+    elif isinstance(function, m.Avg) and type_.scale > _MOST_MEAN_SCALE:
         yield error(where, f"{of!r} is a {type_}; a mean needs a decimal with a scale of at most {_MOST_MEAN_SCALE}")
 
 
@@ -99,11 +76,11 @@ def aggregate_arguments(spec: WindowSpec) -> Iterator[Finding]:
     for aggregate in spec.node.aggregates:
         where = f"aggregate.{aggregate.name}"
         match aggregate.function:
-            case Quantile(_, at) | ApproxQuantile(_, at) if not 0 <= at <= 1:
+            case m.Quantile(_, at) | m.ApproxQuantile(_, at) if not 0 <= at <= 1:
                 yield error(where, f"{at} is not a fraction; give one from 0 to 1, such as 0.99")
-            case TopK(_, k) | TopKBy(_, _, k) | BottomKBy(_, _, k) if not 1 <= k <= _MOST_VALUES:
+            case m.TopK(_, k) | m.TopKBy(_, _, k) | m.BottomKBy(_, _, k) if not 1 <= k <= _MOST_VALUES:
                 yield error(where, f"must keep 1 to {_MOST_VALUES} values, not {k}")
-            case CollectList(_, most) | CollectSet(_, most) if not 1 <= most <= _MOST_VALUES:
+            case m.CollectList(_, most) | m.CollectSet(_, most) if not 1 <= most <= _MOST_VALUES:
                 yield error(where, f"must keep 1 to {_MOST_VALUES} values, not {most}")
             case _:
                 continue
@@ -118,7 +95,7 @@ def expressions(spec: WindowSpec) -> Iterator[Finding]:
                 yield from _wrong(spec, where, of)
         if aggregate.where is None:
             continue
-        if isinstance(aggregate.function, Formula):
+        if isinstance(aggregate.function, m.Formula):
             yield error(
                 where, "is a formula over results, which has no `where`; put it on the aggregates that the formula uses"
             )
@@ -142,7 +119,7 @@ def _condition(spec: WindowSpec, where: str, text: str) -> Iterator[Finding]:
     except PipelineError as exc:
         yield error(where, exc.message)
         return
-    if type_ != BooleanType():
+    if type_ != m.BooleanType():
         yield error(where, f"{text!r} is a {type_}, not a condition; write one, such as kind = 'buy'")
 
 
@@ -152,7 +129,7 @@ _CUSTOM_METHODS = ("zero", "step", "merge", "finish")
 def custom_aggregates(spec: WindowSpec) -> Iterator[Finding]:
     """An aggregate of one's own has what `windrow.CustomAggregate` says, and is over something."""
     for aggregate in spec.node.aggregates:
-        if not isinstance(aggregate.function, Custom):
+        if not isinstance(aggregate.function, m.Custom):
             continue
         where, own = f"aggregate.{aggregate.name}", aggregate.function.aggregate
         missing = [name for name in _CUSTOM_METHODS if not callable(getattr(own, name, None))]
@@ -162,7 +139,7 @@ def custom_aggregates(spec: WindowSpec) -> Iterator[Finding]:
         for name in _CUSTOM_METHODS:
             if why := why_not_callable(getattr(own, name, None)):
                 yield error(where, f"{name} of {own!r} {why}")
-        if not isinstance(getattr(own, "returns", None), get_args(SimpleType)):
+        if not isinstance(getattr(own, "returns", None), get_args(m.SimpleType)):
             yield error(where, f"{own!r} needs `returns`, the type of its result, such as windrow.model.LongType()")
         if not aggregate.function.of:
             yield error(where, "has no arguments; name the fields or expressions that it aggregates")
@@ -199,7 +176,7 @@ _ELSEWHERE = {
 
 def formulas(spec: WindowSpec) -> Iterator[Finding]:
     """A formula uses results that are not formulas, by name, and there is at least one of these."""
-    texts = {one.name: one.function.sql for one in spec.node.aggregates if isinstance(one.function, Formula)}
+    texts = {one.name: one.function.sql for one in spec.node.aggregates if isinstance(one.function, m.Formula)}
     if not texts:
         return
     plain = tuple(one for one in spec.node.aggregates if one.name not in texts)
@@ -211,7 +188,7 @@ def formulas(spec: WindowSpec) -> Iterator[Finding]:
         return
     try:
         fields = tuple(
-            Field(one.name, one.type) for one in results(replace(spec, node=replace(spec.node, aggregates=plain)))
+            m.Field(one.name, one.type) for one in results(replace(spec, node=replace(spec.node, aggregates=plain)))
         )
     except PipelineError:
         return  # other rules say what is wrong with the aggregates
@@ -221,7 +198,7 @@ def formulas(spec: WindowSpec) -> Iterator[Finding]:
             yield error(f"aggregate.{name}", message)
 
 
-def _problem(text: str, fields: tuple[Field, ...], others: frozenset[str]) -> str | None:
+def _problem(text: str, fields: tuple[m.Field, ...], others: frozenset[str]) -> str | None:
     try:
         analyse(text, fields)
     except PipelineError as exc:
@@ -233,9 +210,9 @@ def _problem(text: str, fields: tuple[Field, ...], others: frozenset[str]) -> st
     return None
 
 
-def _over_formula(text: str, fields: tuple[Field, ...], others: frozenset[str]) -> str | None:
+def _over_formula(text: str, fields: tuple[m.Field, ...], others: frozenset[str]) -> str | None:
     try:
-        made = analyse(text, (*fields, *(Field(name, DoubleType()) for name in sorted(others))))
+        made = analyse(text, (*fields, *(m.Field(name, m.DoubleType()) for name in sorted(others))))
     except PipelineError:
         return None
     used = next(name for name in made.columns if name in others)
@@ -296,7 +273,7 @@ def float_sums(spec: WindowSpec) -> Iterator[Finding]:
     """The last digits of a sum of doubles depend on the order in which they are added."""
     for aggregate in spec.node.aggregates:
         match aggregate.function:
-            case Sum(of) | Avg(of) | Variance(of) | Stddev(of) if isinstance(type_of(spec, of), DoubleType):
+            case m.Sum(of) | m.Avg(of) | m.Variance(of) | m.Stddev(of) if isinstance(type_of(spec, of), m.DoubleType):
                 message = (
                     f"{of!r} is a double, and sums of doubles depend on their order; "
                     "use decimal(p,s) for sums that repeat exactly"

@@ -7,17 +7,8 @@ from dataclasses import fields
 from typing import Any
 from urllib.parse import urlsplit
 
+from windrow import model as m
 from windrow.declare.findings import Finding, error, warning
-from windrow.model import (
-    COUNTING_ALERTS,
-    DEFAULT_ALERTS,
-    MAX_DURATION,
-    CheckpointLimit,
-    Graph,
-    KafkaSource,
-    LagLimit,
-    format_duration,
-)
 from windrow.model.references import is_reference, mask_arguments, with_placeholders
 
 _SHORTEST = 1_000_000
@@ -26,35 +17,35 @@ _NUMBERS = {"share", "times", "records"}
 """The limits that are no times."""
 
 
-def alert_limits(graph: Graph) -> Iterator[Finding]:
+def alert_limits(graph: m.Graph) -> Iterator[Finding]:
     """Times are at least a second, shares between 0 and 1, and a webhook is a URL that can be asked."""
     alerts = graph.alerts
     for name, limit in alerts.limits.items():
         for one in fields(limit):
             where = f"alerts.{name}.{'for' if one.name == 'span' else one.name}"
             yield from _limit(where, one.name, getattr(limit, one.name))
-    savepoint = alerts.checkpoint.savepoint if isinstance(alerts.checkpoint, CheckpointLimit) else None
+    savepoint = alerts.checkpoint.savepoint if isinstance(alerts.checkpoint, m.CheckpointLimit) else None
     if graph.mode == "realtime" and savepoint is not None:
         yield error("alerts.checkpoint.savepoint", "is for savepoints, and a realtime run has none: leave it out")
     yield from _never_raised(graph)
     yield from _receivers(graph)
 
 
-def _never_raised(graph: Graph) -> Iterator[Finding]:
+def _never_raised(graph: m.Graph) -> Iterator[Finding]:
     """Yield warnings of alerts that the pipeline asks for, and whose figures its runs do not know."""
-    limits, usual = graph.alerts.limits, DEFAULT_ALERTS.limits
+    limits, usual = graph.alerts.limits, m.DEFAULT_ALERTS.limits
     asked = [name for name, limit in limits.items() if limit != usual.get(name)]
     is_realtime = graph.mode == "realtime"
     if is_realtime:
         for name in asked:
-            if name in COUNTING_ALERTS:
+            if name in m.COUNTING_ALERTS:
                 yield warning(f"alerts.{name}", "is never raised, as a realtime run knows its offsets alone")
-    has_times = any(isinstance(one.source.records, KafkaSource) for one in graph.sources)
+    has_times = any(isinstance(one.source.records, m.KafkaSource) for one in graph.sources)
     if "latency" in asked and not (has_times or is_realtime):
         message = "is known of records with a log timestamp of Kafka's alone; for other logs it is never raised"
         yield warning("alerts.latency", message)
     lag = limits.get("lag")
-    if "lag" in asked and isinstance(lag, LagLimit) and lag.records is None and (is_realtime or not has_times):
+    if "lag" in asked and isinstance(lag, m.LagLimit) and lag.records is None and (is_realtime or not has_times):
         of = "a realtime run" if is_realtime else "a log other than Kafka"
         yield warning("alerts.lag", f"is never raised, as its time is not known of {of}: give `records`, too")
 
@@ -69,12 +60,12 @@ def _limit(where: str, kind: str, value: Any) -> Iterator[Finding]:  # noqa: ANN
     if kind not in _NUMBERS and value is not None:
         least = _SHORTEST if kind == "span" else 1
         if value < least:
-            yield error(where, f"{format_duration(value)} is too short: give at least {format_duration(least)}")
-        elif value > MAX_DURATION:
+            yield error(where, f"{m.format_duration(value)} is too short: give at least {m.format_duration(least)}")
+        elif value > m.MAX_DURATION:
             yield error(where, "is longer than a hundred years")
 
 
-def _receivers(graph: Graph) -> Iterator[Finding]:
+def _receivers(graph: m.Graph) -> Iterator[Finding]:
     """Yield what is wrong with the command and the webhook, whose URL is not repeated, as it may hold a secret."""
     match mask_arguments(graph.alerts.command):
         case (text,) if len(words := text.split()) > 1 and "/" not in words[0]:

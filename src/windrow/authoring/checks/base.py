@@ -5,25 +5,17 @@ from __future__ import annotations
 import difflib
 import re
 
+from windrow import model as m
 from windrow.errors import PipelineError
 from windrow.expressions import Decoded, Expression, OperatorSpec, analyse, is_column
-from windrow.model import (
-    DataType,
-    Derive,
-    Field,
-    ProcessNode,
-    ResultNode,
-    RulesNode,
-    Sink,
-)
 
-ResultSpec = OperatorSpec[ResultNode]
+ResultSpec = OperatorSpec[m.ResultNode]
 
 
 _WORD = re.compile(r"[^\W\d]\w*")
 
 
-def decoded_type(records: Decoded, name: str) -> DataType | None:
+def decoded_type(records: Decoded, name: str) -> m.DataType | None:
     """Return the type of a decoded field, or None if there is no such field."""
     return next((field.type for field in records.decode.fields if field.name == name), None)
 
@@ -51,7 +43,7 @@ def no_field(records: Decoded, name: str) -> str:
     return f"{name!r} is not a field of decode; {hint}"
 
 
-def sink_path(sink: Sink) -> str:
+def sink_path(sink: m.Sink) -> str:
     """Return the path of the sink's own mapping."""
     return f"sink.{sink.section}"
 
@@ -63,9 +55,9 @@ def is_name(text: str) -> bool:
 
 def result_names(spec: ResultSpec) -> list[tuple[str, str]]:
     """Return the columns of a pipeline's results: where each is declared, and its name."""
-    if isinstance(spec.node, ProcessNode):
+    if isinstance(spec.node, m.ProcessNode):
         return [(f"process.returns.{field.name}", field.name) for field in spec.node.process.returns]
-    if isinstance(spec.node, RulesNode):
+    if isinstance(spec.node, m.RulesNode):
         return []
     return [(f"aggregate.{aggregate.name}", aggregate.name) for aggregate in spec.node.aggregates]
 
@@ -74,7 +66,7 @@ def _fields(records: Decoded) -> list[str]:
     return [field.name for field in records.decode.fields] + [derived.name for derived in records.derive]
 
 
-def type_of(records: Decoded, text: str) -> DataType | None:
+def type_of(records: Decoded, text: str) -> m.DataType | None:
     """Return the type of a field, decoded or derived, or of an expression over them; None if it is neither."""
     decoded = decoded_type(records, text)
     if decoded is not None or is_misspelt(records, text):
@@ -88,14 +80,14 @@ def type_of(records: Decoded, text: str) -> DataType | None:
         return None  # the rule `expressions` says why
 
 
-def valid_record_fields(records: Decoded) -> tuple[Field, ...]:
+def valid_record_fields(records: Decoded) -> tuple[m.Field, ...]:
     """Return the fields of a record, without those whose expressions are wrong."""
     made = [(derived.name, derived_field(records, derived)) for derived in records.derive]
-    derived = [Field(name, one.type) for name, one in made if isinstance(one, Expression)]
+    derived = [m.Field(name, one.type) for name, one in made if isinstance(one, Expression)]
     return (*records.decode.fields, *derived)
 
 
-def derived_field(records: Decoded, derived: Derive) -> Expression | PipelineError:
+def derived_field(records: Decoded, derived: m.Derive) -> Expression | PipelineError:
     """Return the expression of a derived field, or the error in it."""
     try:
         return analyse(derived.sql, records.decode.fields)

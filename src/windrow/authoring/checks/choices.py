@@ -8,15 +8,15 @@ from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from windrow import model as m
 from windrow.authoring.checks.streams import place
 from windrow.declare.findings import Finding, error
 from windrow.errors import not_one_of
-from windrow.model import Graph
 
 _MODEL = "windrow.model."
 
 
-def choices(graph: Graph) -> Iterator[Finding]:
+def choices(graph: m.Graph) -> Iterator[Finding]:
     """Each value whose type in the model is a `Literal` is one of its values, as YAML and SQL see to by themselves."""
     for node in graph.nodes:
         yield from (error(place(graph, node, where), message) for where, message in _wrong(node, ""))

@@ -5,30 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from windrow import model as m
 from windrow.authoring.checks.base import ResultSpec, decoded_type, no_field, result_names, sink_path, type_of
 from windrow.declare.findings import Finding, error, warning
 from windrow.expressions import WindowSpec
-from windrow.model import (
-    DELETED,
-    BooleanType,
-    Count,
-    Cumulate,
-    Custom,
-    DataType,
-    DecimalType,
-    FileSource,
-    Formula,
-    Function,
-    RulesNode,
-    Sink,
-    SourceNode,
-    SqliteSink,
-    WindowNode,
-    function_spec,
-)
 
 
-def source_settings(node: SourceNode) -> Iterator[Finding]:
+def source_settings(node: m.SourceNode) -> Iterator[Finding]:
     """Settings of the source are as its connector needs them."""
     from windrow.connectors.registry import source_connector  # noqa: PLC0415 - it loads YAML
 
@@ -37,7 +20,7 @@ def source_settings(node: SourceNode) -> Iterator[Finding]:
         yield replace(finding, where=f"source.{source.section}.{finding.where}")
 
 
-def sink_settings(sink: Sink) -> Iterator[Finding]:
+def sink_settings(sink: m.Sink) -> Iterator[Finding]:
     """Settings of the sink are as its connector needs them."""
     from windrow.connectors.registry import sink_connector  # noqa: PLC0415 - as above
 
@@ -45,9 +28,9 @@ def sink_settings(sink: Sink) -> Iterator[Finding]:
         yield replace(finding, where=f"{sink_path(sink)}.{finding.where}")
 
 
-def file_fields(node: SourceNode) -> Iterator[Finding]:
+def file_fields(node: m.SourceNode) -> Iterator[Finding]:
     """A file has a key of decoded fields, and what is read of it says whether its row was deleted."""
-    if not isinstance(node.source, FileSource):
+    if not isinstance(node.source, m.FileSource):
         return
     if not node.source.key:
         yield error("source.file.key", "is empty; name the fields by which the file has at most one row")
@@ -56,27 +39,27 @@ def file_fields(node: SourceNode) -> Iterator[Finding]:
             yield error(f"source.file.key.{index}", no_field(node, name))
         elif node.decode.field(name).path:
             yield error(f"source.file.key.{index}", f"{name!r} is in a nested object; use a field that has no path")
-    deleted = decoded_type(node, DELETED)
+    deleted = decoded_type(node, m.DELETED)
     if deleted is None:
-        message = f"a row that leaves the file comes once more, with {DELETED!r}; decode it: {DELETED}: boolean"
+        message = f"a row that leaves the file comes once more, with {m.DELETED!r}; decode it: {m.DELETED}: boolean"
         yield warning("decode", message)
-    elif deleted != BooleanType():
-        yield error(f"decode.{DELETED}", f"{DELETED!r} is a {deleted}, but in the log of a file it is a boolean")
+    elif deleted != m.BooleanType():
+        yield error(f"decode.{m.DELETED}", f"{m.DELETED!r} is a {deleted}, but in the log of a file it is a boolean")
 
 
-def sink_key(spec: ResultSpec, sink: Sink) -> Iterator[Finding]:
+def sink_key(spec: ResultSpec, sink: m.Sink) -> Iterator[Finding]:
     """Two windows, and two keys, never share a row; and a row stays one when its values are revised."""
     key = sink.key
     if not key:
         return
     where = f"{sink_path(sink)}.key"
-    if isinstance(spec.node, RulesNode):
+    if isinstance(spec.node, m.RulesNode):
         yield error(where, "is for windows: the table of alerts has the primary key alert_id; leave `key` out")
         return
     # with mode discard each pane is a row of its own
-    revision = ("revision",) if isinstance(spec.node, WindowNode) and spec.node.emit.mode == "discard" else ()
+    revision = ("revision",) if isinstance(spec.node, m.WindowNode) and spec.node.emit.mode == "discard" else ()
     # cumulate windows share their starts
-    is_cumulate = isinstance(spec.node, WindowNode) and isinstance(spec.node.window, Cumulate)
+    is_cumulate = isinstance(spec.node, m.WindowNode) and isinstance(spec.node.window, m.Cumulate)
     bounds = ("window_start", "window_end") if is_cumulate else ("window_start",)
     missing = [name for name in (*bounds, *spec.key, *revision) if name not in key]
     if missing:
@@ -98,22 +81,22 @@ def sink_key(spec: ResultSpec, sink: Sink) -> Iterator[Finding]:
 _SQLITE_DIGITS = 15
 
 
-def sqlite_digits(spec: WindowSpec, sink: Sink) -> Iterator[Finding]:
+def sqlite_digits(spec: WindowSpec, sink: m.Sink) -> Iterator[Finding]:
     """SQLite keeps 15 digits of a NUMERIC; a sum is taken to be some hundred times its terms."""
-    if not isinstance(sink, SqliteSink) or sink.decimals == "text":
+    if not isinstance(sink, m.SqliteSink) or sink.decimals == "text":
         return
     for aggregate in spec.node.aggregates:
         type_, more = _digits_needed(spec, aggregate.function)
-        if isinstance(type_, DecimalType) and type_.precision + more > _SQLITE_DIGITS:
+        if isinstance(type_, m.DecimalType) and type_.precision + more > _SQLITE_DIGITS:
             message = (
                 f"over a {type_} can need more than {_SQLITE_DIGITS} digits, which NUMERIC rounds; set `decimals: text`"
             )
             yield warning(f"aggregate.{aggregate.name}", message)
 
 
-def _digits_needed(spec: WindowSpec, function: Function) -> tuple[DataType | None, int]:
+def _digits_needed(spec: WindowSpec, function: m.Function) -> tuple[m.DataType | None, int]:
     """Return the type of what an aggregate is over, and how many digits more than that its result may have."""
-    if isinstance(function, Count | Custom | Formula):
+    if isinstance(function, m.Count | m.Custom | m.Formula):
         return None, 0
-    more = {"argument": 0, "sum": 2, "mean": 6}.get(function_spec(function).result)
+    more = {"argument": 0, "sum": 2, "mean": 6}.get(m.function_spec(function).result)
     return (None, 0) if more is None else (type_of(spec, function.of), more)

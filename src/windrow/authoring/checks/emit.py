@@ -5,23 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
+from windrow import model as m
 from windrow.authoring.checks.time import too_long
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.python_code import why_not_callable
 from windrow.expressions import WindowSpec
-from windrow.model import (
-    AllOf,
-    AnyOf,
-    Every,
-    EveryEventTime,
-    Global,
-    Records,
-    Repeat,
-    Session,
-    Sink,
-    Trigger,
-    When,
-)
 from windrow.model.triggers import counts_records, has_every
 
 _FEWEST = 2
@@ -34,7 +22,7 @@ def triggers(spec: WindowSpec) -> Iterator[Finding]:
         return
     yield from _trigger("emit.early", early)
     parts = list(each_part(early))
-    if len(parts) > 1 and any(isinstance(part, EveryEventTime) for part in parts):
+    if len(parts) > 1 and any(isinstance(part, m.EveryEventTime) for part in parts):
         message = "event_time cannot be combined: its panes are at fixed times and do not begin anew; use it alone"
         yield error("emit.early", message)
 
@@ -42,32 +30,32 @@ def triggers(spec: WindowSpec) -> Iterator[Finding]:
 def late_panes(spec: WindowSpec) -> Iterator[Finding]:
     """Late records are counted from 1 on, in windows that stay as they are."""
     late = spec.node.emit.late
-    if not isinstance(late, Records):
+    if not isinstance(late, m.Records):
         return
     if late.number < 1:
         yield error("emit.late.count", f"must be 1 or more, not {late.number}")
-    if isinstance(spec.node.window, Session):
+    if isinstance(spec.node.window, m.Session):
         yield error("emit.late", "counts start over whenever two sessions merge; use each or batch")
 
 
-def _trigger(where: str, trigger: Trigger) -> Iterator[Finding]:
+def _trigger(where: str, trigger: m.Trigger) -> Iterator[Finding]:
     match trigger:
-        case Every(micros):
+        case m.Every(micros):
             yield from _period(f"{where}.every", micros)
-        case EveryEventTime(micros):
+        case m.EveryEventTime(micros):
             yield from _period(f"{where}.event_time", micros)
-        case Records(number):
+        case m.Records(number):
             if number < 1:
                 yield error(f"{where}.count", f"must be 1 or more, not {number}")
-        case AnyOf(parts):
+        case m.AnyOf(parts):
             yield from _parts(f"{where}.any_of", parts)
-        case AllOf(parts):
+        case m.AllOf(parts):
             yield from _parts(f"{where}.all_of", parts)
-        case Repeat(part, times):
+        case m.Repeat(part, times):
             yield from _trigger(f"{where}.repeat.trigger", part)
             if times < 1:
                 yield error(f"{where}.repeat.times", f"must be 1 or more, not {times}")
-        case When(predicate):
+        case m.When(predicate):
             yield from _predicate(f"{where}.when", predicate)
         case _:
             assert_never(trigger)
@@ -84,7 +72,7 @@ def _predicate(where: str, predicate: object) -> Iterator[Finding]:
         yield error(where, f"{why}; it returns whether a pane is due")
 
 
-def _parts(where: str, parts: tuple[Trigger, ...]) -> Iterator[Finding]:
+def _parts(where: str, parts: tuple[m.Trigger, ...]) -> Iterator[Finding]:
     if len(parts) < _FEWEST:
         yield error(where, f"has {len(parts)} trigger{'' if len(parts) == 1 else 's'}; give {_FEWEST} or more")
     for index, part in enumerate(parts):
@@ -93,10 +81,10 @@ def _parts(where: str, parts: tuple[Trigger, ...]) -> Iterator[Finding]:
 
 def session_panes(spec: WindowSpec) -> Iterator[Finding]:
     """Sessions merge: counts add up, but no other trigger has a meaning then, and no pane holds only what is new."""
-    if not isinstance(spec.node.window, Session):
+    if not isinstance(spec.node.window, m.Session):
         return
     emit = spec.node.emit
-    if not all(isinstance(part, Every | Records | AnyOf) for part in each_part(emit.early)):
+    if not all(isinstance(part, m.Every | m.Records | m.AnyOf) for part in each_part(emit.early)):
         message = (
             "sessions merge, and what all_of, repeat, event_time or a function remembers of two of them does not add "
             "up; use count, every, or any_of them"
@@ -112,7 +100,7 @@ def session_panes(spec: WindowSpec) -> Iterator[Finding]:
 def discard_panes(spec: WindowSpec) -> Iterator[Finding]:
     """The on-time pane must not depend on processing time; with counts, it depends on the records' order."""
     emit = spec.node.emit
-    if emit.mode != "discard" or isinstance(spec.node.window, Session):
+    if emit.mode != "discard" or isinstance(spec.node.window, m.Session):
         return
     if has_every(emit.early):
         message = (
@@ -135,9 +123,9 @@ def lateness(spec: WindowSpec) -> Iterator[Finding]:
     yield from too_long("emit.lateness", spec.node.emit.lateness)
 
 
-def no_lateness(spec: WindowSpec, sink: Sink) -> Iterator[Finding]:
+def no_lateness(spec: WindowSpec, sink: m.Sink) -> Iterator[Finding]:
     """Without lateness every late record goes to the late output and changes no result."""
-    if spec.node.emit.lateness == 0 and not isinstance(spec.node.window, Global):
+    if spec.node.emit.lateness == 0 and not isinstance(spec.node.window, m.Global):
         late = sink.companion("late")
         message = (
             f"is 0s: every late record goes to {late} and revises nothing; "
@@ -146,18 +134,18 @@ def no_lateness(spec: WindowSpec, sink: Sink) -> Iterator[Finding]:
         yield warning("emit.lateness", message)
 
 
-def each_part(trigger: Trigger | None) -> Iterator[Trigger]:
+def each_part(trigger: m.Trigger | None) -> Iterator[m.Trigger]:
     """Go through a trigger and all that it is composed of."""
     if trigger is None:
         return
     yield trigger
     match trigger:
-        case AnyOf(parts) | AllOf(parts):
+        case m.AnyOf(parts) | m.AllOf(parts):
             for part in parts:
                 yield from each_part(part)
-        case Repeat(part, _):
+        case m.Repeat(part, _):
             yield from each_part(part)
-        case Every() | EveryEventTime() | Records() | When():
+        case m.Every() | m.EveryEventTime() | m.Records() | m.When():
             return
         case _:
             assert_never(trigger)

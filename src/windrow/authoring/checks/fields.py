@@ -6,16 +6,16 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Final
 
+from windrow import model as m
 from windrow.authoring.checks.base import ResultSpec, derived_field, is_name, result_names
 from windrow.declare.findings import Finding, error, warning
 from windrow.errors import PipelineError
 from windrow.expressions import Decoded, constant_failure
-from windrow.model import ArrayType, Derive, Graph, LongType, Punctuated, SourceNode, StringType, StructType
 
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def pipeline_name(graph: Graph) -> Iterator[Finding]:
+def pipeline_name(graph: m.Graph) -> Iterator[Finding]:
     """The name marks the pipeline's rows and checkpoint, so it is plain."""
     if not _PIPELINE_NAME.fullmatch(graph.name):
         yield error(
@@ -23,7 +23,7 @@ def pipeline_name(graph: Graph) -> Iterator[Finding]:
         )
 
 
-def decode_fields(node: SourceNode) -> Iterator[Finding]:
+def decode_fields(node: m.SourceNode) -> Iterator[Finding]:
     """There are fields, with printable names of their own that differ by more than case; times are always there."""
     if not node.decode.fields:
         yield error("decode", "is empty; name the fields that a record must have, with their types")
@@ -54,17 +54,17 @@ def decode_fields(node: SourceNode) -> Iterator[Finding]:
                 )
 
 
-def tombstones(node: SourceNode) -> Iterator[Finding]:
+def tombstones(node: m.SourceNode) -> Iterator[Finding]:
     """The key of a tombstone is in one field, of a type that its text can be, and any other field can be null."""
     keys = [field for field in node.decode.fields if field.tombstones]
     for field in keys:
         where = f"decode.{field.name}.tombstones"
         if field is not keys[0]:
             yield error(where, f"{keys[0].name!r} holds the key of a tombstone already; keep one of them")
-        if not isinstance(field.type, StringType | LongType) and node.source.format != "debezium":
+        if not isinstance(field.type, m.StringType | m.LongType) and node.source.format != "debezium":
             yield error(where, f"{field.name!r} is a {field.type}, and the key of a record is text; use string or long")
     # the times are the log timestamp, and records may lack a punctuation's field anyway
-    mark = node.time.watermark.field if isinstance(node.time.watermark, Punctuated) else None
+    mark = node.time.watermark.field if isinstance(node.time.watermark, m.Punctuated) else None
     filled = {node.time.field, node.time.sent, mark}
     # of a row that Debezium tells the deletion of, any column can be null
     given = [field for field in node.decode.fields if node.source.format != "debezium" or field.path]
@@ -77,21 +77,21 @@ def tombstones(node: SourceNode) -> Iterator[Finding]:
             yield error(f"decode.{field.name}", message)
 
 
-def changes_of_rows(node: SourceNode) -> Iterator[Finding]:
+def changes_of_rows(node: m.SourceNode) -> Iterator[Finding]:
     """Of Debezium's changes, those of rows count: they carry no watermarks, and no device has sent them."""
     if node.source.format != "debezium":
         return
     for part, name in (("punctuated", None), ("sent", node.time.sent)):
-        if name or (part == "punctuated" and isinstance(node.time.watermark, Punctuated)):
+        if name or (part == "punctuated" and isinstance(node.time.watermark, m.Punctuated)):
             yield error(f"time.{part}", "does not apply to changes of rows (`format: debezium`); leave it out")
 
 
-def short_fields(node: SourceNode) -> Iterator[Finding]:
+def short_fields(node: m.SourceNode) -> Iterator[Finding]:
     """A short form has no `table` for changes of rows, and no `flat_map` for arrays."""
     if node.source.format == "debezium" and not any(field.path == ("op",) for field in node.decode.fields):
         yield warning("decode", EVERY_CHANGE)
     for field in node.decode.fields:
-        if isinstance(field.type, ArrayType):
+        if isinstance(field.type, m.ArrayType):
             message = "only flat_map, a stream of a file with sources and streams, takes an array"
             yield error(f"decode.{field.name}", message)
 
@@ -102,9 +102,9 @@ EVERY_CHANGE: Final = (
 )
 
 
-def _array(where: str, type_: ArrayType) -> Iterator[Finding]:
+def _array(where: str, type_: m.ArrayType) -> Iterator[Finding]:
     """The fields of a struct have names as those of a record."""
-    if not isinstance(type_.element, StructType):
+    if not isinstance(type_.element, m.StructType):
         return
     seen: set[str] = set()
     for field in type_.element.fields:
@@ -116,15 +116,15 @@ def _array(where: str, type_: ArrayType) -> Iterator[Finding]:
         if field.name.lower() in seen:
             yield error(where, f"there are two fields {field.name!r} in {type_.element} (SQL ignores case)")
         seen.add(field.name.lower())
-        if isinstance(field.type, ArrayType):
+        if isinstance(field.type, m.ArrayType):
             yield from _array(where, field.type)
 
 
-def nested_fields(node: SourceNode) -> Iterator[Finding]:
+def nested_fields(node: m.SourceNode) -> Iterator[Finding]:
     """Arrays are for graphs, and paths have names."""
     for field in node.decode.fields:
         where = f"decode.{field.name}"
-        if isinstance(field.type, ArrayType):
+        if isinstance(field.type, m.ArrayType):
             yield from _array(where, field.type)
         if not all(field.path):
             yield error(f"{where}.path", "is names with a dot between them, such as customer.id")
@@ -132,7 +132,7 @@ def nested_fields(node: SourceNode) -> Iterator[Finding]:
             yield error(f"{where}.path", "the key of a tombstone is in no object; leave the path out")
 
 
-def derived_fields(records: Decoded, own: Collection[Derive] | None = None) -> Iterator[Finding]:
+def derived_fields(records: Decoded, own: Collection[m.Derive] | None = None) -> Iterator[Finding]:
     """Derived fields have names of their own, and expressions over the decoded fields alone.
 
     Only those of a node's `own` are checked, if these are given: the others are its source's.
@@ -163,7 +163,7 @@ def derived_fields(records: Decoded, own: Collection[Derive] | None = None) -> I
             yield warning(where, message)
 
 
-def _of_another(records: Decoded, derived: Derive) -> str:
+def _of_another(records: Decoded, derived: m.Derive) -> str:
     """Say so if an expression has another derived field's name in it."""
     words = set(re.findall(r"\w+", derived.sql))
     others = [other.name for other in records.derive if other is not derived and other.name in words]

@@ -7,44 +7,44 @@ import binascii
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, assert_never
 
+from windrow import model as m
 from windrow.declare.findings import Finding, error, warning
 from windrow.errors import InputError
-from windrow.model import AvroFormat, CsvFormat, ProtobufFormat, ProtobufMessage, Registry, SourceNode
 from windrow.model.avro_schema import AvroMap, AvroRecord, AvroType, AvroUnion, parse_schema
 from windrow.model.references import is_reference, with_placeholders
 
 
-def record_format(node: SourceNode) -> Iterator[Finding]:
+def record_format(node: m.SourceNode) -> Iterator[Finding]:
     """A schema is of records that have the fields, a registry has a URL, and CSV has columns for the fields."""
     where = f"source.{node.source.section}.format"
     match node.source.format:
         case "json" | "debezium":
             pass
-        case AvroFormat(schema):
+        case m.AvroFormat(schema):
             yield from (
                 _registry(f"{where}.avro", schema)
-                if isinstance(schema, Registry)
+                if isinstance(schema, m.Registry)
                 else _avro(node, schema, f"{where}.avro.schema")
             )
-        case ProtobufFormat(schema):
+        case m.ProtobufFormat(schema):
             yield from (
                 _registry(f"{where}.protobuf", schema)
-                if isinstance(schema, Registry)
+                if isinstance(schema, m.Registry)
                 else _protobuf(node, schema, f"{where}.protobuf")
             )
-        case CsvFormat() as given:
+        case m.CsvFormat() as given:
             yield from _csv(node, given, f"{where}.csv")
         case _:
             assert_never(node.source.format)
 
 
-def _registry(where: str, given: Registry) -> Iterator[Finding]:
+def _registry(where: str, given: m.Registry) -> Iterator[Finding]:
     # the URL is not repeated: it may hold a password
     if not is_reference(given.url) and not with_placeholders(given.url).startswith(("http://", "https://")):
         yield error(f"{where}.registry", "must be a URL such as http://localhost:8081")
 
 
-def _avro(node: SourceNode, schema: str, where: str) -> Iterator[Finding]:
+def _avro(node: m.SourceNode, schema: str, where: str) -> Iterator[Finding]:
     try:
         type_ = parse_schema(schema, "it")
     except InputError as exc:
@@ -73,7 +73,7 @@ def _leads(type_: AvroType, path: Sequence[str]) -> bool:
     return False
 
 
-def _protobuf(node: SourceNode, schema: ProtobufMessage, where: str) -> Iterator[Finding]:
+def _protobuf(node: m.SourceNode, schema: m.ProtobufMessage, where: str) -> Iterator[Finding]:
     from google.protobuf.descriptor_pb2 import FileDescriptorSet  # noqa: PLC0415 - only where there are messages
     from google.protobuf.message import DecodeError  # noqa: PLC0415 - the same
 
@@ -110,7 +110,7 @@ def _messages(scope: str, given: Sequence[Any]) -> Iterator[tuple[str, Any]]:
         yield from _messages(name, one.nested_type)
 
 
-def _csv(node: SourceNode, given: CsvFormat, where: str) -> Iterator[Finding]:
+def _csv(node: m.SourceNode, given: m.CsvFormat, where: str) -> Iterator[Finding]:
     if not given.columns or "" in given.columns:
         yield error(f"{where}.columns", "must name each column, in the order of a line")
     for index, name in enumerate(given.columns):
@@ -129,7 +129,7 @@ def _csv(node: SourceNode, given: CsvFormat, where: str) -> Iterator[Finding]:
 
 
 def _lacking(
-    node: SourceNode, leads: Callable[[Sequence[str]], bool], names: Sequence[str], where: str, what: str
+    node: m.SourceNode, leads: Callable[[Sequence[str]], bool], names: Sequence[str], where: str, what: str
 ) -> Iterator[Finding]:
     """A decoded field that no record has is always null, or makes each record a dead letter."""
     for field in node.decode.fields:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
+from windrow import model as m
 from windrow.authoring.checks.connectors import file_fields, sink_settings, source_settings
 from windrow.authoring.checks.fields import (
     EVERY_CHANGE,
@@ -44,28 +45,8 @@ from windrow.expressions import (
     spec_of,
     stream_of,
 )
-from windrow.model import (
-    ArrayType,
-    DeduplicateNode,
-    Graph,
-    JoinNode,
-    LookupNode,
-    Node,
-    ResultNode,
-    SelectNode,
-    Sink,
-    SinkNode,
-    SourceNode,
-    SplitNode,
-    StreamNode,
-    TableJoinNode,
-    TableNode,
-    WindowNode,
-    made_by,
-    outputs_of,
-)
 
-SOURCE_RULES: tuple[Callable[[SourceNode], Iterable[Finding]], ...] = (
+SOURCE_RULES: tuple[Callable[[m.SourceNode], Iterable[Finding]], ...] = (
     source_settings,
     record_format,
     decode_fields,
@@ -85,7 +66,7 @@ SOURCE_RULES: tuple[Callable[[SourceNode], Iterable[Finding]], ...] = (
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def graph_findings(graph: Graph) -> list[Finding]:
+def graph_findings(graph: m.Graph) -> list[Finding]:
     """Return what is wrong with a graph."""
     for rules in () if graph.is_short else (_NAMES, _EDGES):
         # what comes later needs names, and then edges
@@ -98,7 +79,7 @@ def graph_findings(graph: Graph) -> list[Finding]:
     found = [finding for part in parts for finding in part]
     found_there = {finding.where for finding in found}
     for node in graph.keyed:
-        if isinstance(node, ResultNode):
+        if isinstance(node, m.ResultNode):
             found += (finding for finding in result_findings(graph, node) if finding.where not in found_there)
     found += (finding for sink in graph.sinks for finding in _sink(graph, sink))
     found += key_groups(graph)
@@ -109,7 +90,7 @@ def graph_findings(graph: Graph) -> list[Finding]:
     return sorted(dict.fromkeys(found), key=lambda finding: finding.level)
 
 
-def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
+def _source(graph: m.Graph, node: m.SourceNode) -> Iterator[Finding]:
     for rule in (*SOURCE_RULES, *([short_fields] if graph.is_short else [])):
         yield from (replace(finding, where=place(graph, node, finding.where)) for finding in rule(node))
     if node.lateness is not None and node.lateness < 0:
@@ -117,34 +98,34 @@ def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
     yield from too_long(at(node, "lateness"), node.lateness or 0)
 
 
-def _sink(graph: Graph, node: SinkNode) -> Iterator[Finding]:
+def _sink(graph: m.Graph, node: m.SinkNode) -> Iterator[Finding]:
     findings = [*sink_settings(node.sink)]
-    if not isinstance(graph.producer(node.input), ResultNode):
+    if not isinstance(graph.producer(node.input), m.ResultNode):
         # what is wrong with the stream is found where it is made
         with suppress(PipelineError):
             findings += _record_sink(spec_of(graph, node), node.sink)
     yield from (replace(finding, where=place(graph, node, finding.where)) for finding in findings)
 
 
-def _names(graph: Graph) -> Iterator[Finding]:
-    counts = Counter(name for node in graph.nodes for name in (node.name, *set(outputs_of(node)) - {node.name}))
+def _names(graph: m.Graph) -> Iterator[Finding]:
+    counts = Counter(name for node in graph.nodes for name in (node.name, *set(m.outputs_of(node)) - {node.name}))
     for node in graph.nodes:
         if not _NAME.fullmatch(node.name):
             yield error(at(node), NODE_NAMES)
-        for name in dict.fromkeys([node.name, *outputs_of(node)]):
+        for name in dict.fromkeys([node.name, *m.outputs_of(node)]):
             if counts[name] > 1:
                 yield error(at(node), f"the name {name!r} is given twice; choose another one")
-        if isinstance(node, SplitNode):
+        if isinstance(node, m.SplitNode):
             outputs = Counter([*(one.name for one in node.outputs), *filter(None, [node.other])])
             for name, count in outputs.items():
                 if count > 1 or not _NAME.fullmatch(name):
                     yield error(at(node, "split"), f"{name!r} is not a name of its own; each output has another one")
 
 
-def _inputs(graph: Graph) -> Iterator[Finding]:
+def _inputs(graph: m.Graph) -> Iterator[Finding]:
     if not graph.sources:
         yield error("sources", "there is no source; add one")
-    known = [name for node in graph.nodes for name in made_by(node)]
+    known = [name for node in graph.nodes for name in m.made_by(node)]
     unknown = False
     for node in graph.nodes:
         for name in dict.fromkeys(named_streams(node)):
@@ -153,22 +134,22 @@ def _inputs(graph: Graph) -> Iterator[Finding]:
                 close = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"name one of {', '.join(known)}"
                 yield error(at(node, part_of(node, name)), f"there is no source or stream {name!r}; {hint}")
-            elif isinstance(node, LookupNode) and name == node.table and not _is_table(graph, name):
+            elif isinstance(node, m.LookupNode) and name == node.table and not _is_table(graph, name):
                 unknown = True
                 yield error(at(node, "lookup.table"), _no_table(graph, name))
     if not unknown:
         yield from _cycles(graph)
 
 
-def _no_table(graph: Graph, name: str) -> str:
+def _no_table(graph: m.Graph, name: str) -> str:
     """Return why a stream cannot be the table of a lookup, and what to do."""
     table = selected_from(graph, name)
     match graph.producer(table):
-        case TableNode() as node if table != name:
+        case m.TableNode() as node if table != name:
             return _selected(name, graph.producer(name), node)
-        case TableJoinNode():
+        case m.TableJoinNode():
             result = "a join of tables"
-        case WindowNode():
+        case m.WindowNode():
             result = "an aggregate"
         case _:
             return f"{name!r} is not a table: name a stream with `table`, which says by which key its rows are known"
@@ -179,10 +160,10 @@ def _no_table(graph: Graph, name: str) -> str:
     )
 
 
-def _selected(name: str, selection: Node, table: TableNode) -> str:
+def _selected(name: str, selection: m.Node, table: m.TableNode) -> str:
     """Return why a selection of a table cannot be looked up, and what to do."""
-    condition = selection.where if isinstance(selection, SelectNode) else None
-    is_whole = isinstance(selection, SelectNode) and selection.where is None and selection.inputs == (table.name,)
+    condition = selection.where if isinstance(selection, m.SelectNode) else None
+    is_whole = isinstance(selection, m.SelectNode) and selection.where is None and selection.inputs == (table.name,)
     message = (
         f"{name!r} is a selection of the table {table.name!r}, and a lookup needs the table itself: look rows up in "
         f"{table.name!r}, and put what the selection does behind the lookup"
@@ -197,11 +178,11 @@ def _selected(name: str, selection: Node, table: TableNode) -> str:
     )
 
 
-def _is_table(graph: Graph, name: str) -> bool:
-    return isinstance(graph.producer(name), TableNode)
+def _is_table(graph: m.Graph, name: str) -> bool:
+    return isinstance(graph.producer(name), m.TableNode)
 
 
-def _cycles(graph: Graph) -> Iterator[Finding]:
+def _cycles(graph: m.Graph) -> Iterator[Finding]:
     """Streams come after their inputs; those that do not are in a cycle, or behind one."""
     before: set[str] = set()
     for node in graph.nodes:
@@ -209,13 +190,13 @@ def _cycles(graph: Graph) -> Iterator[Finding]:
         if late:
             message = f"it depends on itself, by way of {late[0]!r}; a graph has no cycles"
             yield error(at(node, part_of(node, late[0])), message)
-        before.update(outputs_of(node))
+        before.update(m.outputs_of(node))
 
 
-def _outputs(graph: Graph) -> Iterator[Finding]:
+def _outputs(graph: m.Graph) -> Iterator[Finding]:
     if not graph.streams and not graph.sinks:
         yield error("streams", "there is no stream; add one")
-    known = {name for node in graph.nodes for name in outputs_of(node)}
+    known = {name for node in graph.nodes for name in m.outputs_of(node)}
     if not all(known.issuperset(node.inputs) for node in graph.nodes):
         return
     for source in graph.sources:
@@ -226,7 +207,7 @@ def _outputs(graph: Graph) -> Iterator[Finding]:
             yield error(at(node), f"its rows go nowhere; add a sink from {node.name!r}, or remove it")
 
 
-def _tables(graph: Graph) -> Iterator[Finding]:
+def _tables(graph: m.Graph) -> Iterator[Finding]:
     """Two sinks may not write one table: each step would overwrite the other's rows."""
     taken: dict[tuple[object, str], str] = {}
     for node in graph.sinks:
@@ -236,7 +217,7 @@ def _tables(graph: Graph) -> Iterator[Finding]:
             yield error(at(node, "sink"), f"the table {node.sink.table!r} is written by {other!r}; name another")
 
 
-def _labels(graph: Graph) -> Iterator[Finding]:
+def _labels(graph: m.Graph) -> Iterator[Finding]:
     """Tables name a record by the name of its log, its partition and its offset."""
     taken: dict[str, str] = {}
     for node in graph.sources:
@@ -249,8 +230,8 @@ def _labels(graph: Graph) -> Iterator[Finding]:
             )
 
 
-def _ends(graph: Graph) -> Iterator[Finding]:
-    results = [node for node in graph.nodes if isinstance(node, ResultNode)]
+def _ends(graph: m.Graph) -> Iterator[Finding]:
+    results = [node for node in graph.nodes if isinstance(node, m.ResultNode)]
     for node in results:
         if len({one.at_end for one in results}) > 1 and node.at_end != results[0].at_end:
             yield error(
@@ -263,14 +244,14 @@ _NAMES = (_names, _inputs, _outputs)
 _EDGES = (_labels, _tables, _ends)
 
 
-def _bounds(graph: Graph, node: StreamNode) -> Iterator[Finding]:
+def _bounds(graph: m.Graph, node: m.StreamNode) -> Iterator[Finding]:
     """Yield where state would grow for ever."""
     match node:
-        case DeduplicateNode():
+        case m.DeduplicateNode():
             part, what, late, names = "deduplicate", "key", "a copy", node.inputs
-        case JoinNode():
+        case m.JoinNode():
             part, what, late, names = "join", "record", "a partner", node.inputs
-        case LookupNode(as_of="event_time"):
+        case m.LookupNode(as_of="event_time"):
             part, what, late, names = "lookup", "version of a row", "a record", (node.left,)
         case _:
             return
@@ -287,9 +268,9 @@ def _bounds(graph: Graph, node: StreamNode) -> Iterator[Finding]:
             )
 
 
-def _changes(graph: Graph, node: Node) -> Iterator[Finding]:
+def _changes(graph: m.Graph, node: m.Node) -> Iterator[Finding]:
     """Yield where changes of rows are taken as records, none of whose fields tells a deletion."""
-    if isinstance(node, SourceNode | TableNode | SelectNode | SplitNode):
+    if isinstance(node, m.SourceNode | m.TableNode | m.SelectNode | m.SplitNode):
         return
     try:
         streams = [stream_of(graph, name) for name in node.inputs]
@@ -301,7 +282,7 @@ def _changes(graph: Graph, node: Node) -> Iterator[Finding]:
             yield warning(at(node, "from"), EVERY_CHANGE)
 
 
-def _record_sink(spec: OperatorSpec[SinkNode], sink: Sink) -> Iterator[Finding]:
+def _record_sink(spec: OperatorSpec[m.SinkNode], sink: m.Sink) -> Iterator[Finding]:
     """A table of records has a row for each, known by its place in the log."""
     if sink.key:
         by = "by the places of its records" if spec.has_id else "by source, partition and offset"
@@ -314,5 +295,5 @@ def _record_sink(spec: OperatorSpec[SinkNode], sink: Sink) -> Iterator[Finding]:
         if name.lower() in taken:
             yield error("from", f"the field {name!r} is a column of every table of records; select others")
     for one in spec.decode.fields:
-        if isinstance(one.type, ArrayType):
+        if isinstance(one.type, m.ArrayType):
             yield error("from", f"{one.name!r} is an array, which no table holds: flat_map it, or select others")

@@ -6,19 +6,19 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
+from windrow import model as m
 from windrow.authoring.checks.base import ResultSpec, derived_field, is_field, is_misspelt, no_field, type_of
 from windrow.declare.findings import Finding, error, warning
 from windrow.expressions import Expression, WindowSpec
-from windrow.model import DoubleType, Global, Graph, ProcessNode, Punctuated, RulesNode, Session, Sink
 
 _NAME_IT = "an expression needs a name here, such as {domain: \"split_part(url, '/', 3)\"}"
 
 
 def key_fields(spec: ResultSpec) -> Iterator[Finding]:
     """The key is of decoded fields, each once, and none a double; a process needs one."""
-    if not spec.key and isinstance(spec.node, ProcessNode):
+    if not spec.key and isinstance(spec.node, m.ProcessNode):
         yield error("key", "is empty, and a process keeps its state by key; name its fields, such as [user_id]")
-    if not spec.key and isinstance(spec.node, RulesNode):
+    if not spec.key and isinstance(spec.node, m.RulesNode):
         yield error("key", "is empty, and rules see the records of a key; name its fields, such as [card]")
     for index, name in enumerate(spec.key):
         where = f"key.{index}"
@@ -26,7 +26,7 @@ def key_fields(spec: ResultSpec) -> Iterator[Finding]:
         if not is_field(spec, name):
             word = is_misspelt(spec, name)
             yield error(where, no_field(spec, name) if word else f"{name!r} is not a field; {_NAME_IT}")
-        if isinstance(type_, DoubleType):
+        if isinstance(type_, m.DoubleType):
             yield error(
                 where, f"{name!r} is a double, and equal doubles can differ in text; use a decimal, long or string"
             )
@@ -42,7 +42,7 @@ def key_fields(spec: ResultSpec) -> Iterator[Finding]:
 def watermark_key(spec: ResultSpec) -> Iterator[Finding]:
     """The field of a punctuated watermark is no key."""
     mark = spec.time.watermark
-    if isinstance(mark, Punctuated) and mark.field in spec.key:
+    if isinstance(mark, m.Punctuated) and mark.field in spec.key:
         yield error("key", f"{mark.field!r} holds the watermark, and records may lack it; leave it out of the key")
 
 
@@ -57,7 +57,7 @@ def no_key(spec: WindowSpec, *, is_read: bool) -> Iterator[Finding]:
     yield warning("key", _ALL_MEET + (spread if _can_be_salted(spec) and not is_read else ""))
 
 
-def null_keys(spec: ResultSpec, sink: Sink) -> Iterator[Finding]:
+def null_keys(spec: ResultSpec, sink: m.Sink) -> Iterator[Finding]:
     """A record whose derived key is null belongs to no key."""
     for index, name in enumerate(spec.key):
         for derived in spec.derive:
@@ -73,7 +73,7 @@ def null_keys(spec: ResultSpec, sink: Sink) -> Iterator[Finding]:
 _MOST_KEY_GROUPS = 32_768
 
 
-def key_groups(graph: Graph) -> Iterator[Finding]:
+def key_groups(graph: m.Graph) -> Iterator[Finding]:
     """Key groups are the upper bound of parallelism, for the pipeline's life."""
     groups, cores = graph.key_groups, os.cpu_count() or 1
     if not 1 <= groups <= _MOST_KEY_GROUPS:
@@ -85,7 +85,7 @@ def key_groups(graph: Graph) -> Iterator[Finding]:
 
 def _can_be_salted(spec: WindowSpec) -> bool:
     """Whether the windows of a pipeline can be made of the parts of several key groups."""
-    return not isinstance(spec.node.window, Session | Global) and spec.node.emit.early is None
+    return not isinstance(spec.node.window, m.Session | m.Global) and spec.node.emit.early is None
 
 
 def salt(spec: WindowSpec) -> Iterator[Finding]:
@@ -94,8 +94,8 @@ def salt(spec: WindowSpec) -> Iterator[Finding]:
         yield error("salt", f"must be 1 to key_groups ({spec.key_groups}), not {spec.node.salt}")
     if spec.node.salt <= 1:
         return
-    if isinstance(spec.node.window, Session | Global):
-        kind = "sessions" if isinstance(spec.node.window, Session) else "a global window"
+    if isinstance(spec.node.window, m.Session | m.Global):
+        kind = "sessions" if isinstance(spec.node.window, m.Session) else "a global window"
         yield error("salt", f"is for tumbling, hopping, cumulate and calendar windows, not for {kind}; leave it out")
     if spec.node.emit.early is not None:
         yield error(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from windrow import model as m
 from windrow.authoring.checks.time import too_long
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.python_code import why_not_callable
 from windrow.expressions import ProcessSpec
-from windrow.model import DoubleType, MapState
 
 
 def process_code(spec: ProcessSpec) -> Iterator[Finding]:
@@ -36,7 +36,7 @@ def process_state(spec: ProcessSpec) -> Iterator[Finding]:
         where = f"process.state.{state.name}"
         if not state.name.isidentifier() or state.name.startswith("__"):
             yield error(where, f"{state.name!r} must be a Python name, as functions use it as ctx.state.NAME")
-        if isinstance(state, MapState) and isinstance(state.key, DoubleType):
+        if isinstance(state, m.MapState) and isinstance(state.key, m.DoubleType):
             yield error(where, "has doubles as keys, and equal doubles can differ in text; use a decimal or a long")
 
 

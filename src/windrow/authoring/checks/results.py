@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeVar, assert_never
 
+from windrow import model as m
 from windrow.authoring.checks.aggregate import (
     aggregate_arguments,
     aggregate_types,
@@ -41,17 +42,6 @@ from windrow.authoring.checks.window import (
 from windrow.declare.findings import Finding
 from windrow.errors import PipelineError
 from windrow.expressions import OperatorSpec, ProcessSpec, RulesSpec, Stream, WindowSpec, spec_of, stream_of
-from windrow.model import (
-    Decode,
-    Global,
-    Graph,
-    ProcessNode,
-    ResultNode,
-    RulesNode,
-    SourceNode,
-    StreamNode,
-    WindowNode,
-)
 
 WINDOW_RULES: tuple[Callable[[WindowSpec], Iterable[Finding]], ...] = (
     window_lengths,
@@ -84,54 +74,54 @@ RULES_RULES: tuple[Callable[[RulesSpec], Iterable[Finding]], ...] = (
 )
 
 
-def result_findings(graph: Graph, node: ResultNode) -> Iterator[Finding]:
+def result_findings(graph: m.Graph, node: m.ResultNode) -> Iterator[Finding]:
     """Yield what is wrong with a node with results."""
     origin = graph.producer(node.input)
     try:
-        given = None if isinstance(origin, SourceNode) else stream_of(graph, node.input)
+        given = None if isinstance(origin, m.SourceNode) else stream_of(graph, node.input)
         spec = _spec(graph, node, given)
     except PipelineError:
         return  # found where the stream is made
     findings = [*key_fields(spec), *watermark_key(spec), *derived_fields(spec, node.derive), *result_columns(spec)]
     match node:
-        case WindowNode():
+        case m.WindowNode():
             findings += _window(graph, _spec(graph, node, given), given)
-        case ProcessNode():
+        case m.ProcessNode():
             process = _spec(graph, node, given)
             findings += (finding for rule in PROCESS_RULES for finding in rule(process))
-        case RulesNode():
+        case m.RulesNode():
             rules = _spec(graph, node, given)
             findings += (finding for rule in RULES_RULES for finding in rule(rules))
         case _:
             assert_never(node)
     findings += null_keys(spec, graph.first_sink(node).sink)
     yield from (replace(finding, where=place(graph, node, finding.where)) for finding in findings)
-    if isinstance(node, WindowNode) and isinstance(origin, SourceNode):
+    if isinstance(node, m.WindowNode) and isinstance(origin, m.SourceNode):
         yield from (replace(one, where=place(graph, origin, one.where)) for one in zero_delay(origin, node.window))
     for sink in graph.sinks_of(node.name):
         yield from (replace(one, where=place(graph, sink, one.where)) for one in sink_key(spec, sink.sink))
 
 
-N = TypeVar("N", bound=ResultNode)
+N = TypeVar("N", bound=m.ResultNode)
 
 
-def _spec(graph: Graph, node: N, given: Stream | None) -> OperatorSpec[N]:
+def _spec(graph: m.Graph, node: N, given: Stream | None) -> OperatorSpec[N]:
     """Return what the operator is built from, with the types of the terms of sums: a sum needs no more digits."""
     spec = spec_of(graph, node)
     terms = dict(given.terms) if given is not None else {}
     fields = tuple(replace(field, type=terms.get(field.name, field.type)) for field in spec.decode.fields)
-    return replace(spec, decode=Decode(fields))
+    return replace(spec, decode=m.Decode(fields))
 
 
-def _window(graph: Graph, spec: WindowSpec, given: Stream | None) -> Iterator[Finding]:
+def _window(graph: m.Graph, spec: WindowSpec, given: Stream | None) -> Iterator[Finding]:
     """Yield what is wrong with a window over a stream, or over a source if None is `given`."""
     node = spec.node
     is_changelog = given is not None and given.is_changelog
     for rule in WINDOW_RULES:
         yield from rule(spec)
     # without windows, each change of a row revises the results, which need no trigger then
-    is_read = any(isinstance(one, StreamNode) for one in graph.readers(node))
-    if not (isinstance(node.window, Global) and (is_changelog or is_read)):
+    is_read = any(isinstance(one, m.StreamNode) for one in graph.readers(node))
+    if not (isinstance(node.window, m.Global) and (is_changelog or is_read)):
         yield from late_panes(spec)
         yield from global_window(spec)
     if not is_changelog:

@@ -9,27 +9,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, assert_never
 
+from windrow import model as m
 from windrow.authoring.checks.base import is_field, is_name, no_field, type_of, valid_record_fields
 from windrow.authoring.checks.time import too_long
 from windrow.declare.findings import Finding, error, warning
 from windrow.errors import PipelineError
 from windrow.expressions import RulesSpec, nullable_fields
 from windrow.expressions.rules import RULE_WORDS, RuleScope, uses_next
-from windrow.model import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FileList,
-    KafkaSource,
-    LongType,
-    Rule,
-    RuleList,
-    StringType,
-    TimestampType,
-    TopicList,
-)
 
 _MOST_RECENT: Final = 10_000
 ALERT_COLUMNS: Final = ("alert_id", "rule", "severity", "rule_hash", "subject", "event_time", "text", "evidence")
@@ -62,7 +48,7 @@ def unique_field(spec: RulesSpec) -> Iterator[Finding]:
     where, type_ = "unique.by", type_of(spec, name)
     if not is_field(spec, name):
         yield error(where, no_field(spec, name))
-    elif isinstance(type_, DoubleType | BooleanType | ArrayType):
+    elif isinstance(type_, m.DoubleType | m.BooleanType | m.ArrayType):
         yield error(where, f"{name!r} is a {type_}, which tells no record from all others; name a string or a long")
     elif type_ is not None and name in _nullable(spec):
         yield error(where, f"{name!r} can be null, and each record must have it; derive it: coalesce({name}, ...)")
@@ -106,14 +92,14 @@ def list_names(spec: RulesSpec) -> Iterator[Finding]:
         yield from _place(spec, where, one)
 
 
-def _place(spec: RulesSpec, where: str, one: RuleList) -> Iterator[Finding]:
+def _place(spec: RulesSpec, where: str, one: m.RuleList) -> Iterator[Finding]:
     match one:
-        case FileList(path=path):
+        case m.FileList(path=path):
             if not path.strip():
                 yield error(f"{where}.file", "is empty; name a file")
-        case TopicList(topic=topic):
+        case m.TopicList(topic=topic):
             source = spec.source
-            if not isinstance(source, KafkaSource):
+            if not isinstance(source, m.KafkaSource):
                 yield error(f"{where}.kafka", "is at the brokers of the source, which is not Kafka; give a file")
             elif not topic.strip() or topic == source.topic:
                 yield error(f"{where}.kafka.topic", "must be a topic of the list's own")
@@ -157,7 +143,7 @@ def _problem(where: str, analyse: Callable[[str], object], text: str) -> Iterato
         yield error(where, exc.message)
 
 
-def _text(where: str, scope: RuleScope, rule: Rule) -> Iterator[Finding]:
+def _text(where: str, scope: RuleScope, rule: m.Rule) -> Iterator[Finding]:
     evidence = {}
     for name, sql in rule.evidence:
         try:
@@ -180,11 +166,11 @@ def _text(where: str, scope: RuleScope, rule: Rule) -> Iterator[Finding]:
                 yield error(f"{where}.say", message)
 
 
-def _next(where: str, rule: Rule) -> Iterator[Finding]:
+def _next(where: str, rule: m.Rule) -> Iterator[Finding]:
     """Yield a finding for what depends on the record after, where no record is judged again."""
     parts = {"when": rule.when} | {f"with.{name}": sql for name, sql in rule.evidence}
-    rules = [(name, Rule(rule.name, sql)) for name, sql in parts.items()]
-    rules += [] if rule.say is None else [("say", Rule(rule.name, "true", say=rule.say))]
+    rules = [(name, m.Rule(rule.name, sql)) for name, sql in parts.items()]
+    rules += [] if rule.say is None else [("say", m.Rule(rule.name, "true", say=rule.say))]
     for part, one in rules:
         with suppress(PipelineError, ValueError):  # which is said already
             if uses_next(one):
@@ -195,16 +181,16 @@ def _next(where: str, rule: Rule) -> Iterator[Finding]:
                 yield error(f"{where}.{part}", message)
 
 
-def _samples(type_: DataType) -> tuple[Any, ...]:
+def _samples(type_: m.DataType) -> tuple[Any, ...]:
     """Return values of a type which a format fits if it fits all of them."""
     match type_:
-        case LongType():
+        case m.LongType():
             return 1, 2**63 - 1
-        case DoubleType():
+        case m.DoubleType():
             return (1.0,)
-        case DecimalType():
+        case m.DecimalType():
             return (Decimal(1),)
-        case TimestampType():
+        case m.TimestampType():
             return datetime(2026, 1, 1, tzinfo=UTC), datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
-        case StringType() | BooleanType() | ArrayType():
+        case m.StringType() | m.BooleanType() | m.ArrayType():
             return ("x",)

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from windrow import model as m
 from windrow.authoring.checks.base import is_name
 from windrow.authoring.checks.time import too_long
 from windrow.declare.findings import Finding, error, warning
@@ -21,113 +22,83 @@ from windrow.expressions import (
     stream_of,
     united,
 )
-from windrow.model import (
-    AnyJoinNode,
-    ArrayType,
-    BooleanType,
-    DeduplicateNode,
-    DoubleType,
-    Field,
-    FileSource,
-    FlatMapNode,
-    Global,
-    Graph,
-    JoinNode,
-    LookupNode,
-    Node,
-    ProcessNode,
-    Records,
-    ResultNode,
-    RulesNode,
-    SelectNode,
-    Session,
-    SinkNode,
-    SourceNode,
-    SplitNode,
-    StreamNode,
-    StructType,
-    TableJoinNode,
-    TableNode,
-    WindowNode,
-    outputs_of,
-)
 
 
-def section_of(node: Node) -> str:
+def section_of(node: m.Node) -> str:
     """Return the section of a graph file that a node is in."""
     match node:
-        case SourceNode():
+        case m.SourceNode():
             return "sources"
-        case SinkNode():
+        case m.SinkNode():
             return "sinks"
         case _:
             return "streams"
 
 
-def at(node: Node, part: str = "") -> str:
+def at(node: m.Node, part: str = "") -> str:
     """Return where a node is in a graph file, or a part of it."""
     return f"{section_of(node)}.{node.name}" + (f".{part}" if part else "")
 
 
-def place(graph: Graph, node: Node, part: str = "") -> str:
+def place(graph: m.Graph, node: m.Node, part: str = "") -> str:
     """Return where a node of a graph, or a part of it, is: in a short form, a section of its own."""
     return part or "source" if graph.is_short else at(node, part)
 
 
-def part_of(node: Node, stream: str) -> str:
+def part_of(node: m.Node, stream: str) -> str:
     """Return where a node names a stream that it takes."""
-    if not isinstance(node, AnyJoinNode) or stream == node.left:
+    if not isinstance(node, m.AnyJoinNode) or stream == node.left:
         return "from"
-    return "lookup.table" if isinstance(node, LookupNode) else "join.with"
+    return "lookup.table" if isinstance(node, m.LookupNode) else "join.with"
 
 
-def selected_from(graph: Graph, stream: str) -> str:
+def selected_from(graph: m.Graph, stream: str) -> str:
     """Return the stream that a selection, or a part of a split, takes all its rows from; of another stream, itself."""
-    by_name = {name: node for node in graph.nodes for name in outputs_of(node)}
+    by_name = {name: node for node in graph.nodes for name in m.outputs_of(node)}
     seen: set[str] = set()
     while stream not in seen:
         seen.add(stream)
         match by_name.get(stream):
-            case SelectNode(inputs=(name,)) | SplitNode(input=name) if name in by_name:
+            case m.SelectNode(inputs=(name,)) | m.SplitNode(input=name) if name in by_name:
                 stream = name
             case _:
                 break
     return stream
 
 
-def named_streams(node: Node) -> tuple[str, ...]:
+def named_streams(node: m.Node) -> tuple[str, ...]:
     """Return the streams that a node names."""
-    return (node.left, node.right) if isinstance(node, AnyJoinNode) else node.inputs
+    return (node.left, node.right) if isinstance(node, m.AnyJoinNode) else node.inputs
 
 
-def stream_findings(graph: Graph, node: StreamNode) -> Iterator[Finding]:  # noqa: C901 - a case for each kind of stream
+def stream_findings(graph: m.Graph, node: m.StreamNode) -> Iterator[Finding]:  # noqa: C901 - a case for each kind of stream
     """Yield what is wrong with a stream's own expressions and fields, and with what it takes."""
     try:
-        given = united(graph, node) if isinstance(node, SelectNode) else stream_of(graph, node.inputs[0])
+        given = united(graph, node) if isinstance(node, m.SelectNode) else stream_of(graph, node.inputs[0])
     except PipelineError as exc:
-        if isinstance(node, SelectNode) and all(_is_typed(graph, name) for name in node.inputs):
+        if isinstance(node, m.SelectNode) and all(_is_typed(graph, name) for name in node.inputs):
             yield error(at(node, "from"), exc.message)
         return
     match node:
-        case SelectNode():
+        case m.SelectNode():
             yield from _selection(node, given)
-        case SplitNode():
+        case m.SplitNode():
             for output in node.outputs:
                 yield from _condition(given, output.sql, at(node, f"split.{output.name}"))
-        case FlatMapNode():
+        case m.FlatMapNode():
             yield from _flat_map(node, given)
-        case DeduplicateNode():
+        case m.DeduplicateNode():
             yield from _deduplication(node, given)
-        case TableNode():
+        case m.TableNode():
             yield from _table(graph, node, given)
-        case JoinNode() | TableJoinNode() | LookupNode():
+        case m.JoinNode() | m.TableJoinNode() | m.LookupNode():
             yield from _join(graph, node)
-        case WindowNode() | ProcessNode() | RulesNode():
+        case m.WindowNode() | m.ProcessNode() | m.RulesNode():
             yield from _arrays(node, given)
             yield from _chained(graph, node, given)
 
 
-def _is_typed(graph: Graph, name: str) -> bool:
+def _is_typed(graph: m.Graph, name: str) -> bool:
     try:
         stream_of(graph, name)
     except PipelineError:
@@ -135,7 +106,7 @@ def _is_typed(graph: Graph, name: str) -> bool:
     return True
 
 
-def _selection(node: SelectNode, given: Stream) -> Iterator[Finding]:
+def _selection(node: m.SelectNode, given: Stream) -> Iterator[Finding]:
     if node.where is not None:
         yield from _condition(given, node.where, at(node, "where"))
     nullable = frozenset(one.name for one in given.fields if one.optional)
@@ -155,7 +126,7 @@ def _selection(node: SelectNode, given: Stream) -> Iterator[Finding]:
         yield error(at(node, "from"), "a stream is given twice")
 
 
-def _selected(node: SelectNode, known: Sequence[str]) -> Iterator[Finding]:
+def _selected(node: m.SelectNode, known: Sequence[str]) -> Iterator[Finding]:
     for index, name in enumerate(node.select or ()):
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
@@ -172,11 +143,11 @@ def _condition(given: Stream, text: str, where: str) -> Iterator[Finding]:
     except PipelineError as exc:
         yield error(where, exc.message)
         return
-    if made.type != BooleanType():
+    if made.type != m.BooleanType():
         yield error(where, f"{text!r} is not a condition; write one that is true or false, such as kind = 'buy'")
 
 
-def _flat_map(node: FlatMapNode, given: Stream) -> Iterator[Finding]:
+def _flat_map(node: m.FlatMapNode, given: Stream) -> Iterator[Finding]:
     if given.rows_of == "tables":
         yield error(at(node, "from"), f"{ROWS_OF[given.rows_of]} have a key; flat_map the records before the table")
         return
@@ -186,7 +157,11 @@ def _flat_map(node: FlatMapNode, given: Stream) -> Iterator[Finding]:
         yield error(at(node, "flat_map" if node.element is None else "element"), exc.message)
         return
     array = next(one for one in given.fields if one.name == node.field)
-    if node.element is not None and isinstance(array.type, ArrayType) and isinstance(array.type.element, StructType):
+    if (
+        node.element is not None
+        and isinstance(array.type, m.ArrayType)
+        and isinstance(array.type.element, m.StructType)
+    ):
         names = ", ".join(one.name for one in array.type.element.fields)
         yield error(at(node, "element"), f"an element has fields with names of their own: {names}; leave it out")
     for part, name in (("element", node.element), ("position", node.position)):
@@ -199,18 +174,18 @@ def _flat_map(node: FlatMapNode, given: Stream) -> Iterator[Finding]:
         yield error(at(node, "position"), f"there is a field {node.position!r} already (SQL ignores case)")
 
 
-def _arrays(node: ResultNode, given: Stream) -> Iterator[Finding]:
+def _arrays(node: m.ResultNode, given: Stream) -> Iterator[Finding]:
     """Yield where a window or process uses an array; it is given none."""
-    arrays = {one.name for one in given.fields if isinstance(one.type, ArrayType)}
+    arrays = {one.name for one in given.fields if isinstance(one.type, m.ArrayType)}
     used = [(f"key.{index}", name) for index, name in enumerate(node.key)]
-    if isinstance(node, WindowNode):
+    if isinstance(node, m.WindowNode):
         used += [(f"aggregate.{one.name}", text) for one in node.aggregates for text in aggregated_texts(one.function)]
     for part, name in used:
         if name in arrays:
             yield error(at(node, part), f"{name!r} is an array, which only flat_map takes")
 
 
-def _deduplication(node: DeduplicateNode, given: Stream) -> Iterator[Finding]:
+def _deduplication(node: m.DeduplicateNode, given: Stream) -> Iterator[Finding]:
     fields = {one.name: one for one in given.fields}
     if not node.key:
         yield error(at(node, "deduplicate.by"), "is empty; name the fields that copies have in common")
@@ -225,13 +200,13 @@ def _deduplication(node: DeduplicateNode, given: Stream) -> Iterator[Finding]:
         )
 
 
-def _key_field(name: str, before: Sequence[str], fields: Mapping[str, Field]) -> Iterator[str]:
+def _key_field(name: str, before: Sequence[str], fields: Mapping[str, m.Field]) -> Iterator[str]:
     """Yield why a field cannot be one of a key, after those before it."""
     if name not in fields:
         yield f"there is no field {name!r}; it has {', '.join(fields)}"
-    elif isinstance(fields[name].type, ArrayType):
+    elif isinstance(fields[name].type, m.ArrayType):
         yield f"{name!r} is an array, which only flat_map takes"
-    elif isinstance(fields[name].type, DoubleType):
+    elif isinstance(fields[name].type, m.DoubleType):
         yield f"{name!r} is a double, and equal doubles can differ in text; use another field"
     elif fields[name].optional:
         yield f"{name!r} can be null, and a key must not be; derive one: coalesce({name}, ...)"
@@ -239,7 +214,7 @@ def _key_field(name: str, before: Sequence[str], fields: Mapping[str, Field]) ->
         yield f"{name!r} is given twice; keep one of them"
 
 
-def _table(graph: Graph, node: TableNode, given: Stream) -> Iterator[Finding]:
+def _table(graph: m.Graph, node: m.TableNode, given: Stream) -> Iterator[Finding]:
     fields = {one.name: one for one in stream_of(graph, node.name).fields}
     are_changes = any(source.source.format == "debezium" for source in given.sources)
     if not node.key:
@@ -263,13 +238,13 @@ def _table(graph: Graph, node: TableNode, given: Stream) -> Iterator[Finding]:
             "has no `deleted`, so a tombstone is a row like any other, with null in its fields: say what tells them "
             "apart, such as deleted: amount IS NULL",
         )
-    elif any(isinstance(source.source, FileSource) for source in given.sources):
+    elif any(isinstance(source.source, m.FileSource) for source in given.sources):
         yield warning(at(node, "table"), "has no `deleted`, so rows that leave the file stay: deleted: _deleted")
     if given.is_changelog:
         yield error(at(node, "from"), f"a table is made of records, and {ROWS_OF[given.rows_of]} are taken back")
 
 
-def _lookup(graph: Graph, node: LookupNode) -> Iterator[Finding]:
+def _lookup(graph: m.Graph, node: m.LookupNode) -> Iterator[Finding]:
     given, table = stream_of(graph, node.left), stream_of(graph, node.table)
     if given.is_changelog:
         yield error(at(node, "from"), f"{ROWS_OF[given.rows_of]} change; look rows up for records")
@@ -288,7 +263,7 @@ def _lookup(graph: Graph, node: LookupNode) -> Iterator[Finding]:
         yield from _broadcast(graph, node)
 
 
-def _broadcast(graph: Graph, node: LookupNode) -> Iterator[Finding]:
+def _broadcast(graph: m.Graph, node: m.LookupNode) -> Iterator[Finding]:
     """Yield where a broadcast spreads nothing, or copies as much as it spreads."""
     if graph.key_groups == 1:
         yield warning(at(node, "lookup.broadcast"), "there is one key group, so nothing is spread; leave it out")
@@ -300,34 +275,34 @@ def _broadcast(graph: Graph, node: LookupNode) -> Iterator[Finding]:
         )
 
 
-def _held_in(graph: Graph, stream: str) -> set[str]:
+def _held_in(graph: m.Graph, stream: str) -> set[str]:
     """Return the streams that have all records of a stream, before some were selected."""
     node = graph.producer(stream)
-    is_part = isinstance(node, SelectNode | SplitNode | DeduplicateNode) and len(node.inputs) == 1
+    is_part = isinstance(node, m.SelectNode | m.SplitNode | m.DeduplicateNode) and len(node.inputs) == 1
     return {stream, *(_held_in(graph, node.inputs[0]) if is_part else ())}
 
 
-def _holding(graph: Graph, stream: str) -> set[str]:
+def _holding(graph: m.Graph, stream: str) -> set[str]:
     """Return the streams all of whose records a table or a selection has."""
     node = graph.producer(stream)
-    has_all = isinstance(node, TableNode) or (isinstance(node, SelectNode) and node.where is None)
+    has_all = isinstance(node, m.TableNode) or (isinstance(node, m.SelectNode) and node.where is None)
     return {stream}.union(*(_holding(graph, name) for name in node.inputs if has_all))
 
 
-def _join(graph: Graph, node: AnyJoinNode) -> Iterator[Finding]:
+def _join(graph: m.Graph, node: m.AnyJoinNode) -> Iterator[Finding]:
     if not _is_typed(graph, node.right):
         return
-    if isinstance(node, LookupNode):
+    if isinstance(node, m.LookupNode):
         yield from _lookup(graph, node)
         return
     sides = [(stream_of(graph, name), part) for name, part in ((node.left, "from"), (node.right, "join.with"))]
     are_tables = [stream.rows_of == "tables" for stream, _ in sides]
     for stream, part in sides:
-        if isinstance(node, JoinNode) and stream.rows_of == "tables":
+        if isinstance(node, m.JoinNode) and stream.rows_of == "tables":
             yield error(
                 at(node, part), "a table has no event time of its own: join it with a table, without before and after"
             )
-    if isinstance(node, TableJoinNode) and not all(are_tables):
+    if isinstance(node, m.TableJoinNode) and not all(are_tables):
         table = selected_from(graph, node.right)
         look_up = f"; or look rows up in {table!r}: lookup: {{table: {table}, by: ...}}"
         yield error(
@@ -335,16 +310,16 @@ def _join(graph: Graph, node: AnyJoinNode) -> Iterator[Finding]:
             "every pair would be kept for ever: say how far apart in event time partners can be, such as after: 15m"
             + (
                 look_up
-                if isinstance(graph.producer(table), TableNode) and not are_tables[0]
+                if isinstance(graph.producer(table), m.TableNode) and not are_tables[0]
                 else ", or join two tables"
             ),
         )
     yield from _keys(graph, node, "join")
-    if isinstance(node, JoinNode):
+    if isinstance(node, m.JoinNode):
         yield from _interval(node)
 
 
-def _keys(graph: Graph, node: AnyJoinNode, section: str) -> Iterator[Finding]:
+def _keys(graph: m.Graph, node: m.AnyJoinNode, section: str) -> Iterator[Finding]:
     """Yield what is wrong with the fields that both sides of a join have in common, and with the others."""
     if not node.key:
         yield error(at(node, f"{section}.by"), "is empty; name the fields that a pair has in common")
@@ -356,16 +331,18 @@ def _keys(graph: Graph, node: AnyJoinNode, section: str) -> Iterator[Finding]:
     yield from _alike(graph, node, left, right)
 
 
-def _interval(node: JoinNode) -> Iterator[Finding]:
+def _interval(node: m.JoinNode) -> Iterator[Finding]:
     for part, span in (("before", node.before), ("after", node.after)):
         if span < 0:
             yield error(at(node, f"join.{part}"), "must not be negative")
         yield from too_long(at(node, f"join.{part}"), span)
 
 
-def _alike(graph: Graph, node: AnyJoinNode, left: Mapping[str, Field], right: Mapping[str, Field]) -> Iterator[Finding]:
+def _alike(
+    graph: m.Graph, node: m.AnyJoinNode, left: Mapping[str, m.Field], right: Mapping[str, m.Field]
+) -> Iterator[Finding]:
     """Yield keys of unlike types, and fields whose names collide."""
-    section = "lookup" if isinstance(node, LookupNode) else "join"
+    section = "lookup" if isinstance(node, m.LookupNode) else "join"
     for one, other in zip(node.key, node.right_key, strict=True):
         if one in left and other in right and not is_same_type(left[one].type, right[other].type):
             yield error(
@@ -382,9 +359,9 @@ def _alike(graph: Graph, node: AnyJoinNode, left: Mapping[str, Field], right: Ma
             )
 
 
-def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]:
+def _chained(graph: m.Graph, node: m.ResultNode, given: Stream) -> Iterator[Finding]:
     """Yield what a window over windows cannot be, and what a window cannot be whose rows others take."""
-    is_running = isinstance(node, WindowNode) and isinstance(node.window, Global)
+    is_running = isinstance(node, m.WindowNode) and isinstance(node.window, m.Global)
     if given.rows_of == "tables" and not is_running:
         yield error(
             at(node, "from"),
@@ -392,9 +369,9 @@ def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]
         )
         return
     if given.is_changelog:
-        if not isinstance(node, WindowNode) or isinstance(node.window, Session):
-            kind = type(node.window).__name__.lower() if isinstance(node, WindowNode) else "process"
-            part = "window" if isinstance(node, WindowNode) else "from"
+        if not isinstance(node, m.WindowNode) or isinstance(node.window, m.Session):
+            kind = type(node.window).__name__.lower() if isinstance(node, m.WindowNode) else "process"
+            part = "window" if isinstance(node, m.WindowNode) else "from"
             yield error(
                 at(node, part), f"a {kind} cannot be over {ROWS_OF[given.rows_of]}, which are taken back; use tumbling"
             )
@@ -403,19 +380,19 @@ def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]
             yield error(
                 at(node, "emit.lateness"), f"a window takes every revision of {ROWS_OF[given.rows_of]}; leave it out"
             )
-        if isinstance(node.emit.late, Records):
+        if isinstance(node.emit.late, m.Records):
             yield error(
                 at(node, "emit.late"),
                 f"a window over {ROWS_OF[given.rows_of]} has no counts of late records; use each",
             )
         yield from _plain(node, f"over {ROWS_OF[given.rows_of]}")
-    if any(isinstance(one, StreamNode) for one in graph.readers(node)) and not isinstance(node, RulesNode):
+    if any(isinstance(one, m.StreamNode) for one in graph.readers(node)) and not isinstance(node, m.RulesNode):
         yield from _taken(node)
 
 
-def _taken(node: WindowNode | ProcessNode) -> Iterator[Finding]:
+def _taken(node: m.WindowNode | m.ProcessNode) -> Iterator[Finding]:
     """Yield what a window or a process cannot be whose rows other streams take."""
-    if isinstance(node, ProcessNode):
+    if isinstance(node, m.ProcessNode):
         if node.process.on_processing_timer is not None:
             yield error(
                 at(node, "process.on_processing_timer"),
@@ -429,7 +406,7 @@ def _taken(node: WindowNode | ProcessNode) -> Iterator[Finding]:
         yield error(at(node, "emit.mode"), "other streams need to know what a revision replaces; use retract")
 
 
-def _plain(node: WindowNode, which: str) -> Iterator[Finding]:
+def _plain(node: m.WindowNode, which: str) -> Iterator[Finding]:
     if node.emit.early is not None:
         yield error(at(node, "emit.early"), f"a window {which} has no early panes; leave it out")
     if node.salt != 1:

@@ -4,41 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from windrow import model as m
 from windrow.authoring.checks.base import decoded_type, no_field
 from windrow.declare.findings import Finding, error, warning
-from windrow.model import (
-    LOG_TIME,
-    MAX_DURATION,
-    MAX_PARTITIONS,
-    Adaptive,
-    CsvFormat,
-    Delay,
-    DelayByPartition,
-    FileSource,
-    FollowedSource,
-    Global,
-    KafkaSource,
-    Punctuated,
-    SourceNode,
-    TimestampType,
-    Window,
-    format_duration,
-)
 
 
-def time_field(node: SourceNode) -> Iterator[Finding]:
+def time_field(node: m.SourceNode) -> Iterator[Finding]:
     """Both are timestamps of one type, and the watermark's is no key, for a record may lack it."""
     time = decoded_type(node, node.time.field)
     if time is None:
         yield error("time.field", no_field(node, node.time.field))
-    elif not isinstance(time, TimestampType):
+    elif not isinstance(time, m.TimestampType):
         hint = "declare it as timestamp_millis, timestamp_seconds, timestamp_micros or timestamp"
         yield error("time.field", f"{node.time.field!r} is a {time}, not a time; {hint}")
-    if isinstance(node.time.watermark, Punctuated):
+    if isinstance(node.time.watermark, m.Punctuated):
         yield from _watermark_field(node, node.time.watermark.field)
 
 
-def _watermark_field(node: SourceNode, mark: str) -> Iterator[Finding]:
+def _watermark_field(node: m.SourceNode, mark: str) -> Iterator[Finding]:
     where = "time.punctuated"
     type_, time = decoded_type(node, mark), decoded_type(node, node.time.field)
     if type_ is None:
@@ -49,7 +32,7 @@ def _watermark_field(node: SourceNode, mark: str) -> Iterator[Finding]:
         yield error(where, f"{mark!r} is a {type_}, but {node.time.field!r} a {time}; give both one type")
 
 
-def sent_field(node: SourceNode) -> Iterator[Finding]:
+def sent_field(node: m.SourceNode) -> Iterator[Finding]:
     """It is a decoded timestamp other than the event time."""
     name, where = node.time.sent, "time.sent"
     if name is None:
@@ -57,25 +40,25 @@ def sent_field(node: SourceNode) -> Iterator[Finding]:
     type_ = decoded_type(node, name)
     if type_ is None:
         yield error(where, no_field(node, name))
-    elif not isinstance(type_, TimestampType):
+    elif not isinstance(type_, m.TimestampType):
         yield error(where, f"{name!r} is a {type_}, not a time; declare it as timestamp_millis or another timestamp")
     elif name == node.time.field:
         yield error(where, f"{name!r} is the event time itself; name the field that holds the time of sending")
 
 
-def durations(node: SourceNode) -> Iterator[Finding]:
+def durations(node: m.SourceNode) -> Iterator[Finding]:
     """Nothing is negative or longer than a hundred years, and idleness takes some time."""
     time = node.time
     lengths = {"time.future": time.future or 0}
-    if isinstance(time.watermark, Delay):
+    if isinstance(time.watermark, m.Delay):
         lengths["time.delay"] = time.watermark.micros
-    if isinstance(time.watermark, DelayByPartition):
+    if isinstance(time.watermark, m.DelayByPartition):
         lengths["time.delay.by_partition.default"] = time.watermark.default
         for partition, micros in time.watermark.delays:
             where = f"time.delay.by_partition.{partition}"
             lengths[where] = micros
-            if not 0 <= partition < MAX_PARTITIONS:
-                yield error(where, f"is not the number of a partition, which are 0 to {MAX_PARTITIONS - 1:,}")
+            if not 0 <= partition < m.MAX_PARTITIONS:
+                yield error(where, f"is not the number of a partition, which are 0 to {m.MAX_PARTITIONS - 1:,}")
     for where, micros in lengths.items():
         if micros < 0:
             yield error(where, "must not be negative")
@@ -88,14 +71,14 @@ def durations(node: SourceNode) -> Iterator[Finding]:
 
 def too_long(where: str, micros: int) -> Iterator[Finding]:
     """Find a length of more than a hundred years."""
-    if micros > MAX_DURATION:
+    if micros > m.MAX_DURATION:
         yield error(where, "is longer than a hundred years (36500d)")
 
 
-def adaptive_delay(node: SourceNode) -> Iterator[Finding]:
+def adaptive_delay(node: m.SourceNode) -> Iterator[Finding]:
     """The target is a fraction of the records, and the bounds are in order."""
     mark = node.time.watermark
-    if not isinstance(mark, Adaptive):
+    if not isinstance(mark, m.Adaptive):
         return
     where = "time.delay.adaptive"
     if not 0 < mark.target <= 1:
@@ -108,19 +91,19 @@ def adaptive_delay(node: SourceNode) -> Iterator[Finding]:
             yield error(f"{where}.{name}", "must not be negative")
         yield from too_long(f"{where}.{name}", micros)
     if mark.least > mark.most:
-        yield error(f"{where}.min", f"must not be longer than max ({format_duration(mark.most)})")
+        yield error(f"{where}.min", f"must not be longer than max ({m.format_duration(mark.most)})")
 
 
-def zero_delay(node: SourceNode, window: Window) -> Iterator[Finding]:
+def zero_delay(node: m.SourceNode, window: m.Window) -> Iterator[Finding]:
     """With a delay of 0 a record is late as soon as it is out of order across a window's end."""
-    if isinstance(node.source, FileSource) and node.time.field == LOG_TIME:
+    if isinstance(node.source, m.FileSource) and node.time.field == m.LOG_TIME:
         return  # in the log of a file, no log timestamp is before that of an earlier record
-    if node.time.watermark == Delay(0) and not isinstance(window, Global):
+    if node.time.watermark == m.Delay(0) and not isinstance(window, m.Global):
         message = "is 0s: any record out of order can be late; give how far out of order records arrive (10m)"
         yield warning("time.delay", message)
 
 
-def all_idle(node: SourceNode) -> Iterator[Finding]:
+def all_idle(node: m.SourceNode) -> Iterator[Finding]:
     """`all_idle` needs `idle`."""
     if node.time.all_idle == "advance" and node.time.idle is None:
         yield error(
@@ -128,18 +111,18 @@ def all_idle(node: SourceNode) -> Iterator[Finding]:
         )
 
 
-def no_future_guard(node: SourceNode) -> Iterator[Finding]:
+def no_future_guard(node: m.SourceNode) -> Iterator[Finding]:
     """Event times are, or are held to, log timestamps, or one wrong clock makes other records late or expired.
 
     Records of a log or of files have a log timestamp only if they have the field for it, so without that nothing helps.
     """
     names = {field.name: field.paths for field in node.decode.fields}
-    if node.time.future is not None or names.get(node.time.field) == ((LOG_TIME,),):
+    if node.time.future is not None or names.get(node.time.field) == ((m.LOG_TIME,),):
         return
     has_log_time = (
-        isinstance(node.source, KafkaSource | FollowedSource)
-        or (LOG_TIME,) in (path for paths in names.values() for path in paths)
-        or (isinstance(node.source.format, CsvFormat) and LOG_TIME in node.source.format.columns)
+        isinstance(node.source, m.KafkaSource | m.FollowedSource)
+        or (m.LOG_TIME,) in (path for paths in names.values() for path in paths)
+        or (isinstance(node.source.format, m.CsvFormat) and m.LOG_TIME in node.source.format.columns)
     )
     if has_log_time:
         message = (

@@ -7,11 +7,11 @@ import zoneinfo
 from collections.abc import Iterator
 from typing import assert_never
 
+from windrow import model as m
 from windrow.authoring.checks.time import too_long
 from windrow.declare.findings import Finding, error, warning
 from windrow.errors import PipelineError
 from windrow.expressions import WindowSpec, constant_failure, own_gap, record_fields
-from windrow.model import Calendar, Cumulate, Global, Hopping, Session, Tumbling, format_duration
 
 _DAY = 86_400_000_000
 _EVERY_MONTH = 28
@@ -22,28 +22,28 @@ _MOST_UNITS = {"hour": 876_000, "day": 36_500, "week": 5_214, "month": 1_200}
 def window_lengths(spec: WindowSpec) -> Iterator[Finding]:
     """A window has a length of at most a hundred years, and its offset lies within one turn of it."""
     match spec.node.window:
-        case Tumbling(size, offset):
+        case m.Tumbling(size, offset):
             yield from _length("window.tumbling.size", size)
             yield from _offset("window.tumbling.offset", offset, size, "the window")
-        case Calendar() as window:
+        case m.Calendar() as window:
             yield from _calendar(window)
-        case Hopping(size, slide, offset):
+        case m.Hopping(size, slide, offset):
             yield from _length("window.hopping.size", size)
             yield from _length("window.hopping.slide", slide)
             yield from _offset("window.hopping.offset", offset, slide, "the slide")
-        case Cumulate(size, step, offset):
+        case m.Cumulate(size, step, offset):
             yield from _length("window.cumulate.size", size)
             yield from _length("window.cumulate.step", step)
             yield from _offset("window.cumulate.offset", offset, size, "the window")
-        case Session(0, str(by)):
+        case m.Session(0, str(by)):
             yield error(
                 "window.session",
                 f"{by!r} is not a duration such as 30m; an SQL expression for the gap of each record in seconds needs "
                 "`max`, the longest gap: {gap: ..., max: 2h}",
             )
-        case Session(gap, by):
+        case m.Session(gap, by):
             yield from _length("window.session" if by is None else "window.session.max", gap)
-        case Global():
+        case m.Global():
             return
         case _:
             assert_never(spec.node.window)
@@ -57,10 +57,10 @@ def _length(where: str, micros: int) -> Iterator[Finding]:
 
 def _offset(where: str, offset: int, turn: int, what: str) -> Iterator[Finding]:
     if turn > 0 and not 0 <= offset < turn:
-        yield error(where, f"must be shorter than {what} ({format_duration(turn)}) and not negative")
+        yield error(where, f"must be shorter than {what} ({m.format_duration(turn)}) and not negative")
 
 
-def _calendar(window: Calendar) -> Iterator[Finding]:
+def _calendar(window: m.Calendar) -> Iterator[Finding]:
     where = "window.tumbling.size"
     if window.count < 1:
         yield error(where, f"must be 1 {window.unit} or more")
@@ -73,7 +73,7 @@ def _calendar(window: Calendar) -> Iterator[Finding]:
 
 def session_gap(spec: WindowSpec) -> Iterator[Finding]:
     """The expression for the gap of a record is a number over its fields."""
-    if isinstance(spec.node.window, Session) and spec.node.window.by is not None and spec.node.window.gap > 0:
+    if isinstance(spec.node.window, m.Session) and spec.node.window.by is not None and spec.node.window.gap > 0:
         try:
             gaps = own_gap(spec)
         except PipelineError as exc:
@@ -86,7 +86,7 @@ def session_gap(spec: WindowSpec) -> Iterator[Finding]:
 
 def window_zone(spec: WindowSpec) -> Iterator[Finding]:
     """A zone is one that the time zone database knows."""
-    if isinstance(spec.node.window, Calendar) and not _is_known(spec.node.window.zone):
+    if isinstance(spec.node.window, m.Calendar) and not _is_known(spec.node.window.zone):
         zone = spec.node.window.zone
         names = {name.lower(): name for name in zoneinfo.available_timezones() - {"localtime"}}
         close = difflib.get_close_matches(zone.lower().replace(" ", "_"), names, n=1)
@@ -110,21 +110,21 @@ _MOST_HOPS = 10_000
 def hopping_windows(spec: WindowSpec) -> Iterator[Finding]:
     """A record is in at most 10,000 windows, and should be in one at least."""
     window = spec.node.window
-    if not isinstance(window, Hopping) or window.size <= 0 or window.slide <= 0:
+    if not isinstance(window, m.Hopping) or window.size <= 0 or window.slide <= 0:
         return
     windows = -(-window.size // window.slide)
     where = "window.hopping.slide"
     if windows > _MOST_HOPS:
         message = (
             f"puts each record into {windows} windows, and a late record revises all of them; "
-            f"at most {_MOST_HOPS} are allowed: slide by {format_duration(-(-window.size // _MOST_HOPS))} or more"
+            f"at most {_MOST_HOPS} are allowed: slide by {m.format_duration(-(-window.size // _MOST_HOPS))} or more"
         )
         yield error(where, message)
     if window.slide > window.size:
-        gap = format_duration(window.slide - window.size)
+        gap = m.format_duration(window.slide - window.size)
         message = (
             f"is longer than the size, which leaves gaps of {gap} between windows: records in them are in no window; "
-            f"give a slide of at most {format_duration(window.size)}"
+            f"give a slide of at most {m.format_duration(window.size)}"
         )
         yield warning(where, message)
 
@@ -132,23 +132,24 @@ def hopping_windows(spec: WindowSpec) -> Iterator[Finding]:
 def cumulate_windows(spec: WindowSpec) -> Iterator[Finding]:
     """The greatest window is made of whole steps, of at most 10,000."""
     window = spec.node.window
-    if not isinstance(window, Cumulate) or window.size <= 0 or window.step <= 0:
+    if not isinstance(window, m.Cumulate) or window.size <= 0 or window.step <= 0:
         return
-    where, size = "window.cumulate.step", format_duration(window.size)
+    where, size = "window.cumulate.step", m.format_duration(window.size)
     steps = -(-window.size // window.step)
     if window.size % window.step:
-        yield error(where, f"{format_duration(window.step)} does not divide the size, {size}, into whole steps")
+        yield error(where, f"{m.format_duration(window.step)} does not divide the size, {size}, into whole steps")
     elif steps > _MOST_HOPS:
         message = (
             f"puts a record into up to {steps} windows, and a late record revises all of them; "
-            f"at most {_MOST_HOPS} are allowed: give a step of {format_duration(-(-window.size // _MOST_HOPS))} or more"
+            f"at most {_MOST_HOPS} are allowed: "
+            f"give a step of {m.format_duration(-(-window.size // _MOST_HOPS))} or more"
         )
         yield error(where, message)
 
 
 def global_window(spec: WindowSpec) -> Iterator[Finding]:
     """It has no end that a watermark could pass: early panes are all it has, and nothing is late for it."""
-    if not isinstance(spec.node.window, Global):
+    if not isinstance(spec.node.window, m.Global):
         return
     emit = spec.node.emit
     if emit.early is None:

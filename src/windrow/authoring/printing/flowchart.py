@@ -6,38 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from windrow import model as m
 from windrow.authoring.aggregate_text import aggregate_text
 from windrow.authoring.sections import TRIGGER, WINDOW, mask_secrets, state_words
 from windrow.authoring.short_form import short_nodes
 from windrow.declare.python_code import code_name
 from windrow.errors import HIDDEN_VALUES
-from windrow.model import (
-    Adaptive,
-    AnyJoinNode,
-    DeduplicateNode,
-    Delay,
-    DelayByPartition,
-    Emit,
-    FlatMapNode,
-    Graph,
-    JoinNode,
-    LookupNode,
-    Node,
-    ProcessNode,
-    Punctuated,
-    Records,
-    ResultNode,
-    RulesNode,
-    SelectNode,
-    SinkNode,
-    SourceNode,
-    SplitNode,
-    StreamNode,
-    TableJoinNode,
-    TableNode,
-    WindowNode,
-    format_duration,
-)
 
 
 @dataclass(frozen=True)
@@ -67,7 +41,7 @@ class Flowchart:
     ways: tuple[Way, ...]
 
 
-def flowchart(graph: Graph) -> Flowchart:
+def flowchart(graph: m.Graph) -> Flowchart:
     """Return the data's way from source to sink, of one pipeline with dead letters and late output; secrets are ***."""
     shown = mask_secrets(graph)
     if not graph.is_short:
@@ -99,24 +73,24 @@ def flowchart(graph: Graph) -> Flowchart:
     return Flowchart(tuple(shown_boxes), tuple(ways))
 
 
-def _middle(node: ResultNode) -> tuple[Box, ...]:
+def _middle(node: m.ResultNode) -> tuple[Box, ...]:
     """Return the boxes between the key and the sink."""
     match node:
-        case ProcessNode():
+        case m.ProcessNode():
             return (_process(node),)
-        case RulesNode():
+        case m.RulesNode():
             return (_rules(node),)
-        case WindowNode():
+        case m.WindowNode():
             return _windowed(node)
         case _:
             assert_never(node)
 
 
-def _graph(graph: Graph) -> Flowchart:
+def _graph(graph: m.Graph) -> Flowchart:
     """Draw the nodes of a graph by number, as names may hold what has a meaning to what draws them."""
     numbers = {node.name: f"n{number}" for number, node in enumerate(graph.nodes)}
     boxes = [
-        Box(numbers[node.name], node.name, node_text(graph, node), is_store=isinstance(node, SourceNode | SinkNode))
+        Box(numbers[node.name], node.name, node_text(graph, node), is_store=isinstance(node, m.SourceNode | m.SinkNode))
         for node in graph.nodes
     ]
     ways = []
@@ -128,38 +102,38 @@ def _graph(graph: Graph) -> Flowchart:
     return Flowchart(tuple(boxes), tuple(ways))
 
 
-def node_text(graph: Graph, node: Node) -> str:
+def node_text(graph: m.Graph, node: m.Node) -> str:
     """Say what a node of a graph is, in short; of one after `mask_secrets`, as a source or sink may have secrets."""
     match node:
-        case SourceNode():
+        case m.SourceNode():
             text = f"{node.source.section} {node.source.place}; {node.time.field}, {_watermark(node)}"
-        case SinkNode():
+        case m.SinkNode():
             text = f"{node.sink.table} in {node.sink.place}"
         case _:
             text = "; ".join(_stream(graph, node))
     return HIDDEN_VALUES.hide(text)
 
 
-def _stream(graph: Graph, node: StreamNode) -> Iterator[str]:  # noqa: C901 - a case for each kind of stream
+def _stream(graph: m.Graph, node: m.StreamNode) -> Iterator[str]:  # noqa: C901 - a case for each kind of stream
     """Yield what a stream is, in short."""
     match node:
-        case SelectNode():
+        case m.SelectNode():
             yield from _selected(node)
-        case SplitNode():
+        case m.SplitNode():
             yield "split"
-        case FlatMapNode():
+        case m.FlatMapNode():
             yield f"{'outer ' if node.outer else ''}flat_map {node.field}"
-        case DeduplicateNode():
-            yield f"deduplicate by {', '.join(node.key)} within {format_duration(node.within)}"
-        case TableNode():
+        case m.DeduplicateNode():
+            yield f"deduplicate by {', '.join(node.key)} within {m.format_duration(node.within)}"
+        case m.TableNode():
             yield f"table by {', '.join(node.key)}"
-        case JoinNode() | TableJoinNode() | LookupNode():
+        case m.JoinNode() | m.TableJoinNode() | m.LookupNode():
             yield _joined(node)
-        case WindowNode():
+        case m.WindowNode():
             yield "; ".join([*([f"by {', '.join(node.key)}"] if node.key else []), WINDOW.words(node.window)])
-        case ProcessNode():
+        case m.ProcessNode():
             yield f"by {', '.join(node.key)}; process"
-        case RulesNode():
+        case m.RulesNode():
             yield f"by {', '.join(node.key)}; rules"
         case _:
             assert_never(node)
@@ -167,29 +141,29 @@ def _stream(graph: Graph, node: StreamNode) -> Iterator[str]:  # noqa: C901 - a 
         yield f"level {graph.level_of(node)}"
 
 
-def _selected(node: SelectNode) -> Iterator[str]:
+def _selected(node: m.SelectNode) -> Iterator[str]:
     if node.where is not None:
         yield f"where {node.where}"
     if node.derive or node.select is not None:
         yield "select " + ", ".join(node.select or ("*", *(one.name for one in node.derive)))
 
 
-def _joined(node: AnyJoinNode) -> str:
+def _joined(node: m.AnyJoinNode) -> str:
     keys = ", ".join(node.key)
     match node:
-        case JoinNode():
-            spans = f"{format_duration(node.before)} before to {format_duration(node.after)} after"
+        case m.JoinNode():
+            spans = f"{m.format_duration(node.before)} before to {m.format_duration(node.after)} after"
             return f"{node.how} join by {keys}; {spans}"
-        case TableJoinNode():
+        case m.TableJoinNode():
             return f"{node.how} join by {keys}"
-        case LookupNode():
+        case m.LookupNode():
             broadcast = ", broadcast" if node.broadcast else ""
             return f"look up in {node.table} by {keys}, as of {node.as_of.replace('_', ' ')}{broadcast}"
         case _:
             assert_never(node)
 
 
-def _windowed(node: WindowNode) -> tuple[Box, ...]:
+def _windowed(node: m.WindowNode) -> tuple[Box, ...]:
     results = ", ".join(f"{aggregate.name} = {aggregate_text(aggregate)}" for aggregate in node.aggregates)
     return (
         Box("window", "window", WINDOW.words(node.window)),
@@ -198,33 +172,35 @@ def _windowed(node: WindowNode) -> tuple[Box, ...]:
     )
 
 
-def _process(node: ProcessNode) -> Box:
+def _process(node: m.ProcessNode) -> Box:
     state = "".join(f", {state.name} {state_words(state)}" for state in node.process.state)
     returns = ", ".join(f"{field.name} {field.type}" for field in node.process.returns)
     return Box("process", "process", f"{code_name(node.process.function)}{state}: {returns}")
 
 
-def _rules(node: RulesNode) -> Box:
+def _rules(node: m.RulesNode) -> Box:
     names = ", ".join(rule.name for rule in node.rules.rules)
-    return Box("rules", "rules", f"{names}; lateness {format_duration(node.rules.lateness)}")
+    return Box("rules", "rules", f"{names}; lateness {m.format_duration(node.rules.lateness)}")
 
 
-def _watermark(node: SourceNode) -> str:
+def _watermark(node: m.SourceNode) -> str:
     match node.time.watermark:
-        case Delay(micros):
-            return f"delay {format_duration(micros)}"
-        case DelayByPartition(default, delays):
-            own = (f", {format_duration(micros)} in partition {partition}" for partition, micros in delays)
-            return f"delay {format_duration(default)}{''.join(own)}"
-        case Adaptive(target, least, most):
-            return f"delay of {target * 100:g} % of the records, {format_duration(least)} to {format_duration(most)}"
-        case Punctuated(field):
+        case m.Delay(micros):
+            return f"delay {m.format_duration(micros)}"
+        case m.DelayByPartition(default, delays):
+            own = (f", {m.format_duration(micros)} in partition {partition}" for partition, micros in delays)
+            return f"delay {m.format_duration(default)}{''.join(own)}"
+        case m.Adaptive(target, least, most):
+            return (
+                f"delay of {target * 100:g} % of the records, {m.format_duration(least)} to {m.format_duration(most)}"
+            )
+        case m.Punctuated(field):
             return f"watermark in {field}"
         case _:
             assert_never(node.time.watermark)
 
 
-def _emit(emit: Emit) -> str:
+def _emit(emit: m.Emit) -> str:
     early = "" if emit.early is None else f", early {TRIGGER.words(emit.early)}"
-    late = f"every {emit.late.number}" if isinstance(emit.late, Records) else emit.late
-    return f"{emit.mode}, lateness {format_duration(emit.lateness)}, late {late}{early}"
+    late = f"every {emit.late.number}" if isinstance(emit.late, m.Records) else emit.late
+    return f"{emit.mode}, lateness {m.format_duration(emit.lateness)}, late {late}{early}"

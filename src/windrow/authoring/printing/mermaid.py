@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from windrow import model as m
 from windrow.authoring.printing.flowchart import Way, flowchart
-from windrow.model import Graph
 
 
-def to_mermaid(graph: Graph) -> str:
+def to_mermaid(graph: m.Graph) -> str:
     """Return a flowchart: the data's way from source to sink, with dead letters and late output; secrets are ***."""
     chart = flowchart(graph)
     lines = ["flowchart LR"]

@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
+from windrow import model as m
 from windrow.authoring.sections import mask_secrets, section_of
 from windrow.authoring.variables import escaped
 from windrow.declare.python_code import refuse_code
 from windrow.errors import HIDDEN_VALUES
-from windrow.model import Graph
 
 _WIDTH = 120
 
@@ -19,7 +19,7 @@ Plain = dict[str, Any]
 """Mappings, lists, texts and numbers."""
 
 
-def to_dict(graph: Graph) -> Plain:
+def to_dict(graph: m.Graph) -> Plain:
     """Return the pipeline as mappings, lists, texts and numbers, in canonical order; secrets are ***.
 
     Python code in it (a custom aggregate, trigger or process function) is named; no file reads that back.
@@ -28,7 +28,7 @@ def to_dict(graph: Graph) -> Plain:
     return plain
 
 
-def to_yaml(graph: Graph) -> str:
+def to_yaml(graph: m.Graph) -> str:
     """Return the canonical YAML of a pipeline, one noun a line; it reads back as the same pipeline, but for ***.
 
     A section that is longer than a line has a line for each of its parts.
@@ -95,6 +95,6 @@ def _yaml_node(value: Any) -> Any:  # noqa: ANN401 plain values to nodes, as PyY
             return yaml.ScalarNode("tag:yaml.org,2002:str", value, style=style)
 
 
-def to_json(graph: Graph) -> str:
+def to_json(graph: m.Graph) -> str:
     """Return the pipeline as indented JSON in the shape of its YAML; secrets are ***."""
     return HIDDEN_VALUES.hide(json.dumps(to_dict(graph), indent=2, ensure_ascii=False)) + "\n"

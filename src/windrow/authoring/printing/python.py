@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import assert_never
 
+from windrow import model as m
 from windrow.authoring.sections import (
     AGGREGATE,
     DECODE,
@@ -27,32 +28,13 @@ from windrow.authoring.short_form import short_nodes, short_parts
 from windrow.declare.python_code import refuse_code
 from windrow.declare.spec import DURATION, Section, arguments
 from windrow.errors import HIDDEN_VALUES
-from windrow.model import (
-    AnyJoinNode,
-    DeduplicateNode,
-    FlatMapNode,
-    Graph,
-    JoinNode,
-    LookupNode,
-    ProcessNode,
-    ResultNode,
-    RulesNode,
-    SelectNode,
-    SinkNode,
-    SourceNode,
-    SplitNode,
-    StreamNode,
-    TableJoinNode,
-    TableNode,
-    WindowNode,
-)
 
 
-def _short(graph: Graph) -> str:
+def _short(graph: m.Graph) -> str:
     """Return the expression that makes a short form."""
     source, node, sink = short_nodes(graph)
     parts = short_parts(graph)
-    ends = arguments((NAME, KEY_GROUPS, *([SALT] if isinstance(node, WindowNode) else []), MODE, ALERTS_KEY), parts)
+    ends = arguments((NAME, KEY_GROUPS, *([SALT] if isinstance(node, m.WindowNode) else []), MODE, ALERTS_KEY), parts)
     steps = [
         SOURCE.python(source.source),
         DECODE.python(source.decode),
@@ -65,19 +47,19 @@ def _short(graph: Graph) -> str:
     return "(\n" + "".join(f"    {step}\n" for step in steps if step) + ")\n"
 
 
-def _result(node: ResultNode) -> list[str]:
+def _result(node: m.ResultNode) -> list[str]:
     match node:
-        case WindowNode():
+        case m.WindowNode():
             return [f".window({WINDOW.python(node.window)})", AGGREGATE.python(node.aggregates), EMIT.python(node.emit)]
-        case RulesNode():
+        case m.RulesNode():
             return [rules_python(node.rules)]
-        case ProcessNode():
+        case m.ProcessNode():
             raise TypeError(node)  # `refuse_code` has refused it
         case _:
             assert_never(node)
 
 
-def to_python_file(graph: Graph) -> str:
+def to_python_file(graph: m.Graph) -> str:
     """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***.
 
     Raise PipelineError if there is Python code in it: of that, only the name is known. A comment says so if values of
@@ -92,7 +74,7 @@ def to_python_file(graph: Graph) -> str:
     return f"import windrow as wr\n{_imports(graph)}\n{note}{shown}"
 
 
-def _imports(graph: Graph) -> str:
+def _imports(graph: m.Graph) -> str:
     """Return the imports of modules that have the calls of connectors of other distributions."""
     kinds = [SOURCE.kind_of(node.source)[1] for node in graph.sources]
     kinds += [SINK.kind_of(node.sink)[1] for node in graph.sinks]
@@ -100,20 +82,20 @@ def _imports(graph: Graph) -> str:
     return "".join(f"import {module}\n" for module in sorted(modules - {"wr"}))
 
 
-def _graph(graph: Graph) -> str:
+def _graph(graph: m.Graph) -> str:
     """Return the statements that make a graph."""
     variables = _variables(graph)
     lines = [f"graph = wr.graph({arguments((NAME, KEY_GROUPS, MODE, ALERTS_KEY), vars(graph)).removeprefix('name=')})"]
     for node in graph.nodes:
         variable = variables.get(node.name, "")
         match node:
-            case SourceNode():
+            case m.SourceNode():
                 steps = [SOURCE.python(node.source), DECODE.python(node.decode)]
                 steps += [DERIVE.python(node.derive)] if node.derive else []
                 rest = "" if node.lateness is None else f", lateness={DURATION.python(node.lateness)}"
                 made = "".join(f"\n    {step}" for step in [*steps, TIME.python(node.time)])
                 lines.append(f"{variable} = graph.source({node.name!r}, ({made}\n){rest})")
-            case SinkNode():
+            case m.SinkNode():
                 lines.append(
                     f"graph.sink({node.name!r}, {_stream(graph, node.input, variables)}, {SINK.python(node.sink)})"
                 )
@@ -122,7 +104,7 @@ def _graph(graph: Graph) -> str:
     return "\n".join([*lines, "pipeline = graph.build()", ""])
 
 
-def _variables(graph: Graph) -> dict[str, str]:
+def _variables(graph: m.Graph) -> dict[str, str]:
     """Return a variable for each source and stream, named after it."""
     found: dict[str, str] = {}
     taken = {"graph", "pipeline", "wr", *keyword.kwlist}
@@ -136,41 +118,41 @@ def _variables(graph: Graph) -> dict[str, str]:
     return found
 
 
-def _stream(graph: Graph, name: str, variables: Mapping[str, str]) -> str:
+def _stream(graph: m.Graph, name: str, variables: Mapping[str, str]) -> str:
     maker = graph.producer(name)
     output = name.removeprefix(f"{maker.name}.") if name != maker.name else ""
     return variables[maker.name] + (f"[{output!r}]" if output else "")
 
 
-def _joined(graph: Graph, node: AnyJoinNode, variables: Mapping[str, str]) -> str:
+def _joined(graph: m.Graph, node: m.AnyJoinNode, variables: Mapping[str, str]) -> str:
     """Return the method call that joins a stream with another one."""
     given = [_stream(graph, node.right, variables), f"by={_by(node)!r}"]
     match node:
-        case LookupNode():
+        case m.LookupNode():
             given += [] if node.as_of == "event_time" else [f"as_of={node.as_of!r}"]
             given += [] if node.revise is None else [f"revise={DURATION.python(node.revise)}"]
             given += ["broadcast=True"] if node.broadcast else []
-        case JoinNode():
+        case m.JoinNode():
             spans = {"before": node.before, "after": node.after}
             spans = {name: span for name, span in spans.items() if span} or {"after": 0}
             given += [f"{name}={DURATION.python(span)}" for name, span in spans.items()]
-        case TableJoinNode():
+        case m.TableJoinNode():
             pass
         case _:
             assert_never(node)
     given += [] if node.how == "inner" else [f"how={node.how!r}"]
-    return f".{'lookup' if isinstance(node, LookupNode) else 'join'}({', '.join(given)})"
+    return f".{'lookup' if isinstance(node, m.LookupNode) else 'join'}({', '.join(given)})"
 
 
-def _by(node: AnyJoinNode) -> tuple[str, ...] | dict[str, str]:
+def _by(node: m.AnyJoinNode) -> tuple[str, ...] | dict[str, str]:
     return node.key if node.key == node.right_key else dict(zip(node.key, node.right_key, strict=True))
 
 
-def _made(graph: Graph, node: StreamNode, variables: Mapping[str, str]) -> str:  # noqa: PLR0911 - a case for each kind of stream
+def _made(graph: m.Graph, node: m.StreamNode, variables: Mapping[str, str]) -> str:  # noqa: PLR0911 - a case for each kind of stream
     """Return the expression that makes a stream of others."""
     first, *others = (_stream(graph, name, variables) for name in node.inputs)
     match node:
-        case SelectNode(where=where, derive=derive, select=select):
+        case m.SelectNode(where=where, derive=derive, select=select):
             steps = [f".where({where!r})"] if where is not None else []
             if others:
                 condition = [] if where is None else [f"where={where!r}"]
@@ -178,24 +160,24 @@ def _made(graph: Graph, node: StreamNode, variables: Mapping[str, str]) -> str: 
             steps += [DERIVE.python(derive)] if derive else []
             steps += [f".select({', '.join(map(repr, select))})"] if select is not None else []
             return first + "".join(steps or [".union()"])
-        case SplitNode(outputs=outputs, other=other):
+        case m.SplitNode(outputs=outputs, other=other):
             conditions = {one.name: one.sql for one in outputs}
             return f"{first}.split({conditions!r}{'' if other is None else f', other={other!r}'})"
-        case FlatMapNode():
+        case m.FlatMapNode():
             named = {"element": node.element, "position": node.position}
             given = [f"{name}={value!r}" for name, value in named.items() if value is not None]
             given += ["outer=True"] if node.outer else []
             return f"{first}.flat_map({', '.join([repr(node.field), *given])})"
-        case DeduplicateNode(key=key, within=within, scope=scope):
+        case m.DeduplicateNode(key=key, within=within, scope=scope):
             by = ", ".join(map(repr, key))
             rest = "" if scope == "stream" else f", scope={scope!r}"
             return f"{first}.deduplicate({by}, within={DURATION.python(within)}{rest})"
-        case TableNode(key=key, deleted=deleted):
+        case m.TableNode(key=key, deleted=deleted):
             condition = [] if deleted is None else [f"deleted={deleted!r}"]
             return f"{first}.table({', '.join([*map(repr, key), *condition])})"
-        case JoinNode() | TableJoinNode() | LookupNode():
+        case m.JoinNode() | m.TableJoinNode() | m.LookupNode():
             return first + _joined(graph, node, variables)
-        case WindowNode():
+        case m.WindowNode():
             steps = [
                 DERIVE.python(node.derive) if node.derive else "",
                 KEY.python(KeyFields(node.key)) if node.key else "",
@@ -205,7 +187,7 @@ def _made(graph: Graph, node: StreamNode, variables: Mapping[str, str]) -> str: 
             ]
             written = "".join(f"\n    {step}" for step in steps if step)
             return f"({first}{written}\n)" + (f", salt={node.salt}" if node.salt != 1 else "")
-        case ProcessNode() | RulesNode():
+        case m.ProcessNode() | m.RulesNode():
             raise TypeError(node)  # it has been refused, or is no part of a graph
         case _:
             assert_never(node)

@@ -9,8 +9,8 @@ from functools import cache
 from html import escape
 from itertools import pairwise
 
+from windrow import model as m
 from windrow.authoring.printing.flowchart import Box, Flowchart, Way, flowchart
-from windrow.model import Graph
 
 _WIDTH = 230
 _LINE = 15
@@ -53,7 +53,7 @@ class _Drawn:
         return self.x + _WIDTH / 2
 
 
-def to_svg(graph: Graph) -> str:
+def to_svg(graph: m.Graph) -> str:
     """Return a drawing: the data's way from the sources down to the sinks; secrets are ***."""
     chart = flowchart(graph)
     places = _places(chart)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import assert_never
 
+from windrow import model as m
 from windrow.authoring.aggregate_text import aggregate_text
 from windrow.authoring.sections import DELAY, LATE, SINK, SOURCE, TRIGGER, WINDOW, mask_secrets, state_words
 from windrow.authoring.sections.alerts import alert_words
@@ -23,53 +24,9 @@ from windrow.expressions import (
     stream_of,
 )
 from windrow.expressions.rules import uses_next
-from windrow.model import (
-    Adaptive,
-    AnyJoinNode,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DeduplicateNode,
-    Delay,
-    DelayByPartition,
-    Derive,
-    Emit,
-    EventTime,
-    Field,
-    FileList,
-    FileSource,
-    FlatMapNode,
-    Global,
-    Graph,
-    JoinNode,
-    KafkaSink,
-    KeyedNode,
-    LookupNode,
-    PostgresSink,
-    ProcessNode,
-    Punctuated,
-    ResultNode,
-    RuleList,
-    RuleSet,
-    RulesNode,
-    SelectNode,
-    Sink,
-    SourceNode,
-    SplitNode,
-    StreamNode,
-    StringType,
-    TableJoinNode,
-    TableNode,
-    TableSink,
-    TopicList,
-    WindowNode,
-    format_duration,
-    is_by_branch,
-    state_partitions,
-)
 
 
-def to_text(graph: Graph) -> str:
+def to_text(graph: m.Graph) -> str:
     """Return what the pipeline does: the data's way, noun by noun, and what each means; secrets are ***."""
     shown = mask_secrets(graph)
     if not graph.is_short:
@@ -80,15 +37,15 @@ def to_text(graph: Graph) -> str:
     return HIDDEN_VALUES.hide("\n".join([shown.name, *_written(_mode(graph)), *_written(nouns)])) + "\n"
 
 
-def realtime_words(graph: Graph) -> str:
+def realtime_words(graph: m.Graph) -> str:
     """Return what to expect of a pipeline in real time, and what it needs."""
-    commit = min((sink.sink.commit for sink in graph.sinks if isinstance(sink.sink, KafkaSink)), default=0)
+    commit = min((sink.sink.commit for sink in graph.sinks if isinstance(sink.sink, m.KafkaSink)), default=0)
     # a change waits for half of `commit` on average; its record is polled and judged before that
     millis = commit // 1000
     keys = graph.partition_key
     by = f"; {graph.sources[0].source.label} must be partitioned by {', '.join(keys)}" if keys else ""
     span = f"{millis // 2 + 10:,} to {millis + 40:,} ms"
-    every = f"with a transaction every {format_duration(commit)}"
+    every = f"with a transaction every {m.format_duration(commit)}"
     lines = [
         f"as records come: a change is in its topic some {span} after its record, {every}",
         f"a slot of Spark for each partition, for as long as it runs{by}",
@@ -96,11 +53,11 @@ def realtime_words(graph: Graph) -> str:
     return HIDDEN_VALUES.hide("\n".join([*lines, *(_history_size(spec_of(graph, node)) for node in graph.rules)]))
 
 
-def file_words(graph: Graph) -> list[str]:
+def file_words(graph: m.Graph) -> list[str]:
     """Return from when on the rows of each file hold that is a source."""
     found = []
     for node in graph.sources:
-        if isinstance(node.source, FileSource):
+        if isinstance(node.source, m.FileSource):
             since = (
                 "have no time of their own: the first of a key holds from the beginning, others from their reading"
                 if node.is_by_reading
@@ -110,7 +67,7 @@ def file_words(graph: Graph) -> list[str]:
     return found
 
 
-_WIDTHS: dict[type[DataType], int] = {BooleanType: 1, StringType: 16, DecimalType: 16}
+_WIDTHS: dict[type[m.DataType], int] = {m.BooleanType: 1, m.StringType: 16, m.DecimalType: 16}
 """Bytes of a value in the state; a string is taken to have some twelve letters, all others have 8."""
 _PLACE_BYTES = 24
 """Of a record's partition, offset and watermark."""
@@ -128,70 +85,72 @@ def _history_size(spec: RulesSpec) -> str:
     )
 
 
-def _mode(graph: Graph) -> dict[str, str]:
+def _mode(graph: m.Graph) -> dict[str, str]:
     return {"mode": realtime_words(graph)} if graph.mode == "realtime" else {}
 
 
-def _graph(graph: Graph) -> str:
+def _graph(graph: m.Graph) -> str:
     lines = [graph.name, *_written(_mode(graph))]
     for origin in graph.sources:
         source = _source(origin, "TABLE")
         if origin.lateness is not None:
-            source["lateness"] = f"a record {format_duration(origin.lateness)} behind the watermark goes to TABLE_late"
+            source["lateness"] = (
+                f"a record {m.format_duration(origin.lateness)} behind the watermark goes to TABLE_late"
+            )
         lines += [f"source {origin.name}", *_written(source), "  TABLE is that of each sink"]
     for node in graph.streams:
-        given = node.left if isinstance(node, LookupNode) else ", ".join(node.inputs)
+        given = node.left if isinstance(node, m.LookupNode) else ", ".join(node.inputs)
         lines += [f"stream {node.name} (from {given})", *_written(_stream(graph, node))]
     for sink in graph.sinks:
-        is_result = isinstance(graph.producer(sink.input), ResultNode)
+        is_result = isinstance(graph.producer(sink.input), m.ResultNode)
         rows = {} if is_result else {"rows": _rows(stream_of(graph, sink.input))}
         lines += [f"sink {sink.name} (from {sink.input})", *_written(rows | {"sink": _sink(sink.sink)})]
     lines += _written({"alerts": alert_words(graph.alerts)})
     return "\n".join(lines) + "\n"
 
 
-def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:  # noqa: C901 - a case for each kind of stream
+def _stream(graph: m.Graph, node: m.StreamNode) -> dict[str, str]:  # noqa: C901 - a case for each kind of stream
     """Return what a stream is; of a node with state also where that is, and for how long it is kept."""
     match node:
-        case SelectNode():
+        case m.SelectNode():
             by_branch = "a row that comes by several streams is there for each, known by their names"
             return {
-                "union": by_branch if is_by_branch(graph, node) else "",
+                "union": by_branch if m.is_by_branch(graph, node) else "",
                 "where": node.where or "",
                 "derive": _derived(node.derive),
                 "select": ", ".join(node.select or ()),
                 "bound": _bound(stream_of(graph, node.name)),
             }
-        case SplitNode(name, _, outputs, other):
+        case m.SplitNode(name, _, outputs, other):
             split = [f"{name}.{one.name}: where {one.sql}, and none before" for one in outputs]
             split += [f"{name}.{other}: all others"] if other else []
             return {"split": "\n".join(split), "bound": _bound(stream_of(graph, node.input))}
-        case FlatMapNode():
+        case m.FlatMapNode():
             lines = [f"a record for each element of {node.field}, with the other fields of its record"]
             lines += [] if node.position is None else [f"{node.position} is the number of the element, from 0"]
             lines += ["a record without elements gives one with null in their place"] if node.outer else []
             return {"flat_map": "\n".join(lines), "bound": _bound(stream_of(graph, node.name))}
-        case DeduplicateNode():
+        case m.DeduplicateNode():
             nouns = {
-                "unique by": f"{', '.join(node.key)}, within {format_duration(node.within)} of event time",
+                "unique by": f"{', '.join(node.key)}, within {m.format_duration(node.within)} of event time",
                 "duplicates": f"{node.name}.duplicates",
             }
-        case TableNode():
+        case m.TableNode():
             deleted = f"\na record with {node.deleted} removes the row" if node.deleted else ""
             deleted += "\nthe record of a deletion removes the row" if _are_changes(graph, node) else ""
             nouns = {"table": f"the last record of each {', '.join(node.key)}{deleted}"}
-        case LookupNode():
+        case m.LookupNode():
             nouns = {"lookup": _looked_up(graph, node)}
-        case JoinNode() | TableJoinNode():
+        case m.JoinNode() | m.TableJoinNode():
             nouns = {"join": _joined(node)}
-        case WindowNode() | ProcessNode() | RulesNode():
+        case m.WindowNode() | m.ProcessNode() | m.RulesNode():
             given = stream_of(graph, node.input)
             passed = _passed(given.time) if len(given.sources) == 1 else _all_passed(given.sources)
             nouns = {"derive": _derived(node.derive)} | _keyed(graph, node, passed)
-            is_running = isinstance(node, WindowNode) and isinstance(node.window, Global)
+            is_running = isinstance(node, m.WindowNode) and isinstance(node.window, m.Global)
             if is_running and (given.is_changelog or graph.is_read(node)):
                 nouns["emit"] = "each change of a row revises the results of its key"
-            elif isinstance(node, WindowNode) and given.is_changelog:
+            elif isinstance(node, m.WindowNode) and given.is_changelog:
                 nouns["emit"] = _over_windows(given, passed)
     levels = len(graph.levels)
     return nouns | {
@@ -227,15 +186,15 @@ def _bound(stream: Stream) -> str:
     if not stream.bound:
         return "the rows of a window do not change after its end" if is_windowed else ""
     past = "its end" if is_windowed else "it"
-    return f"{what} until the watermark is {format_duration(stream.bound)} past {past}"
+    return f"{what} until the watermark is {m.format_duration(stream.bound)} past {past}"
 
 
-def _keys(node: AnyJoinNode) -> str:
+def _keys(node: m.AnyJoinNode) -> str:
     pairs = zip(node.key, node.right_key, strict=True)
     return ", ".join(f"the same {one}" if one == other else f"{one} = {other}" for one, other in pairs)
 
 
-def _looked_up(graph: Graph, node: LookupNode) -> str:
+def _looked_up(graph: m.Graph, node: m.LookupNode) -> str:
     """Return which row of a table a record gets, and what comes of it later."""
     lines = [f"the row of {node.table} with {_keys(node)}"]
     if node.as_of == "order":
@@ -243,7 +202,7 @@ def _looked_up(graph: Graph, node: LookupNode) -> str:
     else:
         lines.append("the one that held at the record's event time")
         revise = revise_of(graph, node)
-        past = f"is {format_duration(revise)} past the record" if revise else "has reached the record's time"
+        past = f"is {m.format_duration(revise)} past the record" if revise else "has reached the record's time"
         lines.append(f"one that comes until the watermark {past} replaces it")
     alone = "there, with null in the fields of the table" if node.how == "left" else "left out"
     lines.append(f"a record without a row is {alone}")
@@ -252,16 +211,16 @@ def _looked_up(graph: Graph, node: LookupNode) -> str:
     return "\n".join(lines)
 
 
-def _joined(node: JoinNode | TableJoinNode) -> str:
+def _joined(node: m.JoinNode | m.TableJoinNode) -> str:
     """Return which records are pairs, and which are there alone."""
     outer = {"left": [node.left], "right": [node.right], "full": [node.left, node.right]}.get(node.how, [])
-    if isinstance(node, TableJoinNode):
+    if isinstance(node, m.TableJoinNode):
         alone = "a row of {} is there alone while there is no partner"
         lines = [f"pairs of rows of {node.left} and {node.right} with {_keys(node)}"]
         return "\n".join([*lines, *(alone.format(name) for name in outer)])
     lines = [f"pairs of {node.left} and {node.right} with {_keys(node)}"]
-    spans = [f"up to {format_duration(node.before)} before"] if node.before else []
-    spans += [f"up to {format_duration(node.after)} after"] if node.after else []
+    spans = [f"up to {m.format_duration(node.before)} before"] if node.before else []
+    spans += [f"up to {m.format_duration(node.after)} after"] if node.after else []
     near = f"{' or '.join(spans)} that" if spans else "the same as that"
     lines.append(f"the event time of {node.right} is {near} of {node.left}")
     alone = "a record of {} without a partner is there alone once none can be on time; a late one takes that back"
@@ -270,16 +229,16 @@ def _joined(node: JoinNode | TableJoinNode) -> str:
 
 def _over_windows(given: Stream, passed: str) -> str:
     """Return when a window over rows that change fires, and what revises it."""
-    and_hold = f" and {format_duration(given.hold)} more" if given.hold else ""
+    and_hold = f" and {m.format_duration(given.hold)} more" if given.hold else ""
     lines = [f"a window fires when {passed}{and_hold}, with the rows as of that watermark"]
     if given.bound:
-        lines.append(f"revisions of the rows revise it, for {format_duration(given.bound)}")
+        lines.append(f"revisions of the rows revise it, for {m.format_duration(given.bound)}")
     return "\n".join(lines)
 
 
-def _order(graph: Graph, node: KeyedNode) -> str:
+def _order(graph: m.Graph, node: m.KeyedNode) -> str:
     """Return in which order a node takes its records, if that is not the order in which they come."""
-    settles = isinstance(node, ProcessNode) or not isinstance(node, ResultNode) or graph.is_raw(node.input)
+    settles = isinstance(node, m.ProcessNode) or not isinstance(node, m.ResultNode) or graph.is_raw(node.input)
     if not graph.is_ordered(node) or not settles:
         return ""
     of = stream_of(graph, node.name).sources
@@ -287,59 +246,59 @@ def _order(graph: Graph, node: KeyedNode) -> str:
     return f"by watermark: a record waits until the watermark of every partition{which} has reached its own"
 
 
-def _kept(graph: Graph, node: KeyedNode) -> str:
+def _kept(graph: m.Graph, node: m.KeyedNode) -> str:
     """Return for how long the state of a node is kept."""
-    if isinstance(node, DeduplicateNode):
+    if isinstance(node, m.DeduplicateNode):
         bound = stream_of(graph, node.input).bound
         if bound is None:
             return "every key, for ever"
-        return f"a key until the watermark is {format_duration(node.within + bound)} past its record"
-    if isinstance(node, ResultNode):
-        return _kept_of_window(graph, node) if isinstance(node, WindowNode) else ""
+        return f"a key until the watermark is {m.format_duration(node.within + bound)} past its record"
+    if isinstance(node, m.ResultNode):
+        return _kept_of_window(graph, node) if isinstance(node, m.WindowNode) else ""
     return _kept_of_join(graph, node)
 
 
-def _kept_of_window(graph: Graph, node: WindowNode) -> str:
+def _kept_of_window(graph: m.Graph, node: m.WindowNode) -> str:
     spec, is_changelog = spec_of(graph, node), stream_of(graph, node.input).is_changelog
-    if isinstance(node.window, Global):
+    if isinstance(node.window, m.Global):
         if not (is_changelog or graph.is_read(node)):
             return ""
         return "all rows" if needs_rows(spec, is_changelog=is_changelog) else "a row of each key"
     what = "rows" if is_changelog else "aggregates"
     if not spec.lateness:
         return f"{what} of a window until the watermark has reached its end"
-    return f"{what} of a window until the watermark is {format_duration(spec.lateness)} past its end"
+    return f"{what} of a window until the watermark is {m.format_duration(spec.lateness)} past its end"
 
 
-def _kept_of_join(graph: Graph, node: TableNode | AnyJoinNode) -> str:
-    if isinstance(node, TableNode):
+def _kept_of_join(graph: m.Graph, node: m.TableNode | m.AnyJoinNode) -> str:
+    if isinstance(node, m.TableNode):
         return "the row of each key" if node in graph.keyed else ""
-    if isinstance(node, TableJoinNode):
+    if isinstance(node, m.TableJoinNode):
         return "the rows of both tables"
-    if isinstance(node, JoinNode):
+    if isinstance(node, m.JoinNode):
         kept = zip(node.inputs, join_spans(graph, node), strict=True)
         return "\n".join(
-            f"a record of {name} until the watermark is {format_duration(span.kept)} past it" for name, span in kept
+            f"a record of {name} until the watermark is {m.format_duration(span.kept)} past it" for name, span in kept
         )
     each = "in each key group " if node.broadcast else ""
     if node.as_of == "order":
         return f"{each}the row of each key of {node.table}"
     revise = revise_of(graph, node)
-    past = format_duration(max(revise, stream_of(graph, node.left).bound or 0))
+    past = m.format_duration(max(revise, stream_of(graph, node.left).bound or 0))
     lines = [f"{each}of each key of {node.table} the rows that held until the watermark is {past} past them"]
     table = graph.producer(node.table)
-    is_removed = isinstance(table, TableNode) and (table.deleted is not None or _are_changes(graph, table))
+    is_removed = isinstance(table, m.TableNode) and (table.deleted is not None or _are_changes(graph, table))
     if is_removed and join_sides(graph, node)[1].stream.bound is None:
         lines.append(f"{each}for ever, of each key that was removed, that it was: its versions have no lateness")
-    lines.append(f"a record of {node.left} until the watermark is {format_duration(revise)} past it")
+    lines.append(f"a record of {node.left} until the watermark is {m.format_duration(revise)} past it")
     return "\n".join(lines)
 
 
-def _are_changes(graph: Graph, node: TableNode) -> bool:
+def _are_changes(graph: m.Graph, node: m.TableNode) -> bool:
     return stream_of(graph, node.input).lacking is not None
 
 
-def _source(node: SourceNode, table: str) -> dict[str, str]:
+def _source(node: m.SourceNode, table: str) -> dict[str, str]:
     return {
         "source": SOURCE.words(node.source),
         "decode": f"{_fields(node)}\na record that does not fit goes to {table}_dead",
@@ -348,19 +307,19 @@ def _source(node: SourceNode, table: str) -> dict[str, str]:
     }
 
 
-def _derived(fields: tuple[Derive, ...]) -> str:
+def _derived(fields: tuple[m.Derive, ...]) -> str:
     return "\n".join(f"{derived.name} = {derived.sql}" for derived in fields)
 
 
-def _keyed(graph: Graph, node: ResultNode, passed: str) -> dict[str, str]:
+def _keyed(graph: m.Graph, node: m.ResultNode, passed: str) -> dict[str, str]:
     sink = graph.first_sink(node).sink
     key = {"key": _key(node, graph.key_groups)}
     match node:
-        case ProcessNode():
+        case m.ProcessNode():
             return key | {"process": _process(node, sink, is_settled=graph.is_ordered(node))}
-        case RulesNode():
+        case m.RulesNode():
             return key | _rules(node.rules, sink.table)
-        case WindowNode():
+        case m.WindowNode():
             return key | {
                 "window": WINDOW.words(node.window),
                 "aggregate": ", ".join(f"{item.name} = {aggregate_text(item)}" for item in node.aggregates),
@@ -380,21 +339,21 @@ def _lines(noun: str, meaning: str) -> list[str]:
     return [f"  {word:<10} {clause}" for word, clause in zip([noun, *[""] * len(clauses)], clauses, strict=False)]
 
 
-def _field(field: Field) -> str:
+def _field(field: m.Field) -> str:
     also = f" (or {', '.join(field.alias)})" if field.alias else ""
     at = f" (at {'.'.join(field.path)})" if field.path else ""
     key = " (of a tombstone the key)" if field.tombstones else ""
     return f"{field.name} {field.type_text}{at}{also}{key}"
 
 
-def _fields(node: SourceNode) -> str:
+def _fields(node: m.SourceNode) -> str:
     is_json = isinstance(node.source.format, str)
     return ("JSON with " if is_json else "") + ", ".join(map(_field, node.decode.fields))
 
 
-def _time(time: EventTime, table: str) -> str:
+def _time(time: m.EventTime, table: str) -> str:
     match time.watermark:
-        case Punctuated(field):
+        case m.Punctuated(field):
             mark = f"a record with {field} sets its partition's watermark to it"
         case delay:
             mark = DELAY.words(delay)
@@ -402,34 +361,35 @@ def _time(time: EventTime, table: str) -> str:
     if time.sent is not None:
         lines.append(f"a device's clock is corrected by the log timestamp less {time.sent}")
     if time.future is not None:
-        ahead = format_duration(time.future)
+        ahead = m.format_duration(time.future)
         lines.append(
             f"a record more than {ahead} ahead of its log timestamp goes to {table}_dead and moves no watermark"
         )
     if time.idle is not None:
         then = "watermarks stop" if time.all_idle == "hold" else "watermarks advance with processing time"
         lines.append(
-            f"a partition without records for {format_duration(time.idle)} holds no other back; if all are idle, {then}"
+            f"a partition without records for {m.format_duration(time.idle)} holds no other back; "
+            f"if all are idle, {then}"
         )
     return "\n".join(lines)
 
 
-def _key(node: ResultNode, key_groups: int) -> str:
+def _key(node: m.ResultNode, key_groups: int) -> str:
     spread = node.salt
     if not node.key:
         how = f"aggregated in {spread} key groups, then in one" if spread > 1 else "in one key group"
         return f"none: one row for all records of a window, {how}"
     salt = f", each spread over {spread} of them" if spread > 1 else ""
-    parts = state_partitions(key_groups)
+    parts = m.state_partitions(key_groups)
     groups = f"{key_groups} key groups (on a cluster in {parts} state partitions)"
     return f"{', '.join(node.key)}, in {groups}{salt}"
 
 
-def _emit(node: WindowNode, sink: Sink, passed: str) -> str:
+def _emit(node: m.WindowNode, sink: m.Sink, passed: str) -> str:
     emit, lines = node.emit, []
     if emit.early is not None:
         lines.append(f"an early pane is written {TRIGGER.words(emit.early)}")
-    if not isinstance(node.window, Global):
+    if not isinstance(node.window, m.Global):
         lines.append(f"a window fires when {passed}")
         lines += _late(emit, sink.table)
     lines += _accumulation(emit, sink)
@@ -437,40 +397,40 @@ def _emit(node: WindowNode, sink: Sink, passed: str) -> str:
     return "\n".join([*lines, f"open windows {end}"])
 
 
-def _all_passed(sources: Iterable[SourceNode]) -> str:
+def _all_passed(sources: Iterable[m.SourceNode]) -> str:
     return f"the watermark of every partition of {_names(sources)} has reached its end"
 
 
-def _names(sources: Iterable[SourceNode]) -> str:
+def _names(sources: Iterable[m.SourceNode]) -> str:
     return " and ".join(one.name for one in sources)
 
 
-def _passed(time: EventTime) -> str:
+def _passed(time: m.EventTime) -> str:
     match time.watermark:
-        case Delay(micros):
-            return f"every partition has read {format_duration(micros)} past its end"
-        case DelayByPartition() | Adaptive() | Punctuated():
+        case m.Delay(micros):
+            return f"every partition has read {m.format_duration(micros)} past its end"
+        case m.DelayByPartition() | m.Adaptive() | m.Punctuated():
             return "every partition's watermark has reached its end"
         case _:
             assert_never(time.watermark)
 
 
-def _late(emit: Emit, table: str) -> list[str]:
+def _late(emit: m.Emit, table: str) -> list[str]:
     if not emit.lateness:
         return [f"late records change nothing: {table}_late"]
     return [
-        f"late records revise it for {format_duration(emit.lateness)} ({LATE.words(emit.late)})",
+        f"late records revise it for {m.format_duration(emit.lateness)} ({LATE.words(emit.late)})",
         f"after that: {table}_late",
     ]
 
 
-def _accumulation(emit: Emit, sink: Sink) -> list[str]:
+def _accumulation(emit: m.Emit, sink: m.Sink) -> list[str]:
     match emit.mode:
         case "retract":
             return []
         case "accumulate":
             untold = ""
-            if sink.changelog and isinstance(sink, TableSink):
+            if sink.changelog and isinstance(sink, m.TableSink):
                 untold = f", which {sink.table}_changes does not take back"
             return [f"a revision replaces the row before{untold}"]
         case "discard":
@@ -479,28 +439,28 @@ def _accumulation(emit: Emit, sink: Sink) -> list[str]:
             assert_never(emit.mode)
 
 
-def _sink(sink: Sink) -> str:
+def _sink(sink: m.Sink) -> str:
     companions = ["late", "dead", "clocks"] if not sink.changelog else ["changes", "late", "dead", "clocks"]
-    if not isinstance(sink, TableSink):
+    if not isinstance(sink, m.TableSink):
         return f"{SINK.words(sink)}\nbeside it {sink.companion('late')} and {sink.companion('dead')}"
-    if isinstance(sink, PostgresSink) and sink.outbox:
+    if isinstance(sink, m.PostgresSink) and sink.outbox:
         companions.append("outbox")
     return f"{SINK.words(sink)}\nbeside it {sink.table}_{', _'.join(companions)}"
 
 
-def _list_words(one: RuleList) -> str:
+def _list_words(one: m.RuleList) -> str:
     match one:
-        case FileList():
+        case m.FileList():
             return f"the entries of {one.path}" + (f", column {one.column}" if one.column else "")
-        case TopicList():
+        case m.TopicList():
             return f"the keys of topic {one.topic}" + (f", field {one.field}" if one.field else "") + " with a value"
         case _:
             assert_never(one)
 
 
-def _rules(rules: RuleSet, table: str) -> dict[str, str]:
+def _rules(rules: m.RuleSet, table: str) -> dict[str, str]:
     """Return what rules see, what they are, and when alerts change."""
-    span = format_duration(rules.recent.within)
+    span = m.format_duration(rules.recent.within)
     seen = f"the last {rules.recent.last} records of the key in the {span} before it, by event time"
     if any(map(uses_next, rules.rules)):
         seen += f", and the next of them, up to {span} after it, once that comes"
@@ -512,7 +472,7 @@ def _rules(rules: RuleSet, table: str) -> dict[str, str]:
         emit.append(
             "a record that comes behind others of its key has these judged again: alerts are raised, updated, cleared"
         )
-    emit.append(f"a record {format_duration(rules.lateness)} behind the watermark is judged by no rule: {table}_late")
+    emit.append(f"a record {m.format_duration(rules.lateness)} behind the watermark is judged by no rule: {table}_late")
     return {
         "unique": copies if rules.unique else "",
         "recent": f"a rule sees a record, and {seen}",
@@ -522,7 +482,7 @@ def _rules(rules: RuleSet, table: str) -> dict[str, str]:
     }
 
 
-def _process(node: ProcessNode, sink: Sink, *, is_settled: bool = False) -> str:
+def _process(node: m.ProcessNode, sink: m.Sink, *, is_settled: bool = False) -> str:
     """Return what a process does, a clause a line; with `is_settled` its records come by watermark."""
     process = node.process
     lines = [f"the Python function {code_name(process.function)} for each record"]
@@ -536,7 +496,9 @@ def _process(node: ProcessNode, sink: Sink, *, is_settled: bool = False) -> str:
     if process.ttl is None:
         lines.append("state and row of a key are kept forever")
     else:
-        lines.append(f"an entry is gone {format_duration(process.ttl)} after it is written, a key after its last call")
+        lines.append(
+            f"an entry is gone {m.format_duration(process.ttl)} after it is written, a key after its last call"
+        )
     if process.on_timer is not None:
         lines.append(f"timers of event time call {code_name(process.on_timer)}")
     if process.on_processing_timer is not None:

@@ -5,30 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from windrow import model as m
 from windrow.declare.spec import DURATION, FRACTION, NAMES, NUMBER, TEXT, Key, Schema, Section, Spec
 from windrow.declare.yaml_node import YamlNode
-from windrow.model import (
-    ALERT_NAMES,
-    DEFAULT_ALERTS,
-    OFF,
-    AlertLimit,
-    AlertName,
-    Alerts,
-    CheckpointLimit,
-    LagLimit,
-    LatencyLimit,
-    Off,
-    ShareLimit,
-    SpikeLimit,
-    TimeLimit,
-)
 from windrow.model.alerts import field_of
 from windrow.model.references import mask_arguments, mask_webhook
 
 _OFF = "off"
 
 
-class _Switch(Spec[AlertLimit | Off]):
+class _Switch(Spec[m.AlertLimit | m.Off]):
     """The limits of an alert, or ``off``."""
 
     def __init__(self, limits: Section[Any]) -> None:
@@ -37,15 +23,15 @@ class _Switch(Spec[AlertLimit | Off]):
     def form(self) -> str:
         return f"{self._limits.keys[0].spec.form()}, mapping or `off`"
 
-    def read(self, node: YamlNode) -> AlertLimit | Off:
+    def read(self, node: YamlNode) -> m.AlertLimit | m.Off:
         if node.is_scalar and node.node.value == _OFF:
-            return OFF
+            return m.OFF
         return self._limits.read(node)  # type: ignore[no-any-return]
 
-    def plain(self, value: AlertLimit | Off) -> Any:  # noqa: ANN401 - plain YAML
-        return _OFF if isinstance(value, Off) else self._limits.plain(value)
+    def plain(self, value: m.AlertLimit | m.Off) -> Any:  # noqa: ANN401 - plain YAML
+        return _OFF if isinstance(value, m.Off) else self._limits.plain(value)
 
-    def python(self, value: AlertLimit | Off) -> str:
+    def python(self, value: m.AlertLimit | m.Off) -> str:
         return repr(self.plain(value))
 
     def schema(self) -> Schema:
@@ -55,14 +41,14 @@ class _Switch(Spec[AlertLimit | Off]):
         return self._limits.document(path)
 
 
-def _limits(default: AlertLimit | Off) -> _Switch:
+def _limits(default: m.AlertLimit | m.Off) -> _Switch:
     """Return the spec of an alert's limits, whose first key alone may stand for all; `default` has their defaults."""
     made: list[Key] = []
-    make = LatencyLimit if isinstance(default, Off) else type(default)
+    make = m.LatencyLimit if isinstance(default, m.Off) else type(default)
     for name, spec, doc in _LIMIT_KEYS[make]:
         field = {"for": "span"}.get(name, name)
         known = getattr(default if isinstance(default, make) else make, field, None)
-        required = isinstance(default, Off) and known is None
+        required = isinstance(default, m.Off) and known is None
         # the first one is always written, as it is what stands for all
         made.append(Key(name, spec, doc, known, required, shown=not made, field=field))
     return _Switch(Section("", make, tuple(made), short=True))
@@ -70,26 +56,26 @@ def _limits(default: AlertLimit | Off) -> _Switch:
 
 _LASTS = ("for", DURATION, "how long that lasts.")
 _OVER = ("for", DURATION, "the time over which it is.")
-_LIMIT_KEYS: dict[type[AlertLimit], tuple[tuple[str, Spec[Any], str], ...]] = {
-    LagLimit: (
+_LIMIT_KEYS: dict[type[m.AlertLimit], tuple[tuple[str, Spec[Any], str], ...]] = {
+    m.LagLimit: (
         ("time", DURATION, "how long ago the log had the record that was read last, where it has timestamps."),
         ("records", NUMBER, "the number of records that wait; either of the two is enough."),
         _LASTS,
     ),
-    TimeLimit: (_LASTS,),
-    LatencyLimit: (("p99", DURATION, "the limit of 99 % of the records, from log timestamp to commit."), _OVER),
-    SpikeLimit: (
+    m.TimeLimit: (_LASTS,),
+    m.LatencyLimit: (("p99", DURATION, "the limit of 99 % of the records, from log timestamp to commit."), _OVER),
+    m.SpikeLimit: (
         ("times", FRACTION, "the multiple of the share that was late in the week before."),
         ("share", FRACTION, "a smaller share of late records is no spike, 0 to 1."),
         _OVER,
     ),
-    ShareLimit: (("share", FRACTION, "the share of the records, 0 to 1."), _OVER),
-    CheckpointLimit: (
+    m.ShareLimit: (("share", FRACTION, "the share of the records, 0 to 1."), _OVER),
+    m.CheckpointLimit: (
         ("savepoint", DURATION, "the age of the newest savepoint of the checkpoint; without it any age will do."),
     ),
 }
 """The keys of the limits of each kind."""
-_MEANINGS: dict[AlertName, str] = {
+_MEANINGS: dict[m.AlertName, str] = {
     "lag": "the run is behind the end of its log, and does not catch up.",
     "no-step": "records wait, and no step is committed; by default for 2 minutes, or 10 triggers (`run --every`) if "
     "that is longer.",
@@ -108,9 +94,9 @@ _MEANINGS: dict[AlertName, str] = {
 
 
 def _keys() -> Iterator[Key]:
-    for name in ALERT_NAMES:
-        default = getattr(DEFAULT_ALERTS, field_of(name))
-        note = "off by default" if isinstance(default, Off) else "on by default"
+    for name in m.ALERT_NAMES:
+        default = getattr(m.DEFAULT_ALERTS, field_of(name))
+        note = "off by default" if isinstance(default, m.Off) else "on by default"
         yield Key(name, _limits(default), _MEANINGS[name], default, field=field_of(name), note=note)
     yield Key(
         "webhook",
@@ -129,31 +115,31 @@ def _keys() -> Iterator[Key]:
     )
 
 
-def _parts(alerts: Alerts) -> dict[str, Any]:
+def _parts(alerts: m.Alerts) -> dict[str, Any]:
     return {key.name: getattr(alerts, key.model_field) for key in ALERTS.keys}
 
 
-class _AlertsSection(Section[Alerts]):
+class _AlertsSection(Section[m.Alerts]):
     """In Python the names of alerts have underscores, and limits are mappings."""
 
-    def python(self, value: Alerts) -> str:
+    def python(self, value: m.Alerts) -> str:
         given = [f"{name.replace('-', '_')}={limit!r}" for name, limit in self.plain(value).items()]
         return f"wr.alerts({', '.join(given)})"
 
 
-ALERTS: Section[Alerts] = _AlertsSection("wr.alerts", Alerts, tuple(_keys()), parts=_parts)
+ALERTS: Section[m.Alerts] = _AlertsSection("wr.alerts", m.Alerts, tuple(_keys()), parts=_parts)
 ALERTS_KEY = Key(
     "alerts",
     ALERTS,
     "which [alerts](../guides/alerts.md) a run raises, by which limits, and where they are sent.",
-    default=DEFAULT_ALERTS,
+    default=m.DEFAULT_ALERTS,
     note="optional",
 )
 
 
-def alert_words(alerts: Alerts) -> str:
+def alert_words(alerts: m.Alerts) -> str:
     """Return the limits of each alert, and where alerts are sent, a clause a line; "" if all are the defaults."""
-    if alerts == DEFAULT_ALERTS:
+    if alerts == m.DEFAULT_ALERTS:
         return ""
     shown = ALERTS.mask(alerts)
     lines = []
@@ -163,7 +149,7 @@ def alert_words(alerts: Alerts) -> str:
         )
         given = ", ".join(f"{key} {spec.plain(value)}" for key, spec, value in keys if value is not None)
         lines.append(f"{name}: {given}" if given else name)
-    lines.append(f"off: {', '.join(name for name in ALERT_NAMES if name not in shown.limits) or 'none'}")
+    lines.append(f"off: {', '.join(name for name in m.ALERT_NAMES if name not in shown.limits) or 'none'}")
     receivers = [f"the webhook {shown.webhook}"] if shown.webhook is not None else []
     receivers += [f"the command {' '.join(shown.command)}"] if shown.command else []
     return "\n".join([*lines, f"sent to {' and '.join(['the log', *receivers])}"])

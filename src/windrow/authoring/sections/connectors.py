@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from windrow import model as m
 from windrow.connectors.registry import OWN, SINKS, SOURCES
 from windrow.declare.spec import Kind, OneOf
 from windrow.declare.yaml_node import YamlNode
-from windrow.model import Sink, Source
 
-T = TypeVar("T", Source, Sink)
+T = TypeVar("T", m.Source, m.Sink)
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class ConnectorSpec(OneOf[T]):
         return value.section, self.kinds[value.section]
 
 
-SOURCE: OneOf[Source] = ConnectorSpec("source", SOURCES)
-SINK: OneOf[Sink] = ConnectorSpec("sink", SINKS)
+SOURCE: OneOf[m.Source] = ConnectorSpec("source", SOURCES)
+SINK: OneOf[m.Sink] = ConnectorSpec("sink", SINKS)
 
 
 def own_kinds(spec: OneOf[Any]) -> str:

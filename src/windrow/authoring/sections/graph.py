@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from windrow import model as m
 from windrow.authoring.sections.alerts import ALERTS_KEY
 from windrow.authoring.sections.pipeline import (
     AT_END,
@@ -41,147 +42,124 @@ from windrow.declare.spec import (
     mapping_schema,
 )
 from windrow.declare.yaml_node import YamlNode, read_texts
-from windrow.model import (
-    DEFAULT_ALERTS,
-    Alerts,
-    Decode,
-    DeduplicateNode,
-    Derive,
-    FlatMapNode,
-    Graph,
-    JoinNode,
-    LogSource,
-    LookupNode,
-    ProcessNode,
-    RunMode,
-    SelectNode,
-    SinkNode,
-    SourceNode,
-    SplitNode,
-    StreamNode,
-    TableJoinNode,
-    TableNode,
-    WindowNode,
-    outputs_of,
-)
 
 _WINDOWED = (*KEYED[1:], *RESULTS, SALT)
 
 T = TypeVar("T")
 
 
-def _source(**sections: Any) -> SourceNode:  # noqa: ANN401
-    return SourceNode("", **sections)
+def _source(**sections: Any) -> m.SourceNode:  # noqa: ANN401
+    return m.SourceNode("", **sections)
 
 
-def _window(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> WindowNode:  # noqa: ANN401
-    return WindowNode("", key=key.names, derive=derive + key.derive, **sections)
+def _window(key: KeyFields, derive: tuple[m.Derive, ...], **sections: Any) -> m.WindowNode:  # noqa: ANN401
+    return m.WindowNode("", key=key.names, derive=derive + key.derive, **sections)
 
 
-def _window_parts(node: WindowNode) -> Mapping[str, Any]:
+def _window_parts(node: m.WindowNode) -> Mapping[str, Any]:
     return dict(vars(node)) | {"from": node.input, "key": KeyFields(node.key), "aggregate": node.aggregates}
 
 
-def _process_parts(node: ProcessNode) -> Mapping[str, Any]:
+def _process_parts(node: m.ProcessNode) -> Mapping[str, Any]:
     return dict(vars(node)) | {"from": node.input, "key": KeyFields(node.key)}
 
 
-def _selection(**sections: Any) -> SelectNode:  # noqa: ANN401
-    return SelectNode("", **sections)
+def _selection(**sections: Any) -> m.SelectNode:  # noqa: ANN401
+    return m.SelectNode("", **sections)
 
 
-def _selection_parts(node: SelectNode) -> Mapping[str, Any]:
+def _selection_parts(node: m.SelectNode) -> Mapping[str, Any]:
     return dict(vars(node)) | {"from": node.inputs}
 
 
-def _split(**sections: Any) -> SplitNode:  # noqa: ANN401
-    return SplitNode("", **sections)
+def _split(**sections: Any) -> m.SplitNode:  # noqa: ANN401
+    return m.SplitNode("", **sections)
 
 
-def _split_parts(node: SplitNode) -> Mapping[str, Any]:
+def _split_parts(node: m.SplitNode) -> Mapping[str, Any]:
     return dict(vars(node)) | {"from": node.input, "split": node.outputs}
 
 
-def _flat_map(**sections: Any) -> FlatMapNode:  # noqa: ANN401
-    return FlatMapNode("", **sections)
+def _flat_map(**sections: Any) -> m.FlatMapNode:  # noqa: ANN401
+    return m.FlatMapNode("", **sections)
 
 
-def _flat_map_parts(node: FlatMapNode) -> Mapping[str, Any]:
+def _flat_map_parts(node: m.FlatMapNode) -> Mapping[str, Any]:
     return dict(vars(node)) | {"from": node.input, "flat_map": node.field}
 
 
-def _deduplication(input: str, deduplicate: Mapping[str, Any]) -> DeduplicateNode:  # noqa: A002 - the model's name
-    return DeduplicateNode("", input, **deduplicate)
+def _deduplication(input: str, deduplicate: Mapping[str, Any]) -> m.DeduplicateNode:  # noqa: A002 - the model's name
+    return m.DeduplicateNode("", input, **deduplicate)
 
 
-def _deduplication_parts(node: DeduplicateNode) -> Mapping[str, Any]:
+def _deduplication_parts(node: m.DeduplicateNode) -> Mapping[str, Any]:
     settings = {"key": node.key, "within": node.within, "scope": node.scope}
     return dict(vars(node)) | {"from": node.input, "deduplicate": settings}
 
 
-def _table(input: str, table: Mapping[str, Any]) -> TableNode:  # noqa: A002 - the model's name
-    return TableNode("", input, **table)
+def _table(input: str, table: Mapping[str, Any]) -> m.TableNode:  # noqa: A002 - the model's name
+    return m.TableNode("", input, **table)
 
 
-def _table_parts(node: TableNode) -> Mapping[str, Any]:
+def _table_parts(node: m.TableNode) -> Mapping[str, Any]:
     return dict(vars(node)) | {"from": node.input, "table": {"key": node.key, "deleted": node.deleted}}
 
 
-def _lookup(left: str, lookup: Mapping[str, Any]) -> LookupNode:
+def _lookup(left: str, lookup: Mapping[str, Any]) -> m.LookupNode:
     by = lookup["by"]
     settings = {name: lookup[name] for name in ("how", "as_of", "revise", "broadcast")}
-    return LookupNode("", left, lookup["table"], tuple(by), tuple(by.values()), **settings)
+    return m.LookupNode("", left, lookup["table"], tuple(by), tuple(by.values()), **settings)
 
 
-def _lookup_parts(node: LookupNode) -> Mapping[str, Any]:
+def _lookup_parts(node: m.LookupNode) -> Mapping[str, Any]:
     settings = dict(vars(node)) | {"by": dict(zip(node.key, node.right_key, strict=True))}
     return dict(vars(node)) | {"from": node.left, "lookup": settings}
 
 
-def _join(left: str, join: Mapping[str, Any]) -> JoinNode | TableJoinNode:
+def _join(left: str, join: Mapping[str, Any]) -> m.JoinNode | m.TableJoinNode:
     by = join["by"]
     before, after = join["before"], join["after"]
     if before is None and after is None:
-        return TableJoinNode("", left, join["right"], tuple(by), tuple(by.values()), join["how"])
-    return JoinNode("", left, join["right"], tuple(by), tuple(by.values()), before or 0, after or 0, join["how"])
+        return m.TableJoinNode("", left, join["right"], tuple(by), tuple(by.values()), join["how"])
+    return m.JoinNode("", left, join["right"], tuple(by), tuple(by.values()), before or 0, after or 0, join["how"])
 
 
-def _join_parts(node: JoinNode | TableJoinNode) -> Mapping[str, Any]:
+def _join_parts(node: m.JoinNode | m.TableJoinNode) -> Mapping[str, Any]:
     spans: dict[str, int | None] = {"before": None, "after": None}
-    if isinstance(node, JoinNode):
+    if isinstance(node, m.JoinNode):
         spans |= {"before": node.before or None, "after": node.after if node.after or not node.before else None}
     settings = dict(vars(node)) | spans | {"by": dict(zip(node.key, node.right_key, strict=True))}
     return dict(vars(node)) | {"from": node.left, "join": settings}
 
 
-def _sink(**sections: Any) -> SinkNode:  # noqa: ANN401
-    return SinkNode("", **sections)
+def _sink(**sections: Any) -> m.SinkNode:  # noqa: ANN401
+    return m.SinkNode("", **sections)
 
 
-def _sink_parts(node: SinkNode) -> Mapping[str, Any]:
+def _sink_parts(node: m.SinkNode) -> Mapping[str, Any]:
     return dict(vars(node)) | {"from": node.input}
 
 
 def _graph(
     name: str,
-    sources: tuple[SourceNode, ...],
-    streams: tuple[StreamNode, ...],
-    sinks: tuple[SinkNode, ...],
+    sources: tuple[m.SourceNode, ...],
+    streams: tuple[m.StreamNode, ...],
+    sinks: tuple[m.SinkNode, ...],
     key_groups: int,
     *,
-    mode: RunMode = "micro-batch",
-    alerts: Alerts = DEFAULT_ALERTS,
-) -> Graph:
-    return Graph(name, (*sources, *_in_order(sources, streams), *sinks), key_groups, mode, alerts)
+    mode: m.RunMode = "micro-batch",
+    alerts: m.Alerts = m.DEFAULT_ALERTS,
+) -> m.Graph:
+    return m.Graph(name, (*sources, *_in_order(sources, streams), *sinks), key_groups, mode, alerts)
 
 
-def _in_order(sources: tuple[SourceNode, ...], streams: tuple[StreamNode, ...]) -> list[StreamNode]:
+def _in_order(sources: tuple[m.SourceNode, ...], streams: tuple[m.StreamNode, ...]) -> list[m.StreamNode]:
     """Return streams so that each comes after its inputs, else as they are; those of a cycle come last."""
-    known = {name for node in sources for name in outputs_of(node)}
+    known = {name for node in sources for name in m.outputs_of(node)}
     unknown = {name for node in streams for name in node.inputs} - {
-        name for node in (*sources, *streams) for name in outputs_of(node)
+        name for node in (*sources, *streams) for name in m.outputs_of(node)
     }
-    ordered: list[StreamNode] = []
+    ordered: list[m.StreamNode] = []
     rest = list(streams)
     while rest:
         ready = next((node for node in rest if known.union(unknown).issuperset(node.inputs)), None)
@@ -189,12 +167,12 @@ def _in_order(sources: tuple[SourceNode, ...], streams: tuple[StreamNode, ...]) 
             return [*ordered, *rest]
         rest.remove(ready)
         ordered.append(ready)
-        known.update(outputs_of(ready))
+        known.update(m.outputs_of(ready))
     return ordered
 
 
-def _graph_parts(graph: Graph) -> Mapping[str, Any]:
-    sources = tuple(node for node in graph.nodes if isinstance(node, SourceNode))
+def _graph_parts(graph: m.Graph) -> Mapping[str, Any]:
+    sources = tuple(node for node in graph.nodes if isinstance(node, m.SourceNode))
     return dict(vars(graph)) | {"sources": sources, "streams": graph.streams, "sinks": graph.sinks}
 
 
@@ -360,7 +338,7 @@ _STREAMS: Named[Any] = _Nodes(
         (
             (
                 ("deduplicate",),
-                DeduplicateNode,
+                m.DeduplicateNode,
                 Section(
                     "",
                     _deduplication,
@@ -370,7 +348,7 @@ _STREAMS: Named[Any] = _Nodes(
             ),
             (
                 ("table",),
-                TableNode,
+                m.TableNode,
                 Section(
                     "",
                     _table,
@@ -380,7 +358,7 @@ _STREAMS: Named[Any] = _Nodes(
             ),
             (
                 ("lookup",),
-                LookupNode,
+                m.LookupNode,
                 Section(
                     "",
                     _lookup,
@@ -393,7 +371,7 @@ _STREAMS: Named[Any] = _Nodes(
             ),
             (
                 ("join",),
-                JoinNode | TableJoinNode,
+                m.JoinNode | m.TableJoinNode,
                 Section(
                     "",
                     _join,
@@ -406,7 +384,7 @@ _STREAMS: Named[Any] = _Nodes(
             ),
             (
                 ("split", "other"),
-                SplitNode,
+                m.SplitNode,
                 Section(
                     "",
                     _split,
@@ -427,7 +405,7 @@ _STREAMS: Named[Any] = _Nodes(
             ),
             (
                 ("flat_map", "element", "position", "outer"),
-                FlatMapNode,
+                m.FlatMapNode,
                 Section(
                     "",
                     _flat_map,
@@ -461,7 +439,7 @@ _STREAMS: Named[Any] = _Nodes(
             ),
             (
                 ("key", "window", "aggregate", "emit", "salt"),
-                WindowNode,
+                m.WindowNode,
                 Section(
                     "",
                     _window,
@@ -472,17 +450,17 @@ _STREAMS: Named[Any] = _Nodes(
             # printed, but no file reads it back
             (
                 (),
-                ProcessNode,
+                m.ProcessNode,
                 Section(
                     "",
-                    ProcessNode,
+                    m.ProcessNode,
                     (_from(_STREAM), DERIVED, *KEYED[1:], Key("process", PROCESS, "", required=True), AT_END),
                     parts=_process_parts,
                 ),
             ),
             (
                 (),
-                SelectNode,
+                m.SelectNode,
                 Section(
                     "",
                     _selection,
@@ -520,7 +498,7 @@ _SINKS = _Nodes(
     ),
 )
 
-GRAPH: Section[Graph] = Section(
+GRAPH: Section[m.Graph] = Section(
     "",
     _graph,
     (
@@ -541,16 +519,16 @@ GRAPH: Section[Graph] = Section(
 class StoryGraph:
     """What the `pipeline` of a story with several streams holds; the logs and fields of its sources are the story's."""
 
-    sources: tuple[SourceNode, ...]
-    streams: tuple[StreamNode, ...]
+    sources: tuple[m.SourceNode, ...]
+    streams: tuple[m.StreamNode, ...]
 
-    def graph(self, sources: Iterable[SourceNode], sinks: Iterable[SinkNode], key_groups: int) -> Graph:
+    def graph(self, sources: Iterable[m.SourceNode], sinks: Iterable[m.SinkNode], key_groups: int) -> m.Graph:
         """Return the graph over these sources, into these sinks."""
         return _graph("story", tuple(sources), self.streams, tuple(sinks), key_groups)
 
 
-def _story_source(**sections: Any) -> SourceNode:  # noqa: ANN401
-    return SourceNode("", LogSource("story"), Decode(()), **sections)
+def _story_source(**sections: Any) -> m.SourceNode:  # noqa: ANN401
+    return m.SourceNode("", m.LogSource("story"), m.Decode(()), **sections)
 
 
 STORY_GRAPH: Section[StoryGraph] = Section(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, assert_never
 
+from windrow import model as m
 from windrow.authoring.sections.alerts import ALERTS_KEY
 from windrow.authoring.sections.connectors import SINK, SOURCE
 from windrow.authoring.sections.records import DECODE, DERIVE, KEY, TIME, KeyFields
@@ -18,23 +19,6 @@ from windrow.authoring.short_form import SOURCE as SHORT_SOURCE
 from windrow.authoring.short_form import short_graph, short_parts
 from windrow.declare.spec import CODE, DURATION, TEXT, Key, Scalar, Section, Spec, choice
 from windrow.declare.yaml_node import YamlNode
-from windrow.model import (
-    DEFAULT_KEY_GROUPS,
-    Aggregate,
-    Derive,
-    Emit,
-    EventTime,
-    Field,
-    Graph,
-    KeyedState,
-    ListState,
-    MapState,
-    Process,
-    ProcessNode,
-    ValueState,
-    Window,
-    WindowNode,
-)
 
 NAME = Key(
     "name",
@@ -48,7 +32,7 @@ KEY_GROUPS = Key(
     Scalar("whole number, 1 to 32768", YamlNode.number, accepts={"type": "integer", "minimum": 1, "maximum": 32768}),
     "the number of groups into which keys, and thus work and state, are divided. It is the upper bound of parallelism. "
     "To change it, resume from a [savepoint](../guides/savepoints.md); a run with an existing checkpoint is refused.",
-    default=DEFAULT_KEY_GROUPS,
+    default=m.DEFAULT_KEY_GROUPS,
 )
 MODE = Key(
     "mode",
@@ -120,7 +104,7 @@ RESULTS = (
         "emit",
         EMIT,
         "when results are written, and for how long late records revise them.",
-        default=Emit(),
+        default=m.Emit(),
         shown=True,
         note="optional",
     ),
@@ -128,18 +112,18 @@ RESULTS = (
 SINK_KEY = Key("sink", SINK, "where results are written.", required=True)
 
 
-def _pipeline(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> Graph:  # noqa: ANN401
+def _pipeline(key: KeyFields, derive: tuple[m.Derive, ...], **sections: Any) -> m.Graph:  # noqa: ANN401
     given = {name: sections.pop(name) for name in ("window", "aggregates", "emit", "salt")}
-    node = WindowNode("", SHORT_SOURCE, key.names, **given)
+    node = m.WindowNode("", SHORT_SOURCE, key.names, **given)
     return short_graph(node, derive=derive + key.derive, **sections)
 
 
-def _parts(graph: Graph) -> Mapping[str, Any]:
+def _parts(graph: m.Graph) -> Mapping[str, Any]:
     parts = dict(short_parts(graph))
     return parts | {"key": KeyFields(parts["key"]), "aggregate": parts.get("aggregates")}
 
 
-PIPELINE: Section[Graph] = Section(
+PIPELINE: Section[m.Graph] = Section(
     "",
     _pipeline,
     (NAME, MODE, *RECORDS, DERIVED, *KEYED, *RESULTS, SINK_KEY, KEY_GROUPS, SALT, ALERTS_KEY),
@@ -151,16 +135,16 @@ PIPELINE: Section[Graph] = Section(
 class StoryPipeline:
     """What the `pipeline` of a story holds; whether its fields exist and fit is for `validate` to say."""
 
-    time: EventTime
+    time: m.EventTime
     key: tuple[str, ...]
-    window: Window
-    aggregates: tuple[Aggregate, ...]
-    emit: Emit
-    derive: tuple[Derive, ...] = ()
+    window: m.Window
+    aggregates: tuple[m.Aggregate, ...]
+    emit: m.Emit
+    derive: tuple[m.Derive, ...] = ()
     salt: int = 1
 
 
-def _story(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> StoryPipeline:  # noqa: ANN401
+def _story(key: KeyFields, derive: tuple[m.Derive, ...], **sections: Any) -> StoryPipeline:  # noqa: ANN401
     return StoryPipeline(key=key.names, derive=derive + key.derive, **sections)
 
 
@@ -172,30 +156,30 @@ def _no_yaml(node: YamlNode) -> Any:  # noqa: ANN401 - it never returns
     raise TypeError(msg)
 
 
-def state_words(state: KeyedState) -> str:
+def state_words(state: m.KeyedState) -> str:
     """Return the kind and types of a state, such as ``map(string, long)``."""
     match state:
-        case ValueState(_, type_):
+        case m.ValueState(_, type_):
             return f"value({type_})"
-        case ListState(_, type_):
+        case m.ListState(_, type_):
             return f"list({type_})"
-        case MapState(_, key, type_):
+        case m.MapState(_, key, type_):
             return f"map({key}, {type_})"
         case _:
             assert_never(state)
 
 
-def _states(states: tuple[KeyedState, ...]) -> dict[str, str]:
+def _states(states: tuple[m.KeyedState, ...]) -> dict[str, str]:
     return {state.name: state_words(state) for state in states}
 
 
-def _columns(fields: tuple[Field, ...]) -> dict[str, str]:
+def _columns(fields: tuple[m.Field, ...]) -> dict[str, str]:
     return {field.name: str(field.type) for field in fields}
 
 
-PROCESS: Spec[Process] = Section(
+PROCESS: Spec[m.Process] = Section(
     "",
-    Process,
+    m.Process,
     (
         Key("function", CODE, "", required=True),
         Key("state", Scalar("states", _no_yaml, _states), "", required=True),
@@ -206,19 +190,19 @@ PROCESS: Spec[Process] = Section(
         Key("on_processing_timer", CODE, ""),
     ),
 )
-AT_END = Key("at_end", choice("fire", "hold"), "", default=ProcessNode.at_end)
+AT_END = Key("at_end", choice("fire", "hold"), "", default=m.ProcessNode.at_end)
 
 
 def _process_pipeline(
     key: KeyFields,
-    process: Process,
+    process: m.Process,
     at_end: Literal["fire", "hold"],
     **sections: Any,  # noqa: ANN401
-) -> Graph:
-    return short_graph(ProcessNode("", SHORT_SOURCE, key.names, process, at_end), **sections)
+) -> m.Graph:
+    return short_graph(m.ProcessNode("", SHORT_SOURCE, key.names, process, at_end), **sections)
 
 
-PROCESS_PIPELINE: Section[Graph] = Section(
+PROCESS_PIPELINE: Section[m.Graph] = Section(
     "",
     _process_pipeline,
     (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from windrow import model as m
 from windrow.declare.spec import (
     DURATION,
     FIELD_NAME,
@@ -32,43 +33,28 @@ from windrow.declare.spec import (
 )
 from windrow.declare.yaml_node import YamlMapping, YamlNode, read_texts
 from windrow.errors import PipelineError
-from windrow.model import (
-    TYPE_NAMES,
-    Adaptive,
-    DataType,
-    Decode,
-    Delay,
-    DelayByPartition,
-    Derive,
-    EventTime,
-    Field,
-    Punctuated,
-    Watermark,
-    format_duration,
-    parse_field_type,
-)
 
 _CUT_TYPE = re.compile(r"decimal\s*\(\s*\d+\s*")
 _CUT_NESTED = re.compile(r"struct\s*<[^>]*$")
 _REST_OF_TYPE = re.compile(r"\s*\d+\s*\)\??")
 _TYPE_SCHEMA: Schema = {
     "anyOf": [
-        {"enum": [*TYPE_NAMES, "decimal(12,2)"]},
+        {"enum": [*m.TYPE_NAMES, "decimal(12,2)"]},
         {
             "type": "string",
-            "pattern": rf"^({'|'.join(TYPE_NAMES)})\?$|^decimal\s*\(.*\)\??$|^\s*array\s*<.*>\s*\??\s*$",
+            "pattern": rf"^({'|'.join(m.TYPE_NAMES)})\?$|^decimal\s*\(.*\)\??$|^\s*array\s*<.*>\s*\??\s*$",
         },
     ]
 }
 
 
-class _Decode(Spec[Decode]):
+class _Decode(Spec[m.Decode]):
     """``{user: string, amount: {type: "decimal(12,2)", alias: [amt]}}``."""
 
     def form(self) -> str:
         return "mapping of names to types"
 
-    def read(self, node: YamlNode) -> Decode:
+    def read(self, node: YamlNode) -> m.Decode:
         fields = YamlMapping(node)
         read = []
         cut = False
@@ -78,15 +64,15 @@ class _Decode(Spec[Decode]):
             cut = bool(entry.is_scalar and _CUT_TYPE.fullmatch(entry.node.value))
             read.append(fields.attempt(partial(_read_field, name), entry))
         fields.check()
-        return Decode(tuple(field.value for field in read))
+        return m.Decode(tuple(field.value for field in read))
 
-    def plain(self, value: Decode) -> dict[str, Any]:
+    def plain(self, value: m.Decode) -> dict[str, Any]:
         return {
             field.name: {"type": field.type_text} | more if (more := _more(field)) else field.type_text
             for field in value.fields
         }
 
-    def python(self, value: Decode) -> str:
+    def python(self, value: m.Decode) -> str:
         return call_by_names(".decode", [(field.name, _python_field(field)) for field in value.fields])
 
     def schema(self) -> Schema:
@@ -99,31 +85,33 @@ class _Decode(Spec[Decode]):
         yield from _FIELD.document(f"{path}.FIELD")
 
 
-def _read_field(name: str, node: YamlNode) -> Field:
+def _read_field(name: str, node: YamlNode) -> m.Field:
     if not node.is_mapping:
-        return Field(name, *_TYPE.read(node))
+        return m.Field(name, *_TYPE.read(node))
     settings = dict(_FIELD.read(node))
-    return Field(name, *settings.pop("type"), **settings)
+    return m.Field(name, *settings.pop("type"), **settings)
 
 
-def _more(field: Field) -> dict[str, Any]:
+def _more(field: m.Field) -> dict[str, Any]:
     """Return what a field has besides its type."""
     more: dict[str, Any] = {"alias": list(field.alias)} if field.alias else {}
     more |= {"tombstones": True} if field.tombstones else {}
     return more | ({"path": ".".join(field.path)} if field.path else {})
 
 
-def _parse_whole_type(text: str) -> tuple[DataType, bool]:
+def _parse_whole_type(text: str) -> tuple[m.DataType, bool]:
     if _CUT_NESTED.search(text):
         msg = 'a comma ends a value within {...}; put the type in quotes: "array<struct<sku string, qty long>>"'
         raise PipelineError(msg)
     if _CUT_TYPE.fullmatch(text):
         msg = 'a comma ends a value within {...}; put the type in quotes: "decimal(12,2)"'
         raise PipelineError(msg)
-    return parse_field_type(text)
+    return m.parse_field_type(text)
 
 
-_TYPE: Scalar[tuple[DataType, bool]] = Scalar("type", lambda node: node.parsed(_parse_whole_type), accepts=_TYPE_SCHEMA)
+_TYPE: Scalar[tuple[m.DataType, bool]] = Scalar(
+    "type", lambda node: node.parsed(_parse_whole_type), accepts=_TYPE_SCHEMA
+)
 _FIELD: Section[Mapping[str, Any]] = Section(
     "",
     dict,
@@ -160,7 +148,7 @@ _FIELD: Section[Mapping[str, Any]] = Section(
 )
 
 
-def _python_field(field: Field) -> str:
+def _python_field(field: m.Field) -> str:
     plain = repr(field.type_text)
     more = "".join(f", {name}={value!r}" for name, value in _more(field).items())
     return f"wr.field({plain}{more})" if more else plain
@@ -169,19 +157,19 @@ def _python_field(field: Field) -> str:
 DECODE = _Decode()
 
 
-class _Derive(Spec[tuple[Derive, ...]]):
+class _Derive(Spec[tuple[m.Derive, ...]]):
     """``{domain: "split_part(url, '/', 3)"}``."""
 
     def form(self) -> str:
         return "mapping of names to expressions"
 
-    def read(self, node: YamlNode) -> tuple[Derive, ...]:
-        return tuple(Derive(name, sql) for name, sql in read_texts(node, str.strip))
+    def read(self, node: YamlNode) -> tuple[m.Derive, ...]:
+        return tuple(m.Derive(name, sql) for name, sql in read_texts(node, str.strip))
 
-    def plain(self, value: tuple[Derive, ...]) -> dict[str, str]:
+    def plain(self, value: tuple[m.Derive, ...]) -> dict[str, str]:
         return {derived.name: derived.sql for derived in value}
 
-    def python(self, value: tuple[Derive, ...]) -> str:
+    def python(self, value: tuple[m.Derive, ...]) -> str:
         return call_by_names(".derive", [(derived.name, repr(derived.sql)) for derived in value])
 
     def schema(self) -> Schema:
@@ -196,7 +184,7 @@ class KeyFields:
     """The names of the key's fields, and those of them that are derived right there."""
 
     names: tuple[str, ...]
-    derive: tuple[Derive, ...] = ()
+    derive: tuple[m.Derive, ...] = ()
 
 
 class _KeyFields(Spec[KeyFields]):
@@ -208,7 +196,7 @@ class _KeyFields(Spec[KeyFields]):
     def read(self, node: YamlNode) -> KeyFields:
         parts = each_item(node, _read_key_part)
         names = tuple(one if isinstance(one, str) else one.name for part in parts for one in part)
-        return KeyFields(names, tuple(one for part in parts for one in part if isinstance(one, Derive)))
+        return KeyFields(names, tuple(one for part in parts for one in part if isinstance(one, m.Derive)))
 
     def plain(self, value: KeyFields) -> list[str]:
         return list(value.names)
@@ -220,7 +208,7 @@ class _KeyFields(Spec[KeyFields]):
         return list_or_one({"anyOf": [TEXT_SCHEMA, mapping_schema(TEXT_SCHEMA, minProperties=1)]}, TEXT_SCHEMA)
 
 
-def _read_key_part(node: YamlNode) -> tuple[str | Derive, ...]:
+def _read_key_part(node: YamlNode) -> tuple[str | m.Derive, ...]:
     if not node.is_mapping:
         return (node.text(),)
     derived = DERIVE.read(node)
@@ -235,7 +223,7 @@ KEY = _KeyFields()
 
 _ADAPTIVE = Section(
     "wr.adaptive",
-    Adaptive,
+    m.Adaptive,
     (
         Key(
             "target",
@@ -250,13 +238,13 @@ _ADAPTIVE = Section(
 )
 
 
-class _DelayByPartition(Spec[DelayByPartition]):
+class _DelayByPartition(Spec[m.DelayByPartition]):
     """``{default: 5m, 3: 30m}``: the delays of some partitions, and that of all others."""
 
     def form(self) -> str:
         return "mapping of partitions to durations"
 
-    def read(self, node: YamlNode) -> DelayByPartition:
+    def read(self, node: YamlNode) -> m.DelayByPartition:
         fields = YamlMapping(node)
         given = {name: fields.attempt(YamlNode.duration, value) for name, value in fields}
         if _DEFAULT not in given:
@@ -266,15 +254,15 @@ class _DelayByPartition(Spec[DelayByPartition]):
                 fields.problem(node.error(f"{name!r} in {node.called} is neither a partition's number nor {_DEFAULT}"))
         fields.check()
         delays = {int(name): result.value for name, result in given.items() if name != _DEFAULT}
-        return DelayByPartition(given[_DEFAULT].value, tuple(sorted(delays.items())))
+        return m.DelayByPartition(given[_DEFAULT].value, tuple(sorted(delays.items())))
 
-    def plain(self, value: DelayByPartition) -> dict[str, str]:
-        delays = {str(partition): format_duration(micros) for partition, micros in value.delays}
-        return {_DEFAULT: format_duration(value.default), **delays}
+    def plain(self, value: m.DelayByPartition) -> dict[str, str]:
+        delays = {str(partition): m.format_duration(micros) for partition, micros in value.delays}
+        return {_DEFAULT: m.format_duration(value.default), **delays}
 
-    def python(self, value: DelayByPartition) -> str:
-        delays = {partition: format_duration(micros) for partition, micros in value.delays}
-        return f"wr.delay_by_partition({delays!r}, default={format_duration(value.default)!r})"
+    def python(self, value: m.DelayByPartition) -> str:
+        delays = {partition: m.format_duration(micros) for partition, micros in value.delays}
+        return f"wr.delay_by_partition({delays!r}, default={m.format_duration(value.default)!r})"
 
     def schema(self) -> Schema:
         delay = DURATION.schema()
@@ -285,19 +273,21 @@ class _DelayByPartition(Spec[DelayByPartition]):
 _DEFAULT = "default"
 
 
-def _delays_words(delay: DelayByPartition) -> str:
-    lines = [f"a partition's watermark is {format_duration(delay.default)} behind the greatest event time read from it"]
+def _delays_words(delay: m.DelayByPartition) -> str:
+    lines = [
+        f"a partition's watermark is {m.format_duration(delay.default)} behind the greatest event time read from it"
+    ]
     lines += [
-        f"that of partition {partition} is {format_duration(micros)} behind" for partition, micros in delay.delays
+        f"that of partition {partition} is {m.format_duration(micros)} behind" for partition, micros in delay.delays
     ]
     return "\n".join(lines)
 
 
-DELAY: OneOf[Delay | DelayByPartition | Adaptive] = OneOf(
+DELAY: OneOf[m.Delay | m.DelayByPartition | m.Adaptive] = OneOf(
     "delay",
     {
         "by_partition": Kind(
-            (DelayByPartition,),
+            (m.DelayByPartition,),
             _DelayByPartition(),
             _delays_words,
             "a [delay for each partition](../concepts/time.md#a-delay-by-partition): `{default: 5m, 3: 30m}`, for "
@@ -305,11 +295,12 @@ DELAY: OneOf[Delay | DelayByPartition | Adaptive] = OneOf(
             note="in place of a duration",
         ),
         "adaptive": Kind(
-            (Adaptive,),
+            (m.Adaptive,),
             _ADAPTIVE,
             lambda delay: (
-                f"a partition's watermark is {format_duration(delay.least)} to {format_duration(delay.most)} behind "
-                f"the greatest event time read from it,\nas much as leaves {delay.target * 100:g} % of its records so "
+                f"a partition's watermark is {m.format_duration(delay.least)} to {m.format_duration(delay.most)} "
+                "behind the greatest event time read from it,\n"
+                f"as much as leaves {delay.target * 100:g} % of its records so "
                 "far on time"
             ),
             "an [adaptive delay](../concepts/adaptive_delay.md), computed from the lateness of the partition's records "
@@ -319,23 +310,23 @@ DELAY: OneOf[Delay | DelayByPartition | Adaptive] = OneOf(
         ),
     },
     scalar=Kind(
-        (Delay,),
-        Wrapped("", Delay, "micros", DURATION),
+        (m.Delay,),
+        Wrapped("", m.Delay, "micros", DURATION),
         lambda delay: (
-            f"a partition's watermark is {format_duration(delay.micros)} behind the greatest event time read from it"
+            f"a partition's watermark is {m.format_duration(delay.micros)} behind the greatest event time read from it"
         ),
         "",
     ),
 )
 
 
-def _event_time(delay: Watermark | None, punctuated: str | None, **settings: Any) -> EventTime:  # noqa: ANN401
-    return EventTime(watermark=delay or Punctuated(punctuated or ""), **settings)
+def _event_time(delay: m.Watermark | None, punctuated: str | None, **settings: Any) -> m.EventTime:  # noqa: ANN401
+    return m.EventTime(watermark=delay or m.Punctuated(punctuated or ""), **settings)
 
 
-def _time_parts(time: EventTime) -> Mapping[str, Any]:
+def _time_parts(time: m.EventTime) -> Mapping[str, Any]:
     mark = time.watermark
-    punctuated, delay = (mark.field, None) if isinstance(mark, Punctuated) else (None, mark)
+    punctuated, delay = (mark.field, None) if isinstance(mark, m.Punctuated) else (None, mark)
     return vars(time) | {"delay": delay, "punctuated": punctuated}
 
 
@@ -398,7 +389,7 @@ TIME = Section(
             choice("hold", "advance"),
             "when all partitions are idle, the low watermark stays where it is, or advances with processing time. "
             "`advance` requires `time.idle`.",
-            default=EventTime.all_idle,
+            default=m.EventTime.all_idle,
         ),
     ),
     parts=_time_parts,

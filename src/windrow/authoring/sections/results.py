@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
+from windrow import model as m
 from windrow.authoring.aggregate_text import aggregate_text, call_of, parse_aggregate
 from windrow.declare.python_code import code_name
 from windrow.declare.spec import (
@@ -29,30 +30,6 @@ from windrow.declare.spec import (
 )
 from windrow.declare.yaml_node import YamlNode, read_texts
 from windrow.errors import PipelineError
-from windrow.model import (
-    DURATION_PATTERN,
-    Aggregate,
-    AllOf,
-    AnyOf,
-    Calendar,
-    Cumulate,
-    Custom,
-    Emit,
-    Every,
-    EveryEventTime,
-    Formula,
-    Global,
-    Hopping,
-    Late,
-    Records,
-    Repeat,
-    Session,
-    Trigger,
-    Tumbling,
-    When,
-    Window,
-    format_duration,
-)
 from windrow.model.windows import (
     CALENDAR_SIZE_PATTERN,
     CalendarUnit,
@@ -78,25 +55,25 @@ def _read_size(node: YamlNode) -> WindowSize:
 
 _SIZE_SCHEMA: Schema = {
     "type": "string",
-    "pattern": rf"^({DURATION_PATTERN}|\s*{CALENDAR_SIZE_PATTERN}\s*)$",
+    "pattern": rf"^({m.DURATION_PATTERN}|\s*{CALENDAR_SIZE_PATTERN}\s*)$",
     "examples": ["5m", "1h", "1 day", "1 month"],
 }
 
 
 def _size_text(size: WindowSize) -> str:
-    return format_duration(size) if isinstance(size, int) else format_calendar_size(*size)
+    return m.format_duration(size) if isinstance(size, int) else format_calendar_size(*size)
 
 
-def _tumbling(size: WindowSize, zone: str | None, offset: int, origin: date | None) -> Tumbling | Calendar:
+def _tumbling(size: WindowSize, zone: str | None, offset: int, origin: date | None) -> m.Tumbling | m.Calendar:
     if isinstance(size, int):
-        return Tumbling(size, offset)
-    return Calendar(*size, zone=zone or Calendar.zone, offset=offset, origin=origin)
+        return m.Tumbling(size, offset)
+    return m.Calendar(*size, zone=zone or m.Calendar.zone, offset=offset, origin=origin)
 
 
-def _tumbling_parts(window: Tumbling | Calendar) -> Mapping[str, Any]:
-    if isinstance(window, Tumbling):
+def _tumbling_parts(window: m.Tumbling | m.Calendar) -> Mapping[str, Any]:
+    if isinstance(window, m.Tumbling):
         return {"size": window.size, "zone": None, "offset": window.offset, "origin": None}
-    zone = None if window.zone == Calendar.zone else window.zone
+    zone = None if window.zone == m.Calendar.zone else window.zone
     return {"size": (window.count, window.unit), "zone": zone, "offset": window.offset, "origin": window.origin}
 
 
@@ -112,15 +89,15 @@ def _tumbling_conflict(given: Mapping[str, object]) -> str | None:
     return None
 
 
-def _tumbling_words(window: Tumbling | Calendar) -> str:
+def _tumbling_words(window: m.Tumbling | m.Calendar) -> str:
     size = _size_text(_tumbling_parts(window)["size"])
-    zone = f" in {window.zone}" if isinstance(window, Calendar) else ""
-    origin = f", counted from {window.origin}" if isinstance(window, Calendar) and window.origin else ""
+    zone = f" in {window.zone}" if isinstance(window, m.Calendar) else ""
+    origin = f", counted from {window.origin}" if isinstance(window, m.Calendar) and window.origin else ""
     return f"tumbling, {size} long{zone}{origin}{_shift_words(window.offset)}"
 
 
 def _shift_words(offset: int) -> str:
-    return f", shifted by {format_duration(offset)}" if offset else ""
+    return f", shifted by {m.format_duration(offset)}" if offset else ""
 
 
 _TUMBLING = Section(
@@ -141,7 +118,7 @@ _TUMBLING = Section(
             "zone",
             Scalar("name of a time zone", YamlNode.text),
             "the time zone of the calendar, such as `Europe/Berlin`; for hours, days, weeks and months only.",
-            note=f"default `{Calendar.zone}`",
+            note=f"default `{m.Calendar.zone}`",
         ),
         Key(
             "offset",
@@ -164,7 +141,7 @@ _TUMBLING = Section(
 )
 _HOPPING = Section(
     "wr.hopping",
-    Hopping,
+    m.Hopping,
     (
         Key("size", DURATION, "the length of a window.", required=True, positional=True),
         Key(
@@ -185,7 +162,7 @@ _HOPPING = Section(
 )
 _CUMULATE = Section(
     "wr.cumulate",
-    Cumulate,
+    m.Cumulate,
     (
         Key("size", DURATION, "the greatest length of a window.", required=True, positional=True),
         Key(
@@ -214,11 +191,11 @@ def _read_gap(node: YamlNode) -> int | str:
         return node.text()
 
 
-def _session(gap: int | str, most: int | None) -> Session:
-    return Session(gap) if isinstance(gap, int) else Session(most or 0, gap)
+def _session(gap: int | str, most: int | None) -> m.Session:
+    return m.Session(gap) if isinstance(gap, int) else m.Session(most or 0, gap)
 
 
-def _session_parts(window: Session) -> Mapping[str, Any]:
+def _session_parts(window: m.Session) -> Mapping[str, Any]:
     return {"gap": window.gap, "max": None} if window.by is None else {"gap": window.by, "max": window.gap or None}
 
 
@@ -228,10 +205,10 @@ def _session_conflict(given: Mapping[str, object]) -> str | None:
     return None
 
 
-def _session_words(window: Session) -> str:
+def _session_words(window: m.Session) -> str:
     if window.by is None:
-        return f"sessions of records less than {format_duration(window.gap)} apart"
-    most = format_duration(window.gap)
+        return f"sessions of records less than {m.format_duration(window.gap)} apart"
+    most = m.format_duration(window.gap)
     return f"sessions of records less than the gap of the earlier one apart, {window.by} seconds and at most {most}"
 
 
@@ -242,7 +219,7 @@ _SESSION = Section(
         Key(
             "gap",
             Scalar(
-                "duration or expression", _read_gap, lambda gap: gap if isinstance(gap, str) else format_duration(gap)
+                "duration or expression", _read_gap, lambda gap: gap if isinstance(gap, str) else m.format_duration(gap)
             ),
             "a duration such as `30m`, or an [SQL expression](../concepts/expressions.md) over the fields of a record "
             "that says how many seconds its own gap is.",
@@ -263,44 +240,44 @@ _SESSION = Section(
     short=True,
     called="duration or mapping",
 )
-WINDOW: OneOf[Window] = OneOf(
+WINDOW: OneOf[m.Window] = OneOf(
     "kind of window",
     {
         "tumbling": Kind(
-            (Tumbling, Calendar),
+            (m.Tumbling, m.Calendar),
             _TUMBLING,
             _tumbling_words,
             "consecutive windows of the same size that do not overlap: `5m`.",
         ),
         "hopping": Kind(
-            (Hopping,),
+            (m.Hopping,),
             _HOPPING,
             lambda window: (
-                f"hopping, {format_duration(window.size)} long, one every {format_duration(window.slide)}"
+                f"hopping, {m.format_duration(window.size)} long, one every {m.format_duration(window.slide)}"
                 f"{_shift_words(window.offset)}"
             ),
             "overlapping windows of the same size: a record is in each window that contains its event time.",
         ),
         "cumulate": Kind(
-            (Cumulate,),
+            (m.Cumulate,),
             _CUMULATE,
             lambda window: (
-                f"cumulate, {format_duration(window.size)} at most, growing by {format_duration(window.step)}"
+                f"cumulate, {m.format_duration(window.size)} at most, growing by {m.format_duration(window.step)}"
                 f"{_shift_words(window.offset)}"
             ),
             "windows that grow: all those of one `size` start together, and each is a `step` longer than the one "
             "before. A result from the start of the day to each hour of it is `{size: 1d, step: 1h}`.",
         ),
         "session": Kind(
-            (Session,),
+            (m.Session,),
             _SESSION,
             _session_words,
             "the gap. Records of a key that are less than the gap apart are in one window, which ends one gap after "
             "the last of them.",
         ),
         "global": Kind(
-            (Global,),
-            Section("wr.global_window", Global, ()),
+            (m.Global,),
+            Section("wr.global_window", m.Global, ()),
             lambda _: "one window of all time",
             "one window for all time, `{}`. It has no end, so it requires `emit.early`, and no record is late for it. "
             "Over rows that change, or where other streams take its rows, each change revises the results, and there "
@@ -310,33 +287,33 @@ WINDOW: OneOf[Window] = OneOf(
 )
 
 
-class _Aggregates(Spec[tuple[Aggregate, ...]]):
+class _Aggregates(Spec[tuple[m.Aggregate, ...]]):
     """``{total: sum(amount), buys: "count() where kind = 'buy'", mean: total / events}``."""
 
     def form(self) -> str:
         return "mapping of names to functions"
 
-    def read(self, node: YamlNode) -> tuple[Aggregate, ...]:
+    def read(self, node: YamlNode) -> tuple[m.Aggregate, ...]:
         return tuple(
-            Aggregate(name, measure.function, measure.where) for name, measure in read_texts(node, parse_aggregate)
+            m.Aggregate(name, measure.function, measure.where) for name, measure in read_texts(node, parse_aggregate)
         )
 
-    def plain(self, value: tuple[Aggregate, ...]) -> dict[str, str]:
+    def plain(self, value: tuple[m.Aggregate, ...]) -> dict[str, str]:
         return {aggregate.name: aggregate_text(aggregate) for aggregate in value}
 
-    def python(self, value: tuple[Aggregate, ...]) -> str:
+    def python(self, value: tuple[m.Aggregate, ...]) -> str:
         return call_by_names(".aggregate", [(aggregate.name, _python_aggregate(aggregate)) for aggregate in value])
 
     def schema(self) -> Schema:
         return mapping_schema(TEXT_SCHEMA)
 
 
-def _python_aggregate(aggregate: Aggregate) -> str:
+def _python_aggregate(aggregate: m.Aggregate) -> str:
     given: tuple[object, ...]
     match aggregate.function:
-        case Formula(sql):
+        case m.Formula(sql):
             name, given = "formula", (sql,)
-        case Custom():
+        case m.Custom():
             msg = "refuse_code must be called first: Python code cannot be printed"
             raise TypeError(msg)
         case function:
@@ -348,48 +325,48 @@ def _python_aggregate(aggregate: Aggregate) -> str:
 AGGREGATE = _Aggregates()
 
 
-_NESTED: Deferred[Trigger] = Deferred("mapping", lambda: TRIGGER, "trigger")
-_TRIGGERS: Each[Trigger] = Each("list of triggers", _NESTED)
+_NESTED: Deferred[m.Trigger] = Deferred("mapping", lambda: TRIGGER, "trigger")
+_TRIGGERS: Each[m.Trigger] = Each("list of triggers", _NESTED)
 
-TRIGGER: OneOf[Trigger] = OneOf(
+TRIGGER: OneOf[m.Trigger] = OneOf(
     "trigger",
     {
         "every": Kind(
-            (Every,),
-            Wrapped("wr.every", Every, "micros", DURATION),
-            lambda trigger: f"{format_duration(trigger.micros)} of processing time after a record",
+            (m.Every,),
+            Wrapped("wr.every", m.Every, "micros", DURATION),
+            lambda trigger: f"{m.format_duration(trigger.micros)} of processing time after a record",
             "fires after this processing time. A replay cannot repeat these panes, but it repeats those that follow.",
         ),
         "event_time": Kind(
-            (EveryEventTime,),
-            Wrapped("wr.every_event_time", EveryEventTime, "micros", DURATION),
-            lambda trigger: f"whenever the watermark has advanced by {format_duration(trigger.micros)} in the window",
+            (m.EveryEventTime,),
+            Wrapped("wr.every_event_time", m.EveryEventTime, "micros", DURATION),
+            lambda trigger: f"whenever the watermark has advanced by {m.format_duration(trigger.micros)} in the window",
             "fires whenever the watermark has advanced by this much since the window's start. These panes are repeated "
             "by a replay. Not combined with others.",
         ),
         "count": Kind(
-            (Records,),
-            Wrapped("wr.every_count", Records, "number", NUMBER),
+            (m.Records,),
+            Wrapped("wr.every_count", m.Records, "number", NUMBER),
             lambda trigger: "after every record" if trigger.number == 1 else f"after every {trigger.number} records",
             "fires after this number of records, 1 or more.",
         ),
         "any_of": Kind(
-            (AnyOf,),
-            Wrapped("wr.any_of", AnyOf, "triggers", _TRIGGERS),
+            (m.AnyOf,),
+            Wrapped("wr.any_of", m.AnyOf, "triggers", _TRIGGERS),
             lambda trigger: f"({' or '.join(map(TRIGGER.words, trigger.triggers))})",
             "fires as soon as one of these triggers does; two or more.",
         ),
         "all_of": Kind(
-            (AllOf,),
-            Wrapped("wr.all_of", AllOf, "triggers", _TRIGGERS),
+            (m.AllOf,),
+            Wrapped("wr.all_of", m.AllOf, "triggers", _TRIGGERS),
             lambda trigger: f"({' and '.join(map(TRIGGER.words, trigger.triggers))})",
             "fires once each of these triggers has fired; two or more.",
         ),
         "repeat": Kind(
-            (Repeat,),
+            (m.Repeat,),
             Section(
                 "wr.repeat",
-                Repeat,
+                m.Repeat,
                 (
                     Key("trigger", _NESTED, "the other trigger.", required=True, positional=True),
                     Key("times", NUMBER, "the maximum number of panes, 1 or more.", required=True),
@@ -401,8 +378,8 @@ TRIGGER: OneOf[Trigger] = OneOf(
             "fires as another trigger does, but not more often than `times`.",
         ),
         "when": Kind(
-            (When,),
-            Wrapped("wr.when", When, "predicate", CODE),
+            (m.When,),
+            Wrapped("wr.when", m.When, "predicate", CODE),
             lambda trigger: f"when {code_name(trigger.predicate)} says so",
             "",
             python_only=True,
@@ -410,12 +387,12 @@ TRIGGER: OneOf[Trigger] = OneOf(
     },
 )
 
-LATE: OneOf[Late] = OneOf(
+LATE: OneOf[m.Late] = OneOf(
     "kind of late panes",
     {
         "count": Kind(
-            (Records,),
-            Wrapped("wr.every_count", Records, "number", NUMBER),
+            (m.Records,),
+            Wrapped("wr.every_count", m.Records, "number", NUMBER),
             lambda late: f"one revision for every {late.number} of a key",
             "one revision for every so many late records of a window and key, 1 or more, in log order, and one for "
             "those that are left when the window is forgotten or the input ends. Not for sessions.",
@@ -432,21 +409,21 @@ LATE: OneOf[Late] = OneOf(
 
 EMIT = Section(
     ".emit",
-    Emit,
+    m.Emit,
     (
         Key(
             "lateness",
             DURATION,
             "how long after a window's end, by the watermark, late records revise it. Later records are expired and go "
             "to the [late output](tables.md#t_late). With `0s` no window is revised.",
-            default=Emit.lateness,
+            default=m.Emit.lateness,
             shown=True,
         ),
         Key(
             "late",
             LATE,
             "one revision for each late record, one per step, or one for every so many of a window and key.",
-            default=Emit.late,
+            default=m.Emit.late,
             shown=True,
         ),
         Key(
@@ -456,14 +433,14 @@ EMIT = Section(
             "[changelog](tables.md#t_changes). With `accumulate` it emits the new row only. With `discard` a pane "
             "contains only the records since the previous pane, as a separate row: the primary key of the result table "
             "then includes `revision`.",
-            default=Emit.mode,
+            default=m.Emit.mode,
             shown=True,
         ),
         Key(
             "at_end",
             choice("fire", "hold"),
             "at the end of a bounded run, open windows fire, or stay open. A live run has no end.",
-            default=Emit.at_end,
+            default=m.Emit.at_end,
         ),
         Key(
             "early",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windrow import model as m
 from windrow.authoring.sections.alerts import ALERTS_KEY
 from windrow.authoring.sections.pipeline import (
     DERIVED,
@@ -37,30 +38,18 @@ from windrow.declare.spec import (
     mapping_schema,
 )
 from windrow.declare.yaml_node import YamlMapping, YamlNode, read_texts
-from windrow.model import (
-    Derive,
-    EventTime,
-    FileList,
-    Graph,
-    Recent,
-    Rule,
-    RuleList,
-    RuleSet,
-    RulesNode,
-    TopicList,
-)
 
 
 def _evidence(node: YamlNode) -> tuple[tuple[str, str], ...]:
     return read_texts(node, str.strip)
 
 
-class _RuleSection(Section[Rule]):
+class _RuleSection(Section[m.Rule]):
     """In Python `with` is a keyword, and the argument is `evidence`."""
 
-    def python(self, value: Rule) -> str:
+    def python(self, value: m.Rule) -> str:
         given = [repr(value.name), f"when={value.when!r}"]
-        given += [] if value.severity == Rule.severity else [f"severity={value.severity!r}"]
+        given += [] if value.severity == m.Rule.severity else [f"severity={value.severity!r}"]
         given += [] if value.say is None else [f"say={value.say!r}"]
         given += [f"evidence={dict(value.evidence)!r}"] if value.evidence else []
         return f"wr.rule({', '.join(given)})"
@@ -68,7 +57,7 @@ class _RuleSection(Section[Rule]):
 
 RULE = _RuleSection(
     "wr.rule",
-    Rule,
+    m.Rule,
     (
         Key("name", TEXT, "identifies the rule's alerts; each rule has another.", required=True),
         Key(
@@ -82,7 +71,7 @@ RULE = _RuleSection(
             "severity",
             choice("low", "medium", "high", "critical"),
             "is written with each alert.",
-            default=Rule.severity,
+            default=m.Rule.severity,
             shown=True,
         ),
         Key(
@@ -102,9 +91,9 @@ RULE = _RuleSection(
     parts=lambda rule: dict(vars(rule)) | {"with": rule.evidence},
 )
 
-_LIST: Section[FileList] = Section(
+_LIST: Section[m.FileList] = Section(
     "wr.list_file",
-    lambda **given: FileList("", **given),
+    lambda **given: m.FileList("", **given),
     (
         Key(
             "file",
@@ -122,10 +111,10 @@ _LIST: Section[FileList] = Section(
 )
 
 
-class _TopicSection(Section[TopicList]):
+class _TopicSection(Section[m.TopicList]):
     """In Python the keys below `kafka` are the arguments."""
 
-    def python(self, value: TopicList) -> str:
+    def python(self, value: m.TopicList) -> str:
         key = "" if value.field is None else f", key={value.field!r}"
         return f"wr.list_topic({value.topic!r}{key})"
 
@@ -153,11 +142,11 @@ _TOPIC: Section[Mapping[str, Any]] = Section(
 )
 _LIST_TOPIC = _TopicSection(
     "wr.list_topic",
-    lambda kafka: TopicList("", **kafka),
+    lambda kafka: m.TopicList("", **kafka),
     (Key("kafka", _TOPIC, "the topic of the entries.", required=True),),
     parts=lambda one: {"name": one.name, "kafka": {"topic": one.topic, "key": one.field}},
 )
-_RULE_LIST: Shapes[RuleList] = Shapes(((("kafka",), TopicList, _LIST_TOPIC), (("file",), FileList, _LIST)))
+_RULE_LIST: Shapes[m.RuleList] = Shapes(((("kafka",), m.TopicList, _LIST_TOPIC), (("file",), m.FileList, _LIST)))
 
 UNIQUE: Section[str] = Section(
     "",
@@ -177,7 +166,7 @@ UNIQUE: Section[str] = Section(
 )
 RECENT = Section(
     "wr.recent",
-    Recent,
+    m.Recent,
     (
         Key("last", NUMBER, "the maximum number of earlier records of a key that a rule sees.", required=True),
         Key(
@@ -197,7 +186,7 @@ RULES_EMIT: Section[Mapping[str, Any]] = Section(
             DURATION,
             "how far behind the watermark a record can come and still be judged. Later records are expired and go to "
             "the [late output](tables.md#t_late).",
-            default=RuleSet.lateness,
+            default=m.RuleSet.lateness,
             shown=True,
         ),
         Key(
@@ -205,13 +194,13 @@ RULES_EMIT: Section[Mapping[str, Any]] = Section(
             FLAG,
             "a record that comes behind others of its key, by event time, has these judged again. With `false` an "
             "alert is what was known when its record came.",
-            default=RuleSet.revise,
+            default=m.RuleSet.revise,
             shown=True,
         ),
     ),
     parts=lambda given: given,
 )
-_EMIT_DEFAULT = {"lateness": RuleSet.lateness, "revise": RuleSet.revise}
+_EMIT_DEFAULT = {"lateness": m.RuleSet.lateness, "revise": m.RuleSet.revise}
 LISTS = Named("mapping of names to lists", _RULE_LIST)
 RULES = Each("list of rules", RULE)
 
@@ -242,21 +231,21 @@ _KEY = Key(
 )
 
 
-def _pipeline(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> Graph:  # noqa: ANN401
+def _pipeline(key: KeyFields, derive: tuple[m.Derive, ...], **sections: Any) -> m.Graph:  # noqa: ANN401
     given = {one.name: sections.pop(one.name) for one in RULES_KEYS}
     emit = given.pop("emit")
-    node = RulesNode("", SHORT_SOURCE, key.names, RuleSet(**given, **emit))
+    node = m.RulesNode("", SHORT_SOURCE, key.names, m.RuleSet(**given, **emit))
     return short_graph(node, derive=derive + key.derive, **sections)
 
 
-def _parts(graph: Graph) -> Mapping[str, Any]:
+def _parts(graph: m.Graph) -> Mapping[str, Any]:
     parts = dict(short_parts(graph))
     rules = parts["rules"]
     emit = {"lateness": rules.lateness, "revise": rules.revise}
     return parts | dict(vars(rules)) | {"key": KeyFields(parts["key"]), "emit": emit}
 
 
-RULES_PIPELINE: Section[Graph] = Section(
+RULES_PIPELINE: Section[m.Graph] = Section(
     "",
     _pipeline,
     (
@@ -279,23 +268,23 @@ RULES_PIPELINE: Section[Graph] = Section(
 class StoryRules:
     """The sections of the `pipeline` of a story with rules; `validate` checks that their fields exist and fit."""
 
-    time: EventTime
+    time: m.EventTime
     key: tuple[str, ...]
-    rules: RuleSet
-    derive: tuple[Derive, ...] = ()
+    rules: m.RuleSet
+    derive: tuple[m.Derive, ...] = ()
 
 
-def _entries(node: YamlNode) -> tuple[FileList, ...]:
+def _entries(node: YamlNode) -> tuple[m.FileList, ...]:
     """Read lists that are written in the story: no file is beside it."""
     fields = YamlMapping(node)
     read = [(name, fields.attempt(lambda entry: tuple(one.text() for one in entry.items()), at)) for name, at in fields]
     fields.check()
-    return tuple(FileList(name, name, entries=entries.value) for name, entries in read)
+    return tuple(m.FileList(name, name, entries=entries.value) for name, entries in read)
 
 
-def _story(key: KeyFields, derive: tuple[Derive, ...], time: EventTime, **sections: Any) -> StoryRules:  # noqa: ANN401
+def _story(key: KeyFields, derive: tuple[m.Derive, ...], time: m.EventTime, **sections: Any) -> StoryRules:  # noqa: ANN401
     emit = sections.pop("emit")
-    return StoryRules(time, key.names, RuleSet(**sections, **emit), derive + key.derive)
+    return StoryRules(time, key.names, m.RuleSet(**sections, **emit), derive + key.derive)
 
 
 _ENTRIES: Schema = mapping_schema({"type": "array", "items": TEXT_SCHEMA})
@@ -312,7 +301,7 @@ STORY_RULES: Section[StoryRules] = Section(
 )
 
 
-def rules_python(rules: RuleSet) -> str:
+def rules_python(rules: m.RuleSet) -> str:
     """Return the Python source of the stage with the rules."""
     given = [RULE.python(rule) for rule in rules.rules]
     given.append(f"recent={RECENT.python(rules.recent)}")

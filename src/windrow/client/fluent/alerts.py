@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TypeAlias
 
+from windrow import model as m
 from windrow.client.arguments import checked
 from windrow.errors import PipelineError, each_error, join_errors
-from windrow.model import Alerts, format_duration
 
 Limits: TypeAlias = Mapping[str, str | float | timedelta] | str | float | timedelta
 """The limits of an alert by name, or the first one alone; or ``"off"``."""
@@ -32,7 +32,7 @@ def alerts(
     hot_key: Limits | None = None,
     webhook: str | None = None,
     command: str | Sequence[str] | None = None,
-) -> Alerts:
+) -> m.Alerts:
     """Set the limits of alerts, and where they are sent: ``wr.alerts(latency="30s", lag={"records": 100_000})``.
 
     An alert that is left out has its defaults; ``"off"`` turns it off. The limits are those of the section `alerts` of
@@ -75,7 +75,7 @@ def _plain(value: object) -> object:
     """Return a value as a pipeline file has it."""
     match value:
         case timedelta():
-            return format_duration(value // timedelta(microseconds=1))
+            return m.format_duration(value // timedelta(microseconds=1))
         case Mapping():
             return {str(name): _plain(one) for name, one in value.items()}
         case str() | float() | int():

@@ -6,36 +6,27 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import Literal
 
+from windrow import model as m
 from windrow.client.arguments import checked
 from windrow.client.fluent.streams import Stream
 from windrow.declare.arguments import names_of
 from windrow.errors import PipelineError
-from windrow.model import (
-    FilesFormat,
-    FileSource,
-    FilesSource,
-    KafkaSource,
-    LogSource,
-    PostgresCdcSource,
-    RecordFormat,
-    TextFormat,
-)
 
 
 @checked
-def log(path: str | PathLike[str], *, format: TextFormat = "json") -> Stream:  # noqa: A002 - the setting's name
+def log(path: str | PathLike[str], *, format: m.TextFormat = "json") -> Stream:  # noqa: A002 - the setting's name
     """Read an embedded log: a folder with ``partition-0.jsonl``, ``partition-1.jsonl`` ...
 
     `format` is what its records are: JSON objects, or ``"debezium"``: changes of rows in Debezium's envelope.
     """
-    return Stream(LogSource(fspath(path), format))
+    return Stream(m.LogSource(fspath(path), format))
 
 
 @checked
 def files(
     path: str | PathLike[str] | Sequence[str | PathLike[str]],
     *,
-    format: FilesFormat = "json",  # noqa: A002 - the setting's name
+    format: m.FilesFormat = "json",  # noqa: A002 - the setting's name
     header: bool = True,
 ) -> Stream:
     """Read files that others write once, in the order of their names: JSON lines, CSV or Parquet (``.parquet``).
@@ -46,7 +37,7 @@ def files(
         header: whether the first line of a CSV file names its columns.
     """
     paths = (path,) if isinstance(path, str | PathLike) else path
-    return Stream(FilesSource(tuple(fspath(one) for one in paths), format, header))
+    return Stream(m.FilesSource(tuple(fspath(one) for one in paths), format, header))
 
 
 @checked
@@ -58,7 +49,7 @@ def file(path: str | PathLike[str], *, key: str | Sequence[str], log: str | Path
         key: the field or fields by which the file has at most one row.
         log: the folder of the log.
     """
-    return Stream(FileSource(fspath(path), names_of(key), fspath(log)))
+    return Stream(m.FileSource(fspath(path), names_of(key), fspath(log)))
 
 
 @checked
@@ -90,15 +81,15 @@ def postgres_cdc(
         slot: the name of the replication slot, which is created; left out, one that begins with ``windrow_``.
         publication: a publication that has the table; left out, one is created.
     """
-    into: LogSource | KafkaSource
+    into: m.LogSource | m.KafkaSource
     if log is not None and servers is None and topic is None and not options:
-        into = LogSource(fspath(log))
+        into = m.LogSource(fspath(log))
     elif log is None and servers is not None and topic is not None:
-        into = KafkaSource(servers, topic, options=tuple((options or {}).items()))
+        into = m.KafkaSource(servers, topic, options=tuple((options or {}).items()))
     else:
         msg = "source.postgres_cdc: give either `log`, or `servers` and `topic`"
         raise PipelineError(msg)
-    return Stream(PostgresCdcSource(url, table, into, names_of(key), slot, publication))
+    return Stream(m.PostgresCdcSource(url, table, into, names_of(key), slot, publication))
 
 
 @checked
@@ -109,7 +100,7 @@ def kafka(
     start: Literal["earliest", "latest"] = "earliest",
     options: Mapping[str, str] | None = None,
     group: str | None = None,
-    format: RecordFormat = "json",  # noqa: A002 - the setting's name
+    format: m.RecordFormat = "json",  # noqa: A002 - the setting's name
 ) -> Stream:
     """Read a Kafka topic; `options` go to the consumer as they are (``{"security.protocol": "SSL"}``).
 
@@ -117,4 +108,4 @@ def kafka(
     reads from it. `format` is what the records are: JSON objects, ``"debezium"``: changes of rows in Debezium's
     envelope, or `avro`, `protobuf` or `csv`.
     """
-    return Stream(KafkaSource(servers, topic, start, tuple((options or {}).items()), group, format))
+    return Stream(m.KafkaSource(servers, topic, start, tuple((options or {}).items()), group, format))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
+from windrow import model as m
 from windrow.authoring.aggregate_text import Measure
 from windrow.authoring.checks import require_valid
 from windrow.authoring.short_form import NODE_NAMES
@@ -14,33 +15,6 @@ from windrow.client.fluent.streams import Aggregated, Emitted, Given, Keyed, Pro
 from windrow.client.pipeline import Pipeline
 from windrow.declare.arguments import Duration, duration_micros
 from windrow.errors import PipelineError, did_you_mean
-from windrow.model import (
-    DEFAULT_ALERTS,
-    DEFAULT_KEY_GROUPS,
-    Alerts,
-    AnyJoinNode,
-    DeduplicateNode,
-    Derive,
-    Emit,
-    FlatMapNode,
-    Graph,
-    JoinNode,
-    LookupNode,
-    Node,
-    ProcessNode,
-    RunMode,
-    SelectNode,
-    Sink,
-    SinkNode,
-    SourceNode,
-    SplitNode,
-    StreamNode,
-    TableJoinNode,
-    TableNode,
-    Window,
-    WindowNode,
-    outputs_of,
-)
 
 
 @checked
@@ -48,7 +22,7 @@ from windrow.model import (
 class Selection(Unfinished):
     """Records of a stream, or of several: a condition, derived fields, and the fields that are kept."""
 
-    node: SelectNode
+    node: m.SelectNode
 
     def derive(self, /, **expressions: str) -> Selection:
         """Add fields that SQL expressions over the stream's fields give.
@@ -77,7 +51,7 @@ class Selection(Unfinished):
         derived = (*self.node.derive, *_derived(expressions))
         return Keyed(Given(self.node.inputs[0], derived), (*names, *expressions))
 
-    def window(self, window: Window) -> Windowed:
+    def window(self, window: m.Window) -> Windowed:
         """Divide event time into windows of all records, without a key; see `Keyed.window`."""
         return self.key_by().window(window)
 
@@ -106,30 +80,30 @@ class Named(Unfinished):
 
     def where(self, condition: str) -> Selection:
         """Keep the records for which a condition in SQL is true."""
-        return Selection(SelectNode("", (self.name,), where=condition))
+        return Selection(m.SelectNode("", (self.name,), where=condition))
 
     def derive(self, /, **expressions: str) -> Selection:
         """Add fields that SQL expressions over the stream's fields give."""
-        return Selection(SelectNode("", (self.name,), derive=_derived(expressions)))
+        return Selection(m.SelectNode("", (self.name,), derive=_derived(expressions)))
 
     def select(self, /, *names: str) -> Selection:
         """Keep these fields only."""
-        return Selection(SelectNode("", (self.name,), select=names))
+        return Selection(m.SelectNode("", (self.name,), select=names))
 
     def union(self, /, *others: Named, where: str | None = None) -> Selection:
         """Add the records of other streams, which have the same fields; keep those for which `where` is true."""
-        return Selection(SelectNode("", (self.name, *(other.name for other in others)), where=where))
+        return Selection(m.SelectNode("", (self.name, *(other.name for other in others)), where=where))
 
-    def split(self, conditions: Mapping[str, str], *, other: str | None = None) -> SplitNode:
+    def split(self, conditions: Mapping[str, str], *, other: str | None = None) -> m.SplitNode:
         """Divide the records: each is in the first output whose condition is true, else in `other`, if that is given.
 
         The outputs of the stream `sizes` are ``sizes["large"]`` and so on.
         """
-        return SplitNode("", self.name, _derived(conditions), other)
+        return m.SplitNode("", self.name, _derived(conditions), other)
 
     def flat_map(
         self, field: str, *, element: str | None = None, position: str | None = None, outer: bool = False
-    ) -> FlatMapNode:
+    ) -> m.FlatMapNode:
         """Give a record for each element of an array: with the other fields of its record, and those of the element.
 
         Args:
@@ -138,11 +112,11 @@ class Named(Unfinished):
             position: the name of a field for the number of the element, from 0.
             outer: whether a record whose array is empty or null gives one, with null in the fields of the element.
         """
-        return FlatMapNode("", self.name, field, element, position, outer)
+        return m.FlatMapNode("", self.name, field, element, position, outer)
 
     def deduplicate(
         self, /, *by: str, within: Duration, scope: Literal["stream", "partition"] = "stream"
-    ) -> DeduplicateNode:
+    ) -> m.DeduplicateNode:
         """Leave out copies: records with the same fields `by` whose event times are less than `within` apart.
 
         They are the output ``["duplicates"]``. With ``scope="partition"`` all copies of a record are in the same
@@ -151,14 +125,14 @@ class Named(Unfinished):
         Raises:
             PipelineError: the duration is invalid.
         """
-        return DeduplicateNode("", self.name, by, duration_micros(within, "deduplicate.within"), scope)
+        return m.DeduplicateNode("", self.name, by, duration_micros(within, "deduplicate.within"), scope)
 
-    def table(self, /, *key: str, deleted: str | None = None) -> TableNode:
+    def table(self, /, *key: str, deleted: str | None = None) -> m.TableNode:
         """Keep the last record of each key as a row of a table; it replaces the one before it.
 
         A record for which the SQL condition `deleted` is true removes the row.
         """
-        return TableNode("", self.name, key, deleted)
+        return m.TableNode("", self.name, key, deleted)
 
     def lookup(
         self,
@@ -169,7 +143,7 @@ class Named(Unfinished):
         revise: Duration | None = None,
         how: Literal["inner", "left"] = "inner",
         broadcast: bool = False,
-    ) -> LookupNode:
+    ) -> m.LookupNode:
         """Give each record the fields of a table's row.
 
         Args:
@@ -191,7 +165,9 @@ class Named(Unfinished):
         """
         pairs = _pairs(by)
         micros = None if revise is None else duration_micros(revise, "lookup.revise")
-        return LookupNode("", self.name, table.name, tuple(pairs), tuple(pairs.values()), how, as_of, micros, broadcast)
+        return m.LookupNode(
+            "", self.name, table.name, tuple(pairs), tuple(pairs.values()), how, as_of, micros, broadcast
+        )
 
     def join(
         self,
@@ -201,7 +177,7 @@ class Named(Unfinished):
         before: Duration | None = None,
         after: Duration | None = None,
         how: Literal["inner", "left", "right", "full"] = "inner",
-    ) -> JoinNode | TableJoinNode:
+    ) -> m.JoinNode | m.TableJoinNode:
         """Pair these records with those of another stream that are near them in event time, or join two tables.
 
         A pair has the fields of both; one of the other stream that is here, too, ends in `_right`. Tables are joined
@@ -222,14 +198,14 @@ class Named(Unfinished):
         pairs = _pairs(by)
         spans = duration_micros(before or "0s", "join.before"), duration_micros(after or "0s", "join.after")
         if before is None and after is None:
-            return TableJoinNode("", self.name, other.name, tuple(pairs), tuple(pairs.values()), how)
-        return JoinNode("", self.name, other.name, tuple(pairs), tuple(pairs.values()), *spans, how)
+            return m.TableJoinNode("", self.name, other.name, tuple(pairs), tuple(pairs.values()), how)
+        return m.JoinNode("", self.name, other.name, tuple(pairs), tuple(pairs.values()), *spans, how)
 
     def key_by(self, /, *names: str, **expressions: str) -> Keyed:
         """Say for which fields results are kept; see `Timed.key_by`."""
         return Keyed(Given(self.name, _derived(expressions)), (*names, *expressions))
 
-    def window(self, window: Window) -> Windowed:
+    def window(self, window: m.Window) -> Windowed:
         """Divide event time into windows of all records, without a key; see `Keyed.window`."""
         return self.key_by().window(window)
 
@@ -245,7 +221,15 @@ def _pairs(by: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
 
 
 Made = (
-    Selection | SplitNode | FlatMapNode | DeduplicateNode | TableNode | AnyJoinNode | Aggregated | Emitted | Processed
+    Selection
+    | m.SplitNode
+    | m.FlatMapNode
+    | m.DeduplicateNode
+    | m.TableNode
+    | m.AnyJoinNode
+    | Aggregated
+    | Emitted
+    | Processed
 )
 
 
@@ -253,12 +237,12 @@ Made = (
 class GraphBuilder(Unfinished):
     """Sources, streams and sinks under names, in the order in which they are added; `build` makes the graph."""
 
-    def __init__(self, name: str, key_groups: int, mode: RunMode, alerts: Alerts) -> None:
+    def __init__(self, name: str, key_groups: int, mode: m.RunMode, alerts: m.Alerts) -> None:
         self._name = name
         self._mode = mode
         self._alerts = alerts
         self._key_groups = key_groups
-        self._nodes: list[Node] = []
+        self._nodes: list[m.Node] = []
 
     def source(self, name: str, records: Timed, *, lateness: Duration | None = None) -> Named:
         """Add a source.
@@ -274,7 +258,7 @@ class GraphBuilder(Unfinished):
         """
         micros = None if lateness is None else duration_micros(lateness, f"sources.{name}.lateness")
         decoded = records.decoded
-        return self._add(SourceNode(name, decoded.source, decoded.fields, records.time, decoded.derived, micros))
+        return self._add(m.SourceNode(name, decoded.source, decoded.fields, records.time, decoded.derived, micros))
 
     def stream(self, name: str, made: Made, *, salt: int = 1, at_end: Literal["fire", "hold"] = "fire") -> Named:
         """Add a stream: what was made of a source or another stream of this graph.
@@ -291,9 +275,9 @@ class GraphBuilder(Unfinished):
         """
         return self._add(_node(name, made, salt, at_end))
 
-    def sink(self, name: str, stream: Named, sink: Sink) -> None:
+    def sink(self, name: str, stream: Named, sink: m.Sink) -> None:
         """Write the rows of a stream to a sink, such as `windrow.sqlite` or `windrow.kafka_sink`."""
-        self._nodes.append(SinkNode(name, stream.name, sink))
+        self._nodes.append(m.SinkNode(name, stream.name, sink))
 
     def build(self) -> Pipeline:
         """Return the graph.
@@ -302,25 +286,25 @@ class GraphBuilder(Unfinished):
             PipelineError: the graph is invalid; the error has all its problems.
         """
         ordered = [
-            node for kind in (SourceNode, StreamNode, SinkNode) for node in self._nodes if isinstance(node, kind)
+            node for kind in (m.SourceNode, m.StreamNode, m.SinkNode) for node in self._nodes if isinstance(node, kind)
         ]
         if not all(node.name for node in ordered):
             raise PipelineError(NODE_NAMES)
-        graph = Graph(self._name, tuple(ordered), self._key_groups, self._mode, self._alerts)
+        graph = m.Graph(self._name, tuple(ordered), self._key_groups, self._mode, self._alerts)
         return Pipeline(require_valid(graph))
 
-    def _add(self, node: SourceNode | StreamNode) -> Named:
+    def _add(self, node: m.SourceNode | m.StreamNode) -> Named:
         self._nodes.append(node)
-        return Named(node.name, tuple(outputs_of(node)))
+        return Named(node.name, tuple(m.outputs_of(node)))
 
 
 @checked
 def graph(
     name: str,
     *,
-    key_groups: int = DEFAULT_KEY_GROUPS,
-    mode: RunMode = "micro-batch",
-    alerts: Alerts = DEFAULT_ALERTS,
+    key_groups: int = m.DEFAULT_KEY_GROUPS,
+    mode: m.RunMode = "micro-batch",
+    alerts: m.Alerts = m.DEFAULT_ALERTS,
 ) -> GraphBuilder:
     """Begin a graph of named sources, streams and sinks.
 
@@ -333,25 +317,31 @@ def graph(
     return GraphBuilder(name, key_groups, mode, alerts)
 
 
-def _node(name: str, made: Made, salt: int, at_end: Literal["fire", "hold"]) -> StreamNode:
+def _node(name: str, made: Made, salt: int, at_end: Literal["fire", "hold"]) -> m.StreamNode:
     match made:
         case Selection(node):
             return replace(node, name=name)
         case (
-            SplitNode() | FlatMapNode() | DeduplicateNode() | TableNode() | JoinNode() | TableJoinNode() | LookupNode()
+            m.SplitNode()
+            | m.FlatMapNode()
+            | m.DeduplicateNode()
+            | m.TableNode()
+            | m.JoinNode()
+            | m.TableJoinNode()
+            | m.LookupNode()
         ):
             return replace(made, name=name)
         case Aggregated():
-            return _node(name, Emitted(made, Emit()), salt, at_end)
+            return _node(name, Emitted(made, m.Emit()), salt, at_end)
         case Emitted(aggregated, emit):
             keyed = aggregated.windowed.keyed
             given, window = _given(name, keyed.of), aggregated.windowed.cut
-            return WindowNode(
+            return m.WindowNode(
                 name, given.input, keyed.key, window, aggregated.aggregates, emit, salt, derive=given.derived
             )
         case Processed(of, key, process):
             given = _given(name, of)
-            return ProcessNode(name, given.input, key, process, at_end, derive=given.derived)
+            return m.ProcessNode(name, given.input, key, process, at_end, derive=given.derived)
         case _:
             assert_never(made)
 
@@ -363,5 +353,5 @@ def _given(name: str, of: Timed | Given) -> Given:
     raise PipelineError(msg)
 
 
-def _derived(expressions: Mapping[str, str]) -> tuple[Derive, ...]:
-    return tuple(Derive(name, sql) for name, sql in expressions.items())
+def _derived(expressions: Mapping[str, str]) -> tuple[m.Derive, ...]:
+    return tuple(m.Derive(name, sql) for name, sql in expressions.items())

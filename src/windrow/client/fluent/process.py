@@ -7,18 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from windrow import model as m
 from windrow.client.arguments import checked
 from windrow.errors import PipelineError, call_all
-from windrow.model import (
-    ArrayType,
-    DataType,
-    Field,
-    KeyedState,
-    ListState,
-    MapState,
-    ValueState,
-    parse_type,
-)
 
 
 @dataclass(frozen=True)
@@ -26,58 +17,58 @@ class StateType:
     """A kind of state with its types, which `process` gives a name."""
 
     kind: Literal["value", "list", "map"]
-    types: tuple[str | DataType, ...]
+    types: tuple[str | m.DataType, ...]
 
 
 @checked
-def value_state(type_: str | DataType) -> StateType:
+def value_state(type_: str | m.DataType) -> StateType:
     """Keep one value for each key."""
     return StateType("value", (type_,))
 
 
 @checked
-def list_state(type_: str | DataType) -> StateType:
+def list_state(type_: str | m.DataType) -> StateType:
     """Keep values in the order in which they are appended."""
     return StateType("list", (type_,))
 
 
 @checked
-def map_state(key: str | DataType, value: str | DataType) -> StateType:
+def map_state(key: str | m.DataType, value: str | m.DataType) -> StateType:
     """Keep values by keys of their own."""
     return StateType("map", (key, value))
 
 
-def declared_states(state: Mapping[str, StateType]) -> tuple[KeyedState, ...]:
+def declared_states(state: Mapping[str, StateType]) -> tuple[m.KeyedState, ...]:
     """Return states with their names; raise PipelineError for invalid types."""
     return call_all(partial(_state, name, of) for name, of in state.items())
 
 
-def declared_columns(returns: Mapping[str, str | DataType]) -> tuple[Field, ...]:
+def declared_columns(returns: Mapping[str, str | m.DataType]) -> tuple[m.Field, ...]:
     """Return the columns that a function emits; raise PipelineError for invalid types."""
     types = call_all(partial(_type, f"process.returns.{name}", type_) for name, type_ in returns.items())
-    return tuple(Field(name, type_) for name, type_ in zip(returns, types, strict=True))
+    return tuple(m.Field(name, type_) for name, type_ in zip(returns, types, strict=True))
 
 
-def _state(name: str, of: StateType) -> KeyedState:
+def _state(name: str, of: StateType) -> m.KeyedState:
     where = f"process.state.{name}"
     types = [_type(where, type_) for type_ in of.types]
     match of.kind:
         case "value":
-            return ValueState(name, *types)
+            return m.ValueState(name, *types)
         case "list":
-            return ListState(name, *types)
+            return m.ListState(name, *types)
         case "map":
-            return MapState(name, *types)
+            return m.MapState(name, *types)
 
 
-def _type(where: str, type_: str | DataType) -> DataType:
+def _type(where: str, type_: str | m.DataType) -> m.DataType:
     if not isinstance(type_, str):
-        if isinstance(type_, ArrayType):
+        if isinstance(type_, m.ArrayType):
             msg = f"{where}: {type_} is for fields of records alone; use a list state, or a string"
             raise PipelineError(msg)
         return type_
     try:
-        return parse_type(type_)
+        return m.parse_type(type_)
     except PipelineError as exc:
         msg = f"{where}: {exc.message}"
         raise PipelineError(msg) from exc

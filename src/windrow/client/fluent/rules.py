@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from windrow import model as m
 from windrow.client.arguments import checked
 from windrow.declare.arguments import Duration, duration_micros
-from windrow.model import (
-    FileList,
-    Recent,
-    Rule,
-    RuleList,
-    Severity,
-    TopicList,
-)
 
 
 @checked
@@ -22,10 +15,10 @@ def rule(
     name: str,
     *,
     when: str,
-    severity: Severity = "medium",
+    severity: m.Severity = "medium",
     say: str | None = None,
     evidence: Mapping[str, str] | None = None,
-) -> Rule:
+) -> m.Rule:
     """Raise an alert for each record for which a condition is true.
 
     Args:
@@ -36,27 +29,27 @@ def rule(
             ``prev.FIELD`` or ``next.FIELD``.
         evidence: expressions whose values are written with the alert.
     """
-    return Rule(name, when, severity, say, tuple((evidence or {}).items()))
+    return m.Rule(name, when, severity, say, tuple((evidence or {}).items()))
 
 
 @checked
-def recent(*, last: int, within: Duration) -> Recent:
+def recent(*, last: int, within: Duration) -> m.Recent:
     """Let rules see the last so many records of a key that are at most so much older than the record.
 
     Raises:
         PipelineError: the duration is invalid.
     """
-    return Recent(last, duration_micros(within, "recent.within"))
+    return m.Recent(last, duration_micros(within, "recent.within"))
 
 
 @checked
-def list_file(file: str, *, key: str | None = None) -> FileList:
+def list_file(file: str, *, key: str | None = None) -> m.FileList:
     """Read a list from a file, when a run starts: an entry on each line, or in the column `key` of a CSV file."""
-    return FileList("", file, key)
+    return m.FileList("", file, key)
 
 
 @checked
-def list_topic(topic: str, *, key: str | None = None) -> TopicList:
+def list_topic(topic: str, *, key: str | None = None) -> m.TopicList:
     """Read a list from a compacted Kafka topic at the brokers of the source: the keys of records that have a value.
 
     In real time it is followed while the pipeline runs; on other hosts it is read once, when a run starts.
@@ -65,9 +58,9 @@ def list_topic(topic: str, *, key: str | None = None) -> TopicList:
         topic: its name.
         key: the field of the entry, if the keys are JSON objects.
     """
-    return TopicList("", topic, key)
+    return m.TopicList("", topic, key)
 
 
-def named_lists(lists: Mapping[str, RuleList]) -> tuple[RuleList, ...]:
+def named_lists(lists: Mapping[str, m.RuleList]) -> tuple[m.RuleList, ...]:
     """Return lists with their names."""
     return tuple(replace(one, name=name) for name, one in lists.items())

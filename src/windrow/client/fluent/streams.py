@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypedDict, overload
 
+from windrow import model as m
 from windrow.authoring.aggregate_text import Measure, parse_aggregate
 from windrow.authoring.checks import require_valid
 from windrow.authoring.short_form import SOURCE, short_graph
@@ -16,43 +17,6 @@ from windrow.client.fluent.rules import named_lists
 from windrow.client.pipeline import Pipeline
 from windrow.declare.arguments import Duration, duration_micros
 from windrow.errors import PipelineError, call_all
-from windrow.model import (
-    DEFAULT_ALERTS,
-    DEFAULT_KEY_GROUPS,
-    Adaptive,
-    Aggregate,
-    Alerts,
-    DataType,
-    Decode,
-    Delay,
-    DelayByPartition,
-    Derive,
-    Emit,
-    EventTime,
-    Field,
-    Global,
-    Late,
-    Mode,
-    Process,
-    ProcessFunction,
-    ProcessNode,
-    Punctuated,
-    Recent,
-    Records,
-    ResultNode,
-    Rule,
-    RuleList,
-    RuleSet,
-    RulesNode,
-    RunMode,
-    Sink,
-    Source,
-    Trigger,
-    Watermark,
-    Window,
-    WindowNode,
-    parse_field_type,
-)
 
 
 @checked
@@ -60,16 +24,16 @@ from windrow.model import (
 class Stream(Unfinished):
     """Records as bytes."""
 
-    source: Source
+    source: m.Source
 
-    def decode(self, /, **fields: str | DataType | FieldType) -> DecodedStream:
+    def decode(self, /, **fields: str | m.DataType | FieldType) -> DecodedStream:
         """Say which fields a record, a JSON object, must have, with their types: ``amount="decimal(12,2)"``.
 
         One that a record may lack has a question mark, ``country="string?"``; an array is ``items="array<string>"`` or
         ``"array<struct<sku string, qty long>>"``. For other names, and fields in nested objects, see `windrow.field`.
         """
         given = ((name, one if isinstance(one, FieldType) else FieldType(one)) for name, one in fields.items())
-        return DecodedStream(self.source, Decode(call_all(partial(one.named, name) for name, one in given)))
+        return DecodedStream(self.source, m.Decode(call_all(partial(one.named, name) for name, one in given)))
 
 
 @checked
@@ -77,9 +41,9 @@ class Stream(Unfinished):
 class DecodedStream(Unfinished):
     """Records with fields."""
 
-    source: Source
-    fields: Decode
-    derived: tuple[Derive, ...] = ()
+    source: m.Source
+    fields: m.Decode
+    derived: tuple[m.Derive, ...] = ()
 
     def derive(self, /, **expressions: str) -> DecodedStream:
         """Add fields that SQL expressions over the decoded ones give: ``domain="split_part(url, '/', 3)"``."""
@@ -90,7 +54,7 @@ class DecodedStream(Unfinished):
         self,
         field: str,
         *,
-        delay: Duration | Adaptive | DelayByPartition,
+        delay: Duration | m.Adaptive | m.DelayByPartition,
         future: Duration | None = None,
         sent: str | None = None,
         idle: Duration | None = None,
@@ -113,7 +77,7 @@ class DecodedStream(Unfinished):
         self,
         field: str,
         *,
-        delay: Duration | Adaptive | DelayByPartition | None = None,
+        delay: Duration | m.Adaptive | m.DelayByPartition | None = None,
         punctuated: str | None = None,
         future: Duration | None = None,
         sent: str | None = None,
@@ -143,7 +107,7 @@ class DecodedStream(Unfinished):
         reads: list[Callable[[], object]] = [watermark, *given.values()]
         call_all(reads)
         micros = {where: read() for where, read in given.items()}
-        time = EventTime(field, watermark(), micros.get("time.future"), sent, micros.get("time.idle"), all_idle)
+        time = m.EventTime(field, watermark(), micros.get("time.future"), sent, micros.get("time.idle"), all_idle)
         return Timed(self, time)
 
 
@@ -153,13 +117,13 @@ class Timed(Unfinished):
     """Records with an event time."""
 
     decoded: DecodedStream
-    time: EventTime
+    time: m.EventTime
 
     def key_by(self, /, *names: str, **expressions: str) -> Keyed:
         """Say for which fields results are kept; expressions add fields: ``domain="split_part(url, '/', 3)"``."""
         return Keyed(replace(self, decoded=self.decoded.derive(**expressions)), (*names, *expressions))
 
-    def window(self, window: Window) -> Windowed:
+    def window(self, window: m.Window) -> Windowed:
         """Divide event time into windows of all records, without a key; see `Keyed.window`."""
         return self.key_by().window(window)
 
@@ -173,7 +137,7 @@ class Given:
     """Records of a source or stream of a graph, by its name, with derived fields."""
 
     input: str
-    derived: tuple[Derive, ...] = ()
+    derived: tuple[m.Derive, ...] = ()
 
 
 @checked
@@ -184,7 +148,7 @@ class Keyed(Unfinished):
     of: Timed | Given
     key: tuple[str, ...]
 
-    def window(self, window: Window) -> Windowed:
+    def window(self, window: m.Window) -> Windowed:
         """Divide event time into windows: `windrow.tumbling`, `hopping`, `cumulate`, `session` or `global_window`."""
         return Windowed(self, window)
 
@@ -194,18 +158,18 @@ class Keyed(Unfinished):
         Short for one window of all time with a pane for each record:
         ``.window(wr.global_window()).aggregate(...).emit(early=wr.every_count(1))``.
         """
-        return self.window(Global()).aggregate(**results).emit(early=Records(1))
+        return self.window(m.Global()).aggregate(**results).emit(early=m.Records(1))
 
     def process(
         self,
-        function: ProcessFunction,
+        function: m.ProcessFunction,
         *,
         state: Mapping[str, StateType] | None = None,
-        returns: Mapping[str, str | DataType],
+        returns: Mapping[str, str | m.DataType],
         ttl: Duration | None = None,
         order: Literal["log", "event_time"] = "log",
-        on_timer: ProcessFunction | None = None,
-        on_processing_timer: ProcessFunction | None = None,
+        on_timer: m.ProcessFunction | None = None,
+        on_processing_timer: m.ProcessFunction | None = None,
     ) -> Processed:
         """Call a Python function for each record, with state for its key, for what windows cannot express.
 
@@ -223,7 +187,7 @@ class Keyed(Unfinished):
         Raises:
             PipelineError: a type or a duration is invalid.
         """
-        process = Process(
+        process = m.Process(
             function=function,
             state=declared_states(state or {}),
             returns=declared_columns(returns),
@@ -237,10 +201,10 @@ class Keyed(Unfinished):
     def rules(
         self,
         /,
-        *rules: Rule,
-        recent: Recent,
+        *rules: m.Rule,
+        recent: m.Recent,
         unique: str | None = None,
-        lists: Mapping[str, RuleList] | None = None,
+        lists: Mapping[str, m.RuleList] | None = None,
         lateness: Duration = "0s",
         revise: bool = True,
     ) -> Ruled:
@@ -259,7 +223,7 @@ class Keyed(Unfinished):
             PipelineError: a duration is invalid.
         """
         micros = duration_micros(lateness, "emit.lateness")
-        return Ruled(self.of, self.key, RuleSet(rules, recent, unique, named_lists(lists or {}), micros, revise))
+        return Ruled(self.of, self.key, m.RuleSet(rules, recent, unique, named_lists(lists or {}), micros, revise))
 
 
 @checked
@@ -268,7 +232,7 @@ class Windowed(Unfinished):
     """Records of a key in a window."""
 
     keyed: Keyed
-    cut: Window
+    cut: m.Window
 
     def aggregate(self, /, **results: Measure | str) -> Aggregated:
         """Name the results: ``total=wr.sum("amount"), events=wr.count(), mean="total / events"``.
@@ -287,16 +251,16 @@ class Aggregated(Unfinished):
     """Results of a key in a window."""
 
     windowed: Windowed
-    aggregates: tuple[Aggregate, ...]
+    aggregates: tuple[m.Aggregate, ...]
 
     def emit(
         self,
         *,
         lateness: Duration = "0s",
-        late: Late = "each",
-        mode: Mode = "retract",
+        late: m.Late = "each",
+        mode: m.Mode = "retract",
         at_end: Literal["fire", "hold"] = "fire",
-        early: Trigger | None = None,
+        early: m.Trigger | None = None,
     ) -> Emitted:
         """Set when results are written, and how late records revise them.
 
@@ -313,23 +277,23 @@ class Aggregated(Unfinished):
         Raises:
             PipelineError: a duration is invalid, or `late` is another trigger than `every_count`.
         """
-        if isinstance(late, Trigger) and not isinstance(late, Records):
+        if isinstance(late, m.Trigger) and not isinstance(late, m.Records):
             msg = f"emit.late: {late!r} does not apply to late records; use 'each', 'batch' or wr.every_count(10)"
             raise PipelineError(msg)
-        return Emitted(self, Emit(duration_micros(lateness, "emit.lateness"), late, mode, at_end, early))
+        return Emitted(self, m.Emit(duration_micros(lateness, "emit.lateness"), late, mode, at_end, early))
 
     def to(
         self,
-        sink: Sink,
+        sink: m.Sink,
         *,
         name: str | None = None,
-        key_groups: int = DEFAULT_KEY_GROUPS,
+        key_groups: int = m.DEFAULT_KEY_GROUPS,
         salt: int = 1,
-        mode: RunMode = "micro-batch",
-        alerts: Alerts = DEFAULT_ALERTS,
+        mode: m.RunMode = "micro-batch",
+        alerts: m.Alerts = m.DEFAULT_ALERTS,
     ) -> Pipeline:
         """Write to a sink, and leave `emit` at its defaults; see `Emitted.to`."""
-        return Emitted(self, Emit()).to(sink, name=name, key_groups=key_groups, salt=salt, mode=mode, alerts=alerts)
+        return Emitted(self, m.Emit()).to(sink, name=name, key_groups=key_groups, salt=salt, mode=mode, alerts=alerts)
 
 
 @checked
@@ -338,17 +302,17 @@ class Emitted(Unfinished):
     """Changes of results."""
 
     aggregated: Aggregated
-    how: Emit
+    how: m.Emit
 
     def to(
         self,
-        sink: Sink,
+        sink: m.Sink,
         *,
         name: str | None = None,
-        key_groups: int = DEFAULT_KEY_GROUPS,
+        key_groups: int = m.DEFAULT_KEY_GROUPS,
         salt: int = 1,
-        mode: RunMode = "micro-batch",
-        alerts: Alerts = DEFAULT_ALERTS,
+        mode: m.RunMode = "micro-batch",
+        alerts: m.Alerts = m.DEFAULT_ALERTS,
     ) -> Pipeline:
         """Write to a sink, and so complete the pipeline.
 
@@ -365,7 +329,7 @@ class Emitted(Unfinished):
         """
         windowed = self.aggregated.windowed
         keyed = windowed.keyed
-        node = WindowNode("", SOURCE, keyed.key, windowed.cut, self.aggregated.aggregates, self.how, salt)
+        node = m.WindowNode("", SOURCE, keyed.key, windowed.cut, self.aggregated.aggregates, self.how, salt)
         return _complete(node, ends_of(keyed.of, sink, name), key_groups, mode, alerts)
 
 
@@ -376,17 +340,17 @@ class Processed(Unfinished):
 
     of: Timed | Given
     key: tuple[str, ...]
-    process: Process
+    process: m.Process
 
     def to(
         self,
-        sink: Sink,
+        sink: m.Sink,
         *,
         name: str | None = None,
-        key_groups: int = DEFAULT_KEY_GROUPS,
+        key_groups: int = m.DEFAULT_KEY_GROUPS,
         at_end: Literal["fire", "hold"] = "fire",
-        mode: RunMode = "micro-batch",
-        alerts: Alerts = DEFAULT_ALERTS,
+        mode: m.RunMode = "micro-batch",
+        alerts: m.Alerts = m.DEFAULT_ALERTS,
     ) -> Pipeline:
         """Write to a sink, and so complete the pipeline.
 
@@ -401,7 +365,7 @@ class Processed(Unfinished):
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
-        node = ProcessNode("", SOURCE, self.key, self.process, at_end)
+        node = m.ProcessNode("", SOURCE, self.key, self.process, at_end)
         return _complete(node, ends_of(self.of, sink, name), key_groups, mode, alerts)
 
 
@@ -412,16 +376,16 @@ class Ruled(Unfinished):
 
     of: Timed | Given
     key: tuple[str, ...]
-    rules: RuleSet
+    rules: m.RuleSet
 
     def to(
         self,
-        sink: Sink,
+        sink: m.Sink,
         *,
         name: str | None = None,
-        key_groups: int = DEFAULT_KEY_GROUPS,
-        mode: RunMode = "micro-batch",
-        alerts: Alerts = DEFAULT_ALERTS,
+        key_groups: int = m.DEFAULT_KEY_GROUPS,
+        mode: m.RunMode = "micro-batch",
+        alerts: m.Alerts = m.DEFAULT_ALERTS,
     ) -> Pipeline:
         """Write to a sink, and so complete the pipeline.
 
@@ -435,11 +399,11 @@ class Ruled(Unfinished):
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
-        node = RulesNode("", SOURCE, self.key, self.rules)
+        node = m.RulesNode("", SOURCE, self.key, self.rules)
         return _complete(node, ends_of(self.of, sink, name), key_groups, mode, alerts)
 
 
-def _complete(node: ResultNode, ends: Ends, key_groups: int, mode: RunMode, alerts: Alerts) -> Pipeline:
+def _complete(node: m.ResultNode, ends: Ends, key_groups: int, mode: m.RunMode, alerts: m.Alerts) -> Pipeline:
     graph = short_graph(node, **ends, key_groups=key_groups, mode=mode, alerts=alerts)
     return Pipeline(require_valid(graph))
 
@@ -448,14 +412,14 @@ class Ends(TypedDict):
     """What every pipeline has: a name, the records that it begins with, and where its rows go."""
 
     name: str
-    source: Source
-    decode: Decode
-    derive: tuple[Derive, ...]
-    time: EventTime
-    sink: Sink
+    source: m.Source
+    decode: m.Decode
+    derive: tuple[m.Derive, ...]
+    time: m.EventTime
+    sink: m.Sink
 
 
-def ends_of(of: Timed | Given, sink: Sink, name: str | None) -> Ends:
+def ends_of(of: Timed | Given, sink: m.Sink, name: str | None) -> Ends:
     """Return the ends of a pipeline of its own; raise PipelineError for a stream of a graph."""
     if not isinstance(of, Timed):
         stream = f"{of.input!r} is a stream of a graph"
@@ -471,54 +435,58 @@ def ends_of(of: Timed | Given, sink: Sink, name: str | None) -> Ends:
     )
 
 
-def _derived(expressions: Mapping[str, str]) -> tuple[Derive, ...]:
-    return tuple(Derive(name, sql) for name, sql in expressions.items())
+def _derived(expressions: Mapping[str, str]) -> tuple[m.Derive, ...]:
+    return tuple(m.Derive(name, sql) for name, sql in expressions.items())
 
 
-def _watermark(delay: Duration | Adaptive | DelayByPartition | None, punctuated: str | None) -> Watermark:
+def _watermark(delay: Duration | m.Adaptive | m.DelayByPartition | None, punctuated: str | None) -> m.Watermark:
     if punctuated is not None and delay is None:
-        return Punctuated(punctuated)
+        return m.Punctuated(punctuated)
     if delay is not None and punctuated is None:
-        return delay if isinstance(delay, Adaptive | DelayByPartition) else Delay(duration_micros(delay, "time.delay"))
+        return (
+            delay
+            if isinstance(delay, m.Adaptive | m.DelayByPartition)
+            else m.Delay(duration_micros(delay, "time.delay"))
+        )
     msg = "time: give either delay (how far out of order records come) or punctuated"
     raise PipelineError(msg)
 
 
-def _aggregate(name: str, measure: Measure | str) -> Aggregate:
+def _aggregate(name: str, measure: Measure | str) -> m.Aggregate:
     if not isinstance(measure, str):
-        return Aggregate(name, measure.function, measure.where)
+        return m.Aggregate(name, measure.function, measure.where)
     try:
         read = parse_aggregate(measure)
     except PipelineError as exc:
         msg = f"aggregate.{name}: {exc.message}"
         raise PipelineError(msg) from exc
-    return Aggregate(name, read.function, read.where)
+    return m.Aggregate(name, read.function, read.where)
 
 
 @dataclass(frozen=True)
 class FieldType:
     """A field without its name."""
 
-    type: str | DataType
+    type: str | m.DataType
     alias: tuple[str, ...] = ()
     tombstones: bool = False
     path: tuple[str, ...] = ()
 
-    def named(self, name: str) -> Field:
+    def named(self, name: str) -> m.Field:
         """Return the field with a name; raise PipelineError if its type is invalid."""
         if not isinstance(self.type, str):
-            return Field(name, self.type, alias=self.alias, tombstones=self.tombstones, path=self.path)
+            return m.Field(name, self.type, alias=self.alias, tombstones=self.tombstones, path=self.path)
         try:
-            type_, optional = parse_field_type(self.type)
+            type_, optional = m.parse_field_type(self.type)
         except PipelineError as exc:
             msg = f"decode.{name}: {exc.message}"
             raise PipelineError(msg) from exc
-        return Field(name, type_, optional, self.alias, self.tombstones, self.path)
+        return m.Field(name, type_, optional, self.alias, self.tombstones, self.path)
 
 
 @checked
 def field(
-    type_: str | DataType, *, alias: Sequence[str] = (), tombstones: bool = False, path: str | None = None
+    type_: str | m.DataType, *, alias: Sequence[str] = (), tombstones: bool = False, path: str | None = None
 ) -> FieldType:
     """Declare a field with more than its type: ``amount=wr.field("decimal(12,2)", alias=["amt"])``.
 

@@ -9,36 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import date
 
+from windrow import model as m
 from windrow.client.arguments import checked
 from windrow.declare.arguments import Duration, duration_micros
 from windrow.errors import PipelineError
-from windrow.model import (
-    Adaptive,
-    AllOf,
-    AnyOf,
-    Calendar,
-    Cumulate,
-    DelayByPartition,
-    Every,
-    EveryEventTime,
-    Global,
-    Hopping,
-    PaneSoFar,
-    Records,
-    Repeat,
-    Session,
-    Trigger,
-    Tumbling,
-    When,
-    parse_duration,
-)
 from windrow.model.windows import parse_calendar_size, parse_day
 
 
 @checked
 def tumbling(
     size: Duration, *, offset: Duration = "0s", zone: str | None = None, origin: date | str | None = None
-) -> Tumbling | Calendar:
+) -> m.Tumbling | m.Calendar:
     """Fixed windows: event time is divided into windows of one size that do not overlap.
 
     Args:
@@ -56,7 +37,7 @@ def tumbling(
     calendar = parse_calendar_size(size) if isinstance(size, str) else None
     shift = duration_micros(offset, "window.tumbling.offset")
     if calendar:
-        return Calendar(*calendar, zone=Calendar.zone if zone is None else zone, offset=shift, origin=_day(origin))
+        return m.Calendar(*calendar, zone=m.Calendar.zone if zone is None else zone, offset=shift, origin=_day(origin))
     length = duration_micros(size, "window.tumbling.size")
     for what, given in (("a zone", zone), ("an origin", origin)):
         if given is None:
@@ -66,7 +47,7 @@ def tumbling(
             f"{size!r} has the same length in every zone"
         )
         raise PipelineError(msg)
-    return Tumbling(length, shift)
+    return m.Tumbling(length, shift)
 
 
 def _day(origin: date | str | None) -> date | None:
@@ -74,9 +55,9 @@ def _day(origin: date | str | None) -> date | None:
 
 
 @checked
-def hopping(size: Duration, *, slide: Duration, offset: Duration = "0s") -> Hopping:
+def hopping(size: Duration, *, slide: Duration, offset: Duration = "0s") -> m.Hopping:
     """Cut time into windows [k * slide + offset, k * slide + offset + size): a record is in several."""
-    return Hopping(
+    return m.Hopping(
         duration_micros(size, "window.hopping.size"),
         duration_micros(slide, "window.hopping.slide"),
         duration_micros(offset, "window.hopping.offset"),
@@ -84,9 +65,9 @@ def hopping(size: Duration, *, slide: Duration, offset: Duration = "0s") -> Hopp
 
 
 @checked
-def cumulate(size: Duration, step: Duration, *, offset: Duration = "0s") -> Cumulate:
+def cumulate(size: Duration, step: Duration, *, offset: Duration = "0s") -> m.Cumulate:
     """Cut time into windows [k * size + offset, k * size + offset + i * step): running results, from 0 each size."""
-    return Cumulate(
+    return m.Cumulate(
         duration_micros(size, "window.cumulate.size"),
         duration_micros(step, "window.cumulate.step"),
         duration_micros(offset, "window.cumulate.offset"),
@@ -94,7 +75,7 @@ def cumulate(size: Duration, step: Duration, *, offset: Duration = "0s") -> Cumu
 
 
 @checked
-def session(gap: Duration, *, max: Duration | None = None) -> Session:  # noqa: A002 - as in YAML
+def session(gap: Duration, *, max: Duration | None = None) -> m.Session:  # noqa: A002 - as in YAML
     """Put records of a key that are less than `gap` apart into one window, [first, last + gap).
 
     Args:
@@ -107,71 +88,71 @@ def session(gap: Duration, *, max: Duration | None = None) -> Session:  # noqa: 
     """
     where = "window.session"
     if max is None:
-        return Session(duration_micros(gap, where))
+        return m.Session(duration_micros(gap, where))
     if not isinstance(gap, str) or _is_duration(gap):
         msg = f"{where} has a max, but the same gap for all records; leave the max out, or give an SQL expression"
         raise PipelineError(msg)
-    return Session(duration_micros(max, f"{where}.max"), gap)
+    return m.Session(duration_micros(max, f"{where}.max"), gap)
 
 
 def _is_duration(text: str) -> bool:
     try:
-        parse_duration(text)
+        m.parse_duration(text)
     except PipelineError:
         return False
     return True
 
 
 @checked
-def global_window() -> Global:
+def global_window() -> m.Global:
     """Put all records of a key into one window; `emit` needs `early`, as it has no end."""
-    return Global()
+    return m.Global()
 
 
 @checked
-def every(length: Duration) -> Every:
+def every(length: Duration) -> m.Every:
     """Fire after some processing time since the first record that no pane has shown; replays do not repeat it."""
-    return Every(duration_micros(length, "emit.early.every"))
+    return m.Every(duration_micros(length, "emit.early.every"))
 
 
 @checked
-def every_event_time(length: Duration) -> EveryEventTime:
+def every_event_time(length: Duration) -> m.EveryEventTime:
     """Fire whenever the watermark has advanced by so much within the window; in YAML, `event_time`. Not combined."""
-    return EveryEventTime(duration_micros(length, "emit.early.event_time"))
+    return m.EveryEventTime(duration_micros(length, "emit.early.event_time"))
 
 
 @checked
-def every_count(number: int) -> Records:
+def every_count(number: int) -> m.Records:
     """Fire after every `number`-th on-time record; in YAML, `count`."""
-    return Records(number)
+    return m.Records(number)
 
 
 @checked
-def any_of(*triggers: Trigger) -> AnyOf:
+def any_of(*triggers: m.Trigger) -> m.AnyOf:
     """Fire as soon as one of the triggers does."""
-    return AnyOf(triggers)
+    return m.AnyOf(triggers)
 
 
 @checked
-def all_of(*triggers: Trigger) -> AllOf:
+def all_of(*triggers: m.Trigger) -> m.AllOf:
     """Fire once each of the triggers has fired."""
-    return AllOf(triggers)
+    return m.AllOf(triggers)
 
 
 @checked
-def repeat(trigger: Trigger, *, times: int) -> Repeat:
+def repeat(trigger: m.Trigger, *, times: int) -> m.Repeat:
     """Fire as another trigger does, at most `times` times for a window and key."""
-    return Repeat(trigger, times)
+    return m.Repeat(trigger, times)
 
 
 @checked
-def when(predicate: Callable[[PaneSoFar], bool]) -> When:
+def when(predicate: Callable[[m.PaneSoFar], bool]) -> m.When:
     """Fire after each on-time record for which a function of `windrow.PaneSoFar` returns True; not in YAML."""
-    return When(predicate)
+    return m.When(predicate)
 
 
 @checked
-def adaptive(target: float, *, min: Duration, max: Duration) -> Adaptive:  # noqa: A002 the words of the YAML
+def adaptive(target: float, *, min: Duration, max: Duration) -> m.Adaptive:  # noqa: A002 the words of the YAML
     """Adapt the delay to the lateness that each partition has shown so far.
 
     Args:
@@ -179,13 +160,13 @@ def adaptive(target: float, *, min: Duration, max: Duration) -> Adaptive:  # noq
         min: the shortest delay.
         max: the longest delay, which is also the initial one.
     """
-    return Adaptive(
+    return m.Adaptive(
         target, duration_micros(min, "time.delay.adaptive.min"), duration_micros(max, "time.delay.adaptive.max")
     )
 
 
 @checked
-def delay_by_partition(delays: Mapping[int, Duration], *, default: Duration) -> DelayByPartition:
+def delay_by_partition(delays: Mapping[int, Duration], *, default: Duration) -> m.DelayByPartition:
     """Give some partitions a delay of their own: ``delay_by_partition({3: "30m"}, default="5m")``.
 
     Raises:
@@ -199,4 +180,4 @@ def delay_by_partition(delays: Mapping[int, Duration], *, default: Duration) -> 
         (partition, duration_micros(delay, f"time.delay.by_partition.{partition}"))
         for partition, delay in sorted(delays.items())
     ]
-    return DelayByPartition(duration_micros(default, "time.delay.by_partition.default"), tuple(found))
+    return m.DelayByPartition(duration_micros(default, "time.delay.by_partition.default"), tuple(found))

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import ClassVar
 
+from windrow import model as m
 from windrow.connectors.base import Connector, SinkConnector
 from windrow.connectors.datasets import folder_dataset
 from windrow.connectors.findings import folder_sink_findings
 from windrow.connectors.keys import CHANGELOG, folder_key, key_words, primary_key, table_key
 from windrow.declare.arguments import names_of
 from windrow.declare.spec import Section
-from windrow.model import TableSink
 
 
 @dataclass(frozen=True)
-class DeltaSink(TableSink):
+class DeltaSink(m.TableSink):
     """Delta tables in a folder: each in the folder of its name within."""
 
     path: str

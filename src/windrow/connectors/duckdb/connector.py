@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import ClassVar
 
+from windrow import model as m
 from windrow.connectors.base import Connector, SinkConnector
 from windrow.connectors.datasets import file_dataset
 from windrow.connectors.findings import file_findings, table_findings
@@ -14,11 +15,10 @@ from windrow.connectors.keys import CHANGELOG, folder_key, key_words, primary_ke
 from windrow.declare.arguments import names_of
 from windrow.declare.findings import Finding
 from windrow.declare.spec import Section
-from windrow.model import TableSink
 
 
 @dataclass(frozen=True)
-class DuckDBSink(TableSink):
+class DuckDBSink(m.TableSink):
     """Tables in a DuckDB file."""
 
     path: str

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from windrow import model as m
 from windrow.connectors.base import Connector, SourceConnector
 from windrow.connectors.datasets import log_dataset
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.spec import NAMES, TEXT, Key, Section
-from windrow.model import FileSource
 
 _ENDINGS = (".csv", ".jsonl", ".ndjson")
 
 
-def _findings(source: FileSource) -> Iterator[Finding]:
+def _findings(source: m.FileSource) -> Iterator[Finding]:
     if not source.path.endswith(_ENDINGS):
         yield error("path", f"{source.path!r} must be CSV (its name ends in .csv) or JSON lines (.jsonl, .ndjson)")
     elif not Path(source.path).is_file():
@@ -25,10 +25,10 @@ def _findings(source: FileSource) -> Iterator[Finding]:
 
 FILE = Connector(
     SourceConnector(
-        (FileSource,),
+        (m.FileSource,),
         Section(
             "wr.file",
-            FileSource,
+            m.FileSource,
             (
                 Key("path", TEXT, "the file.", required=True, positional=True),
                 Key("key", NAMES, "the decoded fields by which the file has at most one row.", required=True),

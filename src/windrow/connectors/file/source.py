@@ -29,6 +29,7 @@ from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
+from windrow import model as m
 from windrow.connectors.log.append import write_lines
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.kept import START
@@ -36,9 +37,8 @@ from windrow.engine.decode.exact import KEY, VALUE, parse_object
 from windrow.engine.decode.values import BadValueError, MalformedError, Value, convert
 from windrow.engine.watermarks.readings import RECORD, reading_record
 from windrow.errors import InputError, Place, SourceError, WindrowError
-from windrow.model import DELETED, LOG_TIME, MORE, BooleanType, Decode, FileSource, SourceNode
 
-_RESERVED = {LOG_TIME, DELETED, MORE, KEY, VALUE}
+_RESERVED = {m.LOG_TIME, m.DELETED, m.MORE, KEY, VALUE}
 _BOOLEANS: dict[str, object] = {"true": True, "false": False}
 
 _POLL_SECONDS = 1.0
@@ -61,11 +61,11 @@ class FollowedFile:
     """The file of a source, and the log that has its changes; `clock` returns the time in milliseconds."""
 
     def __init__(
-        self, source: FileSource, decode: Decode, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+        self, source: m.FileSource, decode: m.Decode, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     ) -> None:
         self._path = Path(source.path)
         self._key = [decode.field(name) for name in source.key]
-        self._booleans = {name for one in decode.fields if isinstance(one.type, BooleanType) for name in one.names}
+        self._booleans = {name for one in decode.fields if isinstance(one.type, m.BooleanType) for name in one.names}
         self._folder = LogFolder(source.log)
         self._clock = clock
         self._at = START
@@ -263,8 +263,8 @@ class FollowedFile:
         self._at = end
 
 
-def follow_file(node: SourceNode, _keys: Collection[str]) -> FollowedFile:
+def follow_file(node: m.SourceNode, _keys: Collection[str]) -> FollowedFile:
     """Return what follows the file of a source."""
-    if not isinstance(node.source, FileSource):
+    if not isinstance(node.source, m.FileSource):
         raise TypeError(node.source)
     return FollowedFile(node.source, node.decode)

@@ -7,15 +7,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from windrow import model as m
 from windrow.connectors.base import Connector, SourceConnector
 from windrow.connectors.keys import FORMAT_DOC, format_words
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.formats import FILES_FORMAT
 from windrow.declare.spec import FLAG, NAMES, Key, Section
-from windrow.model import CsvFormat, FilesSource
 
 
-def _findings(source: FilesSource) -> Iterator[Finding]:
+def _findings(source: m.FilesSource) -> Iterator[Finding]:
     where = "path"
     if not source.path or "" in source.path:
         yield error(where, "is empty; name the files, such as data/*.jsonl")
@@ -24,17 +24,17 @@ def _findings(source: FilesSource) -> Iterator[Finding]:
         at = f"{where}.{index}" if len(source.path) > 1 else where
         if Path(path).is_dir():
             yield error(at, f"{path} is a folder; name the files in it, such as {path.rstrip('/')}/*.jsonl")
-        elif path.endswith(".parquet") and isinstance(source.format, CsvFormat):
+        elif path.endswith(".parquet") and isinstance(source.format, m.CsvFormat):
             yield error("format", f"is CSV, and {path} is Parquet, whose rows are JSON; leave it out")
         elif path in source.path[:index]:
             yield error(at, f"{path} is given twice, so each record would count twice; keep one of them")
         elif not any(map(os.path.isfile, glob.iglob(path, recursive=True))):  # noqa: PTH207 - as they are read
             yield warning(at, f"no file matches {path} now")
-    if not source.header and not isinstance(source.format, CsvFormat):
+    if not source.header and not isinstance(source.format, m.CsvFormat):
         yield error("header", "is for CSV; leave it out, or give format: {csv: {columns: [...]}}")
 
 
-def _not_written(source: FilesSource) -> str:
+def _not_written(source: m.FilesSource) -> str:
     return (
         f"the files {source.place} are not windrow's to write: correct the pipeline and replay them (windrow replay), "
         "or put corrected records into a new file"
@@ -43,10 +43,10 @@ def _not_written(source: FilesSource) -> str:
 
 FILES = Connector(
     SourceConnector(
-        (FilesSource,),
+        (m.FilesSource,),
         Section(
             "wr.files",
-            FilesSource,
+            m.FilesSource,
             (
                 Key(
                     "path",
@@ -56,13 +56,13 @@ FILES = Connector(
                     required=True,
                     positional=True,
                 ),
-                Key("format", FILES_FORMAT, f"{FORMAT_DOC}; or the format below.", default=FilesSource.format),
+                Key("format", FILES_FORMAT, f"{FORMAT_DOC}; or the format below.", default=m.FilesSource.format),
                 Key(
                     "header",
                     FLAG,
                     "whether the first line of a CSV file names the columns: they must be those of `format`, in their "
                     "order.",
-                    default=FilesSource.header,
+                    default=m.FilesSource.header,
                 ),
             ),
         ),

@@ -22,10 +22,10 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.connectors.files.rows import Rows, rows_of
 from windrow.connectors.log.folder import raw_batch
 from windrow.errors import InputError, RecordsLostError, SourceError
-from windrow.model import CsvFormat, FilesSource
 from windrow.model.connectors import split_pattern
 
 MARK = 256
@@ -76,7 +76,7 @@ class Span:
     byte: int
     rows: int
     offset: int
-    header: CsvFormat | None
+    header: m.CsvFormat | None
 
     def read(self, partition: int) -> Iterator[pa.RecordBatch]:
         """Read the rows as RAW batches; the key of a record is its place, ``NAME:LINE``.
@@ -109,16 +109,16 @@ class FileSequence:
     """
 
     pattern: str
-    header: CsvFormat | None
+    header: m.CsvFormat | None
     _counts: dict[DataFile, int] = field(default_factory=dict)
     _marks: dict[DataFile, int] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _known: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def partitions(source: FilesSource) -> list[FileSequence]:
+    def partitions(source: m.FilesSource) -> list[FileSequence]:
         """Return the partitions of a source."""
-        header = source.format if source.header and isinstance(source.format, CsvFormat) else None
+        header = source.format if source.header and isinstance(source.format, m.CsvFormat) else None
         here = glob.escape(str(Path.cwd()))
         return [FileSequence(str(Path(here, path)), header) for path in source.path]
 

@@ -17,10 +17,10 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.connectors.files.parquet import ParquetRows
 from windrow.connectors.log.folder import BLOCK, MAX_LINE, lines_of
 from windrow.errors import InputError, Place, SourceError
-from windrow.model import CsvFormat
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -33,7 +33,7 @@ class TextRows:
     """
 
     path: Path
-    header: CsvFormat | None = None
+    header: m.CsvFormat | None = None
 
     def count(self) -> int:
         """Return how many rows there are."""
@@ -115,7 +115,7 @@ class TextRows:
             msg = f"cannot read {self.path}: {exc.strerror}"
             raise SourceError(msg) from exc
 
-    def _check_header(self, line: bytes, given: CsvFormat) -> None:
+    def _check_header(self, line: bytes, given: m.CsvFormat) -> None:
         try:
             text = line.decode().strip("\r\n")
             names = next(csv.reader([text], delimiter=given.delimiter, strict=True), [])
@@ -133,7 +133,7 @@ class TextRows:
 Rows = TextRows | ParquetRows
 
 
-def rows_of(path: Path, header: CsvFormat | None) -> Rows:
+def rows_of(path: Path, header: m.CsvFormat | None) -> Rows:
     """Return the rows of a file, which is Parquet if its name says so."""
     return ParquetRows(path) if path.suffix == ".parquet" else TextRows(path, header)
 

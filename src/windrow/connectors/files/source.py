@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from windrow import model as m
 from windrow.connectors.cuts import Cut, Offset
 from windrow.connectors.files.listing import START, DataFile, FileSequence, Position, Span, list_partitions
 from windrow.connectors.source import FoundLosses, Loss
-from windrow.model import FilesSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ __all__ = ["OrderedFiles"]
 class OrderedFiles:
     """The connector of a `FilesSource`; see `windrow.connectors.source.Source`."""
 
-    def __init__(self, source: FilesSource) -> None:
+    def __init__(self, source: m.FilesSource) -> None:
         self._source = source
         self._sequences = FileSequence.partitions(source)
         self._listed: list[list[DataFile]] | None = None

@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import ClassVar
 
+from windrow import model as m
 from windrow.connectors.base import Connector, SinkConnector
 from windrow.connectors.datasets import folder_dataset
 from windrow.connectors.findings import folder_sink_findings
 from windrow.connectors.keys import folder_key, table_key
 from windrow.declare.spec import Section
-from windrow.model import Companion, FolderSink
 
 
 @dataclass(frozen=True)
-class JsonlSink(FolderSink):
+class JsonlSink(m.FolderSink):
     """JSON lines files of changes in a folder: ``PATH/TABLE/step-N.jsonl``, a file for each step."""
 
     section: ClassVar[str] = "jsonl"
     system: ClassVar[str] = "jsonl"
 
-    def companion(self, name: Companion) -> str:
+    def companion(self, name: m.Companion) -> str:
         """Return the files beside those of the changes."""
         return f"{self.table}/{name}-*.jsonl"
 

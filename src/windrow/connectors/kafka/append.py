@@ -11,12 +11,12 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from windrow import model as m
 from windrow.connectors.kafka.client import PASSING, client_of
 from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.kafka.source import KafkaTopic
 from windrow.connectors.source import NewRecord
 from windrow.errors import SourceError, SourceUnavailableError
-from windrow.model import KafkaSource
 
 _LOST = (
     *PASSING,
@@ -35,7 +35,7 @@ class KafkaAppender:
     open is aborted before it reads.
     """
 
-    def __init__(self, source: KafkaSource, identity: str) -> None:
+    def __init__(self, source: m.KafkaSource, identity: str) -> None:
         self._source = source
         self._topic = KafkaTopic(source)
         self._refused: list[KafkaError] = []
@@ -130,6 +130,6 @@ class KafkaAppender:
         return SourceUnavailableError if error.code() in _LOST else SourceError
 
 
-def topic_appender(source: KafkaSource, identity: str, _prefix: bytes) -> KafkaAppender:
+def topic_appender(source: m.KafkaSource, identity: str, _prefix: bytes) -> KafkaAppender:
     """Return what appends to a topic, under a transactional id."""
     return KafkaAppender(source, identity)

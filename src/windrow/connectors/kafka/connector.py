@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from windrow import model as m
 from windrow.connectors.base import Connector, SinkConnector, SourceConnector
 from windrow.connectors.datasets import kafka_namespace
 from windrow.connectors.findings import LONGEST_TOPIC, broker_findings, option_findings, topic_findings
@@ -15,7 +16,6 @@ from windrow.declare.findings import Finding, error
 from windrow.declare.formats import FORMAT
 from windrow.declare.options import OPTIONS, mask_options
 from windrow.declare.spec import DURATION, TEXT, Key, Section, choice
-from windrow.model import OWN_GROUPS, KafkaSink, KafkaSource, RecordFormat
 
 OPTIONS_KEY: Final = Key(
     "options",
@@ -30,7 +30,7 @@ OPTIONS_KEY: Final = Key(
 )
 
 
-def _source_words(source: KafkaSource) -> str:
+def _source_words(source: m.KafkaSource) -> str:
     more = "".join(f", {name}={value}" for name, value in source.options)
     committed = "" if source.group is None else f", offsets committed to the consumer group {source.group}"
     return (
@@ -39,7 +39,7 @@ def _source_words(source: KafkaSource) -> str:
     )
 
 
-def _sink_words(sink: KafkaSink) -> str:
+def _sink_words(sink: m.KafkaSink) -> str:
     envelope = ", in Debezium's envelope" if sink.format == "debezium" else ""
     options = "".join(f", {name}={value}" for name, value in sink.options)
     return f"the Kafka topic {sink.topic} at {sink.servers}{envelope}{options}"
@@ -80,9 +80,9 @@ def kafka_sink(
     *,
     servers: str,
     commit: Duration = "10ms",
-    format: RecordFormat = "json",  # noqa: A002 - the setting's name
+    format: m.RecordFormat = "json",  # noqa: A002 - the setting's name
     options: Mapping[str, str] | None = None,
-) -> KafkaSink:
+) -> m.KafkaSink:
     """Write changes to a Kafka topic, each step in a transaction; with ``mode="realtime"`` one every `commit`.
 
     The topic is created if it does not exist; beside it are ``TOPIC.late``, ``TOPIC.dead`` and ``TOPIC.clocks``. A
@@ -90,23 +90,23 @@ def kafka_sink(
     producer as they are (``{"security.protocol": "SSL"}``); with ``mode="realtime"`` those of the source hold.
     """
     micros = duration_micros(commit, "sink.kafka.commit")
-    return KafkaSink(servers, topic, micros, format, tuple((options or {}).items()))
+    return m.KafkaSink(servers, topic, micros, format, tuple((options or {}).items()))
 
 
-def _source_findings(source: KafkaSource) -> Iterator[Finding]:
+def _source_findings(source: m.KafkaSource) -> Iterator[Finding]:
     yield from broker_findings(source.servers)
     yield from topic_findings(source.topic, LONGEST_TOPIC)
     if source.group is not None and not source.group.strip():
         yield error("group", "is empty; name a consumer group, or leave it out")
-    elif source.group is not None and source.group.startswith(OWN_GROUPS):
+    elif source.group is not None and source.group.startswith(m.OWN_GROUPS):
         message = (
-            f"{source.group!r}: realtime runs resume from groups that begin with {OWN_GROUPS}; give it another name"
+            f"{source.group!r}: realtime runs resume from groups that begin with {m.OWN_GROUPS}; give it another name"
         )
         yield error("group", message)
     yield from option_findings(source.options, _OWN_OPTIONS)
 
 
-def _sink_findings(sink: KafkaSink) -> Iterator[Finding]:
+def _sink_findings(sink: m.KafkaSink) -> Iterator[Finding]:
     yield from broker_findings(sink.servers)
     yield from option_findings(sink.options, _WRITER_OPTIONS)
     yield from topic_findings(sink.topic, LONGEST_TOPIC - len(".clocks"))
@@ -114,10 +114,10 @@ def _sink_findings(sink: KafkaSink) -> Iterator[Finding]:
 
 KAFKA = Connector(
     SourceConnector(
-        (KafkaSource,),
+        (m.KafkaSource,),
         Section(
             "wr.kafka",
-            KafkaSource,
+            m.KafkaSource,
             (
                 Key("servers", TEXT, "`HOST:PORT`, or several separated by commas.", required=True),
                 Key("topic", TEXT, "the topic.", required=True, positional=True),
@@ -126,7 +126,7 @@ KAFKA = Connector(
                     choice("earliest", "latest"),
                     "where a new checkpoint starts. An existing checkpoint resumes where it stopped, whatever this "
                     "setting is.",
-                    default=KafkaSource.start,
+                    default=m.KafkaSource.start,
                     shown=True,
                 ),
                 OPTIONS_KEY,
@@ -137,7 +137,7 @@ KAFKA = Connector(
                     "[tools for Kafka](../guides/kafka-and-spark-tools.md#lag-in-kafkas-tools) show the lag. A run "
                     "never reads from it. Give each pipeline a group of its own, in which nothing else consumes.",
                 ),
-                Key("format", FORMAT, f"{FORMAT_DOC}; or one of the formats below.", default=KafkaSource.format),
+                Key("format", FORMAT, f"{FORMAT_DOC}; or one of the formats below.", default=m.KafkaSource.format),
             ),
         ),
         _source_words,
@@ -151,10 +151,10 @@ KAFKA = Connector(
         finder="windrow.connectors.kafka.source:partition_finder",
     ),
     SinkConnector(
-        (KafkaSink,),
+        (m.KafkaSink,),
         Section(
             "wr.kafka_sink",
-            KafkaSink,
+            m.KafkaSink,
             (
                 Key(
                     "servers",
@@ -177,14 +177,14 @@ KAFKA = Connector(
                     DURATION,
                     "with `mode: realtime` the time between two transactions. A change waits half of it in the median, "
                     "and a partition costs the broker a transaction as often. Other hosts write a transaction a step.",
-                    default=KafkaSink.commit,
+                    default=m.KafkaSink.commit,
                 ),
                 Key(
                     "format",
                     choice("json", "debezium"),
                     "what a change is: the row as a JSON object with `op`, `pane` and `revision`, or with `debezium` a "
                     "change event in Debezium's envelope, which another pipeline reads with `format: debezium`.",
-                    default=KafkaSink.format,
+                    default=m.KafkaSink.format,
                 ),
                 replace(
                     OPTIONS_KEY,

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from windrow import model as m
 from windrow.connectors.kafka.client import Admin
 from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.kafka.read import Tail
 from windrow.errors import SourceError, SourceUnavailableError
-from windrow.model import KafkaSource, TopicList
 
 _BEGIN_SECONDS = 30.0
 """Seconds without a record after which a list that is not read to its end is given up."""
@@ -26,7 +26,7 @@ class ListTopic:
     Raise SourceError if the topic cannot be read.
     """
 
-    def __init__(self, given: TopicList, source: KafkaSource) -> None:
+    def __init__(self, given: m.TopicList, source: m.KafkaSource) -> None:
         self._given = given
         settings = client_options(source)
         admin = Admin(given.topic, settings, TIMEOUT)
@@ -118,7 +118,7 @@ class ListContents:
         return _warning(self.wrong)
 
 
-def read_list(given: TopicList, source: KafkaSource) -> ListContents:
+def read_list(given: m.TopicList, source: m.KafkaSource) -> ListContents:
     """Return the contents of a list as of the end of its topic; raise as `ListTopic` does."""
     topic = ListTopic(given, source)
     try:
@@ -133,7 +133,7 @@ class ListWatch:
     To open it is to read the lists; raise as `ListTopic` does then.
     """
 
-    def __init__(self, lists: Iterable[TopicList], source: KafkaSource, on_warning: Callable[[str], None]) -> None:
+    def __init__(self, lists: Iterable[m.TopicList], source: m.KafkaSource, on_warning: Callable[[str], None]) -> None:
         self._on_warning = on_warning
         self._reported: set[str] = set()
         self._topics: list[ListTopic] = []

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
+from windrow import model as m
 from windrow.errors import InputError
-from windrow.model import KafkaSink, KafkaSource
 from windrow.model.references import quoted_in_jaas, resolve_references
 
 TIMEOUT = 10.0
@@ -39,7 +39,7 @@ _LOGIN = "sasl.jaas.config"
 _JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
-def checked_options(source: KafkaSource | KafkaSink) -> dict[str, str]:
+def checked_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
     """Return the options, with what references in them name; raise InputError for one that windrow sets."""
     for name, _ in source.options:
         if name in OURS:
@@ -54,7 +54,7 @@ def checked_options(source: KafkaSource | KafkaSink) -> dict[str, str]:
     }
 
 
-def client_options(source: KafkaSource | KafkaSink) -> dict[str, str]:
+def client_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
     """Return librdkafka's settings, from the names that Kafka's Java clients use, or from its own.
 
     Raise InputError for what librdkafka cannot do; a name that it does not know is an error when a client is made.

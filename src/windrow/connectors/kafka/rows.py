@@ -24,13 +24,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.connectors.json_rows import json_objects, plain_text
 from windrow.connectors.kafka.producer import Headers
 from windrow.connectors.tables import pieces, with_beginning
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
 from windrow.expressions import SinkSpec
-from windrow.model import KafkaSink
 
 
 class KafkaRecord(NamedTuple):
@@ -60,7 +60,7 @@ class KafkaRecords:
         self._topic = spec.sink.table
         self._limits = limits
         self._late, self._dead = spec.sink.companion("late"), spec.sink.companion("dead")
-        self._is_debezium = isinstance(spec.sink, KafkaSink) and spec.sink.format == "debezium"
+        self._is_debezium = isinstance(spec.sink, m.KafkaSink) and spec.sink.format == "debezium"
         origin = {"connector": "windrow", "name": spec.pipeline, "table": self._topic}
         self._source = json.dumps(origin, ensure_ascii=False, separators=(",", ":"))
         # the one window of all has bounds that say nothing

@@ -15,6 +15,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from windrow import model as m
 from windrow.connectors.kafka import STAMPED
 from windrow.connectors.kafka.client import Admin, client_of, unreachable
 from windrow.connectors.kafka.options import TIMEOUT, client_options
@@ -29,8 +30,6 @@ from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
 from windrow.errors import RunError, SinkError, SinkUnavailableError, SourceError
 from windrow.expressions import SinkSpec
-from windrow.model import KafkaSink
-from windrow.model import Sink as AnySink
 
 _TRANSACTION_MS = 300_000
 """Milliseconds in which a step is written; an open transaction of a process that died holds readers up that long."""
@@ -85,7 +84,7 @@ class KafkaTopics:
         self._specs = specs
         self._origins = [Origin.of(spec) for spec in specs]
         self._records: list[KafkaRecords] = []
-        self._sinks: list[KafkaSink] = [spec.sink for spec in specs if isinstance(spec.sink, KafkaSink)]
+        self._sinks: list[m.KafkaSink] = [spec.sink for spec in specs if isinstance(spec.sink, m.KafkaSink)]
         self._pipeline = specs[0].pipeline
         self._first = self._sinks[0]
         self._id = str(uuid.uuid4())
@@ -151,7 +150,7 @@ class KafkaTopics:
             raise SinkError(msg)
         return lasts[0]
 
-    def _find(self, sink: KafkaSink, run: Run) -> tuple[_Written | None, FoundTables]:
+    def _find(self, sink: m.KafkaSink, run: Run) -> tuple[_Written | None, FoundTables]:
         present = _there(_admin(sink), sink)
         written, _ = _read_clocks(sink) if sink.companion("clocks") in present else (None, [])
         filled = []
@@ -166,7 +165,7 @@ class KafkaTopics:
         origin = Origin.read(None if written is None else written.origin)
         return written, FoundTables(owner, epoch, last, None, present, filled, origin)
 
-    def _create(self, sink: KafkaSink) -> None:
+    def _create(self, sink: m.KafkaSink) -> None:
         admin = _admin(sink)
         there = _there(admin, sink)
         clocks = sink.companion("clocks")
@@ -216,7 +215,7 @@ class KafkaTopics:
             for sink in self._sinks:
                 self._delete(sink)
 
-    def _delete(self, sink: KafkaSink) -> None:
+    def _delete(self, sink: m.KafkaSink) -> None:
         admin = _admin(sink)
         # what says whose they are goes last
         for name in _there(admin, sink):
@@ -291,9 +290,9 @@ class KafkaTopics:
             self._producer = None
 
 
-def limits_of(sink: AnySink) -> dict[str, int]:
+def limits_of(sink: m.Sink) -> dict[str, int]:
     """Return the bytes that a record of a sink's topics can have, by topic."""
-    if not isinstance(sink, KafkaSink):
+    if not isinstance(sink, m.KafkaSink):
         raise TypeError(sink)
     topics = [sink.topic, sink.companion("late"), sink.companion("dead")]
     return {topic: Admin(topic, client_options(sink), TIMEOUT).most_bytes() for topic in topics}
@@ -304,15 +303,15 @@ def batches_within(*limits: Mapping[str, int]) -> dict[str, int]:
     return {"batch.size": min([_BATCH_BYTES, *(most for one in limits for most in one.values())])}
 
 
-def _topics(sink: KafkaSink) -> list[str]:
+def _topics(sink: m.KafkaSink) -> list[str]:
     return [sink.topic, *(sink.companion(name) for name in ("late", "dead", "clocks"))]
 
 
-def _tables(sink: KafkaSink) -> list[Table]:
+def _tables(sink: m.KafkaSink) -> list[Table]:
     return [Table(name, pa.schema([])) for name in _topics(sink)]
 
 
-def _read_clocks(sink: KafkaSink) -> tuple[_Written | None, list[dict[str, Any]]]:
+def _read_clocks(sink: m.KafkaSink) -> tuple[_Written | None, list[dict[str, Any]]]:
     """Read the topic of clocks: who has written up to where, and the rows of the journal by epoch and place."""
     topic, settings = sink.companion("clocks"), client_options(sink)
     span = Admin(topic, settings, TIMEOUT).offsets([0])[0]
@@ -331,11 +330,11 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["partition"], row["offset"], row["reason"]
 
 
-def _admin(sink: KafkaSink) -> AdminClient:
+def _admin(sink: m.KafkaSink) -> AdminClient:
     return client_of(AdminClient, sink.topic, {**client_options(sink), "error_cb": lambda _: None})
 
 
-def _there(admin: AdminClient, sink: KafkaSink) -> list[str]:
+def _there(admin: AdminClient, sink: m.KafkaSink) -> list[str]:
     """Return which of a sink's topics there are; raise SinkUnavailableError if no broker answers."""
     try:
         known = admin.list_topics(timeout=TIMEOUT).topics
@@ -344,7 +343,7 @@ def _there(admin: AdminClient, sink: KafkaSink) -> list[str]:
     return [name for name in _topics(sink) if name in known]
 
 
-def _refused(sink: KafkaSink, error: KafkaError, what: str) -> SinkError:
+def _refused(sink: m.KafkaSink, error: KafkaError, what: str) -> SinkError:
     """Return the error of an answer: it passes if it is the client's own, as no broker has answered then."""
     if error.code() < 0:
         return SinkUnavailableError(unreachable(sink.servers, [error]))
@@ -352,7 +351,7 @@ def _refused(sink: KafkaSink, error: KafkaError, what: str) -> SinkError:
 
 
 @contextmanager
-def _of_topics(sink: KafkaSink) -> Iterator[None]:
+def _of_topics(sink: m.KafkaSink) -> Iterator[None]:
     """Have errors of the rules for tables speak of topics, and those of a reader be those of a sink."""
     try:
         yield

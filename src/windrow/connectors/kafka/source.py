@@ -7,11 +7,11 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from windrow import model as m
 from windrow.connectors.cuts import Cut, Offset
 from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.source import FoundLosses, Loss
 from windrow.errors import InputError
-from windrow.model import KafkaSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,7 @@ _NO_ID = "A" * 22
 """The topic id of a broker that has none: a UUID of zeros, in base 64."""
 
 
-def preflight(source: KafkaSource, timeout: float = TIMEOUT) -> dict[int, tuple[int, int]]:
+def preflight(source: m.KafkaSource, timeout: float = TIMEOUT) -> dict[int, tuple[int, int]]:
     """Return each partition's first offset and the end of what is committed, asking for at most `timeout` seconds.
 
     Raise SourceError for a broker that cannot be reached and a topic that is not there or may not be read, and
@@ -37,17 +37,17 @@ def preflight(source: KafkaSource, timeout: float = TIMEOUT) -> dict[int, tuple[
     return _ends(_admin(source, timeout))
 
 
-def log_ends(source: KafkaSource, timeout: float = TIMEOUT) -> dict[int, int]:
+def log_ends(source: m.KafkaSource, timeout: float = TIMEOUT) -> dict[int, int]:
     """Return the end of each partition's log, transactions that are open included; raise as `preflight` does."""
     return _admin(source, timeout).log_ends()
 
 
-def topic_settings(source: KafkaSource, timeout: float = TIMEOUT) -> dict[str, str]:
+def topic_settings(source: m.KafkaSource, timeout: float = TIMEOUT) -> dict[str, str]:
     """Return the topic's settings, such as ``retention.ms``; raise as `preflight` does."""
     return _admin(source, timeout).settings()
 
 
-def partition_finder(source: KafkaSource) -> Callable[[], list[int]]:
+def partition_finder(source: m.KafkaSource) -> Callable[[], list[int]]:
     """Return a function that asks for the topic's partitions, in any process; raise InputError for wrong options."""
     return partial(_partitions, source.topic, client_options(source))
 
@@ -58,7 +58,7 @@ def _partitions(topic: str, settings: Mapping[str, str]) -> list[int]:
     return Admin(topic, settings, TIMEOUT).partitions()
 
 
-def _admin(source: KafkaSource, timeout: float) -> Admin:
+def _admin(source: m.KafkaSource, timeout: float) -> Admin:
     from windrow.connectors.kafka.client import Admin  # noqa: PLC0415 - the same
 
     return Admin(source.topic, client_options(source), timeout)
@@ -71,7 +71,7 @@ def _ends(admin: Admin) -> dict[int, tuple[int, int]]:
 class KafkaTopic:
     """The connector of a `KafkaSource`; see `windrow.connectors.source.Source`."""
 
-    def __init__(self, source: KafkaSource) -> None:
+    def __init__(self, source: m.KafkaSource) -> None:
         self._source = source
         self._kept: Admin | None = None
         self._keeping = Lock()

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from windrow import model as m
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.kept import Position
 from windrow.connectors.source import NewRecord
 from windrow.errors import SourceError
-from windrow.model import LogSource
 
 
 @contextmanager
@@ -125,6 +125,6 @@ class LogAppender:
         return before
 
 
-def log_appender(source: LogSource, _identity: str, prefix: bytes) -> LogAppender:
+def log_appender(source: m.LogSource, _identity: str, prefix: bytes) -> LogAppender:
     """Return what appends to a log records that begin with `prefix`."""
     return LogAppender(source.path, prefix)

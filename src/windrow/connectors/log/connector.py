@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from windrow import model as m
 from windrow.connectors.base import Connector, SourceConnector
 from windrow.connectors.datasets import log_dataset
 from windrow.connectors.keys import FORMAT_DOC, format_words
 from windrow.declare.findings import Finding, error
 from windrow.declare.formats import TEXT_FORMAT
 from windrow.declare.spec import TEXT, Key, Section
-from windrow.model import LogSource
 
 
-def _findings(source: LogSource) -> Iterator[Finding]:
+def _findings(source: m.LogSource) -> Iterator[Finding]:
     if not source.path:
         yield error("path", "is empty; name the folder that holds partition-0.jsonl ...")
 
 
 LOG = Connector(
     SourceConnector(
-        (LogSource,),
+        (m.LogSource,),
         Section(
             "wr.log",
-            LogSource,
+            m.LogSource,
             (
                 Key("path", TEXT, "the folder.", required=True, positional=True),
-                Key("format", TEXT_FORMAT, f"{FORMAT_DOC}.", default=LogSource.format),
+                Key("format", TEXT_FORMAT, f"{FORMAT_DOC}.", default=m.LogSource.format),
             ),
         ),
         lambda source: f"the embedded log {source.path}, each partition in offset order{format_words(source)}",

@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.kept import SEGMENT, Kept, Position, Segment, write_segment
 from windrow.engine.decode.exact import KEY, VALUE, parse_object
 from windrow.engine.decode.values import MalformedError, NumberText
 from windrow.errors import InputError, SourceError
-from windrow.model import DELETED, LOG_TIME
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _log_time(value: bytes) -> int | None:
 
 
 def _time_of(fields: Mapping[str, Any]) -> int | None:
-    time = fields.get(LOG_TIME)
+    time = fields.get(m.LOG_TIME)
     return int(time) if isinstance(time, NumberText) and time.isdecimal() else None
 
 
@@ -232,7 +232,7 @@ def _key_of(fields: Mapping[str, Any], key: Sequence[str]) -> tuple[str | None, 
     if len(key) == 1 and KEY in fields and fields.get(VALUE, fields) is None:
         values, deletes = [fields[KEY]], True
     else:
-        values, deletes = [fields.get(name) for name in key], fields.get(DELETED) is True
+        values, deletes = [fields.get(name) for name in key], fields.get(m.DELETED) is True
     if not all(isinstance(value, str | bool) for value in values):
         return None, False, time
     return json.dumps(list(map(_text, values))), deletes, time

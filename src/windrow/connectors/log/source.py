@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from windrow import model as m
 from windrow.connectors.cuts import Cut, Offset
 from windrow.connectors.log.folder import LogFolder, trimmed
 from windrow.connectors.log.kept import START, Kept, Position
 from windrow.connectors.source import FoundLosses, Loss
 from windrow.errors import SourceError
-from windrow.model import LogSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +26,7 @@ __all__ = ["START", "EmbeddedLog", "LogFolder", "Position"]
 class EmbeddedLog:
     """The connector of a `LogSource`; see `windrow.connectors.source.Source`."""
 
-    def __init__(self, source: LogSource) -> None:
+    def __init__(self, source: m.LogSource) -> None:
         self._folder = LogFolder(source.path)
         self._counted: dict[int, Position] = {}
 

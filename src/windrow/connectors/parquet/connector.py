@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import ClassVar
 
+from windrow import model as m
 from windrow.connectors.base import Connector, SinkConnector
 from windrow.connectors.datasets import folder_dataset
 from windrow.connectors.findings import folder_sink_findings
 from windrow.connectors.keys import folder_key, table_key
 from windrow.declare.spec import Section
-from windrow.model import Companion, FolderSink
 
 
 @dataclass(frozen=True)
-class ParquetSink(FolderSink):
+class ParquetSink(m.FolderSink):
     """Parquet files of changes in a folder: ``PATH/TABLE/step-N/changes.parquet``, a folder for each step."""
 
     section: ClassVar[str] = "parquet"
     system: ClassVar[str] = "parquet"
 
-    def companion(self, name: Companion) -> str:
+    def companion(self, name: m.Companion) -> str:
         """Return the files beside those of the changes."""
         return f"{self.table}/*/{name}.parquet"
 

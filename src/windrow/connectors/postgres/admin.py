@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.connectors.database import Condition, Promoted, Replayed
 from windrow.connectors.misfits import exact_array, fitted, with_misfits
 from windrow.connectors.ownership import may_promote
@@ -37,7 +38,6 @@ from windrow.connectors.tables import (
 )
 from windrow.engine.schema import MICROS
 from windrow.errors import SinkError
-from windrow.model import PostgresSink
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -45,7 +45,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class PostgresDatabase:
     """The first schema of the user's search path in a database. See `windrow.connectors.database.Database`."""
 
-    def __init__(self, sink: PostgresSink) -> None:
+    def __init__(self, sink: m.PostgresSink) -> None:
         self._sink = sink
 
     @property

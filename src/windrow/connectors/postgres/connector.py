@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from windrow import model as m
 from windrow.connectors.base import Connector, SinkConnector, load
 from windrow.connectors.findings import table_findings, url_findings
 from windrow.connectors.keys import CHANGELOG, key_words, primary_key, table_key
 from windrow.declare.arguments import names_of
 from windrow.declare.findings import Finding, error
 from windrow.declare.spec import FLAG, TEXT, Key, Section
-from windrow.model import PostgresSink
 from windrow.model.references import mask_url
 
 
 def postgres(
     url: str, *, table: str, key: Sequence[str] = (), changelog: bool = True, outbox: bool = False
-) -> PostgresSink:
+) -> m.PostgresSink:
     """Write to tables of a PostgreSQL database; what `url` leaves out comes from libpq's environment (PGPASSWORD ...).
 
     The table is in the schema that the url's search_path names first; `key` is its primary key (left out: window and
     pipeline's key). With ``changelog=False`` the table of changes stays empty; with ``outbox=True`` each change is also
     in the table ``T_outbox``, from which ``windrow relay`` sends it on.
     """
-    return PostgresSink(url, table, names_of(key), changelog, outbox)
+    return m.PostgresSink(url, table, names_of(key), changelog, outbox)
 
 
-def _findings(sink: PostgresSink) -> Iterator[Finding]:
+def _findings(sink: m.PostgresSink) -> Iterator[Finding]:
     yield from url_findings(sink.url)
     if "." in sink.table:
         hint = "name the table alone; the schema is the url's search_path (?options=-csearch_path%3Dmy_schema)"
@@ -35,17 +35,17 @@ def _findings(sink: PostgresSink) -> Iterator[Finding]:
         yield from table_findings(sink.table)
 
 
-def _dataset(sink: PostgresSink, table: str) -> tuple[str, str]:
+def _dataset(sink: m.PostgresSink, table: str) -> tuple[str, str]:
     found: tuple[str, str] = load("windrow.connectors.postgres.connection:sink_dataset")(sink.url, table)
     return found
 
 
 POSTGRES = Connector(
     sink=SinkConnector(
-        (PostgresSink,),
+        (m.PostgresSink,),
         Section(
             "wr.postgres",
-            PostgresSink,
+            m.PostgresSink,
             (
                 Key(
                     "url",
@@ -69,7 +69,7 @@ POSTGRES = Connector(
                     FLAG,
                     "whether each change is also a row of the table `T_outbox`, from which "
                     "[`windrow relay`](../guides/outbox.md) sends it on. The setting can change between runs.",
-                    default=PostgresSink.outbox,
+                    default=m.PostgresSink.outbox,
                 ),
             ),
         ),

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from windrow import model as m
 from windrow.connectors.postgres.catalog import sql_types
 from windrow.connectors.postgres.client import Connection
 from windrow.connectors.postgres.connection import connect, lock_table, qualified, schema_of, server, translated
 from windrow.connectors.tables import RELAYS, create_table, outbox
 from windrow.errors import InputError, SinkError
-from windrow.model import PostgresSink
 
 LOCK_SECONDS = 5.0
 """How long to wait for the lock of a relay that was killed: the server takes a moment to notice."""
@@ -49,7 +49,7 @@ class Sending:
 
 
 @contextmanager
-def open_outbox(sink: PostgresSink) -> Iterator[Outbox]:
+def open_outbox(sink: m.PostgresSink) -> Iterator[Outbox]:
     """Connect to the outbox of a sink and lock it; raise SinkError if that fails or another relay has it.
 
     Raise InputError if there is no outbox.

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import errors
 
+from windrow import model as m
 from windrow.connectors.kafka.rows import KafkaRecords
 from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.connectors.postgres.catalog import Catalog, check_names
@@ -37,7 +38,6 @@ from windrow.engine.changelog import StepOutput
 from windrow.engine.columns import nullable
 from windrow.errors import SinkError, SinkUnavailableError
 from windrow.expressions import SinkSpec
-from windrow.model import PostgresSink
 
 LOCK_SECONDS = 15.0
 
@@ -56,7 +56,7 @@ class PostgresTables:
     is_even = True
 
     def __init__(self, *specs: SinkSpec, lock_seconds: float = LOCK_SECONDS) -> None:
-        sinks = [spec.sink for spec in specs if isinstance(spec.sink, PostgresSink)]
+        sinks = [spec.sink for spec in specs if isinstance(spec.sink, m.PostgresSink)]
         self._url = server(sinks[0].url).address
         self._name = specs[0].pipeline
         self._changelogs = [sink.changelog for sink in sinks]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from typing import Literal
 
+from windrow import model as m
 from windrow.connectors.base import Connector, SinkConnector
 from windrow.connectors.datasets import file_dataset
 from windrow.connectors.findings import file_findings, table_findings
@@ -13,10 +14,9 @@ from windrow.connectors.keys import folder_key, key_words, primary_key, table_ke
 from windrow.declare.arguments import names_of
 from windrow.declare.findings import Finding, error
 from windrow.declare.spec import FLAG, Key, Section, choice
-from windrow.model import SqliteSink
 
 
-def _words(sink: SqliteSink) -> str:
+def _words(sink: m.SqliteSink) -> str:
     decimals = "" if sink.decimals == "numeric" else ", decimals as text"
     return f"table {sink.table} in the SQLite file {sink.path}{key_words(sink)}{decimals}"
 
@@ -28,16 +28,16 @@ def sqlite(
     key: Sequence[str] = (),
     decimals: Literal["numeric", "text"] = "numeric",
     changelog: bool = True,
-) -> SqliteSink:
+) -> m.SqliteSink:
     """Write to tables of an SQLite file: `table`, and beside it its changelog, late output, dead letters and clocks.
 
     `key` is the table's primary key (left out: the window and the pipeline's key). SQLite's NUMERIC keeps 15 digits of
     a decimal; ``decimals="text"`` keeps all. With ``changelog=False`` the table of changes stays empty.
     """
-    return SqliteSink(fspath(path), table, names_of(key), decimals, changelog)
+    return m.SqliteSink(fspath(path), table, names_of(key), decimals, changelog)
 
 
-def _findings(sink: SqliteSink) -> Iterator[Finding]:
+def _findings(sink: m.SqliteSink) -> Iterator[Finding]:
     yield from file_findings(sink.path, "results.db")
     yield from table_findings(sink.table)
     if sink.table.lower().startswith("sqlite_"):
@@ -46,10 +46,10 @@ def _findings(sink: SqliteSink) -> Iterator[Finding]:
 
 SQLITE = Connector(
     sink=SinkConnector(
-        (SqliteSink,),
+        (m.SqliteSink,),
         Section(
             "wr.sqlite",
-            SqliteSink,
+            m.SqliteSink,
             (
                 folder_key("the file; created if it does not exist."),
                 table_key(
@@ -66,14 +66,14 @@ SQLITE = Connector(
                     choice("numeric", "text"),
                     "SQLite's NUMERIC keeps 15 digits. A row with a decimal of more digits is a dead letter, so that "
                     "it is not rounded; `text` keeps all digits. Sums of longs are exact with either.",
-                    default=SqliteSink.decimals,
+                    default=m.SqliteSink.decimals,
                 ),
                 Key(
                     "changelog",
                     FLAG,
                     "whether `T_changes` is written. With `false` it stays empty, and the database grows half as "
                     "fast; the result table is the same. The setting can change between runs.",
-                    default=SqliteSink.changelog,
+                    default=m.SqliteSink.changelog,
                 ),
             ),
         ),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from windrow import model as m
 from windrow.connectors.embedded.admin import EmbeddedDatabase
 from windrow.connectors.embedded.tables import EmbeddedTables
 from windrow.connectors.sqlite.file import BUSY_SECONDS, SqliteFile
 from windrow.expressions import SinkSpec
-from windrow.model import SqliteSink
 
 
 class SqliteTables(EmbeddedTables):
@@ -19,11 +19,11 @@ class SqliteTables(EmbeddedTables):
 class SqliteDatabase(EmbeddedDatabase):
     """The SQLite file of a sink outside of a run."""
 
-    def __init__(self, sink: SqliteSink) -> None:
+    def __init__(self, sink: m.SqliteSink) -> None:
         super().__init__(_file(sink, BUSY_SECONDS))
 
 
 def _file(sink: object, busy: float) -> SqliteFile:
-    if not isinstance(sink, SqliteSink):
+    if not isinstance(sink, m.SqliteSink):
         raise TypeError(sink)
     return SqliteFile(sink.path, sink.decimals, busy)

@@ -25,6 +25,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Literal, assert_never
 
+from windrow import model as m
 from windrow.engine.aggregates import kernels
 from windrow.engine.aggregates.accumulators import Accumulator, AggregateSql, ArgumentSql
 from windrow.engine.aggregates.custom import custom
@@ -33,36 +34,6 @@ from windrow.engine.schema import DIFF, OFFSET, PARTITION, TIME
 from windrow.expressions import Argument, WindowSpec, arguments, results
 from windrow.expressions.engine import sql_type
 from windrow.expressions.results import MEAN_DIGITS
-from windrow.model import (
-    ApproxCountDistinct,
-    ApproxQuantile,
-    Avg,
-    BoolAnd,
-    BoolOr,
-    BottomKBy,
-    CollectList,
-    CollectSet,
-    Count,
-    CountDistinct,
-    Custom,
-    DataType,
-    DecimalType,
-    First,
-    Formula,
-    Function,
-    Last,
-    Max,
-    MaxBy,
-    Min,
-    MinBy,
-    Quantile,
-    Stddev,
-    Sum,
-    TopK,
-    TopKBy,
-    UnaryFunction,
-    Variance,
-)
 
 
 def compile_aggregates(spec: WindowSpec) -> tuple[AggregateSql, ...]:
@@ -86,15 +57,15 @@ def compile_running(spec: WindowSpec, *, is_changelog: bool) -> tuple[AggregateS
     return tuple(_invertible(fold, one.function, tuple(map(_argument_sql, of))) for fold, one, of in given)
 
 
-def _invertible(fold: AggregateSql, function: Function, inputs: tuple[ArgumentSql, ...]) -> AggregateSql:
+def _invertible(fold: AggregateSql, function: m.Function, inputs: tuple[ArgumentSql, ...]) -> AggregateSql:
     """Return an aggregate over rows that are added and taken back."""
     match function:
-        case Formula():
+        case m.Formula():
             return fold
-        case Count():
+        case m.Count():
             (rows,) = fold.accumulators
             return replace(fold, accumulators=(replace(rows, begin=_net(inputs[0].sql if inputs else None)),))
-        case Sum() | Avg():
+        case m.Sum() | m.Avg():
             (of,) = inputs
             # a sum of no values is null, so it needs their number, too
             average = mean(fold.name, _column(fold), of)
@@ -105,7 +76,7 @@ def _invertible(fold: AggregateSql, function: Function, inputs: tuple[ArgumentSq
             return AggregateSql(
                 fold.name,
                 (replace(sum_, begin=begin), given),
-                average.finish if isinstance(function, Avg) else finish,
+                average.finish if isinstance(function, m.Avg) else finish,
             )
         case _:
             msg = f"{type(function).__name__} cannot take a row back"
@@ -122,14 +93,16 @@ def _net(condition: str | None) -> str:
     return f"CAST(sum({rows}) AS BIGINT)"
 
 
-def _compile(column: str, name: str, function: Function, given: tuple[Argument, ...], result: DataType) -> AggregateSql:
+def _compile(
+    column: str, name: str, function: m.Function, given: tuple[Argument, ...], result: m.DataType
+) -> AggregateSql:
     inputs = tuple(map(_argument_sql, given))
     match function:
-        case Count():
+        case m.Count():
             return count(name, column, inputs[0].sql if inputs else None)
-        case Custom(aggregate, of):
+        case m.Custom(aggregate, of):
             return custom(name, column, aggregate, of, inputs)
-        case Formula():
+        case m.Formula():
             # it is over finished results, so `FormulaOperator` computes it
             return AggregateSql(name, (), f"CAST(NULL AS {sql_type(result)})")
         case _:
@@ -139,52 +112,52 @@ def _compile(column: str, name: str, function: Function, given: tuple[Argument, 
 def _compile_unary(  # noqa: C901, PLR0911, PLR0912 - a case for each of them
     column: str,
     name: str,
-    function: UnaryFunction,
+    function: m.UnaryFunction,
     of: ArgumentSql,
     *measure: ArgumentSql,
 ) -> AggregateSql:
     match function:
-        case Sum():
+        case m.Sum():
             return total(name, column, of)
-        case Avg():
+        case m.Avg():
             return mean(name, column, of)
-        case Min():
+        case m.Min():
             return extreme(name, column, of, "min")
-        case Max():
+        case m.Max():
             return extreme(name, column, of, "max")
-        case BoolAnd():
+        case m.BoolAnd():
             return extreme(name, column, of, "bool_and")
-        case BoolOr():
+        case m.BoolOr():
             return extreme(name, column, of, "bool_or")
-        case CountDistinct():
+        case m.CountDistinct():
             return count_distinct(name, column, of)
-        case ApproxCountDistinct():
+        case m.ApproxCountDistinct():
             return approx_count_distinct(name, column, of)
-        case CollectSet(_, most):
+        case m.CollectSet(_, most):
             return collect_set(name, column, of, most)
-        case Quantile(_, at):
+        case m.Quantile(_, at):
             return quantile(name, column, of, at)
-        case ApproxQuantile(_, at):
+        case m.ApproxQuantile(_, at):
             return approx_quantile(name, column, of, at)
-        case TopK(_, k):
+        case m.TopK(_, k):
             return top_k(name, column, of, k)
-        case First(_, by):
+        case m.First(_, by):
             return first_or_last(name, column, of, by=by, call="min")
-        case Last(_, by):
+        case m.Last(_, by):
             return first_or_last(name, column, of, by=by, call="max")
-        case MaxBy():
+        case m.MaxBy():
             return by_measure(name, column, of, *measure, call="max")
-        case MinBy():
+        case m.MinBy():
             return by_measure(name, column, of, *measure, call="min")
-        case TopKBy(_, _, k):
+        case m.TopKBy(_, _, k):
             return ranked(name, column, of, *measure, call="max", k=k)
-        case BottomKBy(_, _, k):
+        case m.BottomKBy(_, _, k):
             return ranked(name, column, of, *measure, call="min", k=k)
-        case CollectList(_, most, by):
+        case m.CollectList(_, most, by):
             return collect_list(name, column, of, most, by=by)
-        case Variance():
+        case m.Variance():
             return variance(name, column, of)
-        case Stddev():
+        case m.Stddev():
             return stddev(name, column, of)
         case _:
             assert_never(function)
@@ -192,10 +165,10 @@ def _compile_unary(  # noqa: C901, PLR0911, PLR0912 - a case for each of them
 
 def _argument_sql(argument: Argument) -> ArgumentSql:
     type_ = argument.type
-    scale = type_.scale if isinstance(type_, DecimalType) else None
+    scale = type_.scale if isinstance(type_, m.DecimalType) else None
     return ArgumentSql(
         sql=identifier(argument.column),
-        type=sql_type(DecimalType(type_.precision, 0) if isinstance(type_, DecimalType) else type_),
+        type=sql_type(m.DecimalType(type_.precision, 0) if isinstance(type_, m.DecimalType) else type_),
         scale=scale,
         nullable=argument.nullable,
     )

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine.aggregates.accumulators import Accumulator, AggregateSql, ArgumentSql
 from windrow.engine.aggregates.kernels import register, whole
 from windrow.engine.columns import reinterpret, unscale_array
@@ -19,7 +20,6 @@ from windrow.engine.schema import arrow_type
 from windrow.engine.user_code import raise_user_code_error
 from windrow.engine.value_codec import value_codec
 from windrow.expressions.engine import sql_type
-from windrow.model import CustomAggregate, DataType, DecimalType
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ _numbers = count()
 
 
 def custom(
-    name: str, column: str, aggregate: CustomAggregate, names: tuple[str, ...], of: tuple[ArgumentSql, ...]
+    name: str, column: str, aggregate: m.CustomAggregate, names: tuple[str, ...], of: tuple[ArgumentSql, ...]
 ) -> AggregateSql:
     """Return the SQL of a custom aggregate; records without a value for an argument are skipped."""
     number = next(_numbers)
@@ -43,8 +43,8 @@ def custom(
     return AggregateSql(name, (state,), f"{finish}({identifier(column)})")
 
 
-def _sql(returns: DataType) -> str:
-    return sql_type(DecimalType(returns.precision, 0) if isinstance(returns, DecimalType) else returns)
+def _sql(returns: m.DataType) -> str:
+    return sql_type(m.DecimalType(returns.precision, 0) if isinstance(returns, m.DecimalType) else returns)
 
 
 def _begin(calls: AggregateCalls, names: tuple[str, ...], of: tuple[ArgumentSql, ...], records: pa.Array) -> pa.Array:
@@ -82,7 +82,7 @@ class AggregateCalls:
     state that is not equal when it is read again is refused.
     """
 
-    def __init__(self, name: str, aggregate: CustomAggregate) -> None:
+    def __init__(self, name: str, aggregate: m.CustomAggregate) -> None:
         self._name = name
         self._aggregate = aggregate
         self._zero: str | None = None

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.decode.exact import ExactDecoder, GoodRows, Rows, is_optional
 from windrow.engine.decode.field_columns import FieldColumn, Mask, Path, holds_mask, to_mask, valid_mask, valid_text
 from windrow.engine.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP
-from windrow.model import LOG_TIME, Field, LongType, StringType
 
-_KEY_PATTERNS = {str(StringType()): r"^[^\x00]*$", str(LongType()): r"^(?:0|-?[1-9][0-9]{0,17})$"}
+_KEY_PATTERNS = {str(m.StringType()): r"^[^\x00]*$", str(m.LongType()): r"^(?:0|-?[1-9][0-9]{0,17})$"}
 """By type: a pattern of keys of tombstones that are clearly good."""
 
 
@@ -31,7 +31,7 @@ class Acceptance:
         """Return the fields from what is at their paths."""
         return {field.name: self.one_of(at, field.paths, self.least(field)) for field in self._exact.fields}
 
-    def least(self, field: Field) -> int:
+    def least(self, field: m.Field) -> int:
         """Return how many values of the field a record must have: 0 or 1."""
         return 0 if is_optional(field, self._exact.mark, self._exact.time, self._exact.key) else 1
 
@@ -78,7 +78,7 @@ class Acceptance:
         good = GoodRows(rows, times, [columns[field.name].values for field in self._exact.fields], marks)
         return good if trusted.all() else good.keep(trusted)
 
-    def tombstones(self, raw: pa.RecordBatch, field: Field) -> GoodRows:
+    def tombstones(self, raw: pa.RecordBatch, field: m.Field) -> GoodRows:
         """Return the records with a key, but no value, as far as they are clearly good."""
         rows: Rows = np.flatnonzero(to_mask(pc.and_(raw.column("value").is_null(), raw.column("key").is_valid())))
         keys = valid_text(raw.column("key").take(pa.array(rows)))
@@ -101,7 +101,7 @@ class Acceptance:
     def _log_times(self, raw: pa.RecordBatch, rows: Rows, at: Mapping[Path, FieldColumn]) -> pa.Array:
         log_times = raw.column("log_time").cast(pa.int64()).take(pa.array(rows))
         if self._exact.log_time_inside:
-            log_times = pc.coalesce(at[LOG_TIME,].values.cast(pa.int64()), log_times)
+            log_times = pc.coalesce(at[m.LOG_TIME,].values.cast(pa.int64()), log_times)
         return log_times
 
 

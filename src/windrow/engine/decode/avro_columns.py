@@ -14,6 +14,7 @@ from typing import Final, assert_never
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.decode.avro import read_record
 from windrow.engine.decode.cursors import Cursors, Longs, Rows, unzigzag
@@ -36,7 +37,6 @@ from windrow.engine.decode.field_columns import (
 )
 from windrow.engine.decode.registry import PREFIX, RegisteredSchema, Schemas
 from windrow.engine.decode.text_columns import TextColumns
-from windrow.model import ArrayType, BooleanType, DataType, DecimalType, DoubleType, StructType
 from windrow.model.avro_schema import (
     AvroArray,
     AvroEnum,
@@ -75,7 +75,7 @@ class AvroReader:
             return read_record(self._schemas.of(raw), raw, PREFIX)
         return read_record(self._schemas, raw)
 
-    def columns(self, types: Mapping[Path, DataType]) -> _AvroColumns:
+    def columns(self, types: Mapping[Path, m.DataType]) -> _AvroColumns:
         """Return what reads fields at these paths of many records."""
         return _AvroColumns(self._schemas, wanted_tree(types))
 
@@ -180,10 +180,10 @@ class _Reading:
         return _joined(parts, wanted, len(rows))
 
     def _array(self, items: AvroType, wanted: Wanted | None, rows: Rows, depth: int) -> Read:
-        of = wanted if isinstance(wanted, ArrayType) else None
+        of = wanted if isinstance(wanted, m.ArrayType) else None
         inner: Wanted | None = None
         if of is not None:
-            is_struct = isinstance(of.element, StructType)
+            is_struct = isinstance(of.element, m.StructType)
             inner = {one.name: one.type for one in of.element.fields} if is_struct else of.element  # type: ignore[union-attr, assignment]
         found: list[tuple[Longs, Read]] = []
         self._items(rows, lambda some: self.read(items, inner, some, depth + 1), found)
@@ -248,7 +248,7 @@ class _Reading:
             case "boolean":
                 bits = cursors.byte(rows)
                 cursors.fail(rows, bits > 1)
-                if not isinstance(wanted, BooleanType):
+                if not isinstance(wanted, m.BooleanType):
                     return None
                 return FieldColumn(pa.array(bits == 1), np.ones(len(rows), dtype=np.bool_))
             case "int" | "long":
@@ -259,7 +259,7 @@ class _Reading:
             case "float" | "double":
                 size = 4 if type_.kind == "float" else 8
                 words = cursors.words(cursors.skip(rows, size))
-                if not isinstance(wanted, DoubleType):
+                if not isinstance(wanted, m.DoubleType):
                     return None
                 words = words.astype(np.uint32) if size == 4 else words  # noqa: PLR2004 - bytes of a float
                 return doubles_column(words.view(np.float32 if size == 4 else np.float64))  # noqa: PLR2004 - the same
@@ -291,7 +291,7 @@ class _Reading:
 
     def _bytes(self, wanted: Wanted | None, at: Longs, sizes: Longs, scale: int | None) -> FieldColumn | None:
         """Return decimals of at most 64 bits, the first byte of each being the most significant."""
-        if scale is None or not isinstance(wanted, DecimalType):
+        if scale is None or not isinstance(wanted, m.DecimalType):
             return None
         words = self.cursors.words(at + sizes - _LONG_BYTES).byteswap().view(np.int64)
         spare = (8 * (_LONG_BYTES - np.clip(sizes, 1, _LONG_BYTES))).astype(np.int64)
@@ -299,9 +299,9 @@ class _Reading:
         return FieldColumn(column.values, column.trusted & (sizes >= 1) & (sizes <= _LONG_BYTES))
 
 
-def _elements(of: ArrayType, read: Read) -> FieldColumn:
+def _elements(of: m.ArrayType, read: Read) -> FieldColumn:
     """Return the items of arrays as their elements."""
-    if not isinstance(of.element, StructType):
+    if not isinstance(of.element, m.StructType):
         column = read[()]
         return column if of.optional else FieldColumn(column.values, column.trusted & valid_mask(column.values))
     trusted = read[_IS_RECORD].trusted

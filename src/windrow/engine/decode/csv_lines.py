@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
+from windrow import model as m
 from windrow.engine.decode.field_columns import (
     FieldColumn,
     Path,
@@ -27,7 +28,6 @@ from windrow.engine.decode.field_columns import (
 )
 from windrow.engine.decode.text_columns import TextColumns
 from windrow.engine.decode.values import BOOLEAN_TEXTS, MalformedError, PlainText
-from windrow.model import BooleanType, CsvFormat, DataType
 
 _LINE_END = re.compile(r"\r?\n\Z")
 _BLOCK = 1 << 30
@@ -36,7 +36,7 @@ _BLOCK = 1 << 30
 class CsvReader:
     """Reads lines of CSV, as `RecordReader` says."""
 
-    def __init__(self, format_: CsvFormat) -> None:
+    def __init__(self, format_: m.CsvFormat) -> None:
         self._format = format_
         delimiter = re.escape(format_.delimiter)
         value = rf'(?:"(?:[^"]|"")*"|[^"{delimiter}]*)'
@@ -68,7 +68,7 @@ class CsvReader:
             raise MalformedError(msg)
         return {name: PlainText(value) if value else None for name, value in zip(columns, values, strict=True)}
 
-    def columns(self, types: Mapping[Path, DataType]) -> _CsvColumns:
+    def columns(self, types: Mapping[Path, m.DataType]) -> _CsvColumns:
         """Return what reads fields at these paths of many records."""
         return _CsvColumns(self._format, types)
 
@@ -76,7 +76,7 @@ class CsvReader:
 class _CsvColumns:
     """Reads columns of CSV, as `ColumnReader` says: of the lines whose form is strictly that of the RFC."""
 
-    def __init__(self, format_: CsvFormat, types: Mapping[Path, DataType]) -> None:
+    def __init__(self, format_: m.CsvFormat, types: Mapping[Path, m.DataType]) -> None:
         self._names = format_.columns
         self._types = types
         self._texts = TextColumns()
@@ -107,7 +107,7 @@ class _CsvColumns:
         columns = {path: self._column(table, path, type_) for path, type_ in self._types.items()}
         yield ReadColumns(rows, columns, np.ones(len(rows), dtype=np.bool_))
 
-    def _column(self, table: pa.Table, path: Path, type_: DataType) -> FieldColumn:
+    def _column(self, table: pa.Table, path: Path, type_: m.DataType) -> FieldColumn:
         if path[0] not in self._names:
             return nothing_there(type_, table.num_rows)
         if len(path) > 1:
@@ -116,7 +116,7 @@ class _CsvColumns:
         is_empty = to_mask(pc.equal(texts, ""))
         if is_empty.any():
             texts = pc.if_else(pa.array(is_empty), pa.scalar(None, pa.string()), texts)
-        if isinstance(type_, BooleanType):
+        if isinstance(type_, m.BooleanType):
             column = FieldColumn(pc.equal(texts, "true"), holds_mask(pc.is_in(texts, pa.array(list(BOOLEAN_TEXTS)))))
         else:
             column = self._texts.convert(type_, texts)

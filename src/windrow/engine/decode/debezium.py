@@ -17,8 +17,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from windrow import model as m
 from windrow.engine.decode.values import BadValueError, NumberText, Value, convert, value_at
-from windrow.model import DataType, DecimalType, Field, TimestampType
 
 BEFORE, AFTER, SOURCE, PAYLOAD, OPERATION = "before", "after", "source", "payload", "op"
 DELETE: Final = "d"
@@ -26,7 +26,7 @@ UPDATE: Final = "u"
 ROW_OPERATIONS: Final = ("c", UPDATE, "r", DELETE)
 TIME_OF_CHANGE: Final = (SOURCE, "ts_ms")
 """When the change was made in the database, in milliseconds."""
-TIME_OF_CHANGE_TYPE: Final = TimestampType("millis")
+TIME_OF_CHANGE_TYPE: Final = m.TimestampType("millis")
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 """Debezium's placeholder for an unchanged value that PostgreSQL stores outside the row (TOAST) and does not log."""
 _IN_NO_BYTES: Final = re.compile(r"\.|E-")
@@ -68,7 +68,7 @@ def require_row(envelope: Mapping[str, object], side: str) -> None:
     _object(side, envelope[side])
 
 
-def time_of_change(field: Field, envelope: Mapping[str, object]) -> Value:
+def time_of_change(field: m.Field, envelope: Mapping[str, object]) -> Value:
     """Return the event time of a deleted row, whose own columns are not of that time; microseconds."""
     value, path = value_at(envelope, TIME_OF_CHANGE), ".".join(TIME_OF_CHANGE)
     if value is None:
@@ -77,7 +77,7 @@ def time_of_change(field: Field, envelope: Mapping[str, object]) -> Value:
     return convert(path, TIME_OF_CHANGE_TYPE, value)
 
 
-def require_known(field: Field, value: object) -> None:
+def require_known(field: m.Field, value: object) -> None:
     """Raise BadValueError for a text that the database did not log, and for a decimal that is written as its bytes.
 
     Bytes are in base64, which can look like a whole number, but has no point and no sign of an exponent below 0.
@@ -92,9 +92,9 @@ def require_known(field: Field, value: object) -> None:
         raise BadValueError(msg)
 
 
-def has_point(type_: DataType) -> bool:
+def has_point(type_: m.DataType) -> bool:
     """Return whether the text of a number of this type has a point, or an exponent below 0, as Debezium writes it."""
-    return isinstance(type_, DecimalType) and type_.scale > 0
+    return isinstance(type_, m.DecimalType) and type_.scale > 0
 
 
 def columns_of_key(key: object) -> Mapping[str, object]:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.columns import to_micros
 from windrow.engine.decode.derived import Deriver, dead_rows
@@ -31,7 +32,6 @@ from windrow.engine.decode.registry import UnknownSchemaError
 from windrow.engine.keys import MAX_KEY_BYTES, text_bytes
 from windrow.engine.windows import times_with_windows
 from windrow.expressions import AnySpec, Computed, computed, is_window_spec
-from windrow.model import FilesSource, Global, SourceNode
 
 MARKS = pa.schema(
     [
@@ -74,14 +74,14 @@ class Decoder:
     Keys of tables are made of the fields `table_keys`.
     """
 
-    def __init__(self, spec: AnySpec | SourceNode, table_keys: Iterable[str] = ()) -> None:
+    def __init__(self, spec: AnySpec | m.SourceNode, table_keys: Iterable[str] = ()) -> None:
         exact = ExactDecoder.of(spec, table_keys)
         # of the key, a record must have the decoded fields; the derived ones come later
         decoded = tuple(field.name for field in exact.fields)
         self._exact = replace(exact, key=tuple(name for name in exact.key if name in decoded))
         self._deriver = Deriver.of(spec, self._exact)
         self._source = spec.source.label
-        self._has_places = isinstance(spec.source, FilesSource)
+        self._has_places = isinstance(spec.source, m.FilesSource)
         self._good_schema = _good_schema(self._exact, computed(spec))
         self._no_good = self._good_schema.empty_table()
         names = self._good_schema.names[_COORDINATES:]
@@ -198,7 +198,7 @@ class KeyedDecoder:
     def __init__(self, spec: AnySpec, given: Collection[str], records: pa.Schema) -> None:
         self._key = spec.key
         self._time = spec.time.field
-        self._times = times_with_windows(spec.node.window if is_window_spec(spec) else Global())
+        self._times = times_with_windows(spec.node.window if is_window_spec(spec) else m.Global())
         self._columns = tuple(one for one in computed(spec) if one.name not in given)
         self._evaluator = Evaluator(self._columns) if self._columns else None
         self._schema = records

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.decode.evaluation import Evaluator
 from windrow.engine.decode.exact import (
@@ -26,10 +27,6 @@ from windrow.engine.decode.exact import (
 from windrow.engine.decode.field_columns import holds_mask
 from windrow.engine.decode.values import convert
 from windrow.expressions import AnySpec, Computed, computed
-from windrow.model import (
-    LOG_TIME,
-    SourceNode,
-)
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class Deriver:
         self._evaluator = Evaluator(columns)
 
     @staticmethod
-    def of(spec: AnySpec | SourceNode, exact: ExactDecoder) -> Deriver | None:
+    def of(spec: AnySpec | m.SourceNode, exact: ExactDecoder) -> Deriver | None:
         """Return the deriver of a pipeline, None if the pipeline has no expressions."""
         columns = computed(spec)
         return Deriver(exact, columns) if columns else None
@@ -93,8 +90,8 @@ def dead_rows(exact: ExactDecoder, raw: pa.RecordBatch, rows: Rows, reasons: Seq
 def log_times_inside(values: pa.Array, log_times: pa.Array) -> pa.Array:
     """Return the log timestamps of good records (microseconds): that in the JSON, or the given one if it has none."""
     found = log_times.to_pylist()
-    for row in np.flatnonzero(holds_mask(pc.match_substring(values, LOG_TIME))):
-        inside = parse_object(values[row].as_py()).get(LOG_TIME)
+    for row in np.flatnonzero(holds_mask(pc.match_substring(values, m.LOG_TIME))):
+        inside = parse_object(values[row].as_py()).get(m.LOG_TIME)
         if inside is not None:
-            found[row] = convert(LOG_TIME, LOG_TIME_TYPE, inside)
+            found[row] = convert(m.LOG_TIME, LOG_TIME_TYPE, inside)
     return pa.array(found, pa.int64())

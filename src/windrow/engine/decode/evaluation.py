@@ -14,23 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine.columns import whole
 from windrow.engine.decode.field_columns import holds_mask
 from windrow.engine.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP
 from windrow.engine.duckdb_sql import EvaluationError, Projection, evaluate_in_halves, identifier
 from windrow.engine.schema import arrow_type
 from windrow.expressions import Computed, Expression
-from windrow.model import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    LongType,
-    StringType,
-    TimestampType,
-    format_duration,
-)
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -69,7 +59,7 @@ class Evaluator:
         failed: dict[int, str] = {}
         columns = []
         for one, values, unfit, reasons in self._fitted(fields):
-            is_double = isinstance(one.expression.type, DoubleType)
+            is_double = isinstance(one.expression.type, m.DoubleType)
             _add(failed, one, reasons if is_double else reasons | _unfit(one.expression.type, unfit))
             columns.append(pc.if_else(pa.array(unfit), pa.scalar(None, values.type), values) if unfit.any() else values)
         return columns, failed
@@ -174,19 +164,19 @@ def _by_row(inputs: pa.Table, failed: Mapping[int, str]) -> dict[int, str]:
     return {row: why for place, why in failed.items() for row in rows[place].as_py()}
 
 
-def _fit(values: pa.Array, type_: DataType) -> tuple[pa.Array, Mask]:
+def _fit(values: pa.Array, type_: m.DataType) -> tuple[pa.Array, Mask]:
     """Return values in the Arrow type of a field, and a mask of those that no field can have."""
     values = values.cast(arrow_type(type_))
     match type_:
-        case DoubleType():
+        case m.DoubleType():
             values = pc.add(values, 0.0)  # there is one zero, not two
             bad = pc.invert(pc.is_finite(values))
-        case TimestampType():
+        case m.TimestampType():
             micros = values.cast(pa.int64())
             bad = pc.or_(pc.less(micros, MIN_TIMESTAMP), pc.greater(micros, MAX_TIMESTAMP))
-        case StringType():
+        case m.StringType():
             bad = pc.match_substring(values, "\0")
-        case BooleanType() | LongType() | DecimalType() | ArrayType():
+        case m.BooleanType() | m.LongType() | m.DecimalType() | m.ArrayType():
             return values, np.zeros(len(values), dtype=np.bool_)
         case _:
             assert_never(type_)
@@ -197,16 +187,16 @@ def _beyond(spans: pa.Array, most: int) -> Iterator[tuple[int, str]]:
     """Yield the rows whose span (microseconds) is null, not longer than 0, or longer than `most`, and which it is."""
     given = pc.fill_null(spans, 0).to_numpy()
     for row in np.flatnonzero((given < 1) | (given > most)).tolist():
-        why = f"it is longer than {format_duration(most)}" if given[row] > most else "it is not longer than 0"
+        why = f"it is longer than {m.format_duration(most)}" if given[row] > most else "it is not longer than 0"
         yield row, why if spans[row].is_valid else "it is null"
 
 
-def _unfit(type_: DataType, rows: Mask) -> dict[int, str]:
+def _unfit(type_: m.DataType, rows: Mask) -> dict[int, str]:
     """Return by row why a field cannot have a value that `_fit` masks."""
     match type_:
-        case DoubleType():
+        case m.DoubleType():
             why = "the result is not a finite number"
-        case TimestampType():
+        case m.TimestampType():
             why = "the result is a time outside the years 1 to 9999"
         case _:
             why = "the result holds U+0000"

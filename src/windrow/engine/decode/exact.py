@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.decode import debezium
 from windrow.engine.decode.formats import RecordReader, open_reader
@@ -34,22 +35,9 @@ from windrow.engine.decode.values import (
 )
 from windrow.engine.windows import times_with_windows
 from windrow.expressions import AnySpec, is_window_spec
-from windrow.model import (
-    LOG_TIME,
-    BooleanType,
-    DataType,
-    EventTime,
-    Field,
-    Global,
-    KafkaSource,
-    Punctuated,
-    SourceNode,
-    TimestampType,
-    format_duration,
-)
 
-LOG_TIME_TYPE = TimestampType("millis")
-_DELETED = Field(schema.DELETED, BooleanType())
+LOG_TIME_TYPE = m.TimestampType("millis")
+_DELETED = m.Field(schema.DELETED, m.BooleanType())
 KEY, VALUE = "_key", "_value"
 """The fields of an embedded log's record that is a tombstone: its key, and null."""
 _NO_VALUE = "malformed: no value"
@@ -106,19 +94,19 @@ class ExactDecoder:
     fields `table_keys`. What is not JSON has a `reader`.
     """
 
-    fields: tuple[Field, ...]
-    time: EventTime
+    fields: tuple[m.Field, ...]
+    time: m.EventTime
     key: tuple[str, ...]
-    mark: Field | None
+    mark: m.Field | None
     log_time_inside: bool
     times: tuple[int, int] = (MIN_TIMESTAMP, MAX_TIMESTAMP)
-    tombstones: Field | None = None
+    tombstones: m.Field | None = None
     is_debezium: bool = False
     reader: RecordReader | None = None
     table_keys: frozenset[str] = frozenset()
 
     @cached_property
-    def declared(self) -> tuple[Field, ...]:
+    def declared(self) -> tuple[m.Field, ...]:
         """The fields of the pipeline."""
         return self.fields[:-1] if self.fields and self.fields[-1] == _DELETED else self.fields
 
@@ -140,23 +128,23 @@ class ExactDecoder:
         """The place of each field among the values."""
         return {field.name: place for place, field in enumerate(self.fields)}
 
-    def may_lack(self, field: Field) -> bool:
+    def may_lack(self, field: m.Field) -> bool:
         """Return whether a good record can be without a field: that of a deleted row has its key."""
         is_column = self.is_debezium and not field.path and field.name not in {self.time.field, *self.key}
         return (is_column and field != _DELETED) or is_optional(field, self.mark, self.time, self.key)
 
     @staticmethod
-    def of(spec: AnySpec | SourceNode, table_keys: Iterable[str] = ()) -> ExactDecoder:
+    def of(spec: AnySpec | m.SourceNode, table_keys: Iterable[str] = ()) -> ExactDecoder:
         """Build it from a pipeline; keys of tables are made of some of its fields."""
         is_debezium = spec.source.format == "debezium"
-        tells_deleted = is_debezium and isinstance(spec, SourceNode)
+        tells_deleted = is_debezium and isinstance(spec, m.SourceNode)
         return ExactDecoder(
             fields=(*spec.decode.fields, _DELETED) if tells_deleted else spec.decode.fields,
             time=spec.time,
             key=spec.key,
             mark=mark_field(spec),
-            log_time_inside=not isinstance(spec.source.records, KafkaSource),
-            times=times_with_windows(spec.node.window if is_window_spec(spec) else Global()),
+            log_time_inside=not isinstance(spec.source.records, m.KafkaSource),
+            times=times_with_windows(spec.node.window if is_window_spec(spec) else m.Global()),
             tombstones=spec.decode.tombstone_key,
             is_debezium=is_debezium,
             reader=open_reader(spec.source.format),
@@ -172,8 +160,8 @@ class ExactDecoder:
             if raw is None and key is not None and self.tombstones is not None:
                 return self._tombstone(self.tombstones, _key_text(key), log_time)
             record = parse_object(raw) if self.reader is None else self._parsed(self.reader, raw)
-            if self.log_time_inside and record.get(LOG_TIME) is not None:
-                inside = convert(LOG_TIME, LOG_TIME_TYPE, record[LOG_TIME])
+            if self.log_time_inside and record.get(m.LOG_TIME) is not None:
+                inside = convert(m.LOG_TIME, LOG_TIME_TYPE, record[m.LOG_TIME])
                 log_time = _micros(inside)
             if self.is_debezium:
                 return self._change(record, log_time, key)
@@ -286,7 +274,7 @@ class ExactDecoder:
         self._require_windows(time)
         return Good((*values, is_deleted) if self.tells_deleted else values, time, mark)
 
-    def _tombstone(self, field: Field, key: object, log_time: int | None) -> Good:
+    def _tombstone(self, field: m.Field, key: object, log_time: int | None) -> Good:
         """Return a tombstone as a record: its key, the log timestamp as its times, and nulls."""
         if key is None:
             raise MalformedError(_NO_VALUE)
@@ -321,8 +309,10 @@ class ExactDecoder:
     def _guard(self, name: str, time: int, log_time: int | None) -> None:
         future = self.time.future
         if future is not None and log_time is not None and time > log_time + future:
-            ahead = format_duration(time - log_time)
-            msg = f"future: {name} is {ahead} ahead of the log timestamp; time.future allows {format_duration(future)}"
+            ahead = m.format_duration(time - log_time)
+            msg = (
+                f"future: {name} is {ahead} ahead of the log timestamp; time.future allows {m.format_duration(future)}"
+            )
             raise BadValueError(msg)
 
     def _require_windows(self, time: int) -> None:
@@ -344,24 +334,24 @@ def _corrected(name: str, time: int, sent: int, log_time: int | None) -> int:
     correction = log_time - sent
     corrected = time + correction
     if not MIN_TIMESTAMP <= corrected <= MAX_TIMESTAMP:
-        shown = f"{'-' if correction < 0 else ''}{format_duration(abs(correction))}"
+        shown = f"{'-' if correction < 0 else ''}{m.format_duration(abs(correction))}"
         msg = f"out of range: {name}: corrected by {shown}, it is outside the years 1 to 9999"
         raise BadValueError(msg)
     return corrected
 
 
-def mark_field(spec: AnySpec | SourceNode) -> Field | None:
+def mark_field(spec: AnySpec | m.SourceNode) -> m.Field | None:
     """Return the field of the pipeline's punctuation, if it has one: a time like the event time."""
     match spec.time.watermark:
-        case Punctuated(field):
+        case m.Punctuated(field):
             declared = next((one for one in spec.decode.fields if one.name == field), None)
             type_ = spec.decode.field(spec.time.field).type
-            return Field(field, type_) if declared is None else replace(declared, type=type_, optional=False)
+            return m.Field(field, type_) if declared is None else replace(declared, type=type_, optional=False)
         case _:
             return None
 
 
-def is_optional(field: Field, mark: Field | None, time: EventTime, key: tuple[str, ...]) -> bool:
+def is_optional(field: m.Field, mark: m.Field | None, time: m.EventTime, key: tuple[str, ...]) -> bool:
     """Whether a good record may lack the field: optional ones and the punctuation's, never the key and the times."""
     may_lack = field.optional or (mark is not None and field.name == mark.name)
     return may_lack and field.name not in {time.field, time.sent, *key}
@@ -370,11 +360,11 @@ def is_optional(field: Field, mark: Field | None, time: EventTime, key: tuple[st
 class _Read(NamedTuple):
     """A field, and the paths at which it is looked for, each behind its text."""
 
-    field: Field
+    field: m.Field
     paths: tuple[tuple[str, tuple[str, ...]], ...]
 
     @staticmethod
-    def of(field: Field, row: str | None = None) -> _Read:
+    def of(field: m.Field, row: str | None = None) -> _Read:
         """Return where a field is; `row` is the object that has the fields without a path, None: the record itself."""
         return _Read(field, tuple((".".join(path), path) for path in paths_of(field, row)))
 
@@ -383,7 +373,7 @@ class _Read(NamedTuple):
         return [(text, value) for text, path in self.paths if (value := value_at(record, path)) is not None]
 
 
-def paths_of(field: Field, row: str | None) -> tuple[tuple[str, ...], ...]:
+def paths_of(field: m.Field, row: str | None) -> tuple[tuple[str, ...], ...]:
     """Return the paths of a field; those that are only a name, and its aliases, lead through the object `row`."""
     if row is None:
         return field.paths
@@ -396,7 +386,7 @@ def _is_there(path: tuple[str, ...], record: Mapping[str, object]) -> bool:
     return isinstance(last, dict) and path[-1] in last
 
 
-def _agreed(field: Field, values: Iterable[tuple[str, object]]) -> Value:
+def _agreed(field: m.Field, values: Iterable[tuple[str, object]]) -> Value:
     """Return the value of a field that a record has; raise BadValueError if it has two different ones."""
     first, *others = [(path, convert(path, field.type, value)) for path, value in values]
     for name, value in others:
@@ -544,8 +534,8 @@ def _rows(rows: Sequence[int]) -> Rows:
     return np.array(rows, dtype=np.int64)
 
 
-def _column(values: Sequence[object], type_: DataType) -> pa.Array:
-    if isinstance(type_, TimestampType):
+def _column(values: Sequence[object], type_: m.DataType) -> pa.Array:
+    if isinstance(type_, m.TimestampType):
         return pa.array(values, pa.int64()).cast(schema.MICROS)
     return pa.array(values, schema.arrow_type(type_))
 

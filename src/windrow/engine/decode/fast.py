@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.decode import debezium
 from windrow.engine.decode.acceptance import Acceptance
@@ -51,19 +52,6 @@ from windrow.engine.decode.field_columns import (
 from windrow.engine.decode.formats import RecordReader
 from windrow.engine.decode.text_columns import iso_micros
 from windrow.engine.decode.values import MAX_DEPTH, MICROS_PER_UNIT
-from windrow.model import (
-    LOG_TIME,
-    ArrayType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    LongType,
-    SimpleType,
-    StringType,
-    StructType,
-    TimestampType,
-)
 
 _BRACKET = r"[\[{]"
 
@@ -91,14 +79,14 @@ class FastDecoder:
         path is that of two fields of different types (one of them perhaps the log's time or the mark), or leads through
         another field. Of an envelope, it cannot if none of the fields is a column, or one is no part of the envelope.
         """
-        types: dict[tuple[str, ...], set[DataType]] = {}
+        types: dict[tuple[str, ...], set[m.DataType]] = {}
         for path, type_ in _all_reads(exact):
             types.setdefault(path, set()).add(type_)
         if any(len(of) > 1 for of in types.values()):
             return False
         if exact.is_debezium and (
             not any(path[0] == debezium.AFTER for path in types)
-            or any(field.path[:1] in {(LOG_TIME,), (debezium.PAYLOAD,)} for field in exact.declared)
+            or any(field.path[:1] in {(m.LOG_TIME,), (debezium.PAYLOAD,)} for field in exact.declared)
         ):
             return False
         inner = {path[:depth] for path in types for depth in range(1, len(path))}
@@ -123,7 +111,7 @@ class FastDecoder:
 
     def _decode(self, raw: pa.RecordBatch, value: pa.Array, plain: pa.Array, within: tuple[str, ...] = ()) -> GoodRows:
         """Decode the clearly good of some rows, of which all but the log's time is in the object at `within`."""
-        paths = {one.path: one.path if one.path == (LOG_TIME,) else (*within, *one.path) for one in self._reads}
+        paths = {one.path: one.path if one.path == (m.LOG_TIME,) else (*within, *one.path) for one in self._reads}
         structure = json.dumps(_structure({paths[one.path]: one.type for one in self._reads} | _outside(within)))
         found = duckdb_sql.query(
             self._duck,
@@ -202,31 +190,31 @@ class FastDecoder:
         column = self._present(read, values)
         if not read.optional or not values.null_count:
             return column
-        if isinstance(read.type, ArrayType):
+        if isinstance(read.type, m.ArrayType):
             return FieldColumn(column.values, column.trusted | to_mask(values.is_null()))
         absent = to_mask(values.is_null())
         return FieldColumn(pc.if_else(pa.array(absent), None, column.values), column.trusted | absent)
 
     def _present(self, read: JsonField, values: pa.Array) -> FieldColumn:
         match read.type:
-            case StringType() | BooleanType() | LongType():
+            case m.StringType() | m.BooleanType() | m.LongType():
                 return FieldColumn(values, valid_mask(values))
-            case DoubleType():
+            case m.DoubleType():
                 doubles = values.fill_null(np.nan).to_numpy() + 0.0  # there is one zero, not two
                 return FieldColumn(pa.array(doubles), np.isfinite(doubles))
-            case DecimalType():
+            case m.DecimalType():
                 return _decimals(values, read.type)
-            case ArrayType():
+            case m.ArrayType():
                 return self._array(read.type, values)
-            case TimestampType(unit="iso"):
+            case m.TimestampType(unit="iso"):
                 micros, factor = iso_micros(self._duck, values), 1
-            case TimestampType(unit):
+            case m.TimestampType(unit):
                 micros, factor = values, MICROS_PER_UNIT[unit]
             case _:
                 assert_never(read.type)
         return times_column(micros, factor)
 
-    def _array(self, type_: ArrayType, values: pa.Array) -> FieldColumn:
+    def _array(self, type_: m.ArrayType, values: pa.Array) -> FieldColumn:
         """Return arrays; one is surely right if all of its elements are."""
         lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
         elements = self._elements(type_, values.flatten())
@@ -238,9 +226,9 @@ class FastDecoder:
         arrow = schema.arrow_type(type_)
         return FieldColumn(pa.ListArray.from_arrays(offsets, elements.values, type=arrow, mask=absent), trusted)
 
-    def _elements(self, of: ArrayType, values: pa.Array) -> FieldColumn:
+    def _elements(self, of: m.ArrayType, values: pa.Array) -> FieldColumn:
         """Return elements; a struct that is null may be of any kind, so it is left to the exact decoder."""
-        if not isinstance(of.element, StructType):
+        if not isinstance(of.element, m.StructType):
             return self._column(JsonField((), of.element, of.optional), values)
         fields, members = of.element.fields, values.flatten()
         columns = [
@@ -301,29 +289,29 @@ def _envelope_fields(exact: ExactDecoder) -> list[JsonField]:
     return list(reads.values())
 
 
-def _all_reads(exact: ExactDecoder) -> Iterator[tuple[tuple[str, ...], DataType]]:
+def _all_reads(exact: ExactDecoder) -> Iterator[tuple[tuple[str, ...], m.DataType]]:
     sides = (debezium.AFTER, debezium.BEFORE) if exact.is_debezium else (None,)
     yield from ((path, field.type) for field in exact.declared for side in sides for path in paths_of(field, side))
     yield from _extra_reads(exact)
 
 
-def _extra_reads(exact: ExactDecoder) -> Iterator[tuple[tuple[str, ...], DataType]]:
+def _extra_reads(exact: ExactDecoder) -> Iterator[tuple[tuple[str, ...], m.DataType]]:
     """Yield paths and types of the mark and the log time, which may be declared as fields, too."""
     if exact.mark is not None:
         yield from ((path, exact.mark.type) for path in exact.mark.paths)
     if exact.log_time_inside:
-        yield (LOG_TIME,), LOG_TIME_TYPE
+        yield (m.LOG_TIME,), LOG_TIME_TYPE
     if exact.is_debezium:
-        yield (debezium.OPERATION,), StringType()
+        yield (debezium.OPERATION,), m.StringType()
         if not any(field.path for field in exact.declared if field.name == exact.time.field):
             yield debezium.TIME_OF_CHANGE, debezium.TIME_OF_CHANGE_TYPE
         elif all(field.path != debezium.TIME_OF_CHANGE for field in exact.declared):
-            yield debezium.TIME_OF_CHANGE, LongType()
+            yield debezium.TIME_OF_CHANGE, m.LongType()
 
 
-def _member_paths(type_: DataType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _member_paths(type_: m.DataType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Yield a path for each name in the structs of an array."""
-    if isinstance(type_, ArrayType) and isinstance(type_.element, StructType):
+    if isinstance(type_, m.ArrayType) and isinstance(type_.element, m.StructType):
         for field in type_.element.fields:
             yield (*path, field.name)
             yield from _member_paths(field.type, (*path, field.name))
@@ -336,7 +324,7 @@ def _values_at(read: pa.StructArray, path: tuple[str, ...]) -> pa.Array:
     return read
 
 
-def _structure(reads: Mapping[tuple[str, ...], DataType]) -> Mapping[str, object]:
+def _structure(reads: Mapping[tuple[str, ...], m.DataType]) -> Mapping[str, object]:
     """Return what DuckDB is to read, in the form of `json_transform`."""
     found: dict[str, Any] = {}
     for path, type_ in reads.items():
@@ -347,34 +335,34 @@ def _structure(reads: Mapping[tuple[str, ...], DataType]) -> Mapping[str, object
     return found
 
 
-def _outside(within: tuple[str, ...]) -> dict[tuple[str, ...], DataType]:
+def _outside(within: tuple[str, ...]) -> dict[tuple[str, ...], m.DataType]:
     """Return what must not be outside the object at `within`: a record that has an operation is an envelope itself."""
-    return {(debezium.OPERATION,): StringType()} if within else {}
+    return {(debezium.OPERATION,): m.StringType()} if within else {}
 
 
-def _form(type_: DataType) -> object:
-    if not isinstance(type_, ArrayType):
+def _form(type_: m.DataType) -> object:
+    if not isinstance(type_, m.ArrayType):
         return _sql_type(type_)
-    if isinstance(type_.element, StructType):
+    if isinstance(type_.element, m.StructType):
         return [{field.name: _form(field.type) for field in type_.element.fields}]
     return [_sql_type(type_.element)]
 
 
-def _sql_type(type_: SimpleType) -> str:
+def _sql_type(type_: m.SimpleType) -> str:
     match type_:
-        case StringType() | TimestampType(unit="iso"):
+        case m.StringType() | m.TimestampType(unit="iso"):
             return "VARCHAR"
-        case BooleanType():
+        case m.BooleanType():
             return "BOOLEAN"
-        case LongType() | TimestampType():
+        case m.LongType() | m.TimestampType():
             return "BIGINT"
-        case DoubleType() | DecimalType():
+        case m.DoubleType() | m.DecimalType():
             return "DOUBLE"
         case _:
             assert_never(type_)
 
 
-def _decimals(values: pa.Array, type_: DecimalType) -> FieldColumn:
+def _decimals(values: pa.Array, type_: m.DecimalType) -> FieldColumn:
     """Convert doubles that were read from at most 15 digits to decimals, exactly."""
     scale = working_scale(type_)
     scaled = np.rint(np.clip(values.fill_null(0.0).to_numpy(), -_BEYOND, _BEYOND) * 10.0**scale)
@@ -412,7 +400,7 @@ class JsonField:
     """What is read at a path of a record's JSON (of an element of an array, without one); optional: it may be null."""
 
     path: tuple[str, ...]
-    type: DataType
+    type: m.DataType
     optional: bool = False
 
 
@@ -447,9 +435,9 @@ def envelope_pattern(fields: Iterable[JsonField]) -> str:
         if debezium.has_point(field.type):
             found.append((field.path[-1], r'"[^".]*"'))
         (of_rows if is_of_row else others).update(dict.fromkeys(found))
-        if not is_of_row and field.path[0] not in {debezium.SOURCE, LOG_TIME}:
+        if not is_of_row and field.path[0] not in {debezium.SOURCE, m.LOG_TIME}:
             tops.add(field.path[0])
-    log_times = [one for one in others if one[0] == LOG_TIME]
+    log_times = [one for one in others if one[0] == m.LOG_TIME]
     names = [name for name, _ in (*of_rows, *others)]
     names += [debezium.BEFORE, debezium.AFTER, debezium.SOURCE, debezium.OPERATION, debezium.PAYLOAD]
     sides = rf'"(?:{debezium.BEFORE}|{debezium.AFTER})"'
@@ -469,13 +457,13 @@ def _any_of(bad: Iterable[tuple[str, str]]) -> str:
     return "|".join(rf'"{_literal(name)}"\s*:\s*(?:{value})' for name, value in dict.fromkeys(bad))
 
 
-def _bad_values(path: tuple[str, ...], type_: DataType, *, optional: bool) -> Iterator[tuple[str, str]]:
+def _bad_values(path: tuple[str, ...], type_: m.DataType, *, optional: bool) -> Iterator[tuple[str, str]]:
     """Yield names, and of each a pattern of the values that the exact decoder must read."""
     *above, name = path
     yield from ((one, r"[^{\sn]") for one in above)  # without an object, nothing is there
-    if not isinstance(type_, ArrayType):
+    if not isinstance(type_, m.ArrayType):
         yield name, _bad_value(type_, "n" if optional else "")
-    elif isinstance(type_.element, StructType):
+    elif isinstance(type_.element, m.StructType):
         yield name, r"[^\[\sn]"
         for field in type_.element.fields:
             yield from _bad_values((field.name,), field.type, optional=field.optional)
@@ -488,31 +476,31 @@ def _bad_values(path: tuple[str, ...], type_: DataType, *, optional: bool) -> It
 _SCALAR = r'(?:"(?:[^"\\]|\\.)*"|[^\[\]{}",\s]+)'
 
 
-def working_scale(type_: DecimalType) -> int:
+def working_scale(type_: m.DecimalType) -> int:
     """Return how many digits behind the point the fast decoder reads: all, or 6 if all could be more than 15 digits."""
     return type_.scale if type_.precision <= DOUBLE_DIGITS else min(type_.scale, _WORKING_SCALE)
 
 
-def _bad_value(type_: SimpleType, others: str) -> str:
+def _bad_value(type_: m.SimpleType, others: str) -> str:
     """Return a pattern of the bad values of a type; `others` are first characters of what may stand in its place."""
     number = rf'[^-"0-9\s{others}]'
     optional = "n" in others
     match type_:
-        case StringType() | TimestampType(unit="iso"):
+        case m.StringType() | m.TimestampType(unit="iso"):
             bad = rf'[^"\s{others}]'
-        case BooleanType():
+        case m.BooleanType():
             bad = rf"[^tf\s{others}]"
-        case TimestampType():
+        case m.TimestampType():
             bad = rf'{number}|{_BAD_WHOLE_TEXT}|-?[0-9]+[.eE]|"?-?[0-9]{{19}}'
-        case LongType():
+        case m.LongType():
             # 20 digits if required: a number out of range reads as null, which only an optional field may be
             digits = 19 if optional else 20
             bad = rf'{number}|{_BAD_WHOLE_TEXT}|-?[0-9]+[.eE]|"?[0-9]{{{digits}}}|"?-[0-9]{{19}}'
-        case DoubleType():
+        case m.DoubleType():
             bad = rf"{number}|{_BAD_NUMBER_TEXT}"
             if optional:
                 bad += r'|-?[0-9.]+[eE]|"?-?[0-9]{300}'
-        case DecimalType():
+        case m.DecimalType():
             behind = working_scale(type_)
             before = max(1, min(type_.precision - type_.scale, DOUBLE_DIGITS - behind))
             too_much = rf"[0-9]{{{before + 1}}}|[0-9]+\.[0-9]{{{behind + 1}}}|[0-9]+(?:\.[0-9]+)?[eE]"

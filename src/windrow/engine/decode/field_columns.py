@@ -11,14 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.decode.cursors import Longs, Rows
 from windrow.engine.decode.values import MAX_TIMESTAMP, MICROS_PER_UNIT, MIN_TIMESTAMP
-from windrow.model import DataType, DecimalType, DoubleType, LongType, TimestampType
 
 Mask = npt.NDArray[np.bool_]
 Path = tuple[str, ...]
-Wanted: TypeAlias = "Mapping[str, Wanted] | DataType"
+Wanted: TypeAlias = "Mapping[str, Wanted] | m.DataType"
 """What to read at one name of a record: a value of a type, or for a nested record the same of its names."""
 _LONG_DIGITS: Final = 18
 """Decimals of so many digits fit 64 bits."""
@@ -45,7 +45,7 @@ class ReadColumns:
     is_record: Mask
 
 
-def wanted_tree(types: Mapping[Path, DataType]) -> dict[str, Any]:
+def wanted_tree(types: Mapping[Path, m.DataType]) -> dict[str, Any]:
     """Return the types of fields by their paths, none of which leads through another."""
     found: dict[str, Any] = {}
     for path, type_ in types.items():
@@ -56,7 +56,7 @@ def wanted_tree(types: Mapping[Path, DataType]) -> dict[str, Any]:
     return found
 
 
-def leaves(wanted: Mapping[str, Wanted]) -> list[tuple[Path, DataType]]:
+def leaves(wanted: Mapping[str, Wanted]) -> list[tuple[Path, m.DataType]]:
     """Return the paths and types of what is read within a record."""
     return [
         ((name, *path), type_)
@@ -65,12 +65,12 @@ def leaves(wanted: Mapping[str, Wanted]) -> list[tuple[Path, DataType]]:
     ]
 
 
-def nothing_trusted(type_: DataType, count: int) -> FieldColumn:
+def nothing_trusted(type_: m.DataType, count: int) -> FieldColumn:
     """Return so many values that the exact decoder must read."""
     return FieldColumn(pa.nulls(count, schema.arrow_type(type_)), np.zeros(count, dtype=np.bool_))
 
 
-def nothing_there(type_: DataType, count: int) -> FieldColumn:
+def nothing_there(type_: m.DataType, count: int) -> FieldColumn:
     """Return the column of a field that so many records do not have."""
     return FieldColumn(pa.nulls(count, schema.arrow_type(type_)), np.ones(count, dtype=np.bool_))
 
@@ -78,13 +78,13 @@ def nothing_there(type_: DataType, count: int) -> FieldColumn:
 def number_column(wanted: Wanted, values: Longs, nanos: int | None) -> FieldColumn | None:
     """Return whole numbers as values of a type; those of times have units of so many nanoseconds."""
     match wanted:
-        case LongType():
+        case m.LongType():
             return FieldColumn(pa.array(values), np.ones(len(values), dtype=np.bool_))
-        case DoubleType():
+        case m.DoubleType():
             return FieldColumn(pa.array(values.astype(np.float64)), np.ones(len(values), dtype=np.bool_))
-        case DecimalType():
+        case m.DecimalType():
             return decimals_column(wanted, values, 0)
-        case TimestampType(unit) if nanos is not None or unit != "iso":
+        case m.TimestampType(unit) if nanos is not None or unit != "iso":
             factor = MICROS_PER_UNIT[unit] if nanos is None else nanos // 1000
             return times_column(pa.array(values), factor) if factor else None
         case _:
@@ -97,7 +97,7 @@ def doubles_column(doubles: npt.NDArray[np.floating[Any]]) -> FieldColumn:
     return FieldColumn(pa.array(np.where(is_finite, doubles, 0).astype(np.float64) + 0.0), is_finite)
 
 
-def decimals_column(type_: DecimalType, unscaled: Longs, scale: int) -> FieldColumn:
+def decimals_column(type_: m.DecimalType, unscaled: Longs, scale: int) -> FieldColumn:
     """Return decimals with some scale as those of a type; one whose digits do not fit is not trusted."""
     more = type_.scale - scale
     if abs(more) > _LONG_DIGITS:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
+from windrow import model as m
 from windrow.engine.decode.cursors import Cursors, Longs, Rows, unzigzag
 from windrow.engine.decode.field_columns import (
     FieldColumn,
@@ -34,7 +35,6 @@ from windrow.engine.decode.field_columns import (
     valid_text,
 )
 from windrow.engine.decode.text_columns import TextColumns
-from windrow.model import BooleanType, DataType, DoubleType, LongType, TimestampType
 
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 WRAPPERS: Final = frozenset(
@@ -247,8 +247,8 @@ class _Field:
             return {} if self._is_special else self.wanted
         if self._name in WRAPPERS and self.wanted is not None:
             return {"value": self.wanted}
-        if self._name == TIMESTAMP and isinstance(self.wanted, TimestampType):
-            return {"seconds": LongType(), "nanos": LongType()}
+        if self._name == TIMESTAMP and isinstance(self.wanted, m.TimestampType):
+            return {"seconds": m.LongType(), "nanos": m.LongType()}
         return {}
 
     @property
@@ -278,7 +278,7 @@ class _Field:
             return {(): within["value",] if self._name in WRAPPERS else _time(within)}
         return {(): self._with_nulls(self._scalar(self.wanted, texts))}
 
-    def _scalar(self, wanted: DataType, texts: TextColumns) -> FieldColumn:  # noqa: PLR0911 - a case for each type
+    def _scalar(self, wanted: m.DataType, texts: TextColumns) -> FieldColumn:  # noqa: PLR0911 - a case for each type
         """Return values, of which those that are not set are the default."""
         count, type_ = len(self.there), self._of.type
         if type_ == _F.TYPE_STRING:
@@ -289,11 +289,11 @@ class _Field:
             named = pa.array([names.get(number) for number in distinct.tolist()], pa.string())
             return texts.convert(wanted, named.take(pa.array(places)))
         if type_ in {_F.TYPE_DOUBLE, _F.TYPE_FLOAT}:
-            if not isinstance(wanted, DoubleType):
+            if not isinstance(wanted, m.DoubleType):
                 return nothing_trusted(wanted, count)
             return doubles_column(self._longs.view(np.float64))
         if type_ == _F.TYPE_BOOL:
-            if not isinstance(wanted, BooleanType):
+            if not isinstance(wanted, m.BooleanType):
                 return nothing_trusted(wanted, count)
             return FieldColumn(pa.array(self._longs == 1), np.ones(count, dtype=np.bool_))
         if type_ == _F.TYPE_BYTES:

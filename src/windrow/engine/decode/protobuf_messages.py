@@ -29,6 +29,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError, Message
 
+from windrow import model as m
 from windrow.engine.decode.cursors import Rows
 from windrow.engine.decode.field_columns import Path, ReadColumns, Wanted, to_mask, wanted_tree
 from windrow.engine.decode.protobuf_columns import TIMESTAMP, WRAPPERS, is_plain, read_messages
@@ -36,7 +37,6 @@ from windrow.engine.decode.registry import PREFIX, RegisteredSchema, Schemas
 from windrow.engine.decode.text_columns import TextColumns
 from windrow.engine.decode.values import MalformedError, NumberText, TimeText
 from windrow.errors import InputError
-from windrow.model import DataType, ProtobufMessage
 
 _OWN: Final = {
     one.DESCRIPTOR.name: one
@@ -62,7 +62,7 @@ class ProtobufReader:
         descriptor, begin = _indexed(file, raw)
         return _message(descriptor, raw, begin)
 
-    def columns(self, types: Mapping[Path, DataType]) -> _ProtobufColumns:
+    def columns(self, types: Mapping[Path, m.DataType]) -> _ProtobufColumns:
         """Return what reads fields at these paths of many records."""
         return _ProtobufColumns(self._schemas, wanted_tree(types))
 
@@ -95,7 +95,7 @@ class _ProtobufColumns:
                 yield first, messages[0], PREFIX + len(_FIRST)
 
 
-def descriptor_of(given: ProtobufMessage) -> Descriptor:
+def descriptor_of(given: m.ProtobufMessage) -> Descriptor:
     """Return the descriptor of a message in a descriptor set; raise InputError if it is not there."""
     called = "the descriptor of the source"
     try:

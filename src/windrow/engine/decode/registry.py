@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine.decode.cursors import Cursors, Rows
 from windrow.engine.decode.values import MalformedError
 from windrow.errors import SourceError, SourceUnavailableError, needs_extra
-from windrow.model import Registry
 from windrow.model.references import mask_url, redact, resolve_references
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Schemas(Generic[T]):
     """
 
     def __init__(
-        self, registry: Registry, kind: str, parse: Callable[[RegisteredSchema], T], form: str | None = None
+        self, registry: m.Registry, kind: str, parse: Callable[[RegisteredSchema], T], form: str | None = None
     ) -> None:
         self._registry = registry
         self._kind = kind
@@ -167,7 +167,7 @@ class Schemas(Generic[T]):
         return self._client
 
 
-def _client_of(registry: Registry) -> SchemaRegistryClient:
+def _client_of(registry: m.Registry) -> SchemaRegistryClient:
     """Return a client; raise SetupError without its package, InputError or SourceError for a wrong option."""
     with needs_extra("registry", "a schema registry"):
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra

@@ -7,19 +7,10 @@ from typing import assert_never
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.decode.field_columns import FieldColumn, holds_mask, nothing_trusted, times_column, valid_mask
 from windrow.engine.decode.values import MICROS_PER_UNIT
-from windrow.model import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    LongType,
-    StringType,
-    TimestampType,
-)
 
 _ISO = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|\+00:00)?$"
 _WHOLE = "^-?(?:0|[1-9][0-9]{0,17})$"
@@ -38,25 +29,25 @@ class TextColumns:
     def __init__(self) -> None:
         self._duck = duckdb_sql.Connection()
 
-    def convert(self, type_: DataType, texts: pa.Array) -> FieldColumn:
+    def convert(self, type_: m.DataType, texts: pa.Array) -> FieldColumn:
         """Return texts as values of a type; booleans and arrays have no text."""
         match type_:
-            case StringType():
+            case m.StringType():
                 return FieldColumn(texts, valid_mask(texts) & ~holds_mask(pc.match_substring(texts, "\0")))
-            case LongType():
+            case m.LongType():
                 values = _like(texts, _WHOLE).cast(pa.int64())
-            case TimestampType(unit="iso"):
+            case m.TimestampType(unit="iso"):
                 return times_column(iso_micros(self._duck, texts), 1)
-            case TimestampType(unit):
+            case m.TimestampType(unit):
                 return times_column(_like(texts, _WHOLE).cast(pa.int64()), MICROS_PER_UNIT[unit])
-            case DoubleType():
+            case m.DoubleType():
                 # there is one zero, not two
                 values = pc.add(_like(texts, _NUMBER).cast(pa.float64()), 0.0)
-            case DecimalType(precision, scale):
+            case m.DecimalType(precision, scale):
                 before = f"0|[1-9][0-9]{{0,{precision - scale - 1}}}" if precision > scale else "0"
                 behind = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
                 values = _like(texts, f"^-?(?:{before}){behind}$").cast(schema.arrow_type(type_))
-            case BooleanType() | ArrayType():
+            case m.BooleanType() | m.ArrayType():
                 return nothing_trusted(type_, len(texts))
             case _:
                 assert_never(type_)

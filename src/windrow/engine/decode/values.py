@@ -11,18 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeAlias, assert_never
 
-from windrow.model import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    Field,
-    LongType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from windrow import model as m
 
 _GRAMMAR = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?)([0-9]+))?")
 _EXPONENT_DIGITS = 18
@@ -142,25 +131,25 @@ class BadValueError(Exception):
     """A JSON value that a field's type does not hold; the message is the dead letter's reason."""
 
 
-def convert(name: str, type_: DataType, value: object) -> Value:  # noqa: PLR0911 - a case for each type
+def convert(name: str, type_: m.DataType, value: object) -> Value:  # noqa: PLR0911 - a case for each type
     """Return the value of the field `name`; raise BadValueError if its type does not hold it exactly.
 
     `value` comes from JSON with its numbers kept as `NumberText`; it is not None.
     """
     match type_:
-        case StringType():
+        case m.StringType():
             return _string(name, value)
-        case BooleanType():
+        case m.BooleanType():
             return _boolean(name, value, type_)
-        case LongType():
+        case m.LongType():
             return _long(name, value, type_)
-        case DoubleType():
+        case m.DoubleType():
             return _double(name, value, type_)
-        case DecimalType():
+        case m.DecimalType():
             return _decimal(name, value, type_)
-        case TimestampType():
+        case m.TimestampType():
             return _timestamp(name, value, type_)
-        case ArrayType():
+        case m.ArrayType():
             if not isinstance(value, list):
                 raise _no_kind(name, value, "array")
             return [_element(f"{name}[{index}]", type_, one) for index, one in enumerate(value)]
@@ -168,20 +157,20 @@ def convert(name: str, type_: DataType, value: object) -> Value:  # noqa: PLR091
             assert_never(type_)
 
 
-def _element(name: str, of: ArrayType, value: object) -> Value | dict[str, Value | None] | None:
+def _element(name: str, of: m.ArrayType, value: object) -> Value | dict[str, Value | None] | None:
     if value is None:
         if of.optional:
             return None
         msg = f"null: {name}"
         raise BadValueError(msg)
-    if not isinstance(of.element, StructType):
+    if not isinstance(of.element, m.StructType):
         return convert(name, of.element, value)
     if not isinstance(value, dict):
         raise _no_kind(name, value, "object")
     return {field.name: _member(f"{name}.{field.name}", field, value) for field in of.element.fields}
 
 
-def _member(name: str, field: Field, struct: Mapping[str, object]) -> Value | None:
+def _member(name: str, field: m.Field, struct: Mapping[str, object]) -> Value | None:
     value = struct.get(field.name)
     if value is not None:
         return convert(name, field.type, value)
@@ -205,14 +194,14 @@ def value_at(record: Mapping[str, object], path: Sequence[str]) -> object:
 
 def _string(name: str, value: object) -> str:
     if not isinstance(value, str) or isinstance(value, NumberText):
-        raise _wrong(name, value, StringType())
+        raise _wrong(name, value, m.StringType())
     if "\0" in value:
         msg = f"wrong type: {name}: {_show(value)} holds U+0000"
         raise BadValueError(msg)
     return value
 
 
-def _boolean(name: str, value: object, type_: DataType) -> bool:
+def _boolean(name: str, value: object, type_: m.DataType) -> bool:
     if isinstance(value, PlainText) and value in BOOLEAN_TEXTS:
         return BOOLEAN_TEXTS[value]
     if not isinstance(value, bool):
@@ -220,14 +209,14 @@ def _boolean(name: str, value: object, type_: DataType) -> bool:
     return value
 
 
-def _number(name: str, value: object, type_: DataType) -> Number:
+def _number(name: str, value: object, type_: m.DataType) -> Number:
     number = parse_number(value) if isinstance(value, str) else None
     if number is None:
         raise _wrong(name, value, type_)
     return number
 
 
-def _long(name: str, value: object, type_: DataType) -> int:
+def _long(name: str, value: object, type_: m.DataType) -> int:
     number = _number(name, value, type_)
     if not number.whole:
         raise _wrong(name, value, type_)
@@ -238,7 +227,7 @@ def _long(name: str, value: object, type_: DataType) -> int:
     raise _out_of_range(name, value, type_)
 
 
-def _double(name: str, value: object, type_: DataType) -> float:
+def _double(name: str, value: object, type_: m.DataType) -> float:
     if not isinstance(value, str) or parse_number(value) is None:
         raise _wrong(name, value, type_)
     double = float(value) + 0.0  # there is one zero, not two
@@ -247,7 +236,7 @@ def _double(name: str, value: object, type_: DataType) -> float:
     return double
 
 
-def _decimal(name: str, value: object, type_: DecimalType) -> Decimal:
+def _decimal(name: str, value: object, type_: m.DecimalType) -> Decimal:
     number = _number(name, value, type_)
     if -number.exponent > type_.scale:
         raise _wrong(name, value, type_)
@@ -257,7 +246,7 @@ def _decimal(name: str, value: object, type_: DecimalType) -> Decimal:
     return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -type_.scale))
 
 
-def _timestamp(name: str, value: object, type_: TimestampType) -> int:
+def _timestamp(name: str, value: object, type_: m.TimestampType) -> int:
     if isinstance(value, TimeText):
         micros = _long(name, value.micros, type_)
     elif type_.unit != "iso":
@@ -272,7 +261,7 @@ def _timestamp(name: str, value: object, type_: TimestampType) -> int:
     return micros
 
 
-def _iso(name: str, value: object, type_: DataType, match: re.Match[str]) -> int:
+def _iso(name: str, value: object, type_: m.DataType, match: re.Match[str]) -> int:
     year, month, day, hour, minute, second, fraction, sign, hours, minutes = match.groups(default="")
     fraction = fraction.rstrip("0")
     if len(fraction) > _MICRO_DIGITS:
@@ -296,7 +285,7 @@ def _iso(name: str, value: object, type_: DataType, match: re.Match[str]) -> int
     return micros + east if sign == "-" else micros - east
 
 
-def _wrong(name: str, value: object, type_: DataType) -> BadValueError:
+def _wrong(name: str, value: object, type_: m.DataType) -> BadValueError:
     return BadValueError(f"wrong type: {name}: {_show(value)} is not a {type_}")
 
 
@@ -304,7 +293,7 @@ def _no_kind(name: str, value: object, kind: str) -> BadValueError:
     return BadValueError(f"wrong type: {name}: {_show(value)} is not an {kind}")
 
 
-def _out_of_range(name: str, value: object, type_: DataType) -> BadValueError:
+def _out_of_range(name: str, value: object, type_: m.DataType) -> BadValueError:
     return BadValueError(f"out of range: {name}: {_show(value)} does not fit {type_}")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
 from windrow.engine.columns import MIN_TIME, Blob, Micros, are_before, concat, to_micros, unpack
@@ -37,7 +38,6 @@ from windrow.engine.state.store import OperatorState
 from windrow.engine.state.widening import StateChange
 from windrow.engine.tick import Tick
 from windrow.expressions import AnySpec, is_window_spec
-from windrow.model import Custom, ResultNode
 
 M = TypeVar("M", bound=Message)
 
@@ -152,9 +152,9 @@ class NodeInput:
     @staticmethod
     def of(spec: AnySpec, records: pa.Schema) -> NodeInput:
         """Return the input of a node: sums of doubles depend on the order, and Python code may."""
-        has_code = is_window_spec(spec) and any(isinstance(one.function, Custom) for one in spec.node.aggregates)
+        has_code = is_window_spec(spec) and any(isinstance(one.function, m.Custom) for one in spec.node.aggregates)
         has_doubles = any(pa.types.is_floating(type_) for type_ in records.types)
-        return NodeInput(records, has_code or (has_doubles and isinstance(spec.node, ResultNode)))
+        return NodeInput(records, has_code or (has_doubles and isinstance(spec.node, m.ResultNode)))
 
     def join(self, tables: Iterable[pa.Table]) -> pa.Table:
         """Return the records of some tables, in the order of the log if that can be seen.

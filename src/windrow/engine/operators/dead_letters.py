@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.changelog import json_value
 from windrow.engine.columns import to_micros
 from windrow.engine.duckdb_sql import identifier, literal
 from windrow.engine.schema import DIFF, ID, OFFSET, PARTITION
 from windrow.expressions import spec_of, stream_of
-from windrow.model import DoubleType, Field, Graph, KeyedNode, TimestampType, WindowNode, is_of_log
 
 DeadLetterTable = Callable[[pa.Table, Sequence[str]], pa.Table]
 """Makes dead letters (`windrow.engine.schema.DEAD`) of records, given why each of them is one."""
@@ -55,13 +55,13 @@ class RowDeadLetters:
     Of a changelog only rows that were added become dead letters; what takes one back fails as it did.
     """
 
-    def __init__(self, graph: Graph, stream: str, fields: Sequence[Field], key: Sequence[str]) -> None:
+    def __init__(self, graph: m.Graph, stream: str, fields: Sequence[m.Field], key: Sequence[str]) -> None:
         given = stream_of(graph, stream)
         self._duck = duckdb_sql.Connection()
         values = ", ".join(f"{literal(one.name)}: {_json(one)}" for one in fields)
         # what all rows so far come to has the window of all time
-        has_window = given.rows_of == "windows" or isinstance(graph.producer(stream), WindowNode)
-        if is_of_log(graph, stream):
+        has_window = given.rows_of == "windows" or isinstance(graph.producer(stream), m.WindowNode)
+        if m.is_of_log(graph, stream):
             source, partition, offset, at = given.sources[0].source.label, PARTITION, OFFSET, ""
         else:
             source, partition, offset, at = (
@@ -83,7 +83,7 @@ class RowDeadLetters:
         return duckdb_sql.query(self._duck, self._sql, records=records).cast(schema.DEAD)
 
 
-def _identity(fields: Sequence[Field], key: Sequence[str], *, has_window: bool) -> str:
+def _identity(fields: Sequence[m.Field], key: Sequence[str], *, has_window: bool) -> str:
     """Return the SQL of the text that says which row it is: its window and key, or its key and what it is made of."""
     by_name = {one.name: one for one in fields}
     parts = []
@@ -95,15 +95,15 @@ def _identity(fields: Sequence[Field], key: Sequence[str], *, has_window: bool) 
     return " || ', ' || ".join(parts)
 
 
-def _text(field: Field) -> str:
-    if isinstance(field.type, TimestampType):
+def _text(field: m.Field) -> str:
+    if isinstance(field.type, m.TimestampType):
         return f"replace({json_value(identifier(field.name), field.type)}, '.000000Z', 'Z')"
     return f"{identifier(field.name)}::VARCHAR"
 
 
-def _json(field: Field) -> str:
+def _json(field: m.Field) -> str:
     name = identifier(field.name)
-    if isinstance(field.type, DoubleType):
+    if isinstance(field.type, m.DoubleType):
         # JSON has no number for the others
         return f"CASE WHEN isfinite({name}) THEN to_json({name}) ELSE to_json({name}::VARCHAR) END"
     return json_value(name, field.type)
@@ -115,7 +115,7 @@ class ResultDeadLetters:
     So that they are found again, the rows have numbers on their way to the nodes below (`numbered`).
     """
 
-    def __init__(self, graph: Graph, node: KeyedNode) -> None:
+    def __init__(self, graph: m.Graph, node: m.KeyedNode) -> None:
         key = [name for name in spec_of(graph, node).key if name != ID]
         self._table = RowDeadLetters(graph, node.name, stream_of(graph, node.name).fields, key)
 

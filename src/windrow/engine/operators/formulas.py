@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine.columns import MIN_TIME, pack, to_micros
 from windrow.engine.decode.evaluation import Evaluator
 from windrow.engine.messages import DeadLetters, Packet
@@ -30,7 +31,6 @@ from windrow.engine.state.migrate import StoredState
 from windrow.engine.state.store import OperatorState
 from windrow.engine.state.widening import StateChange
 from windrow.expressions import Computed, WindowSpec, formulas, results
-from windrow.model import Formula, Graph
 
 _NULL_UNTIL: Final = "null_until"
 """In the summary: the time up to which windows had begun when a formula that failed was still null."""
@@ -38,7 +38,7 @@ _NULL_UNTIL: Final = "null_until"
 
 def has_formulas(spec: WindowSpec) -> bool:
     """Whether a result of a pipeline is a formula over others."""
-    return any(isinstance(one.function, Formula) for one in spec.node.aggregates)
+    return any(isinstance(one.function, m.Formula) for one in spec.node.aggregates)
 
 
 def inner_spec(spec: WindowSpec) -> WindowSpec:
@@ -54,7 +54,7 @@ class FormulaOperator:
     That gives null as formulas, and each `update_after` stands behind its `update_before`.
     """
 
-    def __init__(self, graph: Graph, spec: WindowSpec, operator: Operator) -> None:
+    def __init__(self, graph: m.Graph, spec: WindowSpec, operator: Operator) -> None:
         self._name = spec.node.name
         self._retracts = spec.node.emit.mode != "accumulate"
         self._operator = operator

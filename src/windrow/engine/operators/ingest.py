@@ -13,6 +13,7 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine.columns import MIN_TIME, distinct, pack, to_micros, with_schema
 from windrow.engine.decode.decoder import DecodedBatch, Decoder
 from windrow.engine.decode.redriven import RedrivenDecoder
@@ -33,7 +34,6 @@ from windrow.engine.schema import OFFSET, PARTITION, REPLACED, TIME, WATERMARK, 
 from windrow.engine.watermarks.clocks import StepWatermark
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.expressions import decoding_spec, table_keys
-from windrow.model import Adaptive, Graph, Readings, SourceNode
 
 NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
 
@@ -53,7 +53,7 @@ class _Source:
     """Decodes the records of a source, and routes them."""
 
     def __init__(
-        self, graph: Graph, node: SourceNode, packed: Callable[[pa.Table], bytes], since: Mapping[int, int]
+        self, graph: m.Graph, node: m.SourceNode, packed: Callable[[pa.Table], bytes], since: Mapping[int, int]
     ) -> None:
         # in a short form, a record must be valid for its one node to count for the clock
         spec = decoding_spec(graph) if graph.is_short else node
@@ -77,7 +77,7 @@ class Ingest:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: m.Graph,
         bounds: WatermarkBounds = NO_BOUNDS,
         packed: Callable[[pa.Table], bytes] = pack,
         decoded_since: Mapping[int, int] = NO_OFFSETS,
@@ -101,7 +101,7 @@ class Ingest:
             records = self._with_watermarks(source, batch, decoded, partitions)
             probe.read(batch, records)
             yield from dead_packets(None, decoded.dead, self._key_groups)
-            if isinstance(source.watermark, Adaptive):
+            if isinstance(source.watermark, m.Adaptive):
                 yield from self._times(records)
             dead_letters = SourceDeadLetters(source.decoder.dead_letters, batch)
             records = _with_replaced(records, decoded.replaced)
@@ -154,7 +154,7 @@ class Ingest:
                 ),
                 self._floors.at(number, to_micros(records.column(OFFSET))),
             )
-            if isinstance(mark, Readings):
+            if isinstance(mark, m.Readings):
                 partition.watermark.close(batch.column("value").filter(pa.array(numbers == number)))
         return with_schema(good.append_column(WATERMARK, pa.array(watermarks)), source.schema)
 

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine import duckdb_sql
 from windrow.engine.columns import MAX_TIME, Micros, are_before, to_micros
 from windrow.engine.duckdb_sql import identifier
@@ -37,7 +38,6 @@ from windrow.engine.state.runs import Runs, migrate_runs
 from windrow.engine.state.store import OperatorState
 from windrow.engine.state.widening import StateChange
 from windrow.expressions import JoinSide, JoinSpan, join_sides, join_spans, spec_of, stream_of
-from windrow.model import Graph, JoinNode, TableJoinNode
 
 _KINDS: Final = ("left", "right")
 _LAST: Final = "last"
@@ -69,7 +69,7 @@ class _Rows:
         return pa.concat_tables([self.old(least, greatest), _marked(self.new, is_new=True)])
 
 
-def build_join(graph: Graph, node: JoinNode | TableJoinNode) -> Operator:
+def build_join(graph: m.Graph, node: m.JoinNode | m.TableJoinNode) -> Operator:
     """Return the operator of a join."""
     return settle_ordered(graph, node, JoinOperator(graph, node))
 
@@ -81,11 +81,11 @@ class JoinOperator:
     side have met a partner is kept as long as they are, as the partner may go before; no row of a table does.
     """
 
-    def __init__(self, graph: Graph, node: JoinNode | TableJoinNode) -> None:
+    def __init__(self, graph: m.Graph, node: m.JoinNode | m.TableJoinNode) -> None:
         spec = spec_of(graph, node)
         self._spec = spec
         self._sides = join_sides(graph, node)
-        self._spans = join_spans(graph, node) if isinstance(node, JoinNode) else None
+        self._spans = join_spans(graph, node) if isinstance(node, m.JoinNode) else None
         self._is_ordered = graph.is_ordered(node)
         self._changing = [number for number, side in enumerate(self._sides) if side.stream.is_changelog]
         self._stored = [pa.schema([one for one in side_schema(side) if one.name != SIDE]) for side in self._sides]
@@ -389,8 +389,8 @@ class _JoinSql:
 
     def __init__(
         self,
-        graph: Graph,
-        node: JoinNode | TableJoinNode,
+        graph: m.Graph,
+        node: m.JoinNode | m.TableJoinNode,
         sides: tuple[JoinSide, JoinSide],
         spans: tuple[JoinSpan, JoinSpan] | None,
         made: pa.Schema,

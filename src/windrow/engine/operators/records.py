@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.columns import MAX_TIME, to_micros
 from windrow.engine.duckdb_sql import identifier
@@ -21,14 +22,13 @@ from windrow.engine.state.runs import Runs, migrate_runs
 from windrow.engine.state.store import MemoryState, OperatorState
 from windrow.engine.state.widening import StateChange
 from windrow.expressions import AnySpec, OperatorSpec, made_rows, spec_of, stream_of
-from windrow.model import DeduplicateNode, Graph, SinkNode
 
 _KIND: Final = "keys"
 _NUMBER: Final = "__number"
 _OPERATION: Final = "__op"
 
 
-def build_deduplicate(graph: Graph, node: DeduplicateNode) -> Operator:
+def build_deduplicate(graph: m.Graph, node: m.DeduplicateNode) -> Operator:
     """Return the operator of a deduplication."""
     return settle_ordered(graph, node, DeduplicateOperator(spec_of(graph, node), stream_of(graph, node.input).bound))
 
@@ -40,7 +40,7 @@ class DeduplicateOperator:
     behind the watermark records can be (microseconds); a key is forgotten when none can be near it any more.
     """
 
-    def __init__(self, spec: OperatorSpec[DeduplicateNode], lateness: int | None) -> None:
+    def __init__(self, spec: OperatorSpec[m.DeduplicateNode], lateness: int | None) -> None:
         node = self._node = spec.node
         self._spec = spec
         self._lateness = lateness
@@ -99,7 +99,7 @@ class DeduplicateOperator:
         return found
 
 
-def build_rows(graph: Graph, node: SinkNode) -> Operator:
+def build_rows(graph: m.Graph, node: m.SinkNode) -> Operator:
     """Return the operator of a sink."""
     return RowsOperator(spec_of(graph, node))
 

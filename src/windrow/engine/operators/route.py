@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import duckdb_sql
 from windrow.engine.changelog import source_places
 from windrow.engine.columns import pack, to_micros
@@ -45,47 +46,26 @@ from windrow.expressions import (
     stream_of,
     united,
 )
-from windrow.model import (
-    MAX_PARTITIONS,
-    AnyJoinNode,
-    BooleanType,
-    FlatMapNode,
-    Graph,
-    KeyedNode,
-    LookupNode,
-    Node,
-    ResultNode,
-    SelectNode,
-    SinkNode,
-    SourceNode,
-    SplitNode,
-    TableNode,
-    WindowNode,
-    is_by_branch,
-    made_by,
-    outputs_of,
-    versions_of,
-)
 
 CHUNK_RECORDS = 1 << 18
 CHUNK_BYTES = 64 << 20
 """Limits of the records that are gathered before they are split by key group."""
 
 
-def input_schema(graph: Graph, node: KeyedNode | SinkNode) -> pa.Schema:
+def input_schema(graph: m.Graph, node: m.KeyedNode | m.SinkNode) -> pa.Schema:
     """Return the schema of the records that a node with state takes: those of a changelog have a `DIFF`.
 
     Those of a join have the fields of both sides, of which a record has its own.
     """
-    if isinstance(node, AnyJoinNode):
+    if isinstance(node, m.AnyJoinNode):
         return pa.unify_schemas([side_schema(side) for side in join_sides(graph, node)])
     (given,) = _taken(node)
     return stream_schema(stream_of(graph, given), record_schema(spec_of(graph, node)))
 
 
-def _taken(node: KeyedNode | SinkNode) -> tuple[str, ...]:
+def _taken(node: m.KeyedNode | m.SinkNode) -> tuple[str, ...]:
     """Return the streams whose records the operator of a node takes: that of a table, the versions of its rows."""
-    return (versions_of(node.name),) if isinstance(node, TableNode) else node.inputs
+    return (m.versions_of(node.name),) if isinstance(node, m.TableNode) else node.inputs
 
 
 def side_schema(side: JoinSide) -> pa.Schema:
@@ -112,29 +92,29 @@ class Router:
 
     def __init__(
         self,
-        graph: Graph,
-        node: Node,
+        graph: m.Graph,
+        node: m.Node,
         packed: Callable[[pa.Table], bytes] = pack,
         local: Container[str] = (),
     ) -> None:
         self._stages: list[_Selection | _Split | _FlatMap | _Versions] = []
-        names = set(made_by(node))
+        names = set(m.made_by(node))
         for one in graph.nodes:
             if names.intersection(one.inputs):
-                if isinstance(one, SelectNode):
+                if isinstance(one, m.SelectNode):
                     self._stages.append(_Selection(graph, one))
-                    names.update(outputs_of(one))
-                elif isinstance(one, SplitNode):
+                    names.update(m.outputs_of(one))
+                elif isinstance(one, m.SplitNode):
                     self._stages.append(_Split(graph, one))
-                    names.update(outputs_of(one))
-                elif isinstance(one, FlatMapNode):
+                    names.update(m.outputs_of(one))
+                elif isinstance(one, m.FlatMapNode):
                     self._stages.append(_FlatMap(graph, one))
-                    names.update(outputs_of(one))
-                elif isinstance(one, TableNode):
+                    names.update(m.outputs_of(one))
+                elif isinstance(one, m.TableNode):
                     self._stages.append(_Versions(graph, one))
-                    names.add(versions_of(one.name))
+                    names.add(m.versions_of(one.name))
         self._routes = [
-            _Route(graph, one, place, packed, is_local=one.name in local, is_raw=isinstance(node, SourceNode))
+            _Route(graph, one, place, packed, is_local=one.name in local, is_raw=isinstance(node, m.SourceNode))
             for one in graph.computed
             for place, name in enumerate(_taken(one))
             if name in names
@@ -177,12 +157,12 @@ class Router:
             yield from dead_packets(name, table(failed, reasons), self._key_groups)
 
 
-def _given(graph: Graph, name: str) -> frozenset[str] | None:
+def _given(graph: m.Graph, name: str) -> frozenset[str] | None:
     """Return the derived fields that records have before a node's own; None if the decoder makes the node's as well."""
     if graph.is_short:
         return None
     node = graph.producer(name)
-    return frozenset(one.name for one in node.derive) if isinstance(node, SourceNode) else frozenset()
+    return frozenset(one.name for one in node.derive) if isinstance(node, m.SourceNode) else frozenset()
 
 
 def dead_packets(to: str | None, dead: pa.Table, key_groups: int) -> Iterator[Packet]:
@@ -202,7 +182,7 @@ class _Selection:
     columns cannot has been in no table.
     """
 
-    def __init__(self, graph: Graph, node: SelectNode) -> None:
+    def __init__(self, graph: m.Graph, node: m.SelectNode) -> None:
         self.name = node.name
         self._inputs = node.inputs
         self._duck = duckdb_sql.Connection()
@@ -249,10 +229,10 @@ class _Selection:
         return records.append_column(ID, ids.column(ID))
 
 
-def _ids_of(graph: Graph, node: SelectNode) -> dict[str, str]:
+def _ids_of(graph: m.Graph, node: m.SelectNode) -> dict[str, str]:
     """Return by branch the SQL of an `ID` that its records do not have yet."""
     streams = {name: stream_of(graph, name) for name in node.inputs}
-    if is_by_branch(graph, node):
+    if m.is_by_branch(graph, node):
         # no name has a /
         return {
             name: f"{duckdb_sql.literal(name)} || '/' || {id_sql(graph, stream, 'r')}"
@@ -266,7 +246,7 @@ def _ids_of(graph: Graph, node: SelectNode) -> dict[str, str]:
 class _Split:
     """Named outputs: a record is in the first one whose condition is true."""
 
-    def __init__(self, graph: Graph, node: SplitNode) -> None:
+    def __init__(self, graph: m.Graph, node: m.SplitNode) -> None:
         self.name = node.name
         self._input = node.input
         stream = stream_of(graph, node.input)
@@ -319,8 +299,8 @@ class _Versions:
     A record that replaces a row under another key follows the removal of that row.
     """
 
-    def __init__(self, graph: Graph, node: TableNode) -> None:
-        self.name = versions_of(node.name)
+    def __init__(self, graph: m.Graph, node: m.TableNode) -> None:
+        self.name = m.versions_of(node.name)
         self._input = node.input
         self._key = node.key
         stream = stream_of(graph, node.input)
@@ -389,7 +369,7 @@ _INDEX = "__index"
 class _FlatMap:
     """The elements of an array, a record each: those of one record are in order, and have its place."""
 
-    def __init__(self, graph: Graph, node: FlatMapNode) -> None:
+    def __init__(self, graph: m.Graph, node: m.FlatMapNode) -> None:
         self.name = node.name
         self._node = node
         given = stream_of(graph, node.input)
@@ -424,7 +404,7 @@ class _FlatMap:
         return {self.name: pa.table(made)}, records.slice(0, 0), []
 
 
-def id_sql(graph: Graph, stream: Stream, name: str) -> str:
+def id_sql(graph: m.Graph, stream: Stream, name: str) -> str:
     """Return the SQL of what a record of a stream is made of, in a query that calls it `name`."""
     if stream.has_id:
         return f"{name}.{ID}"
@@ -432,12 +412,12 @@ def id_sql(graph: Graph, stream: Stream, name: str) -> str:
         label, partition = duckdb_sql.literal(graph.sources[0].source.label), f"{name}.{PARTITION}"
     else:
         labels = ", ".join(duckdb_sql.literal(source.source.label) for source in graph.sources)
-        label = f"([{labels}])[{name}.{PARTITION} // {MAX_PARTITIONS} + 1]"
-        partition = f"({name}.{PARTITION} % {MAX_PARTITIONS})"
+        label = f"([{labels}])[{name}.{PARTITION} // {m.MAX_PARTITIONS} + 1]"
+        partition = f"({name}.{PARTITION} % {m.MAX_PARTITIONS})"
     return f"{label} || '/' || {partition} || '/' || {name}.{OFFSET}"
 
 
-def with_ids(graph: Graph, stream: Stream, rows: pa.Table) -> pa.Table:
+def with_ids(graph: m.Graph, stream: Stream, rows: pa.Table) -> pa.Table:
     """Return records of a stream with their `ID`: what `id_sql` says."""
     if stream.has_id:
         return rows
@@ -453,7 +433,7 @@ def _columns(stream: Stream, texts: Sequence[tuple[str, str]]) -> tuple[Computed
 
 def _condition(stream: Stream, text: str, label: str) -> Evaluator:
     (column,) = _columns(stream, [(_WHERE, text)])
-    if column.expression.type != BooleanType():
+    if column.expression.type != m.BooleanType():
         msg = f"{text!r} is not a condition"
         raise TypeError(msg)
     return Evaluator((Computed(_WHERE, label, column.expression),))
@@ -479,8 +459,8 @@ class _Route:
 
     def __init__(
         self,
-        graph: Graph,
-        node: KeyedNode | SinkNode,
+        graph: m.Graph,
+        node: m.KeyedNode | m.SinkNode,
         place: int,
         packed: Callable[[pa.Table], bytes],
         *,
@@ -493,18 +473,18 @@ class _Route:
         self.input = _taken(node)[place]
         self._packed = packed
         self._is_raw = is_raw
-        self._are_ids = not isinstance(node, ResultNode)
+        self._are_ids = not isinstance(node, m.ResultNode)
         self._key, self._key_groups, self._salt = spec.key, spec.key_groups, _salt(node)
-        if isinstance(node, SinkNode) and not self._key and stream_of(graph, node.input).is_changelog:
+        if isinstance(node, m.SinkNode) and not self._key and stream_of(graph, node.input).is_changelog:
             # what takes a row back has the place of another cause
             self._key = (ID,)
         # records have no key on their way into a table of their own, and any key group may have them
         self._by_partition = self._are_ids and not self._key
-        is_broadcast = isinstance(node, LookupNode) and node.broadcast
+        is_broadcast = isinstance(node, m.LookupNode) and node.broadcast
         self._is_for_all = is_broadcast and place == 1
         self._by_place = is_broadcast and not self._is_for_all
         given = _given(graph, self.input)
-        side = join_sides(graph, node)[place] if isinstance(node, AnyJoinNode) else None
+        side = join_sides(graph, node)[place] if isinstance(node, m.AnyJoinNode) else None
         self._side = None if side is None else _Side(side.names, place)
         records = input_schema(graph, node) if side is None else side_schema(side)
         self._decoder = None if given is None else KeyedDecoder(spec, given, records)
@@ -581,5 +561,5 @@ class _Side:
         return records.drop_columns(SIDE).rename_columns({there: here for here, there in self.names.items()})
 
 
-def _salt(node: KeyedNode | SinkNode) -> int:
-    return node.salt if isinstance(node, WindowNode) else 1
+def _salt(node: m.KeyedNode | m.SinkNode) -> int:
+    return node.salt if isinstance(node, m.WindowNode) else 1

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine import duckdb_sql
 from windrow.engine.columns import MAX_TIME, to_micros, unpack
 from windrow.engine.duckdb_sql import identifier
@@ -26,17 +27,16 @@ from windrow.engine.state.store import MemoryState, OperatorState
 from windrow.engine.state.time_buffer import Mask, TimeBuffer
 from windrow.engine.state.widening import StateChange
 from windrow.expressions import AnySpec, spec_of
-from windrow.model import Graph, KeyedNode
 
 _KIND: Final = "unsettled"
 
 
-def settle_ordered(graph: Graph, node: KeyedNode, operator: Operator) -> Operator:
+def settle_ordered(graph: m.Graph, node: m.KeyedNode, operator: Operator) -> Operator:
     """Return the operator of a node such that it takes its records in the merged order if its stream depends on it."""
     return settle(graph, node, operator) if graph.is_ordered(node) else operator
 
 
-def settle(graph: Graph, node: KeyedNode, operator: Operator) -> Operator:
+def settle(graph: m.Graph, node: m.KeyedNode, operator: Operator) -> Operator:
     """Return the operator of a node such that it takes its records in the merged order."""
     return SettledOperator(spec_of(graph, node), operator, input_schema(graph, node))
 

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import duckdb_sql
 from windrow.engine.changelog import source_numbers
 from windrow.engine.columns import FIRST_TIME, MAX_TIME, Micros, are_before, concat, to_micros
@@ -41,23 +42,6 @@ from windrow.engine.state.store import OperatorState
 from windrow.engine.state.time_buffer import Mask
 from windrow.engine.state.widening import StateChange
 from windrow.expressions import join_sides, revise_of, spec_of, stream_of
-from windrow.model import (
-    DeduplicateNode,
-    FlatMapNode,
-    Graph,
-    JoinNode,
-    LookupNode,
-    ProcessNode,
-    RulesNode,
-    SelectNode,
-    SinkNode,
-    SourceNode,
-    SplitNode,
-    TableJoinNode,
-    TableNode,
-    WindowNode,
-    versions_of,
-)
 
 _VERSIONS: Final = "versions"
 _LEFT: Final = "left"
@@ -68,7 +52,7 @@ _READ: Final = "read"
 """The greatest watermark of the records so far."""
 
 
-def build_table(graph: Graph, node: TableNode) -> Operator:
+def build_table(graph: m.Graph, node: m.TableNode) -> Operator:
     """Return the operator of a table."""
     return settle_ordered(graph, node, TableOperator(graph, node))
 
@@ -76,11 +60,11 @@ def build_table(graph: Graph, node: TableNode) -> Operator:
 class TableOperator:
     """Keeps the last version of each key; one that comes takes back the row before it."""
 
-    def __init__(self, graph: Graph, node: TableNode) -> None:
+    def __init__(self, graph: m.Graph, node: m.TableNode) -> None:
         spec = spec_of(graph, node)
         self._spec = spec
         self._duck = duckdb_sql.Connection()
-        given = stream_of(graph, versions_of(node.name))
+        given = stream_of(graph, m.versions_of(node.name))
         self._stored = stream_schema(given, record_schema(spec))
         self._made = stream_schema(stream_of(graph, node.name), record_schema(spec))
         by = ", ".join(map(identifier, node.key))
@@ -161,7 +145,7 @@ class TableOperator:
         return versions.take(rows.combine_chunks())
 
 
-def build_lookup(graph: Graph, node: LookupNode) -> Operator:
+def build_lookup(graph: m.Graph, node: m.LookupNode) -> Operator:
     """Return the operator of a lookup."""
     return settle_ordered(graph, node, LookupOperator(graph, node))
 
@@ -175,7 +159,7 @@ class LookupOperator:
     by place counts.
     """
 
-    def __init__(self, graph: Graph, node: LookupNode) -> None:
+    def __init__(self, graph: m.Graph, node: m.LookupNode) -> None:
         spec = spec_of(graph, node)
         self._node = node
         self._spec = spec
@@ -394,7 +378,7 @@ class _LookupSql:
     that removes the row, it can go if it is not after `__gone`.
     """
 
-    def __init__(self, graph: Graph, node: LookupNode, made: pa.Schema) -> None:
+    def __init__(self, graph: m.Graph, node: m.LookupNode, made: pa.Schema) -> None:
         left, right = join_sides(graph, node)
         revise = revise_of(graph, node)
         keys = ", ".join(map(identifier, node.key))
@@ -423,17 +407,17 @@ class _LookupSql:
         """
 
 
-def _files_of(graph: Graph, stream: str) -> set[int]:
+def _files_of(graph: m.Graph, stream: str) -> set[int]:
     """Return the numbers of the sources of a stream that are files by reading, and whose records it has as they are."""
     node = graph.producer(stream)
     match node:
-        case SourceNode():
+        case m.SourceNode():
             return {number for number, one in enumerate(graph.sources) if one == node and one.is_by_reading}
-        case JoinNode() | TableJoinNode() | ProcessNode() | WindowNode() | RulesNode() | SinkNode():
+        case m.JoinNode() | m.TableJoinNode() | m.ProcessNode() | m.WindowNode() | m.RulesNode() | m.SinkNode():
             return set()
-        case LookupNode():
+        case m.LookupNode():
             return _files_of(graph, node.left)
-        case SelectNode() | SplitNode() | FlatMapNode() | DeduplicateNode() | TableNode():
+        case m.SelectNode() | m.SplitNode() | m.FlatMapNode() | m.DeduplicateNode() | m.TableNode():
             return set().union(*(_files_of(graph, name) for name in node.inputs))
         case _:
             assert_never(node)

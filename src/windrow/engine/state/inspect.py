@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine.columns import unpack
 from windrow.engine.operators.window.slices import windows_of_slices
 from windrow.engine.state.store import MemoryState
 from windrow.engine.watermarks.clocks import PartitionClocks
 from windrow.engine.watermarks.sources import sources_of
 from windrow.errors import InputError
-from windrow.model import Graph, KeyedNode, ProcessNode, Session, Sliced, WindowNode
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class StateReport:
     largest: tuple[tuple[int, int, str, int], ...]
 
 
-def inspect_state(graph: Graph, states: Iterable[tuple[int, MemoryState]], largest: int = 5) -> StateReport:
+def inspect_state(graph: m.Graph, states: Iterable[tuple[int, MemoryState]], largest: int = 5) -> StateReport:
     """Count windows, keys and bytes in the states of a pipeline's key groups."""
     clocks: PartitionClocks | None = None
     keyed = {node.name: node for node in graph.keyed}
@@ -68,7 +68,7 @@ def inspect_state(graph: Graph, states: Iterable[tuple[int, MemoryState]], large
                 open_windows.update((name, start) for start in own.get("open", ()))
                 open_windows.update((name, start) for start in _windows_of_slices(one, own, lows[name]))
                 fired.update((name, start) for start in own.get("fired", ()))
-                if isinstance(one, WindowNode) and isinstance(one.window, Session):
+                if isinstance(one, m.WindowNode) and isinstance(one.window, m.Session):
                     sessions += sum(bucket[-1] for bucket in own["buckets"])
         found: dict[str, list[pa.Table]] = {name: [] for name in keyed}
         count = 0
@@ -78,7 +78,7 @@ def inspect_state(graph: Graph, states: Iterable[tuple[int, MemoryState]], large
             blobs.append((len(blob), group, kind, bucket))
             table = unpack(blob)
             stream, _, own_kind = kind.rpartition("/")
-            is_text = isinstance(keyed[stream], ProcessNode) and own_kind == "keys"
+            is_text = isinstance(keyed[stream], m.ProcessNode) and own_kind == "keys"
             found[stream].append(table.select(["key"] if is_text else list(keyed[stream].key)))
         blobs = sorted(blobs, reverse=True)[:largest]
         groups.append(KeyGroupReport(group, state.size, sum(map(_distinct_keys, found.values())), count))
@@ -98,7 +98,7 @@ class KeyRows:
 
 
 def rows_of_key(
-    graph: Graph,
+    graph: m.Graph,
     states: Iterable[tuple[int, MemoryState]],
     key: Mapping[str, str],
     read: Callable[[pa.Field, str], Any],
@@ -114,7 +114,7 @@ def rows_of_key(
         known = "; ".join(", ".join(fields) for fields in keys.values() if fields) or "none"
         msg = f"no stream has the key {', '.join(key)}; the keys are {known}"
         raise InputError(msg)
-    if any(isinstance(graph.producer(name), ProcessNode) for name in streams):
+    if any(isinstance(graph.producer(name), m.ProcessNode) for name in streams):
         msg = "the state of a process function is stored in a form of its own, which cannot be shown by key"
         raise InputError(msg)
     for group, state in states:
@@ -130,10 +130,10 @@ def rows_of_key(
                 yield KeyRows(group, kind, bucket, rows)
 
 
-def _windows_of_slices(node: KeyedNode, summary: Any, low: int) -> set[int]:  # noqa: ANN401 - plain JSON
+def _windows_of_slices(node: m.KeyedNode, summary: Any, low: int) -> set[int]:  # noqa: ANN401 - plain JSON
     """Return the open windows that the stored slices belong to."""
     slices = dict(summary.get("slices", ())).get(0, ())
-    if not isinstance(node, WindowNode) or not isinstance(node.window, Sliced) or not slices:
+    if not isinstance(node, m.WindowNode) or not isinstance(node.window, m.Sliced) or not slices:
         return set()
     return windows_of_slices(node.window, slices, low)
 

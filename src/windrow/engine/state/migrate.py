@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.aggregates.catalogue import compile_aggregates
 from windrow.engine.columns import pack, rescale, unscale
@@ -27,7 +28,6 @@ from windrow.engine.schema import DELETED, arrow_type, record_schema
 from windrow.engine.state.store import MemoryState
 from windrow.engine.state.widening import StateChange, added_digits, why_not_wider, widen
 from windrow.expressions import AnySpec, WindowSpec, arguments, computed, key_of
-from windrow.model import LookupNode, ResultNode
 
 StoredState = tuple[Any, MemoryState]
 """What a key group has stored of an operator: its part of the summary (None in the first step), and the blobs."""
@@ -172,8 +172,8 @@ class RowsByKeyGroup:
     ) -> None:
         self._duck = connection
         self._schemas = schemas
-        self._are_ids = not isinstance(spec.node, ResultNode)
-        self._is_broadcast = isinstance(spec.node, LookupNode) and spec.node.broadcast
+        self._are_ids = not isinstance(spec.node, m.ResultNode)
+        self._is_broadcast = isinstance(spec.node, m.LookupNode) and spec.node.broadcast
         self._keys = pa.schema(schema.key_fields(key_of(spec)))
         self._versions: dict[BlobAddress, list[pa.Table]] = defaultdict(list)
         self._parts: list[dict[BlobAddress, list[pa.Table]]] = [defaultdict(list) for _ in range(spec.key_groups)]

@@ -14,31 +14,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.errors import CheckpointError, PipelineError
 from windrow.expressions import AnySpec, Argument, arguments, computed, formulas, is_window_spec, record_fields, results
-from windrow.model import (
-    Aggregate,
-    ApproxCountDistinct,
-    ApproxQuantile,
-    Avg,
-    BottomKBy,
-    CollectList,
-    CollectSet,
-    Custom,
-    DataType,
-    DecimalType,
-    Decode,
-    Field,
-    Function,
-    LongType,
-    MaxBy,
-    MinBy,
-    Stddev,
-    StringType,
-    TopK,
-    TopKBy,
-    Variance,
-)
 
 _S = TypeVar("_S", bound=AnySpec)
 
@@ -55,7 +33,7 @@ class StateChange:
     aggregates: tuple[int | None, ...] = ()
     lateness: int = 0
     same_records: bool = True
-    were: tuple[Field, ...] = ()
+    were: tuple[m.Field, ...] = ()
 
     def forgotten_until(self, forgotten_until: int, low: int, lateness: int) -> int:
         """Return the end up to which windows can no longer be revised.
@@ -69,37 +47,37 @@ class StateChange:
         """Return a spec with the field types of the run."""
         were = {field.name: field for field in self.were}
         fields = tuple(were.get(field.name, field) for field in spec.decode.fields)
-        return replace(spec, decode=Decode(fields))
+        return replace(spec, decode=m.Decode(fields))
 
 
 LONG_DIGITS = 19
 """Digits that a decimal needs before the point to hold every long."""
 
 
-def why_not_wider(there: DataType, here: DataType) -> str | None:
+def why_not_wider(there: m.DataType, here: m.DataType) -> str | None:
     """Return why a type cannot take the place of another; None if each of its values is the same value in both."""
-    if there == here or (isinstance(here, DecimalType) and _holds(here, there)):
+    if there == here or (isinstance(here, m.DecimalType) and _holds(here, there)):
         return None
     return f"not every {there} is the same value as a {here}"
 
 
-def _holds(here: DecimalType, there: DataType) -> bool:
+def _holds(here: m.DecimalType, there: m.DataType) -> bool:
     match there:
-        case DecimalType(precision, scale):
+        case m.DecimalType(precision, scale):
             return here.scale >= scale and here.precision - here.scale >= precision - scale
-        case LongType():
+        case m.LongType():
             return here.precision - here.scale >= LONG_DIGITS
         case _:
             return False
 
 
-def added_digits(there: DataType, here: DataType) -> int:
+def added_digits(there: m.DataType, here: m.DataType) -> int:
     """Return how many more digits behind the point the wider type has."""
     return _scale(here) - _scale(there)
 
 
-def _scale(type_: DataType) -> int:
-    return type_.scale if isinstance(type_, DecimalType) else 0
+def _scale(type_: m.DataType) -> int:
+    return type_.scale if isinstance(type_, m.DecimalType) else 0
 
 
 def incompatible_fields(spec: AnySpec, plan: StateChange) -> dict[str, str]:
@@ -142,7 +120,7 @@ class _TypeChanges:
             there, here = self._before[name], self._after[name]
             if added_digits(there, here):
                 yield [name], f"a key's digits behind the point are part of what it is ({there} there, {here} here)"
-            elif name in self._made and isinstance(here, StringType):
+            elif name in self._made and isinstance(here, m.StringType):
                 yield [name], f"the key {name} is a text that is made of it, and would be another"
 
     def _aggregates(self) -> Iterator[tuple[Iterable[str], str]]:
@@ -177,12 +155,12 @@ class _TypeChanges:
                 yield column
 
 
-def _may_differ(there: DataType, here: DataType) -> bool:
+def _may_differ(there: m.DataType, here: m.DataType) -> bool:
     """Whether results over values may differ though the values are the same numbers."""
-    return there != here and bool(added_digits(there, here) or not isinstance(there, DecimalType))
+    return there != here and bool(added_digits(there, here) or not isinstance(there, m.DecimalType))
 
 
-def _why_not(aggregate: Aggregate, there: DataType, here: DataType) -> str | None:
+def _why_not(aggregate: m.Aggregate, there: m.DataType, here: m.DataType) -> str | None:
     """Return why the state of an aggregate cannot be kept with another type of its argument, or None."""
     why = why_not_wider(there, here)
     if why is not None:
@@ -192,17 +170,17 @@ def _why_not(aggregate: Aggregate, there: DataType, here: DataType) -> str | Non
     return _why_not_over(aggregate.function, there, added_digits(there, here))
 
 
-def _why_not_over(function: Function, there: DataType, digits: int) -> str | None:
+def _why_not_over(function: m.Function, there: m.DataType, digits: int) -> str | None:
     match function:
-        case TopK() | TopKBy() | BottomKBy() | CollectList() | CollectSet():
+        case m.TopK() | m.TopKBy() | m.BottomKBy() | m.CollectList() | m.CollectSet():
             return "shows values as they are written, which would change what it has said"
-        case Custom():
+        case m.Custom():
             return f"has a state of its own, made of {there}"
-        case Avg() if digits:
+        case m.Avg() if digits:
             return "is rounded by the digits of its field, which would change what it has said"
-        case MaxBy() | MinBy() if digits:
+        case m.MaxBy() | m.MinBy() if digits:
             return "keeps a value and its measure together, of which one would get more digits"
-        case ApproxCountDistinct() | ApproxQuantile() | Variance() | Stddev() if digits:
+        case m.ApproxCountDistinct() | m.ApproxQuantile() | m.Variance() | m.Stddev() if digits:
             return f"knows numbers by their digits, which are those of {there}"
         case _:
             return None

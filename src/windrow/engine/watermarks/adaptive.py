@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from windrow import model as m
 from windrow.engine.columns import MIN_TIME, Micros
 from windrow.engine.messages import unpack_times
-from windrow.model import Adaptive
 
 RENEWAL_OFFSETS = 256
 _PER_DOUBLING = 8
@@ -48,7 +48,7 @@ class Lateness:
     counts: tuple[int, ...] = (0,) * len(LATENESS_BOUNDS)
 
     @staticmethod
-    def start(adaptive: Adaptive) -> Lateness:
+    def start(adaptive: m.Adaptive) -> Lateness:
         """Return the latenesses before the first record."""
         return Lateness(block=0, delay=adaptive.most)
 
@@ -91,7 +91,7 @@ class AdaptiveProgress:
 
 
 @lru_cache(maxsize=1)
-def advance_adaptive(adaptive: Adaptive, stretches: tuple[PartitionSlice, ...]) -> dict[int, AdaptiveProgress]:
+def advance_adaptive(adaptive: m.Adaptive, stretches: tuple[PartitionSlice, ...]) -> dict[int, AdaptiveProgress]:
     """Advance partitions through their records of a step; return the progress by partition.
 
     All key groups receive the same records, so the cache shares the work among those of one process.
@@ -99,7 +99,7 @@ def advance_adaptive(adaptive: Adaptive, stretches: tuple[PartitionSlice, ...]) 
     return {stretch.partition: _advance(adaptive, stretch) for stretch in stretches}
 
 
-def _advance(adaptive: Adaptive, stretch: PartitionSlice) -> AdaptiveProgress:
+def _advance(adaptive: m.Adaptive, stretch: PartitionSlice) -> AdaptiveProgress:
     known = stretch.lateness
     unpacked = [(_NO_TIMES, _NO_TIMES), *map(unpack_times, stretch.times)]
     offsets, times = (np.concatenate(columns) for columns in zip(*unpacked, strict=True))
@@ -126,7 +126,7 @@ def _advance(adaptive: Adaptive, stretch: PartitionSlice) -> AdaptiveProgress:
 _NO_TIMES: Micros = np.array([], dtype=np.int64)
 
 
-def _delays(adaptive: Adaptive, seen: Micros) -> Micros:
+def _delays(adaptive: m.Adaptive, seen: Micros) -> Micros:
     """Return the delay for each row of counts by bucket."""
     sums = np.cumsum(seen, axis=1)
     target = Fraction(str(adaptive.target))

@@ -14,13 +14,13 @@ from typing import Any, Literal, assert_never
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine.columns import MIN_TIME, Blob, Micros, to_micros
 from windrow.engine.messages import EventTimes, PartitionIdle, PartitionProgress, RecordsLost
 from windrow.engine.schema import LAST_PARTITION, OFFSET, TIME, WATERMARK
 from windrow.engine.watermarks.adaptive import AdaptiveProgress, Lateness, PartitionSlice, advance_adaptive
 from windrow.engine.watermarks.readings import ends_reading, reading_watermarks
 from windrow.engine.watermarks.sources import SourceTimes
-from windrow.model import Adaptive, Delay, PartitionWatermark, Punctuated, Readings
 
 RaiseReason = Literal["joined", "active"]
 
@@ -91,11 +91,11 @@ class PartitionClocks:
         """Return the clock behind a partition's watermark; a punctuated watermark is its own clock."""
         value, watermark = self.watermarks[partition], sources.watermark(partition)
         match watermark:
-            case Delay(micros) | Readings(micros):
+            case m.Delay(micros) | m.Readings(micros):
                 return MIN_TIME if value == MIN_TIME else value + micros
-            case Adaptive():
+            case m.Adaptive():
                 return self.lateness[partition].clock if partition in self.lateness else MIN_TIME
-            case Punctuated():
+            case m.Punctuated():
                 return value
             case _:
                 assert_never(watermark)
@@ -159,7 +159,7 @@ class PartitionClocks:
         return lost
 
     def adapt(
-        self, adaptive: Adaptive, progress: Iterable[PartitionProgress], times: Iterable[EventTimes]
+        self, adaptive: m.Adaptive, progress: Iterable[PartitionProgress], times: Iterable[EventTimes]
     ) -> dict[int, AdaptiveProgress]:
         """Advance watermarks with an adaptive delay through the step's records; return the progress by partition."""
         blobs: dict[int, list[Blob]] = {}
@@ -184,7 +184,7 @@ class PartitionClocks:
     def reading_ended(self, sources: SourceTimes, partition: int, time: int) -> int:
         """Return the watermark of the readings of a file that had begun before the step, if `time` is after them."""
         watermark, reached = sources.watermark(partition), self.reached.get(sources.source(partition), MIN_TIME)
-        if not isinstance(watermark, Readings) or not MIN_TIME < reached < time:
+        if not isinstance(watermark, m.Readings) or not MIN_TIME < reached < time:
             return MIN_TIME
         return reached - watermark.micros
 
@@ -304,7 +304,7 @@ class StepWatermark:
     reading that began in an earlier step.
     """
 
-    def __init__(self, watermark: PartitionWatermark) -> None:
+    def __init__(self, watermark: m.PartitionWatermark) -> None:
         self._watermark = watermark
         self._reached: int = MIN_TIME
         self.value: int = MIN_TIME
@@ -315,15 +315,15 @@ class StepWatermark:
         A record's own time or mark moves the watermark only for the records after it.
         """
         match self._watermark:
-            case Delay(micros):
+            case m.Delay(micros):
                 moves = to_micros(good.column(TIME)) - micros
                 before = np.arange(len(moves))
-            case Punctuated():
+            case m.Punctuated():
                 moves = to_micros(marks.column(WATERMARK))
                 before = np.searchsorted(to_micros(marks.column(OFFSET)), to_micros(good.column(OFFSET)))
-            case Adaptive():
+            case m.Adaptive():
                 return np.full(good.num_rows, MIN_TIME, dtype=np.int64)
-            case Readings(micros):
+            case m.Readings(micros):
                 times = to_micros(good.column(TIME))
                 found = reading_watermarks(times, micros, self._reached, self.value)
                 self.value = int(found.max(initial=self.value))
@@ -337,5 +337,5 @@ class StepWatermark:
 
     def close(self, values: pa.Array) -> None:
         """Advance past the end of a reading, if the last of the records that were read, good or not, is one."""
-        if isinstance(self._watermark, Readings) and self._reached != MIN_TIME and ends_reading(values[-1].as_py()):
+        if isinstance(self._watermark, m.Readings) and self._reached != MIN_TIME and ends_reading(values[-1].as_py()):
             self.value = max(self.value, self._reached - self._watermark.micros)

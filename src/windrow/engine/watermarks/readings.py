@@ -19,19 +19,19 @@ from typing import Final
 
 import numpy as np
 
+from windrow import model as m
 from windrow.engine.columns import MIN_TIME, Micros
-from windrow.model import DELETED, LOG_TIME, MORE
 
 RECORD: Final = re.compile(
-    rf'\{{"{LOG_TIME}": ([0-9]+), "{DELETED}": (true|false), (?:"{MORE}": (true|false), )?(.+)\}}'
+    rf'\{{"{m.LOG_TIME}": ([0-9]+), "{m.DELETED}": (true|false), (?:"{m.MORE}": (true|false), )?(.+)\}}'
 )
 """A record: the time of reading (ms), whether the row was deleted, whether more of the reading follow, and the row."""
-_END: Final = re.compile(rf'\{{"{LOG_TIME}": [0-9]+, "{DELETED}": (?:true|false), "{MORE}": false, '.encode())
+_END: Final = re.compile(rf'\{{"{m.LOG_TIME}": [0-9]+, "{m.DELETED}": (?:true|false), "{m.MORE}": false, '.encode())
 
 
 def reading_record(time: int, row: str, *, deleted: bool, more: bool) -> str:
     """Return a record as a line; `row` is the text of a JSON object without the braces."""
-    return f'{{"{LOG_TIME}": {time}, "{DELETED}": {json.dumps(deleted)}, "{MORE}": {json.dumps(more)}, {row}}}\n'
+    return f'{{"{m.LOG_TIME}": {time}, "{m.DELETED}": {json.dumps(deleted)}, "{m.MORE}": {json.dumps(more)}, {row}}}\n'
 
 
 def ends_reading(value: bytes | None) -> bool:

@@ -8,25 +8,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from windrow import model as m
 from windrow.engine.columns import MIN_TIME
 from windrow.engine.windows import hops_of, window_bounds, windows_of
 from windrow.expressions import stream_of
-from windrow.model import (
-    Cumulate,
-    EventTime,
-    Global,
-    Graph,
-    Hopping,
-    KeyedNode,
-    PartitionWatermark,
-    ProcessNode,
-    SinkNode,
-    SourceNode,
-    Window,
-    WindowNode,
-    outputs_of,
-    source_number,
-)
 
 
 @dataclass(frozen=True)
@@ -39,15 +24,15 @@ class SourceTimes:
     sources that are a file whose rows have the time of reading.
     """
 
-    graph: Graph
-    times: tuple[EventTime, ...]
+    graph: m.Graph
+    times: tuple[m.EventTime, ...]
     connected: tuple[tuple[int, ...], ...]
     above: tuple[int, ...]
     by_reading: frozenset[int]
 
     @staticmethod
     @lru_cache(maxsize=32)
-    def of(graph: Graph) -> SourceTimes:
+    def of(graph: m.Graph) -> SourceTimes:
         """Return those of a graph."""
         feeds = [sources_of(graph, node) for node in graph.keyed]
         connected = [{number} for number in range(len(graph.sources))]
@@ -67,13 +52,13 @@ class SourceTimes:
 
     def source(self, partition: int) -> int:
         """Return the number of the source that a partition is in."""
-        return source_number(partition, len(self.times))
+        return m.source_number(partition, len(self.times))
 
-    def time(self, partition: int) -> EventTime:
+    def time(self, partition: int) -> m.EventTime:
         """Return how a partition tells time."""
         return self.times[self.source(partition)]
 
-    def watermark(self, partition: int) -> PartitionWatermark:
+    def watermark(self, partition: int) -> m.PartitionWatermark:
         """Return how the watermark of a partition is made."""
         return self.graph.watermark_of(partition)
 
@@ -82,13 +67,13 @@ class SourceTimes:
         return next(group for group in self.connected if source in group)
 
 
-def sources_of(graph: Graph, node: KeyedNode | SinkNode) -> tuple[int, ...]:
+def sources_of(graph: m.Graph, node: m.KeyedNode | m.SinkNode) -> tuple[int, ...]:
     """Return the numbers of the sources that feed a node."""
     feeding = {source for name in node.inputs for source in stream_of(graph, name).sources}
     return tuple(number for number, source in enumerate(graph.sources) if source in feeding)
 
 
-def stream_ends(graph: Graph, ended: Mapping[int, int], timers: Mapping[str, int]) -> dict[str, int]:
+def stream_ends(graph: m.Graph, ended: Mapping[int, int], timers: Mapping[str, int]) -> dict[str, int]:
     """Return how far the event time of each stream's rows can have come at the last end of the input.
 
     That is where event time of the sources `ended`, by their numbers, but rows of a window are at its end, and a
@@ -97,30 +82,30 @@ def stream_ends(graph: Graph, ended: Mapping[int, int], timers: Mapping[str, int
     found: dict[str, int] = {}
     for node in graph.nodes:
         match node:
-            case SinkNode():
+            case m.SinkNode():
                 continue
-            case SourceNode():
+            case m.SourceNode():
                 at = ended.get(graph.sources.index(node), MIN_TIME)
             case _:
                 at = max(found[name] for name in node.inputs)
         match node:
-            case WindowNode(window=window) if at != MIN_TIME:
+            case m.WindowNode(window=window) if at != MIN_TIME:
                 at = max(at, _last_time(window, at))
-            case ProcessNode(name=name):
+            case m.ProcessNode(name=name):
                 at = max(at, timers.get(name, MIN_TIME))
             case _:
                 pass
-        found |= dict.fromkeys(outputs_of(node), at)
+        found |= dict.fromkeys(m.outputs_of(node), at)
     return found
 
 
-def _last_time(window: Window, time: int) -> int:
+def _last_time(window: m.Window, time: int) -> int:
     """Return the last microsecond of the windows that begin by a time."""
     times = np.array([time])
     match window:
-        case Global():
+        case m.Global():
             return time  # its rows are at no time
-        case Hopping() | Cumulate():
+        case m.Hopping() | m.Cumulate():
             return int(window_bounds(window, hops_of(window, times).last).ends[0]) - 1
         case _:
             return int(windows_of(window, times).ends[0]) - 1

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.columns import FIRST_TIME, MAX_TIME, MIN_TIME, Micros, to_micros
 from windrow.engine.operators.base import StepInput, StepTime
@@ -18,7 +19,6 @@ from windrow.engine.watermarks.adaptive import AdaptiveProgress
 from windrow.engine.watermarks.clocks import LostRecords, PartitionClocks, RaisedPartition
 from windrow.engine.watermarks.journal import LOST
 from windrow.engine.watermarks.sources import SourceTimes, stream_ends
-from windrow.model import Adaptive, Delay, Readings
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class ClockAdvance:
         """The known partitions, and the fixed delay of each; a punctuated watermark is its own clock."""
         partitions = sorted(self.known)
         watermarks = (self.sources.watermark(partition) for partition in partitions)
-        delays = [one.micros if isinstance(one, Delay | Readings) else 0 for one in watermarks]
+        delays = [one.micros if isinstance(one, m.Delay | m.Readings) else 0 for one in watermarks]
         return np.array(partitions, dtype=np.int64), np.array(delays, dtype=np.int64)
 
 
@@ -125,7 +125,7 @@ def advance_clocks(sources: SourceTimes, clocks: PartitionClocks, given: StepInp
     known = dict(clocks.watermarks)
     adaptive: dict[int, AdaptiveProgress] = {}
     for watermark in {time.watermark for time in sources.times}:
-        if isinstance(watermark, Adaptive):
+        if isinstance(watermark, m.Adaptive):
             progress = [one for one in given.progress if sources.watermark(one.partition) == watermark]
             adaptive |= clocks.adapt(watermark, progress, given.times)
     readings = {

@@ -10,6 +10,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.connectors.cuts import Cut, Offset
 from windrow.connectors.sink import Run
 from windrow.connectors.source import Source
@@ -19,8 +20,6 @@ from windrow.engine.operators.base import GroupOutput
 from windrow.engine.schema import MICROS
 from windrow.engine.watermarks.journal import NO_BOUNDS, NO_IDLE, IdleAtEnd, WatermarkBounds
 from windrow.errors import SourceError
-from windrow.model import Graph, KafkaSource
-from windrow.model import Source as SourceModel
 from windrow.runtime.savepoint import Savepoint, fingerprint
 from windrow.runtime.settings import AS_GIVEN, SparkOptions
 from windrow.telemetry.folders import Folder
@@ -49,7 +48,7 @@ class BatchPlan:
         """The offsets after the last step."""
         return self.cut.upto[-1] if len(self.cut) else self.begin
 
-    def savepoint(self, graph: Graph, run: Run, epoch: int) -> Savepoint:
+    def savepoint(self, graph: m.Graph, run: Run, epoch: int) -> Savepoint:
         """Return the savepoint of a run after the last step."""
         return Savepoint(
             run=run,
@@ -63,7 +62,7 @@ class BatchPlan:
         )
 
 
-def batch_plan(graph: Graph, source: Source, settings: BatchSettings) -> BatchPlan:
+def batch_plan(graph: m.Graph, source: Source, settings: BatchSettings) -> BatchPlan:
     """Plan a batch over the log as it is now; raise SourceError if it does not hold the offsets asked for."""
     identity = None if settings.savepoint is None else source.identity()
     begin, end = _range(graph, source, settings)
@@ -74,7 +73,7 @@ def batch_plan(graph: Graph, source: Source, settings: BatchSettings) -> BatchPl
     return BatchPlan(begin, slices(begin, end, settings.ends, settings.max_records, tuple(last)), at, identity)
 
 
-def _range(graph: Graph, source: Source, settings: BatchSettings) -> tuple[dict[int, int], dict[int, int]]:
+def _range(graph: m.Graph, source: Source, settings: BatchSettings) -> tuple[dict[int, int], dict[int, int]]:
     """Return the first and next offsets to read of each partition; raise SourceError if the log does not hold them."""
     there = source.ends()
     begin = {partition: first for partition, (first, _) in there.items()}
@@ -90,9 +89,9 @@ def _range(graph: Graph, source: Source, settings: BatchSettings) -> tuple[dict[
     return begin, end
 
 
-def starts_at_latest(source: SourceModel) -> bool:
+def starts_at_latest(source: m.Source) -> bool:
     """Return whether a run begins behind what a source holds already."""
-    return isinstance(source, KafkaSource) and source.start == "latest"
+    return isinstance(source, m.KafkaSource) and source.start == "latest"
 
 
 def _within(asked: Cut, there: dict[int, tuple[int, int]]) -> dict[int, int]:

@@ -16,6 +16,7 @@ from typing import Literal
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from windrow import model as m
 from windrow.connectors.cuts import Cut
 from windrow.connectors.open_sources import open_sources
 from windrow.connectors.sink import Run, Sink, SinkGroup
@@ -28,7 +29,6 @@ from windrow.engine.state.store import MemoryState
 from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RunError, WindrowError
-from windrow.model import Graph
 from windrow.runtime.batch.plan import BatchPlan, BatchSettings, StepPlan, batch_plan, first_outputs
 from windrow.runtime.savepoint import require_new_folder
 from windrow.runtime.spark.cluster import preflight
@@ -53,7 +53,7 @@ class BatchRun:
     The steps of a run are computed before the first of them is written, each in an epoch of its own.
     """
 
-    def __init__(self, graph: Graph, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
+    def __init__(self, graph: m.Graph, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
         self._pipeline = graph
         self._sinks = SinkGroup.of(sink)
         self._settings = settings
@@ -170,7 +170,7 @@ def _cancelled(spark: SparkSession, stop: threading.Event, description: str) -> 
 class Job:
     """A Spark job that reads the steps of a plan; the other fields are those of `BatchSettings`."""
 
-    pipeline: Graph
+    pipeline: m.Graph
     source: Source
     plan: BatchPlan
     bounds: WatermarkBounds = NO_BOUNDS
@@ -220,7 +220,7 @@ class BatchWriter:
     The rows of `journal` are written with the first.
     """
 
-    def __init__(self, graph: Graph, sinks: SinkGroup, journal: pa.Table | None, on_step: OnStep) -> None:
+    def __init__(self, graph: m.Graph, sinks: SinkGroup, journal: pa.Table | None, on_step: OnStep) -> None:
         self._nothing = empty_by_sink(graph)
         self._first = first_outputs(self._nothing, journal)
         self._sinks = sinks
@@ -261,7 +261,7 @@ class BatchWriter:
 
 
 def play(
-    graph: Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
+    graph: m.Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
 ) -> list[dict[str, StepOutput]]:
     """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
 

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from windrow import model as m
 from windrow.engine.state.store import MemoryState
-from windrow.model import Graph
 from windrow.runtime.realtime.topics import source_of
 from windrow.runtime.savepoint import fingerprint
 
@@ -199,7 +199,7 @@ _ELSEWHERE = frozenset({"source", "sink", "servers", "key_groups", "mode", "rule
 """Sections on which the state does not depend: places, and what the rules journal has, by the offset."""
 
 
-def meaning_of(graph: Graph) -> dict[str, Any]:
+def meaning_of(graph: m.Graph) -> dict[str, Any]:
     """Return what the state depends on, as plain JSON: the pipeline without the sections in `_ELSEWHERE`."""
     found = _kept(fingerprint(graph)) | {"topic": source_of(graph).topic}
     if "streams" in found:

@@ -16,22 +16,13 @@ from dataclasses import asdict, replace
 
 from confluent_kafka.admin import AdminClient
 
+from windrow import model as m
 from windrow.connectors.kafka.client import Admin, client_of
 from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.kafka.read import Reader
 from windrow.connectors.kafka.source import preflight
 from windrow.errors import InputError
 from windrow.expressions.rules import uses_next
-from windrow.model import (
-    Graph,
-    ListChange,
-    Recent,
-    Rule,
-    RuleSet,
-    RulesJournal,
-    RulesVersion,
-    format_duration,
-)
 from windrow.runtime.realtime.checkpoints import MAX_VALUE, Record
 from windrow.runtime.realtime.topics import source_of, state_topic
 
@@ -48,16 +39,16 @@ class Journal:
 
     def __init__(self, partition: int) -> None:
         self._partition = partition
-        self._versions: list[RulesVersion] = []
-        self._changes: list[ListChange] = []
+        self._versions: list[m.RulesVersion] = []
+        self._changes: list[m.ListChange] = []
         self._entries: defaultdict[str, set[str]] = defaultdict(set)
         self._count = 0
         self.pending: list[Record] = []
 
     @property
-    def rows(self) -> RulesJournal:
+    def rows(self) -> m.RulesJournal:
         """All rows, also the pending ones."""
-        return RulesJournal(tuple(self._versions), tuple(self._changes))
+        return m.RulesJournal(tuple(self._versions), tuple(self._changes))
 
     def read(self, records: Iterable[Record]) -> Iterator[Record]:
         """Take the rows among some records, and yield the others."""
@@ -67,12 +58,12 @@ class Journal:
             elif value is not None:
                 self._count += 1
                 row = _decoded(self._partition, value)
-                if isinstance(row, RulesVersion):
+                if isinstance(row, m.RulesVersion):
                     self._versions.append(row)
                 else:
                     self._note(row)
 
-    def require_held(self, rules: RuleSet, name: str) -> None:
+    def require_held(self, rules: m.RuleSet, name: str) -> None:
         """Raise InputError if the rules of the pipeline `name` need more of the state than the widest ones before."""
         if not self._versions:
             return
@@ -82,7 +73,7 @@ class Journal:
         if recent.last > last or recent.within > within:
             msg = (
                 f"recent looks back further than the state of the pipeline {name}, which was kept for {{last: "
-                f"{last}, within: {format_duration(within)}}}: what is older is forgotten. Make recent as short as "
+                f"{last}, within: {m.format_duration(within)}}}: what is older is forgotten. Make recent as short as "
                 "that, or give the pipeline another name"
             )
             raise InputError(msg)
@@ -95,25 +86,25 @@ class Journal:
             )
             raise InputError(msg)
 
-    def begin(self, rules: RuleSet, offset: int) -> None:
+    def begin(self, rules: m.RuleSet, offset: int) -> None:
         """Have rules be in force from an offset on; `require_held` is asked before."""
-        now = RulesVersion.of(rules, self._partition, offset)
+        now = m.RulesVersion.of(rules, self._partition, offset)
         last = self._versions[-1] if self._versions else None
         if last is None or replace(last, offset=offset) != now:
             self._versions.append(now)
             self._append(_plain(now))
 
-    def change(self, name: str, entries: AbstractSet[str], offset: int) -> list[ListChange]:
+    def change(self, name: str, entries: AbstractSet[str], offset: int) -> list[m.ListChange]:
         """Have a list hold some entries from an offset on; return what changes."""
         known = self._entries[name]
-        removed = [ListChange(self._partition, offset, name, removed=part) for part in _parts(known - entries)]
-        added = [ListChange(self._partition, offset, name, part) for part in _parts(entries - known)]
+        removed = [m.ListChange(self._partition, offset, name, removed=part) for part in _parts(known - entries)]
+        added = [m.ListChange(self._partition, offset, name, part) for part in _parts(entries - known)]
         for one in (*removed, *added):
             self._note(one)
             self._append(_plain(one))
         return [*removed, *added]
 
-    def _note(self, change: ListChange) -> None:
+    def _note(self, change: m.ListChange) -> None:
         self._changes.append(change)
         self._entries[change.list].difference_update(change.removed)
         self._entries[change.list].update(change.added)
@@ -123,7 +114,7 @@ class Journal:
         self._count += 1
 
 
-def read_journal(graph: Graph) -> RulesJournal:
+def read_journal(graph: m.Graph) -> m.RulesJournal:
     """Return the journal of all partitions that a pipeline's runs in real time have committed, empty if there is none.
 
     Raise SourceError if it cannot be read.
@@ -132,7 +123,7 @@ def read_journal(graph: Graph) -> RulesJournal:
     topic, settings = state_topic(graph), client_options(source)
     preflight(source)
     if topic not in client_of(AdminClient, topic, settings).list_topics(timeout=TIMEOUT).topics:
-        return RulesJournal()
+        return m.RulesJournal()
     admin = Admin(topic, settings, TIMEOUT)
     records: defaultdict[int, list[Record]] = defaultdict(list)
     for batch in Reader(topic, settings).read(admin.offsets(admin.partitions())):
@@ -143,7 +134,7 @@ def read_journal(graph: Graph) -> RulesJournal:
     journals = {partition: Journal(partition) for partition in sorted(records)}
     for partition, journal in journals.items():
         deque(journal.read(records[partition]), maxlen=0)
-    return RulesJournal(
+    return m.RulesJournal(
         tuple(one for journal in journals.values() for one in journal.rows.versions),
         tuple(one for journal in journals.values() for one in journal.rows.changes),
     )
@@ -163,16 +154,16 @@ def _parts(entries: AbstractSet[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(part)
 
 
-def _plain(row: RulesVersion | ListChange) -> bytes:
+def _plain(row: m.RulesVersion | m.ListChange) -> bytes:
     fields = asdict(row)
     del fields["partition"]
     return json.dumps(fields).encode()
 
 
-def _decoded(partition: int, value: bytes) -> RulesVersion | ListChange:
+def _decoded(partition: int, value: bytes) -> m.RulesVersion | m.ListChange:
     fields = json.loads(value)
     if "rules" not in fields:
         lists = {name: tuple(fields[name]) for name in ("added", "removed")}
-        return ListChange(**{**fields, **lists, "partition": partition})
-    rules = tuple(Rule(**{**rule, "evidence": tuple(map(tuple, rule["evidence"]))}) for rule in fields["rules"])
-    return RulesVersion(partition, fields["offset"], rules, Recent(**fields["recent"]), tuple(fields["lists"]))
+        return m.ListChange(**{**fields, **lists, "partition": partition})
+    rules = tuple(m.Rule(**{**rule, "evidence": tuple(map(tuple, rule["evidence"]))}) for rule in fields["rules"])
+    return m.RulesVersion(partition, fields["offset"], rules, m.Recent(**fields["recent"]), tuple(fields["lists"]))

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.connectors.kafka.source import KafkaTopic
 from windrow.engine.columns import unpack
 from windrow.engine.messages import Records
 from windrow.engine.operators.ingest import Ingest
 from windrow.engine.schema import PARTITION
 from windrow.errors import SourceError
-from windrow.model import Graph
 from windrow.runtime.realtime.topics import source_of
 
 _SAMPLE = 1000
@@ -45,7 +45,7 @@ class KeySample:
         )
 
 
-def sample_keys(graph: Graph) -> KeySample:
+def sample_keys(graph: m.Graph) -> KeySample:
     """Read the last records of each partition, and count the keys; raise SourceError if they cannot be read.
 
     A key that is derived in a stream, not in the source, is not counted.
@@ -68,7 +68,7 @@ def sample_keys(graph: Graph) -> KeySample:
 class KeyWatch:
     """Samples the topic of a run now and then, and warns once."""
 
-    def __init__(self, graph: Graph, on_warning: Callable[[str], None]) -> None:
+    def __init__(self, graph: m.Graph, on_warning: Callable[[str], None]) -> None:
         self._pipeline = graph
         self._on_warning = on_warning
         self._looked: float | None = None

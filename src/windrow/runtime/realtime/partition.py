@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaException, TopicPartition
 
+from windrow import model as m
 from windrow.connectors.kafka.client import Admin
 from windrow.connectors.kafka.lists import ListTopic
 from windrow.connectors.kafka.options import TIMEOUT, client_options
@@ -44,7 +45,6 @@ from windrow.engine.operators.base import GroupOutput
 from windrow.engine.state.store import MemoryState
 from windrow.errors import InputError, RecordsLostError, RunError, SinkUnavailableError
 from windrow.expressions import sink_specs
-from windrow.model import Delay, FileList, Graph, KafkaSource
 from windrow.runtime.memory import MemoryHost
 from windrow.runtime.realtime.checkpoints import Checkpoints, Manifest, manifest_in, meaning_of
 from windrow.runtime.realtime.journal import Journal
@@ -105,12 +105,12 @@ class Owner:
 class Partition:
     """A partition of a pipeline's only source, and the task that runs it; serialized to that task."""
 
-    pipeline: Graph
+    pipeline: m.Graph
     number: int
     owner: Owner
 
     @property
-    def source(self) -> KafkaSource:
+    def source(self) -> m.KafkaSource:
         """The topic that is read."""
         return source_of(self.pipeline)
 
@@ -147,7 +147,7 @@ class PartitionRun:
         limits = {name: limits_of(spec.sink) for name, spec in specs.items()}
         self._records = {name: KafkaRecords(spec, limits[name]) for name, spec in specs.items()}
         watermark = graph.watermark_of(number)
-        self._delay = watermark.micros if isinstance(watermark, Delay) else None
+        self._delay = watermark.micros if isinstance(watermark, m.Delay) else None
         self._partitions: dict[str, int] = {}
         self._state_topic = state_topic(pipeline)
         self._tail = Tail(job.source.topic, number, settings, group_of(pipeline))
@@ -212,7 +212,7 @@ class PartitionRun:
             entries = {name: topic.entries for name, topic in self._lists.items()}
             for name, known in {
                 **entries,
-                **read_entries(one for one in rules.lists if isinstance(one, FileList)),
+                **read_entries(one for one in rules.lists if isinstance(one, m.FileList)),
             }.items():
                 self._journal.change(name, known, self.done)
             lists = tuple(replace(one, entries=()) for one in rules.lists)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from windrow import model as m
 from windrow.connectors.kafka.client import Admin
 from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.kafka.read import CommittedOffsets
 from windrow.connectors.source import another_log
 from windrow.errors import RecordsLostError, RunError, WindrowError
-from windrow.model import Graph
 from windrow.runtime.realtime.partition import Owner
 from windrow.runtime.realtime.topics import group_of, moved_keys, source_of
 from windrow.telemetry.reports import (
@@ -48,7 +48,7 @@ class Position:
 class Positions:
     """Asks how far the partitions of a pipeline are, for at most `seconds` a question; the clients are kept."""
 
-    def __init__(self, graph: Graph, seconds: float = TIMEOUT) -> None:
+    def __init__(self, graph: m.Graph, seconds: float = TIMEOUT) -> None:
         self._source = source_of(graph)
         settings = client_options(self._source)
         self._committed = CommittedOffsets(group_of(graph), self._source.topic, settings)
@@ -76,7 +76,7 @@ class Progress:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: m.Graph,
         run: str,
         partitions: Sequence[int],
         on_trouble: OnTrouble,

@@ -19,9 +19,9 @@ from typing import Literal
 from pyspark import Accumulator, AccumulatorParam, InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 
+from windrow import model as m
 from windrow.connectors.kafka.lists import ListWatch
 from windrow.errors import InputError, RunError, SourceError, SourceUnavailableError, WindrowError
-from windrow.model import Graph
 from windrow.runtime.realtime.key_sample import KeyWatch
 from windrow.runtime.realtime.partition import Owner, Partition
 from windrow.runtime.realtime.progress import REPORT_SECONDS, Progress
@@ -72,7 +72,7 @@ class _Failures(AccumulatorParam[list[tuple[str, str]]]):
 class _Task:
     """A task of the job; it ends when its run is asked to stop, and with a failure that Spark would only repeat."""
 
-    pipeline: Graph
+    pipeline: m.Graph
     run: str
     retry: float
     failures: Accumulator[list[tuple[str, str]]]
@@ -92,7 +92,7 @@ class _Task:
 class RealtimeRun:
     """Runs a pipeline until it is asked to stop."""
 
-    def __init__(self, graph: Graph, settings: RealtimeSettings) -> None:
+    def __init__(self, graph: m.Graph, settings: RealtimeSettings) -> None:
         self._pipeline = graph
         self._settings = settings
         self._stop = threading.Event()

@@ -9,11 +9,11 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from windrow import model as m
 from windrow.connectors.kafka.client import client_of
 from windrow.connectors.kafka.options import client_options
 from windrow.connectors.kafka.source import log_ends, preflight
 from windrow.errors import SourceError
-from windrow.model import KafkaSource
 
 STAGES = ("event", "logged", "read", "decided", "appended")
 """The stages of a change, in order: each is a time in microseconds."""
@@ -22,7 +22,7 @@ _OPEN_SECONDS = 10.0
 """How long to wait for changes at the end of a topic whose transaction is open."""
 
 
-def last_latencies(source: KafkaSource, records: int = 10_000) -> tuple[int, dict[str, dict[str, float]]]:
+def last_latencies(source: m.KafkaSource, records: int = 10_000) -> tuple[int, dict[str, dict[str, float]]]:
     """Return how many of a topic's last changes have stamps, and their `latencies`."""
     stamps = list(_read_last(source, records))
     return len(stamps), latencies(stamps)
@@ -48,7 +48,7 @@ def _quantile(values: list[int], q: float) -> float:
     return round(ordered[min(len(ordered) - 1, int(len(ordered) * q))] / 1000, 1)
 
 
-def _read_last(source: KafkaSource, records: int) -> Iterator[dict[str, int]]:
+def _read_last(source: m.KafkaSource, records: int) -> Iterator[dict[str, int]]:
     """Yield the stamps of the last records of a topic."""
     places = preflight(source)
     ends = log_ends(source)
@@ -69,7 +69,7 @@ def _read_last(source: KafkaSource, records: int) -> Iterator[dict[str, int]]:
     consumer.close()
 
 
-def _consumer(source: KafkaSource, begins: Mapping[int, int]) -> Any:  # noqa: ANN401 - librdkafka's
+def _consumer(source: m.KafkaSource, begins: Mapping[int, int]) -> Any:  # noqa: ANN401 - librdkafka's
     meaning = {"group.id": "windrow-latency", "enable.auto.commit": False, "enable.partition.eof": True}
     settings = {"fetch.wait.max.ms": 5, **client_options(source), **meaning, "isolation.level": "read_committed"}
     consumer = client_of(Consumer, source.topic, settings)
@@ -77,7 +77,7 @@ def _consumer(source: KafkaSource, begins: Mapping[int, int]) -> Any:  # noqa: A
     return consumer
 
 
-def _ended_partition(message: Any, source: KafkaSource) -> int:  # noqa: ANN401 - librdkafka's
+def _ended_partition(message: Any, source: m.KafkaSource) -> int:  # noqa: ANN401 - librdkafka's
     """Return the partition of which a message says that it ends; raise SourceError for another fault."""
     if message.error().code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name
         msg = f"topic {source.topic} at {source.servers}: {message.error().str()}"

@@ -20,11 +20,11 @@ from typing import Self
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from windrow import model as m
 from windrow.connectors.kafka.client import client_of, group_answer
 from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.kafka.read import CommittedOffsets, Tail
 from windrow.errors import RunError, SourceError
-from windrow.model import Graph
 from windrow.runtime.realtime.progress import Position, Positions
 from windrow.runtime.realtime.topics import source_of, state_topic, stop_group
 
@@ -47,24 +47,24 @@ class Announced:
         return not self.ended and (at.owner is None or at.owner.run != self.run)
 
 
-def request_stop(graph: Graph, runs: Iterable[str]) -> None:
+def request_stop(graph: m.Graph, runs: Iterable[str]) -> None:
     """Ask the tasks of runs to commit what is decided, and end; raise SourceUnavailableError if no broker answers."""
     _commit(graph, TopicPartition(state_topic(graph), 0, 0, metadata=",".join(runs)))
 
 
-def announce(graph: Graph, run: Announced) -> None:
+def announce(graph: m.Graph, run: Announced) -> None:
     """Commit that a run begins, or has ended; raise SourceError if the group may not be used, or no broker answers."""
     _commit(graph, TopicPartition(source_of(graph).topic, 0, 0, metadata=json.dumps(vars(run))))
 
 
-def announced(graph: Graph) -> Announced | None:
+def announced(graph: m.Graph) -> Announced | None:
     """Return the run that was started last, None if none has announced itself; raise SourceError as `announce` does."""
     source = source_of(graph)
     found = CommittedOffsets(stop_group(graph), source.topic, client_options(source)).ask([0], TIMEOUT).get(0)
     return None if found is None or not found.metadata else Announced(**json.loads(found.metadata))
 
 
-def _commit(graph: Graph, place: TopicPartition) -> None:
+def _commit(graph: m.Graph, place: TopicPartition) -> None:
     source = source_of(graph)
     admin = client_of(AdminClient, source.topic, {**client_options(source), "error_cb": lambda _: None})
     asked = ConsumerGroupTopicPartitions(stop_group(graph), [place])
@@ -72,7 +72,7 @@ def _commit(graph: Graph, place: TopicPartition) -> None:
     group_answer(answer, stop_group(graph), source.servers, TIMEOUT)
 
 
-def stop_run(graph: Graph, seconds: float) -> list[Position]:
+def stop_run(graph: m.Graph, seconds: float) -> list[Position]:
     """Stop the run of a pipeline, also one that is starting, and return how far its partitions are then.
 
     Raise RunError if none is running, or if it has not ended in so many seconds; SourceError if no broker answers.
@@ -113,7 +113,7 @@ def stop_run(graph: Graph, seconds: float) -> list[Position]:
 class StopRequests:
     """Looks for requests to stop a run, in a thread of its own, until it is left."""
 
-    def __init__(self, graph: Graph, run: str) -> None:
+    def __init__(self, graph: m.Graph, run: str) -> None:
         self._run = run
         self._topic = state_topic(graph)
         self._settings = client_options(source_of(graph))
@@ -146,7 +146,7 @@ class StopRequests:
         tail.close()
 
 
-def _is_starting(graph: Graph, runs: Iterable[str], at: Iterable[Position]) -> bool:
+def _is_starting(graph: m.Graph, runs: Iterable[str], at: Iterable[Position]) -> bool:
     """Whether one of the runs has begun, and has not committed anything yet."""
     last = announced(graph)
     return last is not None and last.run in runs and all(map(last.is_starting, at))

@@ -8,6 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from windrow import model as m
 from windrow.connectors.kafka import STAMPED
 from windrow.connectors.kafka.client import Admin, client_of, unreachable
 from windrow.connectors.kafka.options import TIMEOUT, client_options
@@ -16,49 +17,48 @@ from windrow.connectors.kafka.source import preflight
 from windrow.connectors.kafka.topics import COMPACTED, create_topics, require_compaction
 from windrow.engine.lists import lists_of
 from windrow.errors import InputError, SourceError, SourceUnavailableError
-from windrow.model import OWN_GROUPS, Graph, KafkaSink, KafkaSource, TopicList
 
 
-def source_of(graph: Graph) -> KafkaSource:
+def source_of(graph: m.Graph) -> m.KafkaSource:
     """Return the source; raise InputError if it is not the only one, or not Kafka."""
     sources = graph.sources
-    if len(sources) != 1 or not isinstance(sources[0].source, KafkaSource):
+    if len(sources) != 1 or not isinstance(sources[0].source, m.KafkaSource):
         msg = "the realtime host reads one Kafka topic"
         raise InputError(msg)
     return sources[0].source
 
 
-def sinks_of(graph: Graph) -> list[KafkaSink]:
+def sinks_of(graph: m.Graph) -> list[m.KafkaSink]:
     """Return the sinks; raise InputError if one is not Kafka."""
     sinks = [node.sink for node in graph.sinks]
-    found = [sink for sink in sinks if isinstance(sink, KafkaSink)]
+    found = [sink for sink in sinks if isinstance(sink, m.KafkaSink)]
     if len(found) != len(sinks):
         msg = "the realtime host writes to Kafka alone"
         raise InputError(msg)
     return found
 
 
-def topic_lists(graph: Graph) -> list[TopicList]:
+def topic_lists(graph: m.Graph) -> list[m.TopicList]:
     """Return the lists of rules that are in topics."""
-    return [one for one in lists_of(graph) if isinstance(one, TopicList)]
+    return [one for one in lists_of(graph) if isinstance(one, m.TopicList)]
 
 
-def group_of(graph: Graph) -> str:
+def group_of(graph: m.Graph) -> str:
     """Return the consumer group whose committed offsets say how far a pipeline is, and what its ids begin with."""
-    return f"{OWN_GROUPS}{graph.name}"
+    return f"{m.OWN_GROUPS}{graph.name}"
 
 
-def stop_group(graph: Graph) -> str:
+def stop_group(graph: m.Graph) -> str:
     """Return the consumer group whose commits are requests to stop a run."""
     return f"{group_of(graph)}.stop"
 
 
-def state_topic(graph: Graph) -> str:
+def state_topic(graph: m.Graph) -> str:
     """Return the topic of a pipeline's checkpoints."""
     return f"{graph.name}.state"
 
 
-def moved_keys(source: KafkaSource, partitions: int, known: int, when: str) -> str:
+def moved_keys(source: m.KafkaSource, partitions: int, known: int, when: str) -> str:
     """Return the message for a topic whose number of partitions has changed since it was `known`."""
     return (
         f"topic {source.topic} has {partitions} partitions, and had {known} {when}: keys have moved to other "
@@ -66,7 +66,7 @@ def moved_keys(source: KafkaSource, partitions: int, known: int, when: str) -> s
     )
 
 
-def prepare_topics(graph: Graph) -> list[int]:
+def prepare_topics(graph: m.Graph) -> list[int]:
     """Create the topics that are missing; return the partitions of the source.
 
     Raise SourceError for a broker that cannot be reached, for a list without a topic and for a consumer group that may
@@ -101,7 +101,7 @@ def prepare_topics(graph: Graph) -> list[int]:
     return partitions
 
 
-def _topics(graph: Graph) -> dict[str, dict[str, str]]:
+def _topics(graph: m.Graph) -> dict[str, dict[str, str]]:
     """Return the topics that a run writes, with their settings."""
     wanted = {state_topic(graph): COMPACTED}
     for sink in sinks_of(graph):
@@ -109,7 +109,7 @@ def _topics(graph: Graph) -> dict[str, dict[str, str]]:
     return wanted
 
 
-def missing_topics(graph: Graph) -> list[str]:
+def missing_topics(graph: m.Graph) -> list[str]:
     """Return the topics that a run would create; raise SourceError for a broker that cannot be reached."""
     source = source_of(graph)
     errors: list[Any] = []

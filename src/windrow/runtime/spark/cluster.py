@@ -21,9 +21,9 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped] # it has
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
+from windrow import model as m
 from windrow.connectors.open_sources import partition_finders
 from windrow.errors import CheckpointError, EngineError, InputError, SetupError, WindrowError
-from windrow.model import FilesSource, Graph, LogSource, state_partitions
 from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
 from windrow.runtime.spark.transport import is_one_process
 from windrow.telemetry.folders import Folder, folder_of, is_remote
@@ -43,7 +43,7 @@ def partitions_of_state(spark: SparkSession, key_groups: int) -> int:
         return int(given)
     if is_one_process(spark):
         return int(spark.sparkContext.defaultParallelism)
-    return state_partitions(key_groups)
+    return m.state_partitions(key_groups)
 
 
 def executors_python(given: Mapping[str, str]) -> str:
@@ -92,7 +92,7 @@ _Log = tuple[str, Callable[[], list[int]], list[int]]
 """The name of a log, what finds its partitions, and those that the driver has found."""
 
 
-def preflight(spark: SparkSession, graph: Graph, folder: Folder | None) -> None:
+def preflight(spark: SparkSession, graph: m.Graph, folder: Folder | None) -> None:
     """Have every executor say what it has, and raise SetupError naming host and remedy if that is not enough.
 
     Each must run this Python, windrow and PySpark, read what the driver writes to the checkpoint `folder` (if there is
@@ -156,10 +156,10 @@ _HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0,software.amazon.awssdk:bundle:
 """What Spark needs for s3a."""
 
 
-def _problems(found: Iterable[_Executor], folder: Folder | None, graph: Graph) -> Iterator[str]:
+def _problems(found: Iterable[_Executor], folder: Folder | None, graph: m.Graph) -> Iterator[str]:
     ours = _here()
     records = [source.source.records for source in graph.sources]
-    paths = [Path(one.place) for one in records if isinstance(one, LogSource | FilesSource)]
+    paths = [Path(one.place) for one in records if isinstance(one, m.LogSource | m.FilesSource)]
     is_relative = not all(path.is_absolute() for path in paths)
     for one in found:
         for name, title in (("python", "Python"), ("windrow", "windrow"), ("pyspark", "PySpark")):

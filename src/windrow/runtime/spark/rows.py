@@ -12,12 +12,12 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Row
 
+from windrow import model as m
 from windrow.engine.changelog import StepOutput, empty_by_sink
 from windrow.engine.columns import Blob, pack, unpack
 from windrow.engine.messages import Message, Packet, Records, decode_message, encode_message
 from windrow.engine.operators.base import GroupOutput, GroupStats
 from windrow.engine.state.store import MemoryState
-from windrow.model import Graph
 from windrow.runtime.spark.transport import TableTransport, opened, taken
 
 PACKET_DDL = "key_group int, kind string, fields string, blob binary"
@@ -80,7 +80,7 @@ def _output_columns(output: GroupOutput, transport: TableTransport) -> Iterator[
         observed = []
 
 
-def outputs(graph: Graph, rows: Iterable[Columns]) -> list[GroupOutput]:
+def outputs(graph: m.Graph, rows: Iterable[Columns]) -> list[GroupOutput]:
     """Read rows as key groups' outputs, in the order of their numbers."""
     nothing = empty_by_sink(graph)
     found: dict[int, dict[str, Columns]] = {}

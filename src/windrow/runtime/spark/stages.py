@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
 
+from windrow import model as m
 from windrow.engine.columns import to_micros
 from windrow.engine.level import LevelRunner, join_levels, open_levels
 from windrow.engine.messages import EndOfInput, LevelState, Message, Observation, Packet, PartitionIdle
@@ -27,7 +28,6 @@ from windrow.engine.operators.ingest import NO_OFFSETS, Ingest
 from windrow.engine.state.store import MemoryState, State
 from windrow.engine.tick import Tick
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.model import Graph
 from windrow.runtime.batch.plan import StepPlan, ending_after
 from windrow.runtime.savepoint import Savepoint
 from windrow.runtime.spark.rows import (
@@ -53,18 +53,18 @@ from windrow.telemetry.reports import now_micros, timing
 # a worker process serves many steps: what a pipeline needs is built once in it
 @lru_cache(maxsize=4)
 def _ingest(
-    graph: Graph, bounds: WatermarkBounds, transport: TableTransport, since: tuple[tuple[int, int], ...]
+    graph: m.Graph, bounds: WatermarkBounds, transport: TableTransport, since: tuple[tuple[int, int], ...]
 ) -> Ingest:
     return Ingest(graph, bounds, transport.pack, dict(since), step_probe(graph))
 
 
 @lru_cache(maxsize=4)
-def _levels(graph: Graph, partitions: tuple[int, ...], transport: TableTransport) -> tuple[LevelRunner, ...]:
+def _levels(graph: m.Graph, partitions: tuple[int, ...], transport: TableTransport) -> tuple[LevelRunner, ...]:
     return open_levels(graph, partitions, transport.pack, step_probe(graph))
 
 
 def stream_ingest(
-    graph: Graph,
+    graph: m.Graph,
     transport: TableTransport,
     bounds: WatermarkBounds = NO_BOUNDS,
     ticks: int | None = None,
@@ -153,7 +153,7 @@ class LevelStep:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: m.Graph,
         level: int,
         partitions: tuple[int, ...],
         start: str | None,
@@ -206,7 +206,7 @@ Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _CONTROL = (Tick, PartitionIdle, EndOfInput)
 
 
-def batch_ingest(graph: Graph, bounds: WatermarkBounds, cut: StepPlan) -> Stage:
+def batch_ingest(graph: m.Graph, bounds: WatermarkBounds, cut: StepPlan) -> Stage:
     """Return the function that makes numbered packets of one partition's raw records.
 
     All steps are read before the first one is computed, and the times of that are in the partition's first one.
@@ -247,7 +247,7 @@ def _pieces(batches: Iterable[pa.RecordBatch], cut: StepPlan) -> Iterator[tuple[
 
 
 def batch_level(
-    graph: Graph,
+    graph: m.Graph,
     level: int,
     partitions: tuple[int, ...],
     cut: StepPlan,

@@ -20,10 +20,10 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from windrow import model as m
 from windrow.engine.columns import Blob, pack, unpack
 from windrow.engine.user_code import raise_user_code_error
 from windrow.errors import PipelineError
-from windrow.model import Graph
 from windrow.runtime.settings import runs_in_driver
 from windrow.runtime.spark.scratch import scratch_folder
 from windrow.telemetry.folders import Folder, fetched, folder_of, remove
@@ -108,7 +108,7 @@ def carrying(spark: SparkSession, *, drops: bool, shared: Folder | None = None) 
         yield TableTransport(Path(folder).absolute(), drops=drops)
 
 
-def pickle_pipeline(graph: Graph) -> bytes:
+def pickle_pipeline(graph: m.Graph) -> bytes:
     """Pickle a pipeline, with the functions in it that a worker cannot import.
 
     Raise PipelineError if one of them holds something that cannot be sent, such as an open file.
@@ -130,7 +130,7 @@ def pickle_pipeline(graph: Graph) -> bytes:
 
 
 @lru_cache(maxsize=4)
-def unpickle_pipeline(sent: bytes) -> Graph:
+def unpickle_pipeline(sent: bytes) -> m.Graph:
     """Unpickle a pipeline, once in a process: the same bytes give the same object.
 
     A pipeline may hold Python functions. If each task unpickled it, the functions would be new objects that equal no
@@ -139,7 +139,7 @@ def unpickle_pipeline(sent: bytes) -> Graph:
     Raise RunError if the code of a function fails as it is loaded.
     """
     try:
-        pipeline: Graph = pickle.loads(sent)  # noqa: S301 - the driver of this run pickled it
+        pipeline: m.Graph = pickle.loads(sent)  # noqa: S301 - the driver of this run pickled it
     except BaseException as exc:  # noqa: BLE001 - raised again, with what failed
         raise_user_code_error(exc, "the functions of the pipeline cannot be loaded in a Python process of Spark's")
     return pipeline

@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from windrow import model as m
 from windrow.connectors.cuts import Offset
 from windrow.connectors.sink import Follows, Run
 from windrow.engine.lists import lists_of, with_entries, with_lists_of
 from windrow.errors import CheckpointError
-from windrow.model import MAX_PARTITIONS, Graph
 from windrow.runtime.savepoint import FREE, Meaning, RenamedLog, Savepoint, fingerprint, other_tables, renamed_logs
 from windrow.runtime.stream.step_offsets import StepOffsets
 from windrow.telemetry.folders import Folder, draft_of, make_private, on_this_machine, remove, write_whole
@@ -86,7 +86,7 @@ class Checkpoint:
             raise _unreadable(path, exc) from exc
 
     @staticmethod
-    def open(folder: Folder, graph: Graph) -> Checkpoint | None:
+    def open(folder: Folder, graph: m.Graph) -> Checkpoint | None:
         """Return the checkpoint in a folder, None if there is none yet.
 
         Before the first step it is of the pipeline's tables as they are now. Raise CheckpointError if it is another
@@ -105,7 +105,7 @@ class Checkpoint:
             return replace(checkpoint, meaning=fingerprint(graph))
         return checkpoint
 
-    def differences(self, graph: Graph) -> list[str]:
+    def differences(self, graph: m.Graph) -> list[str]:
         """Return in words how a pipeline differs from that of the checkpoint, as far as its state is concerned."""
         tables = () if self.has_no_rows else other_tables(self.meaning, graph)
         return [
@@ -114,12 +114,12 @@ class Checkpoint:
             *(f"{one.field}: {_text(one.there)} there, {_text(one.here)} here" for one in tables),
         ]
 
-    def renamed(self, graph: Graph) -> list[RenamedLog]:
+    def renamed(self, graph: m.Graph) -> list[RenamedLog]:
         """Return the sources of a pipeline whose rows would have another `source` than those of before."""
         return [] if self.has_no_rows else list(renamed_logs(self.meaning, fingerprint(graph)))
 
     @staticmethod
-    def new(folder: Folder, graph: Graph, partitions: Iterable[int], follows: Follows | None = None) -> Checkpoint:
+    def new(folder: Folder, graph: m.Graph, partitions: Iterable[int], follows: Follows | None = None) -> Checkpoint:
         """Return a checkpoint that is not written yet."""
         return Checkpoint(folder, Run.new(graph.name), tuple(partitions), fingerprint(graph), follows)
 
@@ -138,7 +138,7 @@ class Checkpoint:
         with writing(self.folder):
             write_whole(self.folder / _FILE, json.dumps({**body, "sha256": _digest(body)}, indent=2))
 
-    def keep_lists(self, graph: Graph) -> tuple[Graph, list[str]]:
+    def keep_lists(self, graph: m.Graph) -> tuple[m.Graph, list[str]]:
         """Return a pipeline with the entries that its lists had at first, and the names of lists that have others now.
 
         A step that is run again is judged as it was, so entries change with a savepoint, which is between two steps.
@@ -394,7 +394,7 @@ def _next_offsets(kept: Any) -> Iterator[tuple[int, int]]:  # noqa: ANN401 - pla
     """
     if isinstance(kept.get("sources"), list):
         for source, at in enumerate(kept["sources"]):
-            yield from ((source * MAX_PARTITIONS + partition, offset) for partition, offset in _next_offsets(at))
+            yield from ((source * m.MAX_PARTITIONS + partition, offset) for partition, offset in _next_offsets(at))
         return
     for outer, inner in kept.items():
         if "line" in inner:

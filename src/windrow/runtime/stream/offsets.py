@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from windrow import model as m
 from windrow.connectors.cuts import Offset
 from windrow.connectors.sink import Follows, SinkGroup
 from windrow.connectors.source import FoundLosses, Loss, OnDataLoss, Source, another_log, listed, restoring
 from windrow.errors import CheckpointError, RecordsLostError, SinkError, SourceError
-from windrow.model import Graph
 from windrow.runtime.compatibility import upgraded
 from windrow.runtime.savepoint import Savepoint
 from windrow.runtime.stream.checkpoint import Checkpoint, last_noted, offsets_of
@@ -176,7 +176,7 @@ def agree(checkpoint: Checkpoint, written: int | None) -> int:
     return held
 
 
-def begin_from(folder: Folder, graph: Graph, given: Folder, sinks: SinkGroup | None = None) -> None:
+def begin_from(folder: Folder, graph: m.Graph, given: Folder, sinks: SinkGroup | None = None) -> None:
     """Make the checkpoint of a run that resumes from a savepoint, if it is not there, in a folder that is locked.
 
     Raise CheckpointError if it began otherwise, or if the pipeline cannot resume from there, and SinkError if `sinks`

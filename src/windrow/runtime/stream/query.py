@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
+from windrow import model as m
 from windrow.connectors.cuts import Cut
 from windrow.connectors.sink import SinkGroup
 from windrow.connectors.source import Source
@@ -24,7 +25,6 @@ from windrow.engine.level import number_of_levels
 from windrow.engine.operators.base import GroupOutput
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import CheckpointBusyError, EngineError, RunError, WindrowError
-from windrow.model import Graph, needs_ticks
 from windrow.runtime.spark.cluster import SHUFFLE_PARTITIONS, partitions_of_state
 from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
 from windrow.runtime.spark.key_groups import KeyGroupProcessor
@@ -41,7 +41,7 @@ from windrow.telemetry.reports import NOTHING_REFUSED, OnStep, StepReport, Stopw
 
 def key_group_outputs(
     spark: SparkSession,
-    graph: Graph,
+    graph: m.Graph,
     source: Source,
     checkpoint: Checkpoint,
     transport: TableTransport,
@@ -82,7 +82,7 @@ def key_group_outputs(
     )
     packets = stream_of(spark, "windrow", telling, PACKET_DDL)
     is_idle = any(node.time.idle is not None for node in graph.sources)
-    if is_idle or any(map(needs_ticks, graph.keyed)):
+    if is_idle or any(map(m.needs_ticks, graph.keyed)):
         spark.dataSource.register(TickDataSource)
         clock = spark.readStream.format(TickDataSource.name()).option("key_groups", graph.key_groups)
         clock = clock if trigger is None else clock.option("every", trigger.every)
@@ -95,7 +95,7 @@ def key_group_outputs(
     return packets
 
 
-def _by_key_group(packets: DataFrame, graph: Graph, processor: KeyGroupProcessor, ddl: str) -> DataFrame:
+def _by_key_group(packets: DataFrame, graph: m.Graph, processor: KeyGroupProcessor, ddl: str) -> DataFrame:
     numbers = f.array(*map(f.lit, balanced_key_groups(graph.key_groups)))
     slotted = packets.withColumn("slot", f.element_at(numbers, f.col("key_group") + 1))
     return slotted.groupBy("slot").transformWithStateInPandas(
@@ -197,7 +197,7 @@ class SinkWriter:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: m.Graph,
         sinks: SinkGroup,
         on_step: OnStep,
         *,

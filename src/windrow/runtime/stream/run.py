@@ -16,6 +16,7 @@ from typing import Literal
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from windrow import model as m
 from windrow.connectors.cuts import Cut
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.open_sources import followers, open_sources
@@ -33,7 +34,6 @@ from windrow.errors import (
     SourceUnavailableError,
     WindrowError,
 )
-from windrow.model import Graph
 from windrow.runtime.settings import AS_GIVEN, SparkOptions
 from windrow.runtime.spark.cluster import preflight
 from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
@@ -108,7 +108,7 @@ class StreamSettings:
 class StreamRun:
     """One run of a pipeline on Spark."""
 
-    def __init__(self, graph: Graph, sink: Sink | SinkGroup, settings: StreamSettings) -> None:
+    def __init__(self, graph: m.Graph, sink: Sink | SinkGroup, settings: StreamSettings) -> None:
         self._pipeline = graph
         self._sinks = SinkGroup.of(sink)
         self._settings = settings
@@ -395,7 +395,7 @@ class StreamRun:
 
 
 def play(
-    graph: Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
+    graph: m.Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
 ) -> list[dict[str, StepOutput]]:
     """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from windrow import model as m
 from windrow.connectors.sink import Sink, SinkGroup
 from windrow.connectors.source import listed
 from windrow.engine.level import join_levels, levels_with_state
 from windrow.engine.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
-from windrow.model import Graph
 from windrow.runtime.savepoint import Savepoint, require_new_folder
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.spark.cluster import preflight
@@ -29,7 +29,7 @@ from windrow.telemetry.folders import Folder
 
 
 def take_savepoint(
-    graph: Graph, sink: Sink | SinkGroup, checkpoint: Folder, to: Folder | None, spark: SparkOptions
+    graph: m.Graph, sink: Sink | SinkGroup, checkpoint: Folder, to: Folder | None, spark: SparkOptions
 ) -> Folder:
     """Write what the run of a checkpoint knows after the last step that its tables have; return the folder.
 
@@ -69,7 +69,7 @@ def take_savepoint(
     return folder
 
 
-def look(graph: Graph, checkpoint: Folder, spark: SparkOptions) -> tuple[int, Iterator[tuple[int, MemoryState]]]:
+def look(graph: m.Graph, checkpoint: Folder, spark: SparkOptions) -> tuple[int, Iterator[tuple[int, MemoryState]]]:
     """Return the last epoch that Spark noted as done, and what the key groups knew after it; raise as above."""
     known = _open(graph, checkpoint)
     with locked(checkpoint):
@@ -78,7 +78,7 @@ def look(graph: Graph, checkpoint: Folder, spark: SparkOptions) -> tuple[int, It
         return epoch, iter(list(_states(graph, known, epoch, spark)))
 
 
-def _open(graph: Graph, checkpoint: Folder) -> Checkpoint:
+def _open(graph: m.Graph, checkpoint: Folder) -> Checkpoint:
     known = Checkpoint.open(checkpoint, graph)
     if known is None:
         msg = f"there is no checkpoint in {checkpoint}: run the pipeline first, or name another --checkpoint"
@@ -110,7 +110,7 @@ def _batch(known: Checkpoint, epoch: int) -> int:
     return epoch - known.first_epoch
 
 
-def _states(graph: Graph, known: Checkpoint, epoch: int, spark: SparkOptions) -> Iterator[tuple[int, MemoryState]]:
+def _states(graph: m.Graph, known: Checkpoint, epoch: int, spark: SparkOptions) -> Iterator[tuple[int, MemoryState]]:
     """Go through what each key group knew after an epoch.
 
     One that no step has reached yet, and Spark has nothing of, knows what the run began with.

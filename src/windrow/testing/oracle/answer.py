@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple, Self, SupportsFloat
 
-from windrow.model import Graph, SourceNode, WindowNode
+from windrow import model as m
 
 Value = str | bool | int | float | Decimal | None
 """A field or a result; times are microseconds since the epoch, UTC. None is null."""
@@ -49,14 +49,14 @@ class WindowedSource:
     """What is defined here: the records of a source in the windows of a node, and the pipeline's name."""
 
     name: str
-    source: SourceNode
-    node: WindowNode
+    source: m.SourceNode
+    node: m.WindowNode
 
     @staticmethod
-    def of(graph: Graph) -> WindowedSource:
+    def of(graph: m.Graph) -> WindowedSource:
         """Return what a graph of one source and one window is."""
         (source,), (node,) = graph.sources, graph.keyed
-        if not isinstance(node, WindowNode):
+        if not isinstance(node, m.WindowNode):
             raise TypeError(node)
         return WindowedSource(graph.name, source, node)
 

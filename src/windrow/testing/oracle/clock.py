@@ -6,13 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from fractions import Fraction
 
-from windrow.model import (
-    Adaptive,
-    Delay,
-    DelayByPartition,
-    Punctuated,
-    Watermark,
-)
+from windrow import model as m
 
 BEFORE_ALL = float("-inf")
 RENEWED = 256
@@ -28,7 +22,7 @@ class Clock:
     least so much.
     """
 
-    def __init__(self, watermark: Watermark, floors: Sequence[tuple[int, int]], partition: int) -> None:
+    def __init__(self, watermark: m.Watermark, floors: Sequence[tuple[int, int]], partition: int) -> None:
         self._how = watermark
         self._partition = partition
         self._floors = floors
@@ -40,14 +34,14 @@ class Clock:
     def at(self, offset: int) -> float:
         """Return the watermark that the record with that offset is judged by, which may be the next one to come."""
         match self._how:
-            case Delay(micros):
+            case m.Delay(micros):
                 self._watermark = max(self._watermark, self._clock - micros)
-            case DelayByPartition(default, delays):
+            case m.DelayByPartition(default, delays):
                 own = [micros for partition, micros in delays if partition == self._partition]
                 self._watermark = max(self._watermark, self._clock - (own[0] if own else default))
-            case Adaptive():
+            case m.Adaptive():
                 self._watermark = max(self._watermark, self._clock - self._delay(self._how, offset))
-            case Punctuated():
+            case m.Punctuated():
                 pass  # marks alone move it
         for since, floor in self._floors:
             if since <= offset:
@@ -64,7 +58,7 @@ class Clock:
         """Add a punctuation."""
         self._watermark = max(self._watermark, mark)
 
-    def _delay(self, adaptive: Adaptive, offset: int) -> int:
+    def _delay(self, adaptive: m.Adaptive, offset: int) -> int:
         renewed = offset // RENEWED * RENEWED
         if renewed not in self._delays:
             seen = sorted(bucket_bound(lateness) for at, lateness in self._latenesses if at < renewed)
@@ -76,7 +70,7 @@ class ReadingsClock(Clock):
     """The clock of a file whose rows have the time of reading: a reading counts for the records of the next ones."""
 
     def __init__(self, delay: int, floors: Sequence[tuple[int, int]]) -> None:
-        super().__init__(Delay(delay), floors, 0)
+        super().__init__(m.Delay(delay), floors, 0)
         self._reading: float = BEFORE_ALL
 
     def data(self, offset: int, time: int) -> None:
@@ -86,7 +80,7 @@ class ReadingsClock(Clock):
         self._reading = max(self._reading, time)
 
 
-def _delay_of(adaptive: Adaptive, bounds: list[int]) -> int:
+def _delay_of(adaptive: m.Adaptive, bounds: list[int]) -> int:
     """Return the least bound that enough latenesses do not exceed; `bounds` are theirs, in order."""
     if not bounds:
         return adaptive.most

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TypeVar
 
-from windrow.model import BooleanType, DataType, DecimalType, Global, Session, TimestampType
+from windrow import model as m
 from windrow.testing.oracle.answer import (
     Answer,
     Change,
@@ -53,7 +53,7 @@ def run(
     low = min(watermarks, default=BEFORE_ALL) if journal.low is None else journal.low
 
     answer = Answer(table={}, on_time={}, late=found.expired, dead=found.dead, changelog={})
-    if isinstance(pipeline.node.window, Session):
+    if isinstance(pipeline.node.window, m.Session):
         changelogs = session_changelog(pipeline, found.judged, low, alone=len(log) == 1)
     else:
         changelogs = _changelog(pipeline, found.judged, low)
@@ -101,10 +101,10 @@ def _read_partition(
 def _judge(pipeline: WindowedSource, record: JudgedRecord, found: _Log) -> None:
     """Put a record into each of its windows, or tell that it missed it."""
     key = tuple(record.fields[name] for name in pipeline.node.key)
-    is_session = isinstance(pipeline.node.window, Session)
+    is_session = isinstance(pipeline.node.window, m.Session)
     windows = [(record.time, record.end)] if is_session else windows_of(pipeline.node.window, record.time)
     for start, end in windows:
-        if record.watermark >= end + pipeline.node.emit.lateness and not isinstance(pipeline.node.window, Global):
+        if record.watermark >= end + pipeline.node.emit.lateness and not isinstance(pipeline.node.window, m.Global):
             lateness_ms = (int(record.watermark) - end) // 1000
             found.expired.add(Missed(record.partition, record.offset, start, end, lateness_ms))
         else:
@@ -119,7 +119,7 @@ def _changelog(
     for window_key, record in judged:
         start, end = windows_bounds(window_key)
         pane = panes.setdefault(window_key, Pane(start, end))
-        on_time = isinstance(pipeline.node.window, Global) or record.watermark < end
+        on_time = isinstance(pipeline.node.window, m.Global) or record.watermark < end
         (pane.on_time if on_time else pane.late).append(record)
     reached = float("inf") if pipeline.node.emit.at_end == "fire" else low
     changes = {
@@ -132,7 +132,7 @@ def _changelog(
 def _has_fired(pipeline: WindowedSource, pane: Pane, low: float) -> bool:
     if pipeline.node.emit.at_end == "fire":
         return True
-    return not isinstance(pipeline.node.window, Global) and pane.end <= low
+    return not isinstance(pipeline.node.window, m.Global) and pane.end <= low
 
 
 def windows_bounds(window_key: WindowKey) -> tuple[int, int]:
@@ -178,17 +178,20 @@ def _row_name(pipeline: WindowedSource, window_key: WindowKey) -> str:
         for name, value in zip(pipeline.node.key, window_key[2:], strict=True)
     ]
     return ", ".join(
-        [f"window {_plain_text(start, TimestampType('micros'))} to {_plain_text(end, TimestampType('micros'))}", *keys]
+        [
+            f"window {_plain_text(start, m.TimestampType('micros'))} to {_plain_text(end, m.TimestampType('micros'))}",
+            *keys,
+        ]
     )
 
 
-def _plain_text(value: Value, type_: DataType) -> str:
+def _plain_text(value: Value, type_: m.DataType) -> str:
     match type_:
-        case TimestampType() if isinstance(value, int):
+        case m.TimestampType() if isinstance(value, int):
             return f"{(EPOCH + dt.timedelta(microseconds=value)).replace(tzinfo=None).isoformat()}Z"
-        case DecimalType(_, scale) if isinstance(value, Decimal):
+        case m.DecimalType(_, scale) if isinstance(value, Decimal):
             return f"{value:.{scale}f}"
-        case BooleanType():
+        case m.BooleanType():
             return str(value).lower()
         case _:
             return str(value)

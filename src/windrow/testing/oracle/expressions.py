@@ -11,42 +11,7 @@ from typing import NamedTuple, assert_never
 
 import duckdb
 
-from windrow.model import (
-    Aggregate,
-    ApproxCountDistinct,
-    ApproxQuantile,
-    ArrayType,
-    Avg,
-    BoolAnd,
-    BooleanType,
-    BoolOr,
-    BottomKBy,
-    CollectList,
-    CollectSet,
-    Count,
-    CountDistinct,
-    Custom,
-    DataType,
-    DecimalType,
-    DoubleType,
-    First,
-    Formula,
-    Last,
-    LongType,
-    Max,
-    MaxBy,
-    Min,
-    MinBy,
-    Quantile,
-    Session,
-    Stddev,
-    StringType,
-    Sum,
-    TimestampType,
-    TopK,
-    TopKBy,
-    Variance,
-)
+from windrow import model as m
 from windrow.testing.oracle.answer import Value, WindowedSource
 
 DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
@@ -57,7 +22,7 @@ class Named(NamedTuple):
     """A value with the name and the type that an expression knows it by."""
 
     name: str
-    type: DataType
+    type: m.DataType
     value: Value
 
 
@@ -75,7 +40,8 @@ def evaluate(sql: str, row: tuple[Named, ...]) -> Value:
     columns = ", ".join(f"{_made(each.type)} AS {_quoted(each.name)}" for each in row)
     shown = f"epoch_us({sql})" if _type_text(sql, row) in TIMES else f"({sql})"
     values = [
-        str(each.value) if isinstance(each.type, DecimalType) and each.value is not None else each.value for each in row
+        str(each.value) if isinstance(each.type, m.DecimalType) and each.value is not None else each.value
+        for each in row
     ]
     try:
         found = _engine().execute(f"SELECT {shown} FROM (SELECT {columns})", values).fetchone()
@@ -88,7 +54,7 @@ def evaluate(sql: str, row: tuple[Named, ...]) -> Value:
     return value
 
 
-def type_of(sql: str, fields: Mapping[str, DataType]) -> DataType:
+def type_of(sql: str, fields: Mapping[str, m.DataType]) -> m.DataType:
     """Return the type that an expression over such fields has."""
     return _type(_type_text(sql, tuple(Named(name, type_, None) for name, type_ in fields.items())))
 
@@ -98,51 +64,51 @@ def _type_text(sql: str, row: tuple[Named, ...]) -> str:
 
 
 @lru_cache(maxsize=1 << 12)
-def _described(sql: str, fields: tuple[tuple[str, DataType], ...]) -> str:
+def _described(sql: str, fields: tuple[tuple[str, m.DataType], ...]) -> str:
     columns = ", ".join(f"NULL::{_name(type_)} AS {_quoted(name)}" for name, type_ in fields)
     (column,) = _engine().execute(f"DESCRIBE SELECT ({sql}) FROM (SELECT {columns})").fetchall()
     return str(column[1])
 
 
-def _type(text: str) -> DataType:
+def _type(text: str) -> m.DataType:
     decimal = DECIMAL.fullmatch(text)
     if decimal:
-        return DecimalType(int(decimal[1]), int(decimal[2]))
+        return m.DecimalType(int(decimal[1]), int(decimal[2]))
     if text in TIMES:
-        return TimestampType("micros")
+        return m.TimestampType("micros")
     if text in {"FLOAT", "DOUBLE"}:
-        return DoubleType()
+        return m.DoubleType()
     if text in {"VARCHAR", "BOOLEAN"}:
-        return StringType() if text == "VARCHAR" else BooleanType()
+        return m.StringType() if text == "VARCHAR" else m.BooleanType()
     if text.endswith(("INT", "INTEGER")):
-        return LongType()
+        return m.LongType()
     msg = f"the oracle does not know values of type {text}"
     raise TypeError(msg)
 
 
-def _name(type_: DataType) -> str:
+def _name(type_: m.DataType) -> str:
     match type_:
-        case StringType():
+        case m.StringType():
             return "VARCHAR"
-        case BooleanType():
+        case m.BooleanType():
             return "BOOLEAN"
-        case LongType():
+        case m.LongType():
             return "BIGINT"
-        case DoubleType():
+        case m.DoubleType():
             return "DOUBLE"
-        case DecimalType(precision, scale):
+        case m.DecimalType(precision, scale):
             return f"DECIMAL({precision},{scale})"
-        case TimestampType():
+        case m.TimestampType():
             return "TIMESTAMPTZ"
-        case ArrayType():
+        case m.ArrayType():
             raise TypeError(type_)
         case _:
             assert_never(type_)
 
 
-def _made(type_: DataType) -> str:
+def _made(type_: m.DataType) -> str:
     """Return the SQL that makes a parameter a value of that type."""
-    return "make_timestamptz(?::BIGINT)" if isinstance(type_, TimestampType) else f"?::{_name(type_)}"
+    return "make_timestamptz(?::BIGINT)" if isinstance(type_, m.TimestampType) else f"?::{_name(type_)}"
 
 
 def _quoted(name: str) -> str:
@@ -156,7 +122,7 @@ def _engine() -> duckdb.DuckDBPyConnection:
     return engine
 
 
-def fields_of(pipeline: WindowedSource) -> dict[str, DataType]:
+def fields_of(pipeline: WindowedSource) -> dict[str, m.DataType]:
     """Return the types of all fields, decoded and derived."""
     decoded = {field.name: field.type for field in pipeline.source.decode.fields}
     return decoded | {derive.name: type_of(derive.sql, decoded) for derive in pipeline.source.derive}
@@ -177,7 +143,7 @@ def inputs(pipeline: WindowedSource, fields: dict[str, Value]) -> tuple[Value, .
 def own_gap(pipeline: WindowedSource, fields: dict[str, Value]) -> int:
     """Return the gap of a record in microseconds, 0 if there are no sessions; raise FailedError if it is none."""
     window = pipeline.node.window
-    if not isinstance(window, Session):
+    if not isinstance(window, m.Session):
         return 0
     if window.by is None:
         return window.gap
@@ -192,11 +158,11 @@ def own_gap(pipeline: WindowedSource, fields: dict[str, Value]) -> int:
     return gap
 
 
-def _row(types: dict[str, DataType], fields: dict[str, Value]) -> tuple[Named, ...]:
+def _row(types: dict[str, m.DataType], fields: dict[str, Value]) -> tuple[Named, ...]:
     return tuple(Named(name, type_, fields.get(name)) for name, type_ in types.items())
 
 
-def _input(aggregate: Aggregate, fields: dict[str, Value], row: tuple[Named, ...]) -> Value:
+def _input(aggregate: m.Aggregate, fields: dict[str, Value], row: tuple[Named, ...]) -> Value:
     # where the condition does not hold the argument is not looked at, so it cannot fail either
     if aggregate.where is not None and not evaluate(aggregate.where, row):
         return None
@@ -205,7 +171,10 @@ def _input(aggregate: Aggregate, fields: dict[str, Value], row: tuple[Named, ...
         return True
     value = _value(of, fields, row)
     function = aggregate.function
-    if isinstance(function, MaxBy | MinBy | TopKBy | BottomKBy) and _value(function.measure, fields, row) is None:
+    if (
+        isinstance(function, m.MaxBy | m.MinBy | m.TopKBy | m.BottomKBy)
+        and _value(function.measure, fields, row) is None
+    ):
         return None
     return value
 
@@ -215,55 +184,55 @@ def _value(of: str, fields: Mapping[str, Value], row: tuple[Named, ...]) -> Valu
 
 
 def measured(
-    pipeline: WindowedSource, function: MaxBy | MinBy | TopKBy | BottomKBy, fields: Mapping[str, Value]
+    pipeline: WindowedSource, function: m.MaxBy | m.MinBy | m.TopKBy | m.BottomKBy, fields: Mapping[str, Value]
 ) -> Value:
     """Return what a record is measured by."""
     return _value(function.measure, fields, _row(fields_of(pipeline), dict(fields)))
 
 
-def argument(aggregate: Aggregate) -> str | None:
+def argument(aggregate: m.Aggregate) -> str | None:
     """Return the argument of an aggregate; None if it has none."""
     match aggregate.function:
-        case Count() | Formula() | Custom():
+        case m.Count() | m.Formula() | m.Custom():
             return None
         case _:
             return aggregate.function.of
 
 
-def argument_type(pipeline: WindowedSource, of: str) -> DataType:
+def argument_type(pipeline: WindowedSource, of: str) -> m.DataType:
     """Return the type of an argument, a field's name or an expression."""
     types = fields_of(pipeline)
     return types[of] if of in types else type_of(of, types)
 
 
-def result_type(pipeline: WindowedSource, aggregate: Aggregate) -> DataType:
+def result_type(pipeline: WindowedSource, aggregate: m.Aggregate) -> m.DataType:
     """Return the type of a result, which formulas go by."""
     function = aggregate.function
     match function:
-        case Count() | CountDistinct() | ApproxCountDistinct():
-            return LongType()
-        case Sum(of) | Avg(of):
-            return _exact(argument_type(pipeline, of), digits=6 if isinstance(function, Avg) else 0)
-        case Min(of) | Max(of) | Quantile(of) | First(of) | Last(of) | MaxBy(of) | MinBy(of):
+        case m.Count() | m.CountDistinct() | m.ApproxCountDistinct():
+            return m.LongType()
+        case m.Sum(of) | m.Avg(of):
+            return _exact(argument_type(pipeline, of), digits=6 if isinstance(function, m.Avg) else 0)
+        case m.Min(of) | m.Max(of) | m.Quantile(of) | m.First(of) | m.Last(of) | m.MaxBy(of) | m.MinBy(of):
             return argument_type(pipeline, of)
-        case ApproxQuantile() | Variance() | Stddev():
-            return DoubleType()
-        case BoolAnd() | BoolOr():
-            return BooleanType()
-        case TopK() | TopKBy() | BottomKBy() | CollectList() | CollectSet():
-            return StringType()
-        case Custom() | Formula():
+        case m.ApproxQuantile() | m.Variance() | m.Stddev():
+            return m.DoubleType()
+        case m.BoolAnd() | m.BoolOr():
+            return m.BooleanType()
+        case m.TopK() | m.TopKBy() | m.BottomKBy() | m.CollectList() | m.CollectSet():
+            return m.StringType()
+        case m.Custom() | m.Formula():
             msg = "the oracle does not know aggregates in Python, and a formula has no part in another"
             raise TypeError(msg)
         case _:
             assert_never(function)
 
 
-def _exact(type_: DataType, digits: int) -> DataType:
+def _exact(type_: m.DataType, digits: int) -> m.DataType:
     match type_:
-        case DoubleType():
+        case m.DoubleType():
             return type_
-        case DecimalType(_, scale):
-            return DecimalType(38, scale + digits)
+        case m.DecimalType(_, scale):
+            return m.DecimalType(38, scale + digits)
         case _:
-            return DecimalType(38, digits)
+            return m.DecimalType(38, digits)

@@ -5,18 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
-from windrow.model import (
-    AllOf,
-    AnyOf,
-    Every,
-    EveryEventTime,
-    Global,
-    PaneSoFar,
-    Records,
-    Repeat,
-    Trigger,
-    When,
-)
+from windrow import model as m
 from windrow.testing.oracle.answer import Change, JudgedRecord, WindowedSource
 from windrow.testing.oracle.totals import results
 
@@ -67,7 +56,7 @@ def changelog(pipeline: WindowedSource, pane: Pane, *, fired: bool, reached: flo
     """
     writing = _Writing(pipeline)
     trigger = pipeline.node.emit.early
-    if isinstance(trigger, EveryEventTime):
+    if isinstance(trigger, m.EveryEventTime):
         _write_by_event_time(writing, pane, trigger.micros, reached)
         trigger = None
     early = None if trigger is None else asked(trigger)
@@ -76,21 +65,25 @@ def changelog(pipeline: WindowedSource, pane: Pane, *, fired: bool, reached: flo
             continue
         writing.add(record)
         if early is not None and early.says(
-            PaneSoFar(pane.start, pane.end, len(writing.total), len(writing.new), writing.panes, record.time)
+            m.PaneSoFar(pane.start, pane.end, len(writing.total), len(writing.new), writing.panes, record.time)
         ):
             writing.write("early")
             early.begin_anew()
     if not fired:
         return writing.changes
-    if writing.total and (writing.new or not isinstance(pipeline.node.window, Global)):
+    if writing.total and (writing.new or not isinstance(pipeline.node.window, m.Global)):
         writing.write("on_time")
     late = pipeline.node.emit.late
     for number, record in enumerate(pane.late, start=1):
         writing.add(record)
         # how many come in a step is not in the log: as if each were in one of its own
-        if not isinstance(late, Records) or number % late.number == 0:
+        if not isinstance(late, m.Records) or number % late.number == 0:
             writing.write("late")
-    if isinstance(late, Records) and len(pane.late) % late.number and reached >= pane.end + pipeline.node.emit.lateness:
+    if (
+        isinstance(late, m.Records)
+        and len(pane.late) % late.number
+        and reached >= pane.end + pipeline.node.emit.lateness
+    ):
         writing.write("late")
     return writing.changes
 
@@ -112,7 +105,7 @@ def _write_by_event_time(writing: _Writing, pane: Pane, period: int, reached: fl
 class Asked(Protocol):
     """A trigger of one window and key."""
 
-    def says(self, pane: PaneSoFar) -> bool:
+    def says(self, pane: m.PaneSoFar) -> bool:
         """Look at the window as it is after one more record."""
         ...
 
@@ -121,23 +114,23 @@ class Asked(Protocol):
         ...
 
 
-def asked(trigger: Trigger) -> Asked:
+def asked(trigger: m.Trigger) -> Asked:
     """Return a trigger at its beginning."""
     match trigger:
-        case Every():
+        case m.Every():
             return _Never()
-        case EveryEventTime():
+        case m.EveryEventTime():
             msg = "it has no part in other triggers"
             raise TypeError(msg)
-        case Records(number):
+        case m.Records(number):
             return _Records(number)
-        case When():
+        case m.When():
             return _When(trigger)
-        case AnyOf(triggers):
+        case m.AnyOf(triggers):
             return _Several(triggers, all_of_them=False)
-        case AllOf(triggers):
+        case m.AllOf(triggers):
             return _Several(triggers, all_of_them=True)
-        case Repeat(inner, times):
+        case m.Repeat(inner, times):
             return _Repeat(inner, times)
         case _:
             assert_never(trigger)
@@ -146,7 +139,7 @@ def asked(trigger: Trigger) -> Asked:
 class _Never:
     """Processing time, which is not in the log."""
 
-    def says(self, pane: PaneSoFar) -> bool:
+    def says(self, pane: m.PaneSoFar) -> bool:
         del pane
         return False
 
@@ -158,7 +151,7 @@ class _Records:
     def __init__(self, number: int) -> None:
         self._number = number
 
-    def says(self, pane: PaneSoFar) -> bool:
+    def says(self, pane: m.PaneSoFar) -> bool:
         return pane.since % self._number == 0
 
     def begin_anew(self) -> None:
@@ -166,10 +159,10 @@ class _Records:
 
 
 class _When:
-    def __init__(self, when: When) -> None:
+    def __init__(self, when: m.When) -> None:
         self._when = when
 
-    def says(self, pane: PaneSoFar) -> bool:
+    def says(self, pane: m.PaneSoFar) -> bool:
         return bool(self._when.predicate(pane))
 
     def begin_anew(self) -> None:
@@ -179,12 +172,12 @@ class _When:
 class _Several:
     """Every part is asked at every record, and remembered to have said so until the next pane."""
 
-    def __init__(self, triggers: tuple[Trigger, ...], *, all_of_them: bool) -> None:
+    def __init__(self, triggers: tuple[m.Trigger, ...], *, all_of_them: bool) -> None:
         self._parts = [asked(trigger) for trigger in triggers]
         self._said = [False] * len(triggers)
         self._enough = all if all_of_them else any
 
-    def says(self, pane: PaneSoFar) -> bool:
+    def says(self, pane: m.PaneSoFar) -> bool:
         now = [part.says(pane) for part in self._parts]
         self._said = [before or says for before, says in zip(self._said, now, strict=True)]
         return self._enough(self._said)
@@ -198,12 +191,12 @@ class _Several:
 class _Repeat:
     """A pane counts if the trigger has said so since the pane before it."""
 
-    def __init__(self, trigger: Trigger, times: int) -> None:
+    def __init__(self, trigger: m.Trigger, times: int) -> None:
         self._trigger = asked(trigger)
         self._left = times
         self._said = False
 
-    def says(self, pane: PaneSoFar) -> bool:
+    def says(self, pane: m.PaneSoFar) -> bool:
         says = self._trigger.says(pane) and self._left > 0
         self._said = self._said or says
         return says

@@ -11,19 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, assert_never
 
-from windrow.model import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    Field,
-    KafkaSource,
-    LongType,
-    Punctuated,
-    StringType,
-    TimestampType,
-)
+from windrow import model as m
 from windrow.testing.oracle.answer import LogRecord, Value, WindowedSource
 from windrow.testing.oracle.expressions import FailedError, derived, inputs, own_gap
 from windrow.testing.oracle.windows import windows_of
@@ -63,7 +51,7 @@ def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
     content = {} if is_bare else _json_object(record.value)
     log_time = _log_time(pipeline, record, content)
     if is_bare or (
-        not isinstance(pipeline.source.source.records, KafkaSource)
+        not isinstance(pipeline.source.source.records, m.KafkaSource)
         and _tombstone_field(pipeline) is not None
         and "_value" in content
         and content["_value"] is None
@@ -84,7 +72,7 @@ def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
 
 def _change(pipeline: WindowedSource, record: LogRecord) -> Reading:
     """Read a change of a row as Debezium writes it: as a record that has the columns beside the rest."""
-    is_log = not isinstance(pipeline.source.source.records, KafkaSource)
+    is_log = not isinstance(pipeline.source.source.records, m.KafkaSource)
     is_bare = record.value is None and record.key is not None
     content = {} if is_bare else _json_object(record.value)
     log_time = _log_time(pipeline, record, content)
@@ -113,14 +101,14 @@ def _change(pipeline: WindowedSource, record: LogRecord) -> Reading:
     return _reading(pipeline, fields, time, None)
 
 
-def _changed(pipeline: WindowedSource, field: Field, change: dict[str, object], row: dict[str, object]) -> Value:
+def _changed(pipeline: WindowedSource, field: m.Field, change: dict[str, object], row: dict[str, object]) -> Value:
     """Return the value of a field: a column of the row, or what the rest has at its path."""
     is_deleted = change["op"] == "d"
     if is_deleted and not field.path and field.name == pipeline.source.time.field:
         moment = _at(change, ("source", "ts_ms"))
         if moment is None:
             raise DeadLetterError(MISSING)
-        return value_of(TimestampType("millis"), moment)
+        return value_of(m.TimestampType("millis"), moment)
     found = [_at(change, field.path) if field.path else row.get(field.name), *(row.get(name) for name in field.alias)]
     found = [one for one in found if one is not None]
     for one in found:
@@ -155,7 +143,7 @@ def _gone(pipeline: WindowedSource, key: object, log_time: int | None) -> Readin
     return _reading(pipeline, fields, log_time, None)
 
 
-def _require_logged(type_: DataType, value: object) -> None:
+def _require_logged(type_: m.DataType, value: object) -> None:
     """Raise DeadLetterError for what Debezium writes in place of a value."""
     if isinstance(value, list) and "__debezium_unavailable_value" in value:
         raise DeadLetterError(UNAVAILABLE)
@@ -163,7 +151,7 @@ def _require_logged(type_: DataType, value: object) -> None:
         if value == "__debezium_unavailable_value":
             raise DeadLetterError(UNAVAILABLE)
         is_number = "." in value or "E-" in value or value in {"NaN", "Infinity", "-Infinity"}
-        if isinstance(type_, DecimalType) and type_.scale and not is_number:
+        if isinstance(type_, m.DecimalType) and type_.scale and not is_number:
             raise DeadLetterError(WRONG_TYPE)
 
 
@@ -208,7 +196,7 @@ def _reading(pipeline: WindowedSource, fields: dict[str, Value], time: int, mark
     return Reading(fields, time, mark, taken, gap)
 
 
-def _tombstone_field(pipeline: WindowedSource) -> Field | None:
+def _tombstone_field(pipeline: WindowedSource) -> m.Field | None:
     return next((field for field in pipeline.source.decode.fields if field.tombstones), None)
 
 
@@ -237,8 +225,8 @@ def _utf8(key: bytes | None) -> str:
 
 def _log_time(pipeline: WindowedSource, record: LogRecord, content: dict[str, object]) -> int | None:
     """Return the log timestamp, if there is one."""
-    if not isinstance(pipeline.source.source.records, KafkaSource) and content.get("_log_time") is not None:
-        return _micros(value_of(TimestampType("millis"), content["_log_time"]))
+    if not isinstance(pipeline.source.source.records, m.KafkaSource) and content.get("_log_time") is not None:
+        return _micros(value_of(m.TimestampType("millis"), content["_log_time"]))
     return record.log_time
 
 
@@ -279,7 +267,7 @@ def _mark(pipeline: WindowedSource, content: dict[str, object], latest: int | No
 
 
 def _mark_name(pipeline: WindowedSource) -> str | None:
-    return pipeline.source.time.watermark.field if isinstance(pipeline.source.time.watermark, Punctuated) else None
+    return pipeline.source.time.watermark.field if isinstance(pipeline.source.time.watermark, m.Punctuated) else None
 
 
 def _fields(pipeline: WindowedSource, content: dict[str, object]) -> dict[str, Value]:
@@ -406,22 +394,22 @@ class DeadLetterError(Exception):
     """The record is not good; the message is the fixed part of the reason."""
 
 
-def value_of(type_: DataType, json_value: object) -> Value:
+def value_of(type_: m.DataType, json_value: object) -> Value:
     """Return the value; raise DeadLetterError if the type cannot hold it without losing something."""
     match type_:
-        case StringType():
+        case m.StringType():
             return _text(json_value)
-        case BooleanType():
+        case m.BooleanType():
             return _boolean(json_value)
-        case LongType():
+        case m.LongType():
             return _long(json_value)
-        case DoubleType():
+        case m.DoubleType():
             return _double(json_value)
-        case DecimalType(precision, scale):
+        case m.DecimalType(precision, scale):
             return _decimal(json_value, precision, scale)
-        case TimestampType(unit):
+        case m.TimestampType(unit):
             return _time(json_value, unit)
-        case ArrayType():
+        case m.ArrayType():
             # arrays are for graphs, which have an oracle of their own
             raise TypeError(type_)
         case _:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from windrow import model as m
 from windrow.expressions.rules import uses_next
-from windrow.model import Recent, Rule, RuleSet, RulesVersion, Watermark
 from windrow.testing.oracle.clock import Clock
 
 Fields = Mapping[str, Any]
@@ -77,9 +77,9 @@ class Resume:
 
 
 def judge(
-    rules: RuleSet,
+    rules: m.RuleSet,
     conditions: Mapping[str, Condition],
-    watermark: Watermark,
+    watermark: m.Watermark,
     log: Sequence[Purchase],
     partition: int,
     *,
@@ -88,7 +88,7 @@ def judge(
     """Judge the records of a partition, in the order of their offsets; `conditions` are the rules in Python."""
     answer, clock = RulesAnswer(), Clock(watermark, (), partition)
     # as long as a record can be judged again, its id is its own
-    ahead = _ahead([*rules.journal.versions, RulesVersion.of(rules)])
+    ahead = _ahead([*rules.journal.versions, m.RulesVersion.of(rules)])
     forgotten = -math.inf
     accepted: list[Purchase] = []
     alerts: dict[tuple[int, str], tuple[int, Finding | None]] = {}
@@ -141,7 +141,7 @@ def judge(
 
 
 def _findings(
-    rules: Sequence[Rule],
+    rules: Sequence[m.Rule],
     conditions: Mapping[str, Condition],
     subject: Purchase,
     history: Sequence[Purchase],
@@ -161,17 +161,17 @@ def _findings(
     return found, has_failed
 
 
-def _in_force(rules: RuleSet, partition: int, offset: int) -> RulesVersion:
+def _in_force(rules: m.RuleSet, partition: int, offset: int) -> m.RulesVersion:
     """Return the rules that judge a record: those in force when it was read."""
     versions = [one for one in rules.journal.versions if one.partition == partition]
-    return next((one for one in reversed(versions) if one.offset <= offset), [*versions, RulesVersion.of(rules)][0])
+    return next((one for one in reversed(versions) if one.offset <= offset), [*versions, m.RulesVersion.of(rules)][0])
 
 
-def _sees_next(version: RulesVersion) -> bool:
+def _sees_next(version: m.RulesVersion) -> bool:
     return any(map(uses_next, version.rules))
 
 
-def _ahead(versions: Sequence[RulesVersion]) -> int:
+def _ahead(versions: Sequence[m.RulesVersion]) -> int:
     """Return how long a record is judged again because of a record after it: for the widest of some versions."""
     return max(one.recent.within for one in versions) if any(map(_sees_next, versions)) else 0
 
@@ -180,14 +180,14 @@ def _order(one: Purchase) -> tuple[Any, ...]:
     return one.time, one.offset if one.id is None else one.id
 
 
-def _history(recent: Recent, subject: Purchase, known: Sequence[Purchase]) -> list[Purchase]:
+def _history(recent: m.Recent, subject: Purchase, known: Sequence[Purchase]) -> list[Purchase]:
     before = [
         other for other in known if _order(other) < _order(subject) and other.time >= subject.time - recent.within
     ]
     return sorted(before, key=_order)[-recent.last :]
 
 
-def _following(recent: Recent, subject: Purchase, known: Sequence[Purchase]) -> Purchase | None:
+def _following(recent: m.Recent, subject: Purchase, known: Sequence[Purchase]) -> Purchase | None:
     after = [other for other in known if _order(other) > _order(subject) and other.time <= subject.time + recent.within]
     return min(after, key=_order, default=None)
 

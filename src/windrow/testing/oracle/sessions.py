@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from windrow.model import AnyOf, Records, Trigger
+from windrow import model as m
 from windrow.testing.oracle.answer import Change, JudgedRecord, Value, WindowedSource, WindowKey
 from windrow.testing.oracle.totals import results
 
@@ -129,12 +129,12 @@ def _one_by_one(table: _Table, records: Sequence[JudgedRecord], low: float) -> N
     fire(low, at_end=table.fires_at_end)
 
 
-def _early_count(trigger: Trigger | None) -> int | None:
+def _early_count(trigger: m.Trigger | None) -> int | None:
     """Return how many records make an early pane."""
     match trigger:
-        case Records(number):
+        case m.Records(number):
             return number
-        case AnyOf(triggers):
+        case m.AnyOf(triggers):
             return min((count for one in triggers if (count := _early_count(one)) is not None), default=None)
         case _:
             return None

@@ -10,37 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import assert_never
 
-from windrow.model import (
-    Aggregate,
-    ApproxCountDistinct,
-    ApproxQuantile,
-    Avg,
-    BoolAnd,
-    BoolOr,
-    BottomKBy,
-    CollectList,
-    CollectSet,
-    Count,
-    CountDistinct,
-    Custom,
-    DataType,
-    DecimalType,
-    DoubleType,
-    First,
-    Formula,
-    Last,
-    Max,
-    MaxBy,
-    Min,
-    MinBy,
-    Quantile,
-    Stddev,
-    Sum,
-    TimestampType,
-    TopK,
-    TopKBy,
-    Variance,
-)
+from windrow import model as m
 from windrow.testing.oracle.answer import Failed, JudgedRecord, Near, Value, WindowedSource
 from windrow.testing.oracle.expressions import (
     FailedError,
@@ -63,12 +33,12 @@ def results(pipeline: WindowedSource, records: list[JudgedRecord]) -> tuple[Valu
     """Return the pipeline's aggregates of some records; there is at least one."""
     found: dict[str, Value] = {}
     for number, aggregate in enumerate(pipeline.node.aggregates):
-        if isinstance(aggregate.function, Formula):
+        if isinstance(aggregate.function, m.Formula):
             continue
         taken = [record for record in records if record.inputs[number] is not None]
         found[aggregate.name] = _result(pipeline, aggregate, taken, [record.inputs[number] for record in taken])
     for aggregate in pipeline.node.aggregates:
-        if isinstance(aggregate.function, Formula):
+        if isinstance(aggregate.function, m.Formula):
             found[aggregate.name] = _formula(pipeline, aggregate.function.sql, found)
     return tuple(found[aggregate.name] for aggregate in pipeline.node.aggregates)
 
@@ -78,7 +48,7 @@ def _formula(pipeline: WindowedSource, sql: str, found: dict[str, Value]) -> Val
     row = tuple(
         Named(aggregate.name, result_type(pipeline, aggregate), found[aggregate.name])
         for aggregate in pipeline.node.aggregates
-        if not isinstance(aggregate.function, Formula)
+        if not isinstance(aggregate.function, m.Formula)
     )
     try:
         value = evaluate(sql, row)
@@ -89,24 +59,36 @@ def _formula(pipeline: WindowedSource, sql: str, found: dict[str, Value]) -> Val
     return Near(value, ROUNDING) if isinstance(value, float) else value
 
 
-def _result(pipeline: WindowedSource, aggregate: Aggregate, records: list[JudgedRecord], values: list[Value]) -> Value:
+def _result(
+    pipeline: WindowedSource, aggregate: m.Aggregate, records: list[JudgedRecord], values: list[Value]
+) -> Value:
     """Return one aggregate of the values that it takes of some records."""
     match aggregate.function:
-        case Count():
+        case m.Count():
             return len(values)
-        case CountDistinct() | ApproxCountDistinct():
+        case m.CountDistinct() | m.ApproxCountDistinct():
             # the sketch is exact for less than a thousand
             return len(set(values))
         case _ if not values:
             return None
-        case Sum() | Avg() | Quantile() | ApproxQuantile() | Variance() | Stddev():
+        case m.Sum() | m.Avg() | m.Quantile() | m.ApproxQuantile() | m.Variance() | m.Stddev():
             return _number_result(pipeline, aggregate.function, values)
-        case Min() | Max() | BoolAnd() | BoolOr():
+        case m.Min() | m.Max() | m.BoolAnd() | m.BoolOr():
             return _chosen(aggregate.function, values)
-        case First() | Last() | MaxBy() | MinBy() | TopK() | TopKBy() | BottomKBy() | CollectList() | CollectSet():
+        case (
+            m.First()
+            | m.Last()
+            | m.MaxBy()
+            | m.MinBy()
+            | m.TopK()
+            | m.TopKBy()
+            | m.BottomKBy()
+            | m.CollectList()
+            | m.CollectSet()
+        ):
             number = pipeline.node.aggregates.index(aggregate)
             return _listed(pipeline, aggregate.function, number, records)
-        case Custom() | Formula():
+        case m.Custom() | m.Formula():
             msg = "the oracle does not know aggregates in Python, and formulas come last"
             raise TypeError(msg)
         case _:
@@ -114,35 +96,37 @@ def _result(pipeline: WindowedSource, aggregate: Aggregate, records: list[Judged
 
 
 def _number_result(
-    pipeline: WindowedSource, function: Sum | Avg | Quantile | ApproxQuantile | Variance | Stddev, values: list[Value]
+    pipeline: WindowedSource,
+    function: m.Sum | m.Avg | m.Quantile | m.ApproxQuantile | m.Variance | m.Stddev,
+    values: list[Value],
 ) -> Value:
     match function:
-        case Sum(of):
+        case m.Sum(of):
             return _sum(values, argument_type(pipeline, of))
-        case Avg(of):
+        case m.Avg(of):
             return _mean(values, argument_type(pipeline, of))
-        case Quantile(_, at):
+        case m.Quantile(_, at):
             return _quantile(values, at)
-        case ApproxQuantile(_, at):
+        case m.ApproxQuantile(_, at):
             return Near(_number(_quantile(values, at)), SKETCH)
-        case Variance():
+        case m.Variance():
             return _variance(values)
-        case Stddev():
+        case m.Stddev():
             variance = _variance(values)
             return None if variance is None else Near(math.sqrt(variance), ROUNDING)
         case _:
             assert_never(function)
 
 
-def _chosen(function: Min | Max | BoolAnd | BoolOr, values: list[Value]) -> Value:
+def _chosen(function: m.Min | m.Max | m.BoolAnd | m.BoolOr, values: list[Value]) -> Value:
     match function:
-        case Min():
+        case m.Min():
             return sorted_values(values)[0]
-        case Max():
+        case m.Max():
             return sorted_values(values)[-1]
-        case BoolAnd():
+        case m.BoolAnd():
             return all(values)
-        case BoolOr():
+        case m.BoolOr():
             return any(values)
         case _:
             assert_never(function)
@@ -150,44 +134,44 @@ def _chosen(function: Min | Max | BoolAnd | BoolOr, values: list[Value]) -> Valu
 
 def _listed(
     pipeline: WindowedSource,
-    function: First | Last | MaxBy | MinBy | TopK | TopKBy | BottomKBy | CollectList | CollectSet,
+    function: m.First | m.Last | m.MaxBy | m.MinBy | m.TopK | m.TopKBy | m.BottomKBy | m.CollectList | m.CollectSet,
     number: int,
     records: list[JudgedRecord],
 ) -> Value:
     """Return what depends on the order of records or values; `number` is the aggregate's."""
-    by_log = isinstance(function, First | Last | CollectList) and function.by == "log"
+    by_log = isinstance(function, m.First | m.Last | m.CollectList) and function.by == "log"
     values = [record.inputs[number] for record in sorted(records, key=_by_log if by_log else _by_time)]
     distinct = sorted_values(set(values))
     type_ = argument_type(pipeline, function.of)
     match function:
-        case First() | Last():
-            return values[0 if isinstance(function, First) else -1]
-        case MaxBy() | MinBy():
+        case m.First() | m.Last():
+            return values[0 if isinstance(function, m.First) else -1]
+        case m.MaxBy() | m.MinBy():
             return _ranked(pipeline, function, records)[0][1].inputs[number]
-        case TopKBy() | BottomKBy():
+        case m.TopKBy() | m.BottomKBy():
             best = _ranked(pipeline, function, records)[: function.k]
             measure_type = argument_type(pipeline, function.measure)
             pairs = [f"[{_text(one.inputs[number], type_)},{_text(measure, measure_type)}]" for measure, one in best]
             return f"[{','.join(pairs)}]"
-        case TopK(_, k):
+        case m.TopK(_, k):
             # sorting keeps the order of equal counts
             most = sorted(distinct, key=values.count, reverse=True)[:k]
             return counted_text([(value, values.count(value)) for value in most], type_)
-        case CollectList(_, most_values):
+        case m.CollectList(_, most_values):
             return list_text(values[:most_values], type_)
-        case CollectSet(_, most_values):
+        case m.CollectSet(_, most_values):
             return list_text(distinct[:most_values], type_)
         case _:
             assert_never(function)
 
 
 def _ranked(
-    pipeline: WindowedSource, function: MaxBy | MinBy | TopKBy | BottomKBy, records: list[JudgedRecord]
+    pipeline: WindowedSource, function: m.MaxBy | m.MinBy | m.TopKBy | m.BottomKBy, records: list[JudgedRecord]
 ) -> list[tuple[Value, JudgedRecord]]:
     """Return records with their measures, in the order of these, those with equal ones by time."""
     found = [(measured(pipeline, function, record.fields), record) for record in sorted(records, key=_by_time)]
     in_order = sorted_values({measure for measure, _ in found})
-    if isinstance(function, MaxBy | TopKBy):
+    if isinstance(function, m.MaxBy | m.TopKBy):
         in_order.reverse()
     return [(own, record) for measure in in_order for own, record in found if own == measure]
 
@@ -200,21 +184,21 @@ def _by_log(record: JudgedRecord) -> tuple[int, int]:
     return record.partition, record.offset
 
 
-def _sum(values: list[Value], type_: DataType) -> Value:
+def _sum(values: list[Value], type_: m.DataType) -> Value:
     match type_:
-        case DoubleType():
+        case m.DoubleType():
             return math.fsum(map(_number, values))
-        case DecimalType(_, scale):
+        case m.DecimalType(_, scale):
             return _decimal(_exact_sum(values), scale)
         case _:
             return _decimal(_exact_sum(values), 0)
 
 
-def _mean(values: list[Value], type_: DataType) -> Value:
+def _mean(values: list[Value], type_: m.DataType) -> Value:
     match type_:
-        case DoubleType():
+        case m.DoubleType():
             return math.fsum(map(_number, values)) / len(values)
-        case DecimalType(_, scale):
+        case m.DecimalType(_, scale):
             return _decimal(_exact_sum(values) / len(values), scale + MEAN_DIGITS)
         case _:
             return _decimal(_exact_sum(values) / len(values), MEAN_DIGITS)
@@ -261,21 +245,21 @@ def _decimal(number: Fraction, scale: int) -> Decimal:
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-def list_text(values: Sequence[Value], type_: DataType) -> str:
+def list_text(values: Sequence[Value], type_: m.DataType) -> str:
     """Return a JSON array of values."""
     return f"[{','.join(_text(value, type_) for value in values)}]"
 
 
-def counted_text(values: Sequence[tuple[Value, int]], type_: DataType) -> str:
+def counted_text(values: Sequence[tuple[Value, int]], type_: m.DataType) -> str:
     """Return a JSON array of values with their counts."""
     return f"[{','.join(f'[{_text(value, type_)},{count}]' for value, count in values)}]"
 
 
-def _text(value: Value, type_: DataType) -> str:
+def _text(value: Value, type_: m.DataType) -> str:
     """Return a value as JSON holds it whole: decimals as text, times in ISO 8601."""
-    if isinstance(type_, TimestampType) and isinstance(value, int):
+    if isinstance(type_, m.TimestampType) and isinstance(value, int):
         moment = EPOCH + dt.timedelta(microseconds=value)
         return json.dumps(f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z")
-    if isinstance(type_, DecimalType) and isinstance(value, Decimal):
+    if isinstance(type_, m.DecimalType) and isinstance(value, Decimal):
         return json.dumps(f"{value:.{type_.scale}f}")
     return json.dumps(value, ensure_ascii=False)

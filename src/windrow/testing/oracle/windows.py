@@ -7,36 +7,36 @@ from functools import lru_cache
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
-from windrow.model import Calendar, Cumulate, Global, Hopping, Session, Tumbling, Window
+from windrow import model as m
 
 ALL_TIME = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 """0001-01-01 00:00 and 9999-12-31 23:59:59.999999."""
 
 
-def windows_of(window: Window, time: int) -> list[tuple[int, int]]:
+def windows_of(window: m.Window, time: int) -> list[tuple[int, int]]:
     """Return the windows [start, end) that hold the time, earlier ones first; of a session a record's own."""
     match window:
-        case Tumbling(size, offset):
+        case m.Tumbling(size, offset):
             start = time - (time - offset) % size
             return [(start, start + size)]
-        case Hopping(size, slide, offset):
+        case m.Hopping(size, slide, offset):
             last = (time - offset) // slide
             first = (time - size - offset) // slide + 1
             return [(k * slide + offset, k * slide + offset + size) for k in range(first, last + 1)]
-        case Cumulate(size, step, offset):
+        case m.Cumulate(size, step, offset):
             start = time - (time - offset) % size
             return [(start, end) for end in range(start + step, start + size + 1, step) if time < end]
-        case Calendar():
+        case m.Calendar():
             return [_calendar(window, time)]
-        case Session(gap):
+        case m.Session(gap):
             return [(time, time + gap)]
-        case Global():
+        case m.Global():
             return [ALL_TIME]
         case _:
             assert_never(window)
 
 
-def _calendar(window: Calendar, time: int) -> tuple[int, int]:
+def _calendar(window: m.Calendar, time: int) -> tuple[int, int]:
     since = time - (window.begins_at - EPOCH.date()).days * DAY
     k = since // (window.count * {"hour": HOUR, "day": DAY, "week": 7 * DAY, "month": 30 * DAY}[window.unit])
     while boundary(window, k) > time:
@@ -55,7 +55,7 @@ CYCLE = 146_097 * DAY
 
 
 @lru_cache(maxsize=1 << 16)
-def boundary(window: Calendar, k: int) -> int:
+def boundary(window: m.Calendar, k: int) -> int:
     """Return where the k-th window begins, in microseconds, UTC."""
     origin = dt.datetime(*window.begins_at.timetuple()[:3])  # noqa: DTZ001 - on the local clock
     begin, number = (origin - EPOCH) // dt.timedelta(microseconds=1), k * window.count

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
-from windrow.model import Formula, Mode, RulesNode
+from windrow import model as m
 from windrow.testing.transcript.story import ChangeRow, Tabled, TableRow
 
-ChangelogMode = Mode | Literal["alerts"]
+ChangelogMode = m.Mode | Literal["alerts"]
 
 WindowKey = tuple[object, ...]
 """A window's start and end, then the key's fields."""
@@ -45,14 +45,14 @@ class Folded:
 
 def mode_of(pipeline: Tabled) -> ChangelogMode:
     """Return how the changelog of a pipeline makes its table."""
-    return "alerts" if isinstance(pipeline.node, RulesNode) else pipeline.node.emit.mode
+    return "alerts" if isinstance(pipeline.node, m.RulesNode) else pipeline.node.emit.mode
 
 
 def fold_changelog(pipeline: Tabled, changes: Iterable[Entry]) -> Folded:
     """Apply the changelog of a pipeline to an empty table."""
-    aggregates = () if isinstance(pipeline.node, RulesNode) else pipeline.node.aggregates
+    aggregates = () if isinstance(pipeline.node, m.RulesNode) else pipeline.node.aggregates
     return apply_changelog(
-        changes, mode_of(pipeline), gaps=any(isinstance(one.function, Formula) for one in aggregates)
+        changes, mode_of(pipeline), gaps=any(isinstance(one.function, m.Formula) for one in aggregates)
     )
 
 

@@ -9,8 +9,8 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from windrow import model as m
 from windrow.errors import InputError, not_one_of
-from windrow.model import Graph
 
 if TYPE_CHECKING:
     from windrow.engine.changelog import StepOutput
@@ -28,7 +28,7 @@ class Play(Protocol):
     """Runs a log that is given in steps."""
 
     def __call__(
-        self, graph: Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"], /
+        self, graph: m.Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"], /
     ) -> list[dict[str, StepOutput]]:
         """Return the output by sink of each step of (partition, value), tick or crash, and of the input's end.
 

@@ -8,12 +8,12 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+from windrow import model as m
 from windrow.authoring.pipeline_file import looks_like_a_pipeline, read_file
 from windrow.authoring.sections import STORY, STORY_GRAPH, STORY_RULES, StoryGraph, StoryPipeline, StoryRules
 from windrow.declare.yaml_node import YamlMapping, YamlNode, compose, read_one_of
 from windrow.engine.tick import Crash
 from windrow.errors import PipelineError, TranscriptError
-from windrow.model import Graph, RulesNode, WindowNode
 from windrow.testing.transcript.records import (
     Sources,
     Written,
@@ -82,7 +82,7 @@ def _story(root: YamlNode) -> Story:
     fed = read_feeds(outline.value, Sources.of(sections))
     records = [record for step in fed.values() for record in step.records]
     tables: dict[str, YamlNode] = {"": final.value}
-    meant: Graph
+    meant: m.Graph
     match sections:
         case StoryPipeline():
             meant = story_pipeline(node, sections, records, outline.value.at_end)
@@ -112,7 +112,7 @@ def _sections(node: YamlNode) -> StoryPipeline | StoryRules | StoryGraph:
 
 def _tables(final: YamlNode, sections: StoryGraph) -> dict[str, YamlNode]:
     """Return the tables of a story by stream; raise PipelineError for a stream that has no windows."""
-    names = [node.name for node in sections.streams if isinstance(node, WindowNode)]
+    names = [node.name for node in sections.streams if isinstance(node, m.WindowNode)]
     fields = YamlMapping(final, names)
     fields.check()
     found = dict(fields)
@@ -242,7 +242,7 @@ def _check(kind: str, node: YamlNode, pipeline: Tabled, stream: str) -> Step:
         case "expect":
             return Expect(read_rows(node, pipeline, read_change), node.place, stream)
         case "late":
-            read = read_missed if stream or isinstance(pipeline.node, RulesNode) else read_late
+            read = read_missed if stream or isinstance(pipeline.node, m.RulesNode) else read_late
             return ExpectLate(read_rows(node, pipeline, read), node.place, stream)
         case _:
             return ExpectDead(read_rows(node, pipeline, read_dead), node.place, stream)

@@ -7,29 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from windrow import model as m
 from windrow.authoring.checks import require_valid
 from windrow.authoring.pipeline_file import Document
 from windrow.authoring.sections import StoryGraph, StoryPipeline, StoryRules
 from windrow.authoring.short_form import SOURCE, short_graph
 from windrow.declare.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError, Place
-from windrow.model import (
-    MAX_PARTITIONS,
-    DataType,
-    Decode,
-    EventTime,
-    Field,
-    Graph,
-    LogSource,
-    Punctuated,
-    ResultNode,
-    RulesNode,
-    SinkNode,
-    SqliteSink,
-    TimestampType,
-    WindowNode,
-    source_number,
-)
 from windrow.testing.transcript.story import AtEnd, sink_of
 from windrow.testing.transcript.values import (
     Cell,
@@ -69,7 +53,7 @@ class Written:
 class Sources:
     """How the sources of a story tell time, by name; the only source of a short form has none."""
 
-    times: Mapping[str, EventTime]
+    times: Mapping[str, m.EventTime]
 
     @staticmethod
     def of(sections: StoryPipeline | StoryRules | StoryGraph) -> Sources:
@@ -87,13 +71,13 @@ class Sources:
         if source not in names:
             msg = f"{node.called}: {text!r} is not a partition ({names[0]}/0, {names[0]}/1 ...)"
             raise node.error(msg)
-        return names.index(source) * MAX_PARTITIONS + partition_number(number, node) % MAX_PARTITIONS
+        return names.index(source) * m.MAX_PARTITIONS + partition_number(number, node) % m.MAX_PARTITIONS
 
     def number(self, partition: int) -> int:
         """Return the number of the source that a partition is in."""
-        return source_number(partition, len(self.times))
+        return m.source_number(partition, len(self.times))
 
-    def time(self, partition: int) -> EventTime:
+    def time(self, partition: int) -> m.EventTime:
         """Return how a partition tells time."""
         return list(self.times.values())[self.number(partition)]
 
@@ -160,7 +144,7 @@ def read_marks(node: YamlNode, sources: Sources, partitions: Sequence[int]) -> t
     )
 
 
-def _mark_field(node: YamlNode, time: EventTime) -> str:
+def _mark_field(node: YamlNode, time: m.EventTime) -> str:
     name = mark_field(time)
     if name is None:
         msg = f"{node.called} needs a source with marks: `time: {{field: {time.field}, punctuated: FIELD}}`"
@@ -177,12 +161,12 @@ def read_mark_mapping(node: YamlNode, sources: Sources) -> dict[int, Cell]:
     return {number.value: cell.value for number, cell in zip(numbers, cells, strict=True)}
 
 
-def mark_field(time: EventTime) -> str | None:
+def mark_field(time: m.EventTime) -> str | None:
     """Return the name of the punctuation's field, if the source has one."""
-    return time.watermark.field if isinstance(time.watermark, Punctuated) else None
+    return time.watermark.field if isinstance(time.watermark, m.Punctuated) else None
 
 
-def infer_fields(records: Sequence[Written], time: EventTime, place: Place) -> Decode:
+def infer_fields(records: Sequence[Written], time: m.EventTime, place: Place) -> m.Decode:
     """Return the fields with their types; raise PipelineError if the records do not agree on them.
 
     The punctuation's field comes last, a time like the event time. The log timestamp is not among them, nor is what
@@ -191,7 +175,7 @@ def infer_fields(records: Sequence[Written], time: EventTime, place: Place) -> D
     mark = mark_field(time)
     others = {LOG_TIME, mark}
     data = [record for record in records if record.raw is None and set(record.cells) - others]
-    types: dict[str, DataType] = {}
+    types: dict[str, m.DataType] = {}
     lines: dict[str, int] = {}
     for record in data:
         for name, cell in record.cells.items():
@@ -204,11 +188,11 @@ def infer_fields(records: Sequence[Written], time: EventTime, place: Place) -> D
         msg = "the story needs a record that is not raw: from it come the fields and their types"
         raise PipelineError(msg, place)
     if mark is not None:
-        types[mark] = TimestampType("micros")
-    return Decode(tuple(Field(name, type_) for name, type_ in types.items()))
+        types[mark] = m.TimestampType("micros")
+    return m.Decode(tuple(m.Field(name, type_) for name, type_ in types.items()))
 
 
-def _require_complete(data: Sequence[Written], types: Mapping[str, DataType], lines: Mapping[str, int]) -> None:
+def _require_complete(data: Sequence[Written], types: Mapping[str, m.DataType], lines: Mapping[str, int]) -> None:
     """Raise PipelineError if a record lacks a field, or a list has elements in none; `lines` have the first of each."""
     for record in data:
         for name in types:
@@ -224,7 +208,7 @@ def _require_complete(data: Sequence[Written], types: Mapping[str, DataType], li
         raise PipelineError(msg, Place(data[0].place.file, lines[empty]))
 
 
-def _both(known: DataType, new: DataType, name: str, line: int, place: Place) -> DataType:
+def _both(known: m.DataType, new: m.DataType, name: str, line: int, place: Place) -> m.DataType:
     """Return the type that holds the values of both."""
     common = common_type(known, new)
     if common is None:
@@ -240,28 +224,28 @@ KEY_GROUPS = 2
 """Few, as a story has few keys and each group costs something in each step."""
 
 
-def story_pipeline(node: YamlNode, sections: StoryPipeline, records: Sequence[Written], at_end: AtEnd) -> Graph:
+def story_pipeline(node: YamlNode, sections: StoryPipeline, records: Sequence[Written], at_end: AtEnd) -> m.Graph:
     """Return the pipeline; raise PipelineError if it means nothing. Its source and sink are names only."""
     emit = replace(sections.emit, at_end=at_end)
-    result = WindowNode("", SOURCE, sections.key, sections.window, sections.aggregates, emit, sections.salt)
+    result = m.WindowNode("", SOURCE, sections.key, sections.window, sections.aggregates, emit, sections.salt)
     return _short(node, result, sections, records)
 
 
-def story_rules(node: YamlNode, sections: StoryRules, records: Sequence[Written], at_end: AtEnd) -> Graph:
+def story_rules(node: YamlNode, sections: StoryRules, records: Sequence[Written], at_end: AtEnd) -> m.Graph:
     """Return the same for a pipeline with rules."""
-    return _short(node, RulesNode("", SOURCE, sections.key, sections.rules, at_end), sections, records)
+    return _short(node, m.RulesNode("", SOURCE, sections.key, sections.rules, at_end), sections, records)
 
 
 def _short(
-    node: YamlNode, result: ResultNode, sections: StoryPipeline | StoryRules, records: Sequence[Written]
-) -> Graph:
+    node: YamlNode, result: m.ResultNode, sections: StoryPipeline | StoryRules, records: Sequence[Written]
+) -> m.Graph:
     graph = short_graph(
         result,
         name="story",
-        source=LogSource("story"),
+        source=m.LogSource("story"),
         decode=infer_fields(records, sections.time, node.place),
         time=sections.time,
-        sink=SqliteSink("story.db", "story"),
+        sink=m.SqliteSink("story.db", "story"),
         derive=sections.derive,
         key_groups=KEY_GROUPS,
     )
@@ -270,19 +254,19 @@ def _short(
 
 def story_graph(
     node: YamlNode, sections: StoryGraph, records: Sequence[Written], at_end: AtEnd, streams: Iterable[str]
-) -> Graph:
+) -> m.Graph:
     """Return the graph with a sink of each of some `streams`; raise PipelineError if it means nothing."""
     sources = Sources.of(sections)
     filled = [
         replace(
             source,
-            source=LogSource(source.name),
+            source=m.LogSource(source.name),
             decode=infer_fields(
                 [one for one in records if sources.number(one.partition) == number], source.time, node.place
             ),
         )
         for number, source in enumerate(sections.sources)
     ]
-    sinks = [SinkNode(sink_of(name), name, SqliteSink("story.db", name)) for name in streams]
+    sinks = [m.SinkNode(sink_of(name), name, m.SqliteSink("story.db", name)) for name in streams]
     graph = sections.graph(filled, sinks, KEY_GROUPS).ending(at_end)
     return require_valid(graph, Document(graph, node.file, node.node).place)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import TypeVar
 
+from windrow import model as m
 from windrow.declare.yaml_node import YamlNode
-from windrow.model import RulesNode, TimestampType
 from windrow.testing.transcript.records import partition_number
 from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, Tabled, TableRow, Value
 from windrow.testing.transcript.times import format_time, read_window_bounds, window_text
@@ -70,7 +70,7 @@ def _partition(node: YamlNode) -> int | str:
 
 
 def _columns(pipeline: Tabled) -> list[str]:
-    if isinstance(pipeline.node, RulesNode):
+    if isinstance(pipeline.node, m.RulesNode):
         return ["time", *pipeline.key, *ALERT, "text"]
     return ["window", *pipeline.key, *(aggregate.name for aggregate in pipeline.node.aggregates)]
 
@@ -134,7 +134,7 @@ def _cell_texts(pipeline: Tabled, row: ChangeRow | TableRow) -> list[str]:
     """Write key and values, times as such."""
     types = [*key_types(pipeline), *result_types(pipeline)]
     return [
-        f'"{format_time(value)}"' if isinstance(type_, TimestampType) and isinstance(value, int) else _value(value)
+        f'"{format_time(value)}"' if isinstance(type_, m.TimestampType) and isinstance(value, int) else _value(value)
         for type_, value in zip(types, [*row.key, *row.values], strict=True)
     ]
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
+from windrow import model as m
 from windrow.engine.tick import Crash, PlayStep, Tick
 from windrow.errors import Place
 from windrow.expressions import OperatorSpec, spec_of
-from windrow.model import Graph, RulesNode, WindowNode
 
 Value = str | bool | int | float | Decimal | None
 """A key's field or a result; times are microseconds, null is None."""
 
 AtEnd = Literal["fire", "hold"]
 
-Tabled = OperatorSpec[WindowNode | RulesNode]
+Tabled = OperatorSpec[m.WindowNode | m.RulesNode]
 """A stream that a story has a table of.
 
 A row of windows is known by its window and key, with the results as values. An alert is known by the microsecond of its
@@ -150,7 +150,7 @@ class Story:
 
     name: str
     file: str
-    pipeline: Graph
+    pipeline: m.Graph
     steps: tuple[Step, ...]
     final: Mapping[str, Final]
     streams: Mapping[str, Tabled]
@@ -179,9 +179,9 @@ class Story:
         return feed
 
 
-def tabled(graph: Graph) -> dict[str, Tabled]:
+def tabled(graph: m.Graph) -> dict[str, Tabled]:
     """Return the streams that a story can have tables of by name, each with what it takes."""
-    return {node.name: spec_of(graph, node) for node in graph.keyed if isinstance(node, WindowNode | RulesNode)}
+    return {node.name: spec_of(graph, node) for node in graph.keyed if isinstance(node, m.WindowNode | m.RulesNode)}
 
 
 def sink_of(stream: str) -> str:

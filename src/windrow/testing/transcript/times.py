@@ -9,9 +9,9 @@ from __future__ import annotations
 import datetime as dt
 import re
 
+from windrow import model as m
 from windrow.declare.yaml_node import YamlNode
 from windrow.errors import PipelineError
-from windrow.model import Cumulate, Global, Hopping, RulesNode, Session, Window, WindowNode
 from windrow.testing.transcript.story import Tabled
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -68,20 +68,20 @@ GLOBAL = "global"
 
 def read_window_bounds(node: YamlNode, pipeline: Tabled) -> tuple[int, int]:
     """Read a window of the pipeline, of an alert its time; raise PipelineError if it has no such window."""
-    if isinstance(pipeline.node, RulesNode):
+    if isinstance(pipeline.node, m.RulesNode):
         at = node.parsed(parse_story_time)
         return at, at + 1
     first, slash, second = node.text().partition("/")
-    if isinstance(pipeline.node.window, Global):
+    if isinstance(pipeline.node.window, m.Global):
         if node.text() != GLOBAL:
             msg = f"{node.called} must be {GLOBAL!r}, as there is one window, not {node.text()!r}"
             raise node.error(msg)
         return _global()
     start = node.parsed(lambda _: parse_story_time(first))
     end = node.parsed(lambda _: parse_story_time(second)) if slash else None
-    if isinstance(pipeline.node.window, Session):
+    if isinstance(pipeline.node.window, m.Session):
         return _session(node, pipeline.node.window, start, end)
-    if isinstance(pipeline.node.window, Cumulate):
+    if isinstance(pipeline.node.window, m.Cumulate):
         return _cumulate(node, pipeline.node.window, start, end)
     found = _window_from(pipeline.node.window, start)
     if found is None:
@@ -95,16 +95,16 @@ def read_window_bounds(node: YamlNode, pipeline: Tabled) -> tuple[int, int]:
 
 def window_text(pipeline: Tabled, window: tuple[int, int]) -> str:
     """Write a window as `read_window_bounds` reads it."""
-    match pipeline.node.window if isinstance(pipeline.node, WindowNode) else None:
-        case Global():
+    match pipeline.node.window if isinstance(pipeline.node, m.WindowNode) else None:
+        case m.Global():
             return GLOBAL
-        case Session() | Cumulate():
+        case m.Session() | m.Cumulate():
             return f'"{format_time(window[0])}/{format_time(window[1])}"'
         case _:
             return f'"{format_time(window[0])}"'
 
 
-def _session(node: YamlNode, window: Session, start: int, end: int | None) -> tuple[int, int]:
+def _session(node: YamlNode, window: m.Session, start: int, end: int | None) -> tuple[int, int]:
     if end is None:
         msg = f'{node.called}: a session is written "start/end", as its start does not say its end'
         raise node.error(msg)
@@ -114,7 +114,7 @@ def _session(node: YamlNode, window: Session, start: int, end: int | None) -> tu
     return start, end
 
 
-def _cumulate(node: YamlNode, window: Cumulate, start: int, end: int | None) -> tuple[int, int]:
+def _cumulate(node: YamlNode, window: m.Cumulate, start: int, end: int | None) -> tuple[int, int]:
     if end is None:
         msg = f'{node.called}: a cumulate window is written "start/end", as several have the same start'
         raise node.error(msg)
@@ -130,14 +130,14 @@ def _global() -> tuple[int, int]:
     return GLOBAL_START, GLOBAL_END
 
 
-def _window_from(window: Window, start: int) -> int | None:
+def _window_from(window: m.Window, start: int) -> int | None:
     """Return the end of the window that starts then, if one does."""
     import numpy as np  # noqa: PLC0415 - only for stories that have rows
 
     from windrow.engine.windows import hops_of, window_bounds, windows_of  # noqa: PLC0415 - as above
 
     at = np.array([start])
-    if isinstance(window, Global | Session | Cumulate):
+    if isinstance(window, m.Global | m.Session | m.Cumulate):
         return None
-    starts = hops_of(window, at).last if isinstance(window, Hopping) else windows_of(window, at).starts
+    starts = hops_of(window, at).last if isinstance(window, m.Hopping) else windows_of(window, at).starts
     return int(window_bounds(window, at).ends[0]) if starts[0] == start else None

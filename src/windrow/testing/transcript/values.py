@@ -11,28 +11,10 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
+from windrow import model as m
 from windrow.authoring.checks.base import type_of
 from windrow.declare.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError, join_errors
-from windrow.model import (
-    Aggregate,
-    ArrayType,
-    BooleanType,
-    Count,
-    Custom,
-    DataType,
-    DecimalType,
-    DoubleType,
-    Field,
-    Formula,
-    LongType,
-    RulesNode,
-    SimpleType,
-    StringType,
-    StructType,
-    TimestampType,
-    function_spec,
-)
 from windrow.testing.transcript.story import Tabled, Value
 from windrow.testing.transcript.times import parse_story_time
 
@@ -50,7 +32,7 @@ _POINT = re.compile(r"-?(?:0|[1-9][0-9]{0,99})\.([0-9]{1,18})")
 class Cell:
     """A value (None for a list), its type, and how it is written in JSON."""
 
-    type: DataType
+    type: m.DataType
     value: Value
     json: str
 
@@ -63,13 +45,13 @@ def read_cell(node: YamlNode) -> Cell:
     written: str = node.node.value
     match node.node.tag.removeprefix(_TAG):
         case "str":
-            return Cell(StringType(), written, json.dumps(written))
+            return Cell(m.StringType(), written, json.dumps(written))
         case "int" if _WHOLE.fullmatch(written):
-            return Cell(LongType(), int(written), written)
+            return Cell(m.LongType(), int(written), written)
         case "float" if point := _POINT.fullmatch(written):
-            return Cell(DecimalType(DECIMAL_DIGITS, len(point[1])), Decimal(written), written)
+            return Cell(m.DecimalType(DECIMAL_DIGITS, len(point[1])), Decimal(written), written)
         case "bool" if written in {"true", "false"}:
-            return Cell(BooleanType(), written == "true", written)
+            return Cell(m.BooleanType(), written == "true", written)
         case _:
             msg = (
                 f"{node.called} must be a text, a plain number (5, 5.25) or true or false, not {written!r}; "
@@ -83,8 +65,8 @@ def read_field(node: YamlNode) -> Cell:
     return _read_list(node) if node.is_list else read_cell(node)
 
 
-Element = SimpleType | StructType
-NOTHING: Final = StructType(())
+Element = m.SimpleType | m.StructType
+NOTHING: Final = m.StructType(())
 """The type of the elements of a list that has none."""
 
 
@@ -97,14 +79,14 @@ def _read_list(node: YamlNode) -> Cell:
             msg = f"{item.called} is a {type_}, and those before are a {common}; all elements of a list are alike"
             raise item.error(msg)
         common = both
-    return Cell(ArrayType(common), None, f"[{', '.join(text for _, text in elements)}]")
+    return Cell(m.ArrayType(common), None, f"[{', '.join(text for _, text in elements)}]")
 
 
 def _read_element(node: YamlNode) -> tuple[Element, str]:
     """Read an element of a list; return its type, and how it is written in JSON."""
     if not node.is_mapping:
         cell = read_field(node)
-        if isinstance(cell.type, ArrayType):
+        if isinstance(cell.type, m.ArrayType):
             msg = f"{node.called} must be one value or a mapping, not a list"
             raise node.error(msg)
         return cell.type, cell.json
@@ -115,7 +97,7 @@ def _read_element(node: YamlNode) -> tuple[Element, str]:
         msg = f"{node.called} has no field"
         raise node.error(msg)
     cells = {name: cell.value for name, cell in found.items()}
-    return StructType(tuple(Field(name, cell.type) for name, cell in cells.items())), json_object(cells)
+    return m.StructType(tuple(m.Field(name, cell.type) for name, cell in cells.items())), json_object(cells)
 
 
 def json_object(cells: Mapping[str, Cell]) -> str:
@@ -123,14 +105,14 @@ def json_object(cells: Mapping[str, Cell]) -> str:
     return f"{{{', '.join(f'{json.dumps(name)}: {cell.json}' for name, cell in cells.items())}}}"
 
 
-def common_type(one: DataType, other: DataType) -> DataType | None:
+def common_type(one: m.DataType, other: m.DataType) -> m.DataType | None:
     """Return the type that has the values of both, or None. A decimal is as fine as the finest."""
     match one, other:
-        case ArrayType(element), ArrayType(another):
+        case m.ArrayType(element), m.ArrayType(another):
             common = _common_element(element, another)
-            return None if common is None else ArrayType(common)
-        case DecimalType(_, scale), DecimalType(_, another_scale):
-            return DecimalType(DECIMAL_DIGITS, max(scale, another_scale))
+            return None if common is None else m.ArrayType(common)
+        case m.DecimalType(_, scale), m.DecimalType(_, another_scale):
+            return m.DecimalType(DECIMAL_DIGITS, max(scale, another_scale))
         case _:
             return one if one == other else None
 
@@ -138,32 +120,32 @@ def common_type(one: DataType, other: DataType) -> DataType | None:
 def _common_element(one: Element, other: Element) -> Element | None:
     if NOTHING in {one, other}:
         return other if one == NOTHING else one
-    if isinstance(one, StructType) and isinstance(other, StructType):
+    if isinstance(one, m.StructType) and isinstance(other, m.StructType):
         types = {field.name: field.type for field in other.fields}
         if types.keys() != {field.name for field in one.fields}:
             return None
         fields = [(field.name, common_type(field.type, types[field.name])) for field in one.fields]
-        made = tuple(Field(name, type_) for name, type_ in fields if type_ is not None)
-        return StructType(made) if len(made) == len(fields) else None
-    if isinstance(one, StructType) or isinstance(other, StructType):
+        made = tuple(m.Field(name, type_) for name, type_ in fields if type_ is not None)
+        return m.StructType(made) if len(made) == len(fields) else None
+    if isinstance(one, m.StructType) or isinstance(other, m.StructType):
         return None
     common = common_type(one, other)
-    return None if isinstance(common, ArrayType) else common
+    return None if isinstance(common, m.ArrayType) else common
 
 
-def lacks_elements(type_: DataType) -> bool:
+def lacks_elements(type_: m.DataType) -> bool:
     """Return whether no list was seen to have an element, here or in the elements."""
-    if not isinstance(type_, ArrayType):
+    if not isinstance(type_, m.ArrayType):
         return False
     element = type_.element
-    is_within = isinstance(element, StructType) and any(lacks_elements(field.type) for field in element.fields)
+    is_within = isinstance(element, m.StructType) and any(lacks_elements(field.type) for field in element.fields)
     return element == NOTHING or is_within
 
 
 def read_time_cell(node: YamlNode) -> Cell:
     """Read a time."""
     micros = node.parsed(parse_story_time)
-    return Cell(TimestampType("micros"), micros, str(micros))
+    return Cell(m.TimestampType("micros"), micros, str(micros))
 
 
 def read_log_time(node: YamlNode) -> Cell:
@@ -172,45 +154,45 @@ def read_log_time(node: YamlNode) -> Cell:
     if micros % 1000:
         msg = f"{node.called} must be in whole milliseconds"
         raise node.error(msg)
-    return Cell(TimestampType("millis"), micros, str(micros // 1000))
+    return Cell(m.TimestampType("millis"), micros, str(micros // 1000))
 
 
-def read_value(node: YamlNode, type_: DataType | None) -> Value:
+def read_value(node: YamlNode, type_: m.DataType | None) -> Value:
     """Read a value that a key's field of that type can have (None: any)."""
-    if isinstance(type_, TimestampType):
+    if isinstance(type_, m.TimestampType):
         return read_time_cell(node).value
     cell = read_cell(node)
     if (
         type_ is None
         or type(cell.type) is type(type_)
-        or (isinstance(type_, DecimalType) and isinstance(cell.type, LongType))
+        or (isinstance(type_, m.DecimalType) and isinstance(cell.type, m.LongType))
     ):
         return cell.value
     msg = f"{node.called} must be a {type_}, not {node.node.value!r}"
     raise node.error(msg)
 
 
-def read_result(node: YamlNode, type_: DataType | None) -> Value:
+def read_result(node: YamlNode, type_: m.DataType | None) -> Value:
     """Read a result: null, or a value of that type (a number for any number; None: any value; a time is a text).
 
     A list is the JSON text that the aggregates with lists give, where a decimal is a text as well.
     """
     if node.is_null:
         return None
-    if node.is_list and isinstance(type_, StringType | None):
+    if node.is_list and isinstance(type_, m.StringType | None):
         return json.dumps(_json_value(node), separators=(",", ":"), ensure_ascii=False)
     cell = read_cell(node)
     match type_:
-        case LongType() | DoubleType() | DecimalType():
-            fits, what = isinstance(cell.type, LongType | DecimalType), "number"
-        case BooleanType():
-            fits, what = isinstance(cell.type, BooleanType), "boolean"
-        case StringType() | TimestampType():
-            fits, what = isinstance(cell.type, StringType), "text"
+        case m.LongType() | m.DoubleType() | m.DecimalType():
+            fits, what = isinstance(cell.type, m.LongType | m.DecimalType), "number"
+        case m.BooleanType():
+            fits, what = isinstance(cell.type, m.BooleanType), "boolean"
+        case m.StringType() | m.TimestampType():
+            fits, what = isinstance(cell.type, m.StringType), "text"
         case _:
             return cell.value
     if fits:
-        return node.parsed(parse_story_time) if isinstance(type_, TimestampType) else cell.value
+        return node.parsed(parse_story_time) if isinstance(type_, m.TimestampType) else cell.value
     msg = f"{node.called} must be a {what} or null, not {node.node.value!r}"
     raise node.error(msg)
 
@@ -224,31 +206,31 @@ def _json_value(node: YamlNode) -> list[Any] | str | int | bool | None:
     return str(cell.value) if isinstance(cell.value, Decimal) else cell.value  # type: ignore[return-value]
 
 
-def key_types(pipeline: Tabled) -> list[DataType | None]:
+def key_types(pipeline: Tabled) -> list[m.DataType | None]:
     """Return the types of the key's fields, and of the subject and the rule of an alert."""
-    alert = [StringType() for _ in ALERT] if isinstance(pipeline.node, RulesNode) else []
+    alert = [m.StringType() for _ in ALERT] if isinstance(pipeline.node, m.RulesNode) else []
     return [*(type_of(pipeline, name) for name in pipeline.key), *alert]
 
 
-def result_types(pipeline: Tabled) -> list[DataType | None]:
+def result_types(pipeline: Tabled) -> list[m.DataType | None]:
     """Return the types of the results: any number's for a number, None for what may be anything."""
-    if isinstance(pipeline.node, RulesNode):
-        return [StringType()]
+    if isinstance(pipeline.node, m.RulesNode):
+        return [m.StringType()]
     return [_result_type(pipeline, aggregate) for aggregate in pipeline.node.aggregates]
 
 
-def _result_type(pipeline: Tabled, aggregate: Aggregate) -> DataType | None:
+def _result_type(pipeline: Tabled, aggregate: m.Aggregate) -> m.DataType | None:
     match aggregate.function:
-        case Custom(function):
+        case m.Custom(function):
             return function.returns
-        case Formula():
+        case m.Formula():
             return None
-        case Count():
-            return LongType()
+        case m.Count():
+            return m.LongType()
         case function:
-            types: dict[str, DataType] = {"count": LongType(), "text": StringType(), "boolean": BooleanType()}
-            result = function_spec(function).result
-            return type_of(pipeline, function.of) if result == "argument" else types.get(result, DoubleType())
+            types: dict[str, m.DataType] = {"count": m.LongType(), "text": m.StringType(), "boolean": m.BooleanType()}
+            result = m.function_spec(function).result
+            return type_of(pipeline, function.of) if result == "argument" else types.get(result, m.DoubleType())
 
 
 S = TypeVar("S")

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine.changelog import StepOutput
 from windrow.expressions import WindowSpec
-from windrow.model import Records, RulesNode
 from windrow.model.triggers import has_every
 from windrow.testing.oracle import Answer, Change, Missed
 from windrow.testing.transcript.changelog_check import Entry, fold_changelog
@@ -107,7 +107,7 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _entry(pipeline: Tabled, row: dict[str, Any]) -> Entry:
-    if isinstance(pipeline.node, RulesNode):
+    if isinstance(pipeline.node, m.RulesNode):
         key = tuple(row[name] for name in (*pipeline.key, *ALERT))
         at = row["event_time"]
         return Entry(ChangeRow(row["op"], row["pane"], (at, at + 1), key, (row["text"],)), row["revision"])
@@ -139,12 +139,12 @@ def views(story: Story, pipeline: Tabled) -> list[tuple[str, View]]:
     them are in a revision by count.
     """
     found: list[tuple[str, View]] = [("on-time panes", _on_time), ("late", _late)]
-    if isinstance(pipeline.node, RulesNode):
+    if isinstance(pipeline.node, m.RulesNode):
         return [*found, ("dead", _dead), ("final", _final), ("changelog", _changelog)]
     emit = pipeline.node.emit
     one_order = len(story.log) == 1 and emit.late != "batch" and not has_every(emit.early)
     found.append(("dead", _dead if one_order else _dead_records))
-    if one_order or (emit.mode != "discard" and not isinstance(emit.late, Records)):
+    if one_order or (emit.mode != "discard" and not isinstance(emit.late, m.Records)):
         found.append(("final", _final))
     if one_order:
         found.append(("changelog", _changelog))
@@ -176,7 +176,7 @@ def _dead_records(_: Tabled, observed: Observed) -> list[str]:
 
 def _final(pipeline: Tabled, observed: Observed) -> list[str]:
     """Return the table, without early panes where they depend on processing time."""
-    early_too = isinstance(pipeline.node, RulesNode) or not has_every(pipeline.node.emit.early)
+    early_too = isinstance(pipeline.node, m.RulesNode) or not has_every(pipeline.node.emit.early)
     entries = _in_order(fold_changelog(pipeline, observed.changes).rows.values())
     rows = [entry.row for entry in entries if early_too or entry.row.pane != "early"]
     return [table_text(pipeline, TableRow(row.window, row.key, row.values)) for row in rows]

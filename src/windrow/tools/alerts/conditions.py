@@ -16,22 +16,8 @@ from operator import add
 from shlex import quote
 from typing import Any, Final, assert_never
 
+from windrow import model as m
 from windrow.errors import CheckpointError, InputError, RunError
-from windrow.model import (
-    ALERT_NAMES,
-    COUNTING_ALERTS,
-    AlertLimit,
-    AlertName,
-    CheckpointLimit,
-    Graph,
-    LagLimit,
-    LatencyLimit,
-    ShareLimit,
-    SinkNode,
-    SpikeLimit,
-    TimeLimit,
-    format_duration,
-)
 from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
 from windrow.telemetry.health import CONDITIONS, span_of
 from windrow.telemetry.numbers import duration, first_line, format_time
@@ -142,7 +128,7 @@ class AlertEvaluator:
     """
 
     def __init__(
-        self, graph: Graph, *, every: int, now: int, past: Past = NO_PAST, commands: CommandLines = PLACEHOLDER
+        self, graph: m.Graph, *, every: int, now: int, past: Past = NO_PAST, commands: CommandLines = PLACEHOLDER
     ) -> None:
         self._graph = graph
         self._commands = commands
@@ -156,8 +142,8 @@ class AlertEvaluator:
         self._limits = graph.alerts.limits
         spans = {span_of(limit, every) for limit in self._limits.values()}
         self._recent = {span: _Recent(span) for span in spans if span}
-        self.active: dict[AlertName, Alert] = {alert.name: alert for alert in past.active}
-        self._clear: dict[AlertName, int] = {}
+        self.active: dict[m.AlertName, Alert] = {alert.name: alert for alert in past.active}
+        self._clear: dict[m.AlertName, int] = {}
         self._last: StepReport | None = None
         self._last_at = now
         self._lag: Lag | None = None
@@ -234,7 +220,7 @@ class AlertEvaluator:
     def evaluate(self, now: int) -> list[Alert]:
         """Return the alerts that are raised or resolved at a time, which is not before that of the call before."""
         found: list[Alert] = []
-        for name in ALERT_NAMES:
+        for name in m.ALERT_NAMES:
             limit, active = self._limits.get(name), self.active.get(name)
             span = 0 if limit is None else span_of(limit, self._every)
             condition = None if limit is None else self._look(name, limit, now)
@@ -260,7 +246,7 @@ class AlertEvaluator:
     def _note_lag(self, lag: Lag) -> None:
         self._lag = lag
         limit = self._limits.get("lag")
-        if not isinstance(limit, LagLimit):
+        if not isinstance(limit, m.LagLimit):
             return
         slack = self._slack("lag")
         far = (lag.longest or 0.0) * _SECOND > limit.time * slack
@@ -271,16 +257,16 @@ class AlertEvaluator:
         while len(self._lags) > 1 and self._lags[1].asked <= lag.asked - limit.span:
             self._lags.popleft()
 
-    def _slack(self, name: AlertName) -> float:
+    def _slack(self, name: m.AlertName) -> float:
         return _SLACK if name in self.active else 1.0
 
-    def _look(self, name: AlertName, limit: AlertLimit, now: int) -> _Found | None:
+    def _look(self, name: m.AlertName, limit: m.AlertLimit, now: int) -> _Found | None:
         """Return whether the condition of an alert holds."""
-        if name in COUNTING_ALERTS and (self._last is None or self._last.only_offsets):
+        if name in m.COUNTING_ALERTS and (self._last is None or self._last.only_offsets):
             return None
         return self._conditions[name](self, limit, now)
 
-    def _behind(self, limit: LagLimit, now: int) -> _Found | None:
+    def _behind(self, limit: m.LagLimit, now: int) -> _Found | None:
         del now
         lag = self._lag
         if lag is None or self._far_since is None:
@@ -292,7 +278,7 @@ class AlertEvaluator:
         time = "" if lag.longest is None else f", {duration(lag.longest * _SECOND)}"
         trend = f"growing by {grown / seconds:,.0f} a second" if grown and seconds else "not catching up"
         farthest = max(lag.records, key=lag.records.__getitem__)
-        limits = [format_duration(limit.time)] if lag.longest is not None else []
+        limits = [m.format_duration(limit.time)] if lag.longest is not None else []
         limits += [counted(limit.records, "record")] if limit.records is not None else []
         return _Found(
             self._far_since,
@@ -302,7 +288,7 @@ class AlertEvaluator:
             {"records": lag.behind, "seconds": lag.longest, "grown": grown, "partition": farthest},
         )
 
-    def _no_step(self, limit: TimeLimit, now: int) -> _Found | None:
+    def _no_step(self, limit: m.TimeLimit, now: int) -> _Found | None:
         del limit
         if self._waiting is None:
             return None
@@ -316,7 +302,7 @@ class AlertEvaluator:
             {"records": waits, "seconds": (now - self._waiting) / _SECOND},
         )
 
-    def _watermark_stuck(self, limit: TimeLimit, now: int) -> _Found | None:
+    def _watermark_stuck(self, limit: m.TimeLimit, now: int) -> _Found | None:
         span = span_of(limit, self._every)
         low, since, records = self._low
         steps, last = self._recent[span].steps(now), self._last
@@ -339,7 +325,7 @@ class AlertEvaluator:
             {"low_watermark": low, "records": records, "partitions": [holder.partition for holder in held]},
         )
 
-    def _latency(self, limit: LatencyLimit, now: int) -> _Found | None:
+    def _latency(self, limit: m.LatencyLimit, now: int) -> _Found | None:
         total = self._recent[limit.span].total(now)
         p99 = None if total is None else total.latency.quantile(0.99)
         if total is None or p99 is None or p99 <= limit.p99 * self._slack("latency"):
@@ -347,12 +333,12 @@ class AlertEvaluator:
         return _Found(
             now - limit.span,
             f"of the {counted(total.latency.total, 'record')} since {_time(now - limit.span)}, 99 % took up to "
-            f"{duration(p99)} from the log to the commit; the limit is {format_duration(limit.p99)}. "
+            f"{duration(p99)} from the log to the commit; the limit is {m.format_duration(limit.p99)}. "
             f"{self._advice('latency')}",
             {"p99_seconds": p99 / _SECOND, "records": total.latency.total},
         )
 
-    def _late_spike(self, limit: SpikeLimit, now: int) -> _Found | None:
+    def _late_spike(self, limit: m.SpikeLimit, now: int) -> _Found | None:
         total = self._recent[limit.span].total(now)
         if total is None or total.records < _LEAST:
             return None
@@ -370,7 +356,7 @@ class AlertEvaluator:
             {"share": share, "usual": usual, "late": total.late, "records": total.records},
         )
 
-    def _expired_share(self, limit: ShareLimit, now: int) -> _Found | None:
+    def _expired_share(self, limit: m.ShareLimit, now: int) -> _Found | None:
         total = self._recent[limit.span].total(now)
         if total is None or total.records < _LEAST:
             return None
@@ -384,7 +370,7 @@ class AlertEvaluator:
             {"share": share, "expired": total.expired, "records": total.records},
         )
 
-    def _dead_letters(self, limit: ShareLimit, now: int) -> _Found | None:
+    def _dead_letters(self, limit: m.ShareLimit, now: int) -> _Found | None:
         new = {kind: since for kind, since in self._reasons.items() if now - since < limit.span}
         total = self._recent[limit.span].known(now)
         whole = self._recent[limit.span].total(now)
@@ -406,7 +392,7 @@ class AlertEvaluator:
             what = (
                 f"{counted(sum(met.values()), 'dead letter')} for a reason that this pipeline has not met before: "
                 f"{_most(shown)}. All dead letters are {dead:,} {of} ({share:.2%}; the limit is {limit.share:.2%} in "
-                f"{format_duration(limit.span)})"
+                f"{m.format_duration(limit.span)})"
             )
         return _Found(
             min(new.values()) if new else now - limit.span,
@@ -415,7 +401,7 @@ class AlertEvaluator:
             at_once=bool(new),
         )
 
-    def _sink_errors(self, limit: TimeLimit, now: int) -> _Found | None:
+    def _sink_errors(self, limit: m.TimeLimit, now: int) -> _Found | None:
         span = span_of(limit, self._every)
         if isinstance(self._error, RunError):
             message = first_line(str(self._error))
@@ -435,7 +421,7 @@ class AlertEvaluator:
             {"faults": faults.count, "last": faults.message},
         )
 
-    def _checkpoint(self, limit: CheckpointLimit, now: int) -> _Found | None:
+    def _checkpoint(self, limit: m.CheckpointLimit, now: int) -> _Found | None:
         if isinstance(self._error, CheckpointError):
             message = first_line(str(self._error))
             return _Found(
@@ -449,12 +435,12 @@ class AlertEvaluator:
         takes = self._commands.of(f"savepoint --to {quote(f'{self._graph.name}-{_time(now)[:10]}')} {{c}}")
         return _Found(
             since + limit.savepoint,
-            f"{which} {_time(since)}, {duration(now - since)} ago; the limit is {format_duration(limit.savepoint)}. "
+            f"{which} {_time(since)}, {duration(now - since)} ago; the limit is {m.format_duration(limit.savepoint)}. "
             f"{self._advice('checkpoint', savepoint=takes)}",
             {"saved": saved, "seconds": (now - since) / _SECOND},
         )
 
-    def _backpressure(self, limit: TimeLimit, now: int) -> _Found | None:
+    def _backpressure(self, limit: m.TimeLimit, now: int) -> _Found | None:
         span = span_of(limit, self._every)
         if self._slow_since is None or self._last_at - self._slow_since < span:
             return None
@@ -465,12 +451,12 @@ class AlertEvaluator:
         where = f", most of it in `{part}`" if part is not None else ""
         return _Found(
             self._slow_since,
-            f"each step since {_time(self._slow_since)} took longer than the {format_duration(self._every)} between "
+            f"each step since {_time(self._slow_since)} took longer than the {m.format_duration(self._every)} between "
             f"two of them, the last {last.took:,.1f} s{where}. {self._advice('backpressure')}",
             {"seconds": last.took, "parts": total.parts, "every_seconds": self._every / _SECOND},
         )
 
-    def _partition_idle(self, limit: TimeLimit, now: int) -> _Found | None:
+    def _partition_idle(self, limit: m.TimeLimit, now: int) -> _Found | None:
         span = span_of(limit, self._every)
         if not self._read_at or now - max(self._read_at.values()) >= span:
             return None
@@ -487,7 +473,7 @@ class AlertEvaluator:
             {"partitions": named, "seconds": (now - since) / _SECOND},
         )
 
-    def _hot_key(self, limit: ShareLimit, now: int) -> _Found | None:
+    def _hot_key(self, limit: m.ShareLimit, now: int) -> _Found | None:
         total = self._recent[limit.span].total(now)
         if total is None:
             return None
@@ -507,7 +493,7 @@ class AlertEvaluator:
             {"key": key, "share": share, "node": node},
         )
 
-    def _advice(self, name: AlertName, **given: str) -> str:
+    def _advice(self, name: m.AlertName, **given: str) -> str:
         """Return what to look at first, with `given` texts and the commands for this run."""
         parts = f"by `{self._commands.of('doctor --no-restore {c}')}` in which part its steps spend their time"
         if self._is_realtime:  # it reports only its partitions
@@ -544,7 +530,7 @@ class AlertEvaluator:
         lists = self._commands.of("redrive --list")
         return f"them by `{lists}`; its guide says how they go back into the pipeline once that is mended"
 
-    def _sinks_given(self, kinds: Mapping[str, int], by_sink: Mapping[str, Mapping[str, int]]) -> list[SinkNode]:
+    def _sinks_given(self, kinds: Mapping[str, int], by_sink: Mapping[str, Mapping[str, int]]) -> list[m.SinkNode]:
         """Return sinks that together have all dead letters of some kinds; a record may be one in several."""
         missing, found = dict(kinds), []
         for node in sorted(
@@ -556,7 +542,7 @@ class AlertEvaluator:
                 missing = {kind: left - given.get(kind, 0) for kind, left in missing.items()}
         return found or [self._graph.sinks[0]]  # older versions have not counted by sink
 
-    _conditions: Final[dict[AlertName, Callable[[AlertEvaluator, Any, int], _Found | None]]] = {
+    _conditions: Final[dict[m.AlertName, Callable[[AlertEvaluator, Any, int], _Found | None]]] = {
         "lag": _behind,
         "no-step": _no_step,
         "watermark-stuck": _watermark_stuck,

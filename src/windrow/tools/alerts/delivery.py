@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from windrow import model as m
 from windrow.errors import InputError, WindrowError
-from windrow.model import Alerts, Graph
 from windrow.model.references import (
     mask_arguments,
     mask_webhook,
@@ -49,7 +49,7 @@ _WEEK: Final = 7 * 86_400_000_000
 
 
 @contextmanager
-def watch_run(graph: Graph, options: Options, record: RunRecord) -> Iterator[Observer]:
+def watch_run(graph: m.Graph, options: Options, record: RunRecord) -> Iterator[Observer]:
     """Raise the alerts of a live run until the block ends (`windrow.runtime.launch.Options.watch`)."""
     past = partial(read_past, history_of(options.checkpoint), record)
     with AlertWatch(
@@ -68,7 +68,7 @@ class AlertWatch:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: m.Graph,
         every: int,
         past: Callable[[], Past],
         on_alert: OnAlert,
@@ -187,7 +187,7 @@ class _Sender:
         self._thread = threading.Thread(target=self._work, name="windrow-alerts-sender", daemon=True)
 
     @staticmethod
-    def all_of(alerts: Alerts, on_warning: Callable[[str], None]) -> list[_Sender]:
+    def all_of(alerts: m.Alerts, on_warning: Callable[[str], None]) -> list[_Sender]:
         """Return a sender for the webhook and one for the command, if there are any."""
         found = []
         if alerts.webhook is not None:
@@ -241,7 +241,7 @@ class _Sender:
         return None
 
 
-def _unreachable(alerts: Alerts) -> Iterator[str]:
+def _unreachable(alerts: m.Alerts) -> Iterator[str]:
     """Yield why alerts cannot reach a receiver, as far as that is known before one is sent."""
     if alerts.webhook is not None:
         try:

@@ -18,13 +18,13 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.connectors.database import only_columns
 from windrow.connectors.open_sinks import open_database
 from windrow.connectors.tables import layout
 from windrow.engine.duckdb_sql import Connection, identifier, query
 from windrow.errors import InputError, Place
 from windrow.expressions import sink_specs
-from windrow.model import Graph, ListChange, RuleList, RuleSet, RulesJournal, SqliteSink
 from windrow.runtime.replay import ReplayOptions, plan_replay, run_replay
 from windrow.telemetry.reports import OnStep
 
@@ -91,8 +91,8 @@ class Backtest:
 
 
 def back_test(
-    graph: Graph,
-    rules: RuleSet,
+    graph: m.Graph,
+    rules: m.RuleSet,
     options: ReplayOptions,
     on_step: OnStep,
     on_start: Callable[[Callable[[], None]], None],
@@ -111,8 +111,8 @@ def back_test(
     with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
         for name, given in (("old", now), ("new", rules)):
             own = tuple(change for change in changes if _list(given, change.list) == _list(now, change.list))
-            one = replace(given, journal=RulesJournal(changes=own))
-            sink = SqliteSink(str(Path(folder) / "alerts.db"), name)
+            one = replace(given, journal=m.RulesJournal(changes=own))
+            sink = m.SqliteSink(str(Path(folder) / "alerts.db"), name)
             tested = replace(graph.with_rules(one).into(sink), mode="micro-batch")
             replay = plan_replay(tested, options)
             if run_replay(replay, options, on_step, on_start) == "asked":
@@ -121,7 +121,7 @@ def back_test(
     return compare_alerts(alerts[0], alerts[1], labels, key=key)
 
 
-def _list_changes(graph: Graph, rules: RuleSet) -> tuple[ListChange, ...]:
+def _list_changes(graph: m.Graph, rules: m.RuleSet) -> tuple[m.ListChange, ...]:
     if graph.mode != "realtime" or not rules.lists:
         return ()
     from windrow.runtime.realtime.journal import read_journal  # noqa: PLC0415 - librdkafka only where it ran
@@ -130,7 +130,7 @@ def _list_changes(graph: Graph, rules: RuleSet) -> tuple[ListChange, ...]:
     known = {(change.list, change.partition) for change in journal.changes}
     # a list that had no entries has no changes: without one, it would be taken as it is now
     empty = [
-        ListChange(version.partition, version.offset, name)
+        m.ListChange(version.partition, version.offset, name)
         for version in journal.versions
         for name in version.lists
         if (name, version.partition) not in known
@@ -138,11 +138,11 @@ def _list_changes(graph: Graph, rules: RuleSet) -> tuple[ListChange, ...]:
     return (*journal.changes, *empty)
 
 
-def _list(rules: RuleSet, name: str) -> RuleList | None:
+def _list(rules: m.RuleSet, name: str) -> m.RuleList | None:
     return next((one for one in rules.lists if one.name == name), None)
 
 
-def _alerts(graph: Graph) -> pa.Table:
+def _alerts(graph: m.Graph) -> pa.Table:
     """Read the alerts of the table that a graph writes."""
     (spec,) = sink_specs(graph).values()
     (table, *_) = layout(spec).own

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windrow import model as m
 from windrow.errors import InputError, PipelineError
-from windrow.model import Graph, format_duration, parse_duration
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.numbers import short_bytes, short_duration
 from windrow.terminal.common import OK, json_option, print_json
@@ -64,7 +64,7 @@ def _share(text: str, option: str) -> float:
 
 def _seconds(text: str, option: str) -> float:
     try:
-        return parse_duration(text) / _SECOND
+        return m.parse_duration(text) / _SECOND
     except PipelineError as exc:
         msg = f"{option}: {exc.message}"
         raise InputError(msg) from exc
@@ -189,7 +189,7 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
     return OK
 
 
-def _load(graph: Graph, given: Mapping[str, Any]) -> tuple[Load, list[str]]:
+def _load(graph: m.Graph, given: Mapping[str, Any]) -> tuple[Load, list[str]]:
     """Return the load by the options, and what is to be said of it."""
     from windrow.tools.capacity.load import read_sample  # noqa: PLC0415 - help needs no Arrow
 
@@ -210,7 +210,7 @@ def _load(graph: Graph, given: Mapping[str, Any]) -> tuple[Load, list[str]]:
     return load, notes
 
 
-def _partitions(graph: Graph, texts: Sequence[str]) -> dict[str, int]:
+def _partitions(graph: m.Graph, texts: Sequence[str]) -> dict[str, int]:
     """Return the stated partitions of logs, by source."""
     found, sources = dict[str, int](), [source.name for source in graph.sources]
     for name, text in _named(texts):
@@ -223,7 +223,7 @@ def _partitions(graph: Graph, texts: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def _nothing(graph: Graph, given: Mapping[str, Any], notes: list[str]) -> Load:
+def _nothing(graph: m.Graph, given: Mapping[str, Any], notes: list[str]) -> Load:
     """Return a load of which all is still to be stated."""
     from windrow.tools.capacity.load import Behind, Keys, Load  # noqa: PLC0415 - help needs no Arrow
 
@@ -248,7 +248,7 @@ def _nothing(graph: Graph, given: Mapping[str, Any], notes: list[str]) -> Load:
     )
 
 
-def _recorded(graph: Graph, given: Mapping[str, Any]) -> Load:
+def _recorded(graph: m.Graph, given: Mapping[str, Any]) -> Load:
     from windrow.telemetry.history import history_of, read_history  # noqa: PLC0415 - the same
     from windrow.tools.capacity.load import Keys, recorded_load  # noqa: PLC0415 - help needs no Arrow
 
@@ -272,7 +272,7 @@ def _recorded(graph: Graph, given: Mapping[str, Any]) -> Load:
     return recorded_load(graph, reports, Keys.even(1), float(_RECORD_BYTES))
 
 
-def _stated(load: Load, graph: Graph, given: Mapping[str, Any]) -> Load:
+def _stated(load: Load, graph: m.Graph, given: Mapping[str, Any]) -> Load:
     """Put what is stated in the place of what was measured."""
     from windrow.tools.capacity.load import Behind  # noqa: PLC0415 - help needs no Arrow
 
@@ -339,9 +339,8 @@ def _one_of(name: str, known: Sequence[str], option: str, kind: str) -> str:
     return name
 
 
-def _said_of_sample(load: Load, graph: Graph) -> Iterator[str]:
+def _said_of_sample(load: Load, graph: m.Graph) -> Iterator[str]:
     """Say how much was read, and what it is too little for."""
-    from windrow.model import Global, Session, WindowNode  # noqa: PLC0415 - the same
     from windrow.tools.capacity.windows import spans  # noqa: PLC0415 - help needs no Arrow
 
     sample = load.sample
@@ -361,9 +360,14 @@ def _said_of_sample(load: Load, graph: Graph) -> Iterator[str]:
             "sample, and their number is an estimate from below: read more (--sample) or state --keys"
         )
     widest = max(
-        (width for node in graph.keyed if isinstance(node, WindowNode) and not isinstance(node.window, Session | Global)
-         for width, _ in spans(node.window)), default=0.0,
-    )  # fmt: skip
+        (
+            width
+            for node in graph.keyed
+            if isinstance(node, m.WindowNode) and not isinstance(node.window, m.Session | m.Global)
+            for width, _ in spans(node.window)
+        ),
+        default=0.0,
+    )
     if sample.seconds < widest:
         yield (
             f"too small: the sample spans {span}, less than a window ({short_duration(widest)}): the keys of a whole "
@@ -409,7 +413,7 @@ def _lines(
     load: Load, wishes: Wishes, figures: Sequence[Figure], notes: Sequence[str], nodes: Sequence[NodeExpected]
 ) -> Iterator[str]:
     keys = " and ".join(f"{one.number:,.0f}" for one in dict.fromkeys(load.keys.values()))
-    every = format_duration(round(wishes.every * _SECOND))
+    every = m.format_duration(round(wishes.every * _SECOND))
     yield (
         f"load: {load.rate:,.6g} records/s of {load.mean_bytes:,.0f} bytes, {keys} keys, 99 % at most "
         f"{load.behind.quantile(0.99):.3g} s behind; a step every {every}, headroom {wishes.headroom:g}"

@@ -12,18 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from windrow.model import (
-    DeduplicateNode,
-    Graph,
-    LookupNode,
-    PostgresSink,
-    SinkNode,
-    SqliteSink,
-    TableJoinNode,
-    TableNode,
-    TableSink,
-    state_partitions,
-)
+from windrow import model as m
 from windrow.tools.capacity.expected import NodeExpected, Setting
 from windrow.tools.capacity.load import SECOND, Load
 from windrow.tools.capacity.nodes import expected
@@ -124,7 +113,7 @@ class Demand:
     `nodes` are what the model says of its nodes. Times are seconds of processor time, sizes bytes.
     """
 
-    graph: Graph
+    graph: m.Graph
     load: Load
     step: float
     tasks: Tasks
@@ -133,9 +122,9 @@ class Demand:
     machine: Machine = MACHINE
 
     @staticmethod
-    def of(graph: Graph, load: Load, step: float, logs: Mapping[str, int], cores: int) -> Demand:
+    def of(graph: m.Graph, load: Load, step: float, logs: Mapping[str, int], cores: int) -> Demand:
         """Return the demand with so many partitions of each log; there is a state partition a core, up to a limit."""
-        limit = graph.key_groups if cores <= _MOST_STATE_PARTITIONS else state_partitions(graph.key_groups)
+        limit = graph.key_groups if cores <= _MOST_STATE_PARTITIONS else m.state_partitions(graph.key_groups)
         tasks = Tasks(logs, min(cores, limit), graph.key_groups, len(graph.levels))
         nodes = tuple(expected(graph, load, Setting(step, graph.key_groups)))
         return Demand(graph, load, step, tasks, cores, nodes)
@@ -143,10 +132,10 @@ class Demand:
     @cached_property
     def operators(self) -> tuple[NodeExpected, ...]:
         """The nodes without the sinks of records."""
-        return tuple(one for one in self.nodes if not isinstance(one.node, SinkNode))
+        return tuple(one for one in self.nodes if not isinstance(one.node, m.SinkNode))
 
     @cached_property
-    def sunk(self) -> tuple[tuple[SinkNode, NodeExpected], ...]:
+    def sunk(self) -> tuple[tuple[m.SinkNode, NodeExpected], ...]:
         """The sinks, each with what is expected of the node that writes its rows."""
         by_name = {one.node.name: one for one in self.nodes}
         return tuple(
@@ -164,14 +153,14 @@ class Demand:
         machine, made = self.machine, dict.fromkeys(_PARTS, 0.0)
         made["read and decode"] = SECOND * sum(self.reads.values())
         for one in self.operators:
-            has_lookups = isinstance(one.node, LookupNode | DeduplicateNode | TableNode | TableJoinNode)
+            has_lookups = isinstance(one.node, m.LookupNode | m.DeduplicateNode | m.TableNode | m.TableJoinNode)
             made["operate"] += one.taken * (machine.lookup if has_lookups else machine.take)
             made["results"] += one.rows_made * machine.change
             made["write state"] += sum(
                 held.written_rows * machine.written + held.written_blobs * machine.blob for held in one.held
             )
         for sink, one in self.sunk:
-            each = {SqliteSink: machine.sqlite, PostgresSink: machine.postgres}.get(type(sink.sink), machine.change)
+            each = {m.SqliteSink: machine.sqlite, m.PostgresSink: machine.postgres}.get(type(sink.sink), machine.change)
             made["sink"] += one.changelog * each
         return {name: micros / SECOND for name, micros in made.items()}
 
@@ -283,7 +272,7 @@ class Demand:
         found = {"tables": 0.0, "changelogs": 0.0}
         for sink, one in self.sunk:
             laid, text = layout_of(self.graph, sink), self.load.text_bytes
-            if isinstance(sink.sink, TableSink):
+            if isinstance(sink.sink, m.TableSink):
                 found["tables"] += max(0.0, one.inserts - one.deletes) * row_bytes(sink.sink, laid.result, text)
             if sink.sink.changelog:
                 found["changelogs"] += one.changelog * row_bytes(sink.sink, laid.changes, text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windrow.model import KeyedNode, SinkNode
+from windrow import model as m
 from windrow.tools.capacity.load import Behind
 
 
@@ -32,7 +32,7 @@ class NodeExpected:
     is only within a factor of 2, `unknown` why the state cannot be planned.
     """
 
-    node: KeyedNode | SinkNode
+    node: m.KeyedNode | m.SinkNode
     taken: float
     pairs: float = 0.0
     held: tuple[Held, ...] = ()

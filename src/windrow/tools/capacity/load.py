@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from windrow import model as m
 from windrow.errors import InputError
 from windrow.telemetry.histogram import BOUNDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from windrow.model import Graph
     from windrow.telemetry.reports import StepReport
 
 Floats = npt.NDArray[np.float64]
@@ -245,7 +245,7 @@ class Load:
         }
 
 
-def read_sample(graph: Graph, records: int) -> Load:
+def read_sample(graph: m.Graph, records: int) -> Load:
     """Measure a load on the first records of each partition of a log, so many in all; raise the errors of the sources.
 
     Raise InputError if the log has no good records, or all of them have one event time.
@@ -273,7 +273,7 @@ def _first(batches: Iterator[pa.RecordBatch], records: int) -> Iterator[pa.Recor
             return
 
 
-def measure_load(graph: Graph, batches: Sequence[pa.RecordBatch], origin: str) -> Load:
+def measure_load(graph: m.Graph, batches: Sequence[pa.RecordBatch], origin: str) -> Load:
     """Measure a load on raw records (`windrow.engine.schema.RAW`), each partition's in the order of its offsets.
 
     Raise InputError as `read_sample` does.
@@ -284,7 +284,6 @@ def measure_load(graph: Graph, batches: Sequence[pa.RecordBatch], origin: str) -
     from windrow.engine.messages import Records  # noqa: PLC0415 - the same
     from windrow.engine.operators.ingest import Ingest  # noqa: PLC0415 - the same
     from windrow.engine.schema import PARTITION, TIME  # noqa: PLC0415 - the same
-    from windrow.model import DeduplicateNode  # noqa: PLC0415 - the same
     from windrow.tools.tune.disorder import measure  # noqa: PLC0415 - the same
 
     nodes = {node.name: node for node in graph.computed}
@@ -328,7 +327,7 @@ def measure_load(graph: Graph, batches: Sequence[pa.RecordBatch], origin: str) -
         accepted={
             name: _accepted(pa.concat_tables(found), node.within)
             for name, found in tables.items()
-            if isinstance(node := nodes[name], DeduplicateNode)
+            if isinstance(node := nodes[name], m.DeduplicateNode)
         },
         text_bytes=texts,
         sample=Sample(sum(read.values()), max(spans.values()), origin, coverage),
@@ -393,7 +392,7 @@ def _accepted(rows: pa.Table, within: int) -> float:
     return number / len(key)
 
 
-def recorded_load(graph: Graph, reports: Sequence[StepReport], keys: Keys, record_bytes: float) -> Load:
+def recorded_load(graph: m.Graph, reports: Sequence[StepReport], keys: Keys, record_bytes: float) -> Load:
     """Measure rates and disorder in the history of a run; it does not know keys and sizes.
 
     The rate is that by event time, or by the wall clock if the watermark did not move. Raise InputError if it has no

@@ -12,28 +12,8 @@ from typing import Final, assert_never
 
 import numpy as np
 
+from windrow import model as m
 from windrow.expressions import join_spans, revise_of, stream_of
-from windrow.model import (
-    Adaptive,
-    DeduplicateNode,
-    Delay,
-    DelayByPartition,
-    FlatMapNode,
-    Graph,
-    JoinNode,
-    KeyedNode,
-    LookupNode,
-    ProcessNode,
-    Punctuated,
-    RulesNode,
-    SelectNode,
-    SinkNode,
-    SourceNode,
-    SplitNode,
-    TableJoinNode,
-    TableNode,
-    WindowNode,
-)
 from windrow.tools.capacity.expected import Held, Inflow, NodeExpected, Setting
 from windrow.tools.capacity.load import SECOND, Keys, Load
 from windrow.tools.capacity.windows import WindowModel
@@ -42,7 +22,7 @@ _RUNS: Final = 1.15
 """Runs hold so many times the rows that are needed, as one goes when all of it is past: measured on the memory host."""
 
 
-def expected(graph: Graph, load: Load, setting: Setting) -> list[NodeExpected]:
+def expected(graph: m.Graph, load: Load, setting: Setting) -> list[NodeExpected]:
     """Return what each node with an operator takes, holds and gives, in the order of the graph."""
     model = _Model(graph, load, setting)
     return [model.of(node) for node in graph.computed]
@@ -51,41 +31,41 @@ def expected(graph: Graph, load: Load, setting: Setting) -> list[NodeExpected]:
 class _Model:
     """Goes through a graph once."""
 
-    def __init__(self, graph: Graph, load: Load, setting: Setting) -> None:
+    def __init__(self, graph: m.Graph, load: Load, setting: Setting) -> None:
         self._graph = graph
         self._load = load
         self._setting = setting
         self._windows = WindowModel(graph, load, setting)
         self._known: dict[str, NodeExpected] = {}
 
-    def of(self, node: KeyedNode | SinkNode) -> NodeExpected:
+    def of(self, node: m.KeyedNode | m.SinkNode) -> NodeExpected:
         """Return what is expected of a node."""
         if node.name not in self._known:
             self._known[node.name] = self._of(node)
         return self._known[node.name]
 
-    def _of(self, node: KeyedNode | SinkNode) -> NodeExpected:  # noqa: PLR0911 - a case for each kind
+    def _of(self, node: m.KeyedNode | m.SinkNode) -> NodeExpected:  # noqa: PLR0911 - a case for each kind
         stated = self._load.shares.get(("", node.name), 1.0)
         flows = [self._inflow(name, node.name) for name in node.inputs]
         flows = [replace(flow, rate=flow.rate * stated) for flow in flows]
         keys = self._load.keys_of(node.name)
         match node:
-            case WindowNode():
+            case m.WindowNode():
                 return self._windows.of(node, flows[0], keys)
-            case JoinNode():
+            case m.JoinNode():
                 return self._join(node, flows[0], flows[1])
-            case DeduplicateNode():
+            case m.DeduplicateNode():
                 return self._deduplicate(node, flows[0])
-            case LookupNode():
+            case m.LookupNode():
                 return self._lookup(node, flows[0], flows[1], keys)
-            case TableNode() | TableJoinNode():
+            case m.TableNode() | m.TableJoinNode():
                 return self._table(node, flows, keys)
-            case RulesNode():
+            case m.RulesNode():
                 return self._rules(node, flows[0], keys)
-            case ProcessNode():
+            case m.ProcessNode():
                 unknown = "what a process function keeps is in its code: measure it (windrow state)"
                 return NodeExpected(node, flows[0].rate, updates=flows[0].rate, given=flows[0].rate, unknown=unknown)
-            case SinkNode():
+            case m.SinkNode():
                 rate = sum(flow.rate for flow in flows)
                 return NodeExpected(node, rate, inserts=rate, changelog=rate, doubts=flows[0].doubts)
             case _:
@@ -95,7 +75,7 @@ class _Model:
         """Return the records of a stream on their way to a node."""
         node = self._graph.producer(stream)
         match node:
-            case SourceNode():
+            case m.SourceNode():
                 delay, doubts = delay_of(node, self._load)
                 behind, rate, expired = self._load.behind, self._load.rates[node.name], 0.0
                 rate *= self._load.shares.get((node.name, taker), 1.0)
@@ -104,7 +84,7 @@ class _Model:
                     lost = float(1 - behind.within(limit))
                     behind, rate, expired = behind.cut(limit), rate * (1 - lost), rate * lost
                 return Inflow(rate, behind, delay, expired, doubts)
-            case SelectNode() | SplitNode() | FlatMapNode():
+            case m.SelectNode() | m.SplitNode() | m.FlatMapNode():
                 flows = [self._inflow(name, taker) for name in node.inputs]
                 doubts = tuple(one for flow in flows for one in flow.doubts)
                 if not any(name == taker for _, name in self._load.shares):
@@ -113,16 +93,16 @@ class _Model:
                     sum(one.rate for one in flows), flows[0].behind, flows[0].delay, sum(one.expired for one in flows),
                     doubts,
                 )  # fmt: skip
-            case TableNode() if stream != node.name:  # its versions are its records
+            case m.TableNode() if stream != node.name:  # its versions are its records
                 return self._inflow(node.input, taker)
             case _:
-                if not isinstance(node, KeyedNode):
+                if not isinstance(node, m.KeyedNode):
                     msg = f"{stream} gives no records"
                     raise TypeError(msg)
                 made, flow = self.of(node), self._inflow(node.inputs[0], node.name)
                 return Inflow(made.given, flow.behind, flow.delay, doubts=made.doubts)
 
-    def _join(self, node: JoinNode, left: Inflow, right: Inflow) -> NodeExpected:
+    def _join(self, node: m.JoinNode, left: Inflow, right: Inflow) -> NodeExpected:
         keys = self._load.keys_of(node.name)
         spans_ = join_spans(self._graph, node)
         reach = (node.before + node.after) / SECOND
@@ -157,7 +137,7 @@ class _Model:
         rows = flow.rate * float(flow.behind.integral(until))
         return self._merged_runs(kind, rows * (_RUNS if self._setting.step < until else 1.0), flow.rate)
 
-    def _deduplicate(self, node: DeduplicateNode, flow: Inflow) -> NodeExpected:
+    def _deduplicate(self, node: m.DeduplicateNode, flow: Inflow) -> NodeExpected:
         bound = stream_of(self._graph, node.input).bound
         within, keys = node.within / SECOND, self._load.keys_of(node.name)
         if node.name in self._load.accepted:
@@ -179,17 +159,17 @@ class _Model:
         held = self._runs("keys", replace(flow, rate=accepted), within + bound / SECOND)
         return NodeExpected(node, flow.rate, 0.0, (held,), given=accepted, doubts=doubts, expired=flow.expired)
 
-    def _table(self, node: TableNode | TableJoinNode, flows: list[Inflow], keys: Keys) -> NodeExpected:
+    def _table(self, node: m.TableNode | m.TableJoinNode, flows: list[Inflow], keys: Keys) -> NodeExpected:
         rate = sum(flow.rate for flow in flows)
         doubts = tuple(one for flow in flows for one in flow.doubts)
-        if isinstance(node, TableJoinNode):
+        if isinstance(node, m.TableJoinNode):
             doubts = (*doubts, f"{node.name}: each row of a table is taken to have one partner")
         held = self._merged_runs("rows", keys.number * len(flows), rate)
         return NodeExpected(
             node, rate, 0.0, (held,), updates=rate, given=2 * rate, doubts=doubts, changelog=2 * rate
         )  # fmt: skip
 
-    def _lookup(self, node: LookupNode, left: Inflow, right: Inflow, keys: Keys) -> NodeExpected:
+    def _lookup(self, node: m.LookupNode, left: Inflow, right: Inflow, keys: Keys) -> NodeExpected:
         """A lookup keeps the last version of each key, those that can still be looked up, and records that wait."""
         bound = stream_of(self._graph, node.left).bound
         revise = revise_of(self._graph, node) / SECOND
@@ -210,7 +190,7 @@ class _Model:
             changelog=left.rate, expired=left.expired + right.expired,
         )  # fmt: skip
 
-    def _rules(self, node: RulesNode, flow: Inflow, keys: Keys) -> NodeExpected:
+    def _rules(self, node: m.RulesNode, flow: Inflow, keys: Keys) -> NodeExpected:
         """Rules keep of each key the newest records that are seen, and all that can still be judged again, in runs."""
         recent, low = node.rules.recent, flow.delay + self._load.skew + node.rules.lateness / SECOND
         rows = sum(
@@ -234,15 +214,15 @@ class _Model:
         return Held(kind, rows, groups * runs, min(rate, rows / step) * times, groups * 2 / step, are_records=True)
 
 
-def delay_of(source: SourceNode, load: Load) -> tuple[float, tuple[str, ...]]:
+def delay_of(source: m.SourceNode, load: Load) -> tuple[float, tuple[str, ...]]:
     """Return the delay of a source in seconds, and what is in doubt of it."""
     match source.time.watermark:
-        case Delay(micros):
+        case m.Delay(micros):
             return micros / SECOND, ()
-        case DelayByPartition() as delays:
+        case m.DelayByPartition() as delays:
             return delays.default / SECOND, (f"{source.name}: the default delay is taken for all partitions",)
-        case Adaptive(target, least, most):
+        case m.Adaptive(target, least, most):
             found = min(max(load.behind.quantile(target), least / SECOND), most / SECOND)
             return found, (f"{source.name}: its delay adapts; by the load's disorder it is {found:.3g} s",)
-        case Punctuated():
+        case m.Punctuated():
             return 0.0, (f"{source.name}: its watermark is in the log; it is taken to be at the newest event time",)

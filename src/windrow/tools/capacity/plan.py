@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from windrow.model import Graph
+from windrow import model as m
 from windrow.runtime.stream.trigger import Trigger
 from windrow.telemetry.reports import counted
 from windrow.tools.capacity.demand import MACHINE, Demand, reading
@@ -85,7 +85,7 @@ class Capacity:
         return self.by_name[name].value
 
 
-def plan(graph: Graph, load: Load, wishes: Wishes) -> Capacity:
+def plan(graph: m.Graph, load: Load, wishes: Wishes) -> Capacity:
     """Plan a pipeline under a load."""
     reads = reading(load)
     needed = {name: max(1, math.ceil(wishes.headroom * work)) for name, work in reads.items()}
@@ -271,7 +271,7 @@ def _state(demand: Demand) -> Iterator[Figure]:
         yield Figure(name, value, "records/s", f"pairs of a record and a window that {meaning}", {}, within)
 
 
-def _demand(graph: Graph, load: Load, every: float, logs: Mapping[str, int], cores: int) -> Demand:
+def _demand(graph: m.Graph, load: Load, every: float, logs: Mapping[str, int], cores: int) -> Demand:
     """Return the demand in the shortest steps that begin at this rate and end before the next one begins."""
     *shorter, longest = Trigger(round(every * SECOND)).intervals(load.rate)
     for step in shorter:

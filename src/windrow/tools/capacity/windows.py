@@ -17,27 +17,8 @@ from typing import Final, assert_never
 
 import numpy as np
 
+from windrow import model as m
 from windrow.expressions import stream_of
-from windrow.model import (
-    AllOf,
-    AnyOf,
-    Calendar,
-    Cumulate,
-    Emit,
-    Every,
-    EveryEventTime,
-    Global,
-    Graph,
-    Hopping,
-    Records,
-    Repeat,
-    Session,
-    Sliced,
-    Trigger,
-    Tumbling,
-    When,
-    WindowNode,
-)
 from windrow.tools.capacity.expected import Held, Inflow, NodeExpected, Setting
 from windrow.tools.capacity.load import SECOND, Floats, Keys, Load
 
@@ -72,25 +53,25 @@ class _Ages:
 class WindowModel:
     """Expects the windows of nodes that aggregate."""
 
-    def __init__(self, graph: Graph, load: Load, setting: Setting) -> None:
+    def __init__(self, graph: m.Graph, load: Load, setting: Setting) -> None:
         self._graph = graph
         self._load = load
         self._setting = setting
 
-    def of(self, node: WindowNode, flow: Inflow, keys: Keys) -> NodeExpected:
+    def of(self, node: m.WindowNode, flow: Inflow, keys: Keys) -> NodeExpected:
         """Return what is expected of a node, given its input and its keys."""
         if stream_of(self._graph, node.input).is_changelog:
             return self._rows_of_rows(node, flow, keys)
         match node.window:
-            case Session():
+            case m.Session():
                 return self._session(node, node.window, flow, keys)
-            case Global():
+            case m.Global():
                 return self._global(node, flow, keys)
             case window:
                 return self._spans(node, window, flow, keys)
 
     def _spans(
-        self, node: WindowNode, window: Tumbling | Hopping | Cumulate | Calendar, flow: Inflow, keys: Keys
+        self, node: m.WindowNode, window: m.Tumbling | m.Hopping | m.Cumulate | m.Calendar, flow: Inflow, keys: Keys
     ) -> NodeExpected:
         emit, total = node.emit, _Sum()
         lateness, low = emit.lateness / SECOND, flow.delay + self._load.skew
@@ -110,20 +91,20 @@ class WindowModel:
             total.inserts += inserts
             total.updates += max(0.0, begun - (inserts - ontime)) + early / every
             fired = width + low
-            if isinstance(window, Sliced):
+            if isinstance(window, m.Sliced):
                 held.append(self._parts(window, flow, keys, (width, every), fired))
-            first = fired if isinstance(window, Sliced) else 0.0
+            first = fired if isinstance(window, m.Sliced) else 0.0
             held.append(self._held("panes", flow, keys, _Ages(width, every, first, fired + lateness, fired)))
-        if isinstance(window, Sliced):
+        if isinstance(window, m.Sliced):
             held += self._slices(window, flow, keys, low)
         if emit.early is not None:
             doubts.append(f"{node.name or 'early'}: early panes depend on when records come within a window")
         return total.of(node, flow, _merged(held), doubts, emit)
 
-    def _slices(self, window: Hopping | Cumulate, flow: Inflow, keys: Keys, low: float) -> Iterator[Held]:
+    def _slices(self, window: m.Hopping | m.Cumulate, flow: Inflow, keys: Keys, low: float) -> Iterator[Held]:
         """Yield the slices of windows that overlap, and the nodes above them: each until its last window has fired."""
         width, size = window.slice / SECOND, window.size / SECOND
-        every = (window.slide if isinstance(window, Hopping) else window.size) / SECOND
+        every = (window.slide if isinstance(window, m.Hopping) else window.size) / SECOND
         slices, step = window.size // window.slice, round(every / width)
         for number, weight in _some(range(step)):
             yield self._held("slices", flow, keys, _Ages(width, every / weight, 0.0, size - number * width + low))
@@ -133,7 +114,7 @@ class WindowModel:
             for start, weight in _some(starts):
                 # in slices: the ends of the first window that has all of the node, and of the last that has its start
                 last = start // step * step + slices
-                first = start + node if isinstance(window, Cumulate) else last - (last - start - node) // step * step
+                first = start + node if isinstance(window, m.Cumulate) else last - (last - start - node) // step * step
                 if first < last:
                     made, gone = ((end - start) * width + low for end in (first, last))
                     ages = _Ages(node * width, len(starts) * node * width / weight, made, gone, made)
@@ -141,7 +122,7 @@ class WindowModel:
             node *= _FANOUT
 
     def _parts(
-        self, window: Hopping | Cumulate, flow: Inflow, keys: Keys, span: tuple[float, float], fired: float
+        self, window: m.Hopping | m.Cumulate, flow: Inflow, keys: Keys, span: tuple[float, float], fired: float
     ) -> Held:
         """Return the panes of windows that have not fired, of records that are on time for some of their windows only.
 
@@ -149,7 +130,7 @@ class WindowModel:
         """
         width, every = span
         whole = 1 - flow.behind.past(
-            flow.delay, (window.slide if isinstance(window, Hopping) else window.step) / SECOND
+            flow.delay, (window.slide if isinstance(window, m.Hopping) else window.step) / SECOND
         )
         least = flow.behind.quantile(whole)
         edges = np.linspace(min(least, fired), fired, _POINTS)
@@ -196,14 +177,14 @@ class WindowModel:
         )
 
     def _late_revisions(
-        self, emit: Emit, flow: Inflow, keys: Keys, span: tuple[float, float], late_pairs: float
+        self, emit: m.Emit, flow: Inflow, keys: Keys, span: tuple[float, float], late_pairs: float
     ) -> float:
         """Return the revisions a second that late records make."""
         width, every = span
         match emit.late:
             case "each":
                 return late_pairs
-            case Records(number):
+            case m.Records(number):
                 return late_pairs / number
             case "batch":
                 first = width + flow.delay
@@ -215,7 +196,7 @@ class WindowModel:
             case _:
                 assert_never(emit.late)
 
-    def _session(self, node: WindowNode, window: Session, flow: Inflow, keys: Keys) -> NodeExpected:
+    def _session(self, node: m.WindowNode, window: m.Session, flow: Inflow, keys: Keys) -> NodeExpected:
         """Sessions of records that come at random: a renewal process, whose gaps are longer than the gap by chance."""
         gap, lateness, low = window.gap / SECOND, node.emit.lateness / SECOND, flow.delay + self._load.skew
         late = float(1 - flow.behind.within(flow.delay + gap))
@@ -260,7 +241,7 @@ class WindowModel:
             flow.rate * expired + flow.expired, changes, tuple(doubts), None, changes,
         )  # fmt: skip
 
-    def _global(self, node: WindowNode, flow: Inflow, keys: Keys) -> NodeExpected:
+    def _global(self, node: m.WindowNode, flow: Inflow, keys: Keys) -> NodeExpected:
         step = self._setting.step
         # without a trigger it is read by other streams, which see each record change its row
         updates = flow.rate
@@ -276,11 +257,11 @@ class WindowModel:
             changelog=updates * rows,
         )  # fmt: skip
 
-    def _rows_of_rows(self, node: WindowNode, flow: Inflow, keys: Keys) -> NodeExpected:
+    def _rows_of_rows(self, node: m.WindowNode, flow: Inflow, keys: Keys) -> NodeExpected:
         """Windows over rows that change keep these rows; they come when the window before them has fired."""
         stream = stream_of(self._graph, node.input)
         name = node.name
-        if isinstance(node.window, Session | Global):
+        if isinstance(node.window, m.Session | m.Global):
             doubts = (*flow.doubts, f"{name}: a window over rows that change is taken to hold a row a key")
             return self._global(node, Inflow(flow.rate, flow.behind, flow.delay, 0.0, doubts), keys)
         kept = (stream.hold + (stream.bound or 0)) / SECOND + flow.delay + self._load.skew
@@ -307,7 +288,9 @@ class _Sum:
     def __init__(self) -> None:
         self.pairs = self.late = self.expired = self.inserts = self.updates = 0.0
 
-    def of(self, node: WindowNode, flow: Inflow, held: tuple[Held, ...], doubts: list[str], emit: Emit) -> NodeExpected:
+    def of(
+        self, node: m.WindowNode, flow: Inflow, held: tuple[Held, ...], doubts: list[str], emit: m.Emit
+    ) -> NodeExpected:
         """Return them as those of the node."""
         changelog = self.inserts + self.updates * (2 if emit.mode == "retract" else 1)
         return NodeExpected(
@@ -335,48 +318,48 @@ def _some(numbers: range) -> list[tuple[int, float]]:
     return [(numbers[int((place + 0.5) * weight)], weight) for place in range(number)]
 
 
-def spans(window: Tumbling | Hopping | Cumulate | Calendar) -> list[tuple[float, float]]:
+def spans(window: m.Tumbling | m.Hopping | m.Cumulate | m.Calendar) -> list[tuple[float, float]]:
     """Return the windows as pairs of a width and how often one begins, in seconds; of many, some for all of them."""
     match window:
-        case Tumbling(size):
+        case m.Tumbling(size):
             return [(size / SECOND, size / SECOND)]
-        case Hopping(size, slide):
+        case m.Hopping(size, slide):
             return [(size / SECOND, slide / SECOND)]
-        case Cumulate(size, step):
+        case m.Cumulate(size, step):
             numbers = _some(range(1, size // step + 1))
             return [(number * step / SECOND, size / SECOND / weight) for number, weight in numbers]
-        case Calendar(number, unit):
+        case m.Calendar(number, unit):
             days = number * _DAYS[unit]
             return [(days * _DAY, days * _DAY)]
         case _:
             assert_never(window)
 
 
-def _early(trigger: Trigger | None, rate: float, keys: Keys, width: float, windows: float) -> float:
+def _early(trigger: m.Trigger | None, rate: float, keys: Keys, width: float, windows: float) -> float:
     """Return how many early panes the windows of all keys that begin at once have, beside the first row of each."""
     records = rate * width
 
-    def panes(one: Trigger | None) -> float:  # noqa: PLR0911 - a case for each trigger
+    def panes(one: m.Trigger | None) -> float:  # noqa: PLR0911 - a case for each trigger
         match one:
             case None:
                 return 0.0
-            case Records(number):
+            case m.Records(number):
                 return sum(
                     n * (share * records / number) for n, share in zip(keys.numbers, keys.shares, strict=True)
                 ) * (1 if number == 1 else float(min(1.0, records / max(windows, 1e-9) / number)))
-            case Every(micros) | EveryEventTime(micros):
+            case m.Every(micros) | m.EveryEventTime(micros):
                 often = micros / SECOND
                 return sum(
                     n * width / (often + 1 / max(share * rate, 1e-12))
                     for n, share in zip(keys.numbers, keys.shares, strict=True)
                 )
-            case AnyOf(triggers):
+            case m.AnyOf(triggers):
                 return sum(map(panes, triggers))
-            case AllOf(triggers):
+            case m.AllOf(triggers):
                 return min(map(panes, triggers))
-            case Repeat(inner, times):
+            case m.Repeat(inner, times):
                 return min(panes(inner), times * windows)
-            case When():
+            case m.When():
                 return 0.0
             case _:
                 assert_never(one)

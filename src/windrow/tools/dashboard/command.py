@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from windrow import model as m
 from windrow.errors import InputError, needs_extra
-from windrow.model import Graph
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.history import FILES
 from windrow.terminal.common import OK, complete_files, json_option
@@ -89,7 +89,7 @@ def _dashboard() -> ModuleType:
 
 
 @contextmanager
-def dashboard_beside(graph: Graph, file: Path, checkpoint: Path) -> Iterator[str]:
+def dashboard_beside(graph: m.Graph, file: Path, checkpoint: Path) -> Iterator[str]:
     """Serve the page of a run on a free port of this machine, in a thread, until the block ends; yield its address."""
     from windrow.tools.dashboard.watch import WatchedRun  # noqa: PLC0415 - as above
 

@@ -15,8 +15,8 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from windrow import model as m
 from windrow.errors import InputError
-from windrow.model import MAX_PARTITIONS, Graph, parse_time
 from windrow.tools.dashboard.watch import LongView, Query, Seen, View, WatchedRun
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
         row
         for row, record in zip(late_rows, records, strict=True)
         if all(_is_value(field, record[field.name], values[field.name]) for field in fields)
-        and (not start or parse_time(row["window_start"]) == parse_time(start))
+        and (not start or m.parse_time(row["window_start"]) == m.parse_time(start))
     ]
     return made | {"late": expired[:_ROWS]}
 
@@ -256,7 +256,7 @@ def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]
     from windrow.tools.redrive.copies import Choice, redrive  # noqa: PLC0415 - as above
 
     reason, partition = asked.get("reason") or "", asked.get("partition")
-    is_partition = partition is None or (type(partition) is int and 0 <= partition < MAX_PARTITIONS)
+    is_partition = partition is None or (type(partition) is int and 0 <= partition < m.MAX_PARTITIONS)
     if not isinstance(reason, str) or not is_partition:
         msg = "reason is a text, and partition the number of one"
         raise InputError(msg)
@@ -274,7 +274,7 @@ def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
-def _pipeline(run: WatchedRun) -> Graph:
+def _pipeline(run: WatchedRun) -> m.Graph:
     if run.pipeline is None:
         msg = f"the pipeline of {run.name} is not known, so its tables are not: name its file on the command line"
         raise InputError(msg)
@@ -286,7 +286,6 @@ def _sink(run: WatchedRun, query: Query) -> tuple[list[str], str, Database, Layo
     from windrow.connectors.open_sinks import open_database  # noqa: PLC0415
     from windrow.connectors.tables import layout  # noqa: PLC0415
     from windrow.expressions import sink_specs  # noqa: PLC0415 - as above
-    from windrow.model import TableSink  # noqa: PLC0415
 
     specs = sink_specs(_pipeline(run))
     name = query.get("sink") or next(iter(specs))
@@ -295,7 +294,7 @@ def _sink(run: WatchedRun, query: Query) -> tuple[list[str], str, Database, Layo
         msg = f"the pipeline has no sink {name!r}: {named}"
         raise InputError(msg)
     spec = specs[name]
-    if not isinstance(spec.sink, TableSink):
+    if not isinstance(spec.sink, m.TableSink):
         msg = f"the sink {spec.sink.section} {spec.sink.table} has no tables to show"
         raise InputError(msg)
     return list(specs), name, open_database(spec.sink), layout(spec)
@@ -347,7 +346,7 @@ def _of_partition(query: Query) -> list[Condition]:
     text = query.get("partition", "")
     if not text:
         return []
-    if not text.isdecimal() or int(text) >= MAX_PARTITIONS:
+    if not text.isdecimal() or int(text) >= m.MAX_PARTITIONS:
         msg = f"partition={text!r} is not the number of a partition"
         raise InputError(msg)
     return [Condition("partition", "=", int(text))]

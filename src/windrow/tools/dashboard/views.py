@@ -13,20 +13,10 @@ from heapq import nsmallest
 from itertools import pairwise
 from typing import Any, Final
 
+from windrow import model as m
 from windrow.authoring.printing import node_text
 from windrow.authoring.sections import mask_secrets
 from windrow.errors import InputError
-from windrow.model import (
-    MAX_DURATION,
-    Global,
-    Graph,
-    Node,
-    Session,
-    SinkNode,
-    SourceNode,
-    WindowNode,
-    parse_duration,
-)
 from windrow.telemetry.health import OVER, STATES, default_limit
 from windrow.telemetry.histogram import BOUNDS, Histogram
 from windrow.telemetry.numbers import first_line, short_duration
@@ -336,9 +326,9 @@ def _what_if(seen: Seen, query: Query) -> dict[str, Any]:
     from windrow.tools.tune.disorder import read_recorded  # noqa: PLC0415 - the other views need no Arrow
 
     run = seen.run
-    chosen = {name: parse_duration(query[name]) for name in ("delay", "lateness") if query.get(name)}
+    chosen = {name: m.parse_duration(query[name]) for name in ("delay", "lateness") if query.get(name)}
     for name, micros in chosen.items():
-        if micros > MAX_DURATION:
+        if micros > m.MAX_DURATION:
             msg = f"{name}={query[name]} is longer than a hundred years (36500d)"
             raise InputError(msg)
     if run.pipeline is None or run.graph is None or seen.total is None:
@@ -425,15 +415,15 @@ def windows(seen: Seen, query: Query) -> dict[str, Any]:
     }
 
 
-def _windows_of_node(known: Graph | None, name: str, counts: WindowCounts) -> dict[str, Any]:
+def _windows_of_node(known: m.Graph | None, name: str, counts: WindowCounts) -> dict[str, Any]:
     made: dict[str, Any] = {"node": name, "kind": None, "note": None, **counts.total._asdict()}
     node = None if known is None else next((one for one in known.keyed if (one.name or known.name) == name), None)
-    if isinstance(node, WindowNode):
+    if isinstance(node, m.WindowNode):
         made["kind"] = type(node.window).__name__.lower()
         match node.window:
-            case Session():
+            case m.Session():
                 made["note"] = "each session is a window of one key; one that grows after it fired fires again"
-            case Global():
+            case m.Global():
                 made["note"] = "the global window stays open; early panes are inserts and revisions"
             case _:
                 made["note"] = "a window is one for all keys of a key group"
@@ -493,7 +483,7 @@ def graph(seen: Seen, query: Query) -> dict[str, Any]:
     nodes = [
         {
             "id": number,
-            "name": node.name or (node.sink.table if isinstance(node, SinkNode) else shown.name),
+            "name": node.name or (node.sink.table if isinstance(node, m.SinkNode) else shown.name),
             "kind": _kind(node),
             "text": node_text(shown, node),
             "layer": layers[number],
@@ -507,17 +497,17 @@ def graph(seen: Seen, query: Query) -> dict[str, Any]:
     return {"nodes": nodes, "edges": edges, "work": work, "why_not": None}
 
 
-def _kind(node: Node) -> str:
+def _kind(node: m.Node) -> str:
     match node:
-        case SourceNode():
+        case m.SourceNode():
             return "source"
-        case SinkNode():
+        case m.SinkNode():
             return "sink"
         case _:
             return type(node).__name__.removesuffix("Node").lower()
 
 
-def _work(node: Node) -> str:
+def _work(node: m.Node) -> str:
     return {"source": "read and decode", "sink": "commit"}.get(_kind(node), "operate")
 
 
@@ -534,13 +524,13 @@ def _shares(step: StepReport | None) -> dict[str, float]:
     return {work: round(seconds / total, 4) for work, seconds in spent.items()} if total else {}
 
 
-def _facts(seen: Seen, shown: Graph, node: Node) -> list[dict[str, Any]]:
+def _facts(seen: Seen, shown: m.Graph, node: m.Node) -> list[dict[str, Any]]:
     """Return figures of a node by name; `unit` says how they are written."""
     status, last = seen.status, seen.status.last
     if last is None:
         return []
     match node:
-        case SourceNode(name=name):
+        case m.SourceNode(name=name):
             several = len(shown.sources) > 1
             own = [one for one in status.partitions if not several or str(one.partition).startswith(f"{name}/")]
             marks = [one.watermark for one in own if one.watermark is not None and not one.is_idle]
@@ -549,7 +539,7 @@ def _facts(seen: Seen, shown: Graph, node: Node) -> list[dict[str, Any]]:
                 ("behind", sum(one.lag or 0 for one in own), "number"),
                 ("watermark", min(marks, default=None), "time"),
             ]
-        case SinkNode():
+        case m.SinkNode():
             if len(shown.sinks) > 1:
                 return []
             span = 0.0 if status.recent is None else status.recent.seconds

@@ -18,8 +18,8 @@ from operator import add
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from windrow import model as m
 from windrow.errors import InputError, StoppedError
-from windrow.model import Graph
 from windrow.telemetry.folders import Folder
 from windrow.telemetry.history import RunRecord, history_of, read_new, read_runs
 from windrow.telemetry.reports import StepReport, now_micros
@@ -57,11 +57,11 @@ class WatchedRun:
 
     name: str
     checkpoint: Folder
-    pipeline: Graph | None = None
+    pipeline: m.Graph | None = None
     file: str | None = None
 
     @property
-    def graph(self) -> Graph | None:
+    def graph(self) -> m.Graph | None:
         """The pipeline as a graph."""
         return None if self.pipeline is None else self.pipeline
 

@@ -17,15 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from windrow import model as m
 from windrow.errors import CheckpointError, WindrowError
-from windrow.model import (
-    AvroFormat,
-    FileSource,
-    Graph,
-    ProtobufFormat,
-    Registry,
-    SourceNode,
-)
 from windrow.model.references import mask_url
 from windrow.runtime.settings import SparkOptions, is_local
 from windrow.runtime.spark.jars import java
@@ -46,7 +39,7 @@ _LOOKED_AT: Final = 16
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-def connect(graph: Graph, checkpoint: Folder, host: HostName, spark: SparkOptions) -> Iterator[Finding]:
+def connect(graph: m.Graph, checkpoint: Folder, host: HostName, spark: SparkOptions) -> Iterator[Finding]:
     """Yield what is found of each, in the order in which a run needs it; the `title` says what a finding is about.
 
     A run on the host memory or batch has no checkpoint, and on the memory host it needs neither Java nor Spark.
@@ -79,14 +72,14 @@ def _about(title: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Findin
         yield replace(serious(str(exc), ""), title=title)
 
 
-def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
+def _source(graph: m.Graph, node: m.SourceNode) -> Iterator[Finding]:
     from windrow.connectors.open_sources import followers  # noqa: PLC0415 - Arrow only where there is a pipeline
 
     place = mask_url(node.source.place)
     follower = followers(graph).get(node.name)
     if follower is not None:
         follower.preflight()
-        what = "file" if isinstance(node.source, FileSource) else "table"
+        what = "file" if isinstance(node.source, m.FileSource) else "table"
         yield fine(f"{place}: the {what} can be followed")
         return
     facts = log_facts(node)
@@ -102,7 +95,7 @@ def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
         yield from _newest(node, f"{place}: {size}, {counted(facts.records, 'record')}")
 
 
-def _newest(node: SourceNode, what: str) -> Iterator[Finding]:
+def _newest(node: m.SourceNode, what: str) -> Iterator[Finding]:
     """Read the newest record of each partition, which shows that records may be read, and decode it."""
     from windrow.connectors.open_sources import open_source  # noqa: PLC0415 - the same
     from windrow.engine.columns import to_micros  # noqa: PLC0415 - Arrow only where there is a log
@@ -131,22 +124,22 @@ def _newest(node: SourceNode, what: str) -> Iterator[Finding]:
         )
 
 
-def _registry(node: SourceNode) -> Registry | None:
+def _registry(node: m.SourceNode) -> m.Registry | None:
     match node.source.format:
-        case AvroFormat(Registry() as registry) | ProtobufFormat(Registry() as registry):
+        case m.AvroFormat(m.Registry() as registry) | m.ProtobufFormat(m.Registry() as registry):
             return registry
         case _:
             return None
 
 
-def _reach(registry: Registry) -> Iterator[Finding]:
+def _reach(registry: m.Registry) -> Iterator[Finding]:
     from windrow.engine.decode.registry import Schemas  # noqa: PLC0415 - Arrow only where there is a registry
 
     Schemas(registry, "", str).reach()
     yield fine(f"{mask_url(registry.url)} answers")
 
 
-def _checkpoint(folder: Folder, graph: Graph) -> tuple[Finding, Run | None, Follows | None]:
+def _checkpoint(folder: Folder, graph: m.Graph) -> tuple[Finding, Run | None, Follows | None]:
     """Return what is found of the checkpoint, and the run that it is of, with the one that this follows."""
     from windrow.runtime.stream.checkpoint import Checkpoint  # noqa: PLC0415 - Arrow only where there may be one
 
@@ -177,7 +170,7 @@ def _checkpoint(folder: Folder, graph: Graph) -> tuple[Finding, Run | None, Foll
     return (finding, None, None) if known is None else (finding, known.run, known.follows)
 
 
-def _sinks(graph: Graph, run: Run | None, follows: Follows | None) -> Iterator[Finding]:
+def _sinks(graph: m.Graph, run: Run | None, follows: Follows | None) -> Iterator[Finding]:
     from windrow.connectors.open_sinks import open_sinks  # noqa: PLC0415 - Arrow only where there is a pipeline
     from windrow.connectors.sink import Run as Owner  # noqa: PLC0415 - the same
 
@@ -198,7 +191,7 @@ def _tables(sink: Sink, what: str, run: Run, follows: Follows | None) -> Iterato
     yield fine(f"{what} can be written, and no other run has them")
 
 
-def _realtime(graph: Graph) -> Iterator[Finding]:
+def _realtime(graph: m.Graph) -> Iterator[Finding]:
     from windrow.runtime.realtime.topics import missing_topics  # noqa: PLC0415 - librdkafka only where there is a topic
 
     missing = missing_topics(graph)

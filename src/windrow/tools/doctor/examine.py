@@ -23,16 +23,9 @@ from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from windrow import model as m
 from windrow.authoring.checks import validate
 from windrow.errors import CheckpointError, EngineError, InputError, WindrowError
-from windrow.model import (
-    Graph,
-    KafkaSource,
-    LogSource,
-    PostgresSink,
-    SinkNode,
-    TableSink,
-)
 from windrow.model.references import resolve_references
 from windrow.runtime.command_lines import CommandLines
 from windrow.runtime.spark.jars import java_version
@@ -58,7 +51,6 @@ from windrow.tools.doctor.facts import (
 
 if TYPE_CHECKING:
     from windrow.connectors.source import Loss
-    from windrow.model import SourceNode
     from windrow.runtime.stream.checkpoint import Checkpoint
     from windrow.tools.tune.disorder import Disorder
 
@@ -79,7 +71,7 @@ _NO_RESTORE = "--no-restore was given"
 
 
 def examine(
-    commands: CommandLines, graph: Graph, checkpoint: Folder, *, restore: Callable[[Checkpoint], None] | None
+    commands: CommandLines, graph: m.Graph, checkpoint: Folder, *, restore: Callable[[Checkpoint], None] | None
 ) -> Examined:
     """Gather the facts about a pipeline as it stands in a file, and the run of a checkpoint.
 
@@ -91,7 +83,7 @@ def examine(
     with ThreadPoolExecutor() as pool:
         logs = {node.name: pool.submit(log_facts, node) for node in graph.sources}
         tables = {
-            node.name: pool.submit(_tables, graph, node) for node in graph.sinks if isinstance(node.sink, TableSink)
+            node.name: pool.submit(_tables, graph, node) for node in graph.sinks if isinstance(node.sink, m.TableSink)
         }
         known, at = _checkpoint(checkpoint, graph, run)
         found_logs = {name: one.result() for name, one in logs.items()}
@@ -116,7 +108,7 @@ def examine(
     )
 
 
-def _run(path: Path, now: int, graph: Graph) -> RunFacts | Unknown:
+def _run(path: Path, now: int, graph: m.Graph) -> RunFacts | Unknown:
     try:
         processes = read_runs(path)
         steps = read_history(path, last=_STEPS)
@@ -150,7 +142,7 @@ def _command_line(record: RunRecord | None) -> tuple[str, ...] | None:
         return None
 
 
-def _disorder(graph: Graph, path: Path, run: RunFacts | Unknown) -> Disorder | Unknown:
+def _disorder(graph: m.Graph, path: Path, run: RunFacts | Unknown) -> Disorder | Unknown:
     if isinstance(run, Unknown):
         return run
     if run.total is None or run.total.only_offsets:
@@ -164,7 +156,7 @@ def _disorder(graph: Graph, path: Path, run: RunFacts | Unknown) -> Disorder | U
 
 
 def _checkpoint(
-    folder: Folder, graph: Graph, run: RunFacts | Unknown
+    folder: Folder, graph: m.Graph, run: RunFacts | Unknown
 ) -> tuple[CheckpointFacts | Unknown, Checkpoint | None]:
     try:
         is_there = folder.exists()
@@ -215,7 +207,7 @@ def _size(folder: Path) -> int:
 
 
 def _restored(
-    graph: Graph,
+    graph: m.Graph,
     known: Checkpoint | None,
     facts: CheckpointFacts | Unknown,
     restore: Callable[[Checkpoint], None] | None,
@@ -236,7 +228,7 @@ def _restored(
             return Damaged(str(exc).replace(made, str(known.folder.parent)))
 
 
-def restore_copy(graph: Graph, known: Checkpoint, to: Path) -> Restored | Damaged | Unknown:
+def restore_copy(graph: m.Graph, known: Checkpoint, to: Path) -> Restored | Damaged | Unknown:
     """Read the states of a copy of a checkpoint, which is made in a folder; raise CheckpointError if it is damaged."""
     from windrow.engine.state.inspect import inspect_state  # noqa: PLC0415 - Spark only where it is needed
     from windrow.runtime.settings import SparkOptions  # noqa: PLC0415 - the same
@@ -300,12 +292,12 @@ def _read_savepoint(folder: Path) -> Restored | Damaged:
     return Restored(epoch, held, 0, 0, time.monotonic() - began)
 
 
-def _tables(graph: Graph, node: SinkNode) -> TableFacts | Unknown:
+def _tables(graph: m.Graph, node: m.SinkNode) -> TableFacts | Unknown:
     """Read whose the tables of a sink are, and count what they have."""
     from windrow.connectors.open_sinks import open_database  # noqa: PLC0415 - the same
     from windrow.expressions import sink_spec  # noqa: PLC0415 - as a thread of its own loads them
 
-    if not isinstance(node.sink, PostgresSink) and not Path(getattr(node.sink, "path", "")).exists():
+    if not isinstance(node.sink, m.PostgresSink) and not Path(getattr(node.sink, "path", "")).exists():
         return Unknown(f"there is no database {getattr(node.sink, 'path', '')} yet: no run has written it")
     from windrow.connectors.database import Condition  # noqa: PLC0415 - Arrow only where there is a database
     from windrow.connectors.tables import REDRIVES, layout  # noqa: PLC0415 - the same
@@ -326,14 +318,14 @@ def _tables(graph: Graph, node: SinkNode) -> TableFacts | Unknown:
     return TableFacts(owner, epoch, made.result.key, misfits, lost, dead, redriven)
 
 
-def log_facts(node: SourceNode) -> LogFacts | Unknown:
+def log_facts(node: m.SourceNode) -> LogFacts | Unknown:
     """Ask a source for its partitions, records and retention."""
     from windrow.connectors.open_sources import open_source  # noqa: PLC0415 - as a thread of its own loads it
 
     source = node.source
     try:
         match source.records:
-            case KafkaSource(servers=servers) as topic:
+            case m.KafkaSource(servers=servers) as topic:
                 if (why := _unreached(servers)) is not None:
                     return Unknown(why)
                 from windrow.connectors.kafka.source import preflight, topic_settings  # noqa: PLC0415 - librdkafka only here
@@ -341,7 +333,7 @@ def log_facts(node: SourceNode) -> LogFacts | Unknown:
                 ends = preflight(topic, _ANSWER)
                 held = sum(end - first for first, end in ends.values())
                 return LogFacts(len(ends), held, _retention(topic_settings(topic, _ANSWER)))
-            case LogSource(path=path):
+            case m.LogSource(path=path):
                 log = open_source(source)
                 partitions = log.partitions()
                 files = sum(file.stat().st_size for file in Path(path).glob("partition-*.jsonl"))
@@ -376,7 +368,7 @@ def _retention(settings: Mapping[str, str]) -> Retention:
 
 
 def _lost(
-    graph: Graph,
+    graph: m.Graph,
     known: Checkpoint | None,
     facts: CheckpointFacts | Unknown,
     logs: Mapping[str, LogFacts | Unknown],
@@ -401,7 +393,7 @@ def _lost(
         return Unknown(str(exc))
 
 
-def _leaks(graph: Graph, checkpoint: Folder, run: RunFacts | Unknown) -> Iterator[str]:
+def _leaks(graph: m.Graph, checkpoint: Folder, run: RunFacts | Unknown) -> Iterator[str]:
     """Yield files of the run that have the value of a reference in them."""
     secrets: set[bytes] = set()
     for reference in secret_references(graph):
@@ -419,12 +411,12 @@ def _leaks(graph: Graph, checkpoint: Folder, run: RunFacts | Unknown) -> Iterato
         yield str(Path(str(checkpoint)) / FILES[0])
 
 
-def secret_references(graph: Graph) -> list[str]:
+def secret_references(graph: m.Graph) -> list[str]:
     """Return the references in a pipeline that stand where a secret does, and not a user's name or a host."""
     return [one for setting in secret_settings(graph) for one in setting.references]
 
 
-def _readable(graph: Graph, checkpoint: Folder) -> Iterator[str]:
+def _readable(graph: m.Graph, checkpoint: Folder) -> Iterator[str]:
     """Yield files of secrets that all can read, and a checkpoint that all can write."""
     for reference in secret_references(graph):
         path = Path(reference.removeprefix("${file:").removesuffix("}"))

@@ -7,17 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from windrow import model as m
 from windrow.errors import HIDDEN_VALUES
-from windrow.model import (
-    AvroFormat,
-    Graph,
-    KafkaSink,
-    KafkaSource,
-    PostgresCdcSource,
-    PostgresSink,
-    ProtobufFormat,
-    Registry,
-)
 from windrow.model.references import MASK, mask_arguments, mask_option, mask_url, mask_webhook, references_in
 from windrow.runtime.command_lines import CommandLines
 from windrow.telemetry.health import GOING
@@ -224,7 +215,7 @@ class Examined:
     `leaks` are files that hold a secret, and `readable` secrets and folders that others can read or write, with why.
     """
 
-    graph: Graph
+    graph: m.Graph
     now: int
     commands: CommandLines
     machine: Machine
@@ -316,25 +307,25 @@ class SecretSetting:
 _JAAS_PASSWORD: Final = re.compile(r'password\s*=\s*"([^"]*)"')
 
 
-def secret_settings(graph: Graph) -> Iterator[SecretSetting]:
+def secret_settings(graph: m.Graph) -> Iterator[SecretSetting]:
     """Yield the settings of a pipeline that may have a secret in them, by their places in its file."""
     for node in graph.sources:
         log, source = node.source.records, node.source
         where = f"{'' if graph.is_short else f'sources.{node.name}.'}source.{source.section}"
-        if isinstance(source, PostgresCdcSource):
+        if isinstance(source, m.PostgresCdcSource):
             yield SecretSetting(f"{where}.url", "url", source.url)
-        if isinstance(log, KafkaSource):
+        if isinstance(log, m.KafkaSource):
             yield from (SecretSetting(f"{where}.options.{name}", name, text) for name, text in log.options)
-            if isinstance(log.format, AvroFormat | ProtobufFormat) and isinstance(log.format.schema, Registry):
-                registry, kind = log.format.schema, "avro" if isinstance(log.format, AvroFormat) else "protobuf"
+            if isinstance(log.format, m.AvroFormat | m.ProtobufFormat) and isinstance(log.format.schema, m.Registry):
+                registry, kind = log.format.schema, "avro" if isinstance(log.format, m.AvroFormat) else "protobuf"
                 at = f"{where}.format.{kind}.registry"
                 yield SecretSetting(f"{at}.url", "url", registry.url)
                 yield from (SecretSetting(f"{at}.options.{name}", name, text) for name, text in registry.options)
     for sink in graph.sinks:
         where = f"{'' if graph.is_short else f'sinks.{sink.name}.'}sink.{sink.sink.section}"
-        if isinstance(sink.sink, PostgresSink):
+        if isinstance(sink.sink, m.PostgresSink):
             yield SecretSetting(f"{where}.url", "url", sink.sink.url)
-        if isinstance(sink.sink, KafkaSink):
+        if isinstance(sink.sink, m.KafkaSink):
             yield from (SecretSetting(f"{where}.options.{name}", name, text) for name, text in sink.sink.options)
     if graph.alerts.webhook is not None:
         yield SecretSetting("alerts.webhook", "webhook", graph.alerts.webhook)

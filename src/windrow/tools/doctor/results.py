@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from windrow import model as m
 from windrow.connectors.source import listed, restoring
-from windrow.model import (
-    Delay,
-    DelayByPartition,
-    FollowedSource,
-    Global,
-    Graph,
-    RulesNode,
-    WindowNode,
-    format_duration,
-    needs_ticks,
-)
 from windrow.telemetry.health import default_limit
 from windrow.telemetry.numbers import duration
 from windrow.telemetry.reports import counted
@@ -89,9 +79,9 @@ def guarantee(x: Examined) -> Iterator[Finding]:
         )
 
 
-def _reads_ticks(graph: Graph) -> bool:
+def _reads_ticks(graph: m.Graph) -> bool:
     """Return whether panes or timers depend on processing time."""
-    return any(map(needs_ticks, graph.keyed))
+    return any(map(m.needs_ticks, graph.keyed))
 
 
 def tables(x: Examined) -> Iterator[Finding]:
@@ -167,11 +157,11 @@ def late_policy(x: Examined) -> Iterator[Finding]:
     """
     expired = 0 if isinstance(x.total, Unknown) else x.total.expired
     for node in x.graph.keyed:
-        if not isinstance(node, WindowNode | RulesNode) or (
-            isinstance(node, WindowNode) and isinstance(node.window, Global)
+        if not isinstance(node, m.WindowNode | m.RulesNode) or (
+            isinstance(node, m.WindowNode) and isinstance(node.window, m.Global)
         ):
             continue
-        lateness = node.emit.lateness if isinstance(node, WindowNode) else node.rules.lateness
+        lateness = node.emit.lateness if isinstance(node, m.WindowNode) else node.rules.lateness
         sinks = x.graph.sinks_below(node)
         output = sinks[0].sink.companion("late") if sinks else "the late output"
         path = f"streams.{node.name}.emit.lateness" if node.name else "emit.lateness"
@@ -187,7 +177,7 @@ def late_policy(x: Examined) -> Iterator[Finding]:
             yield fine(f"{what}late records are in no row, and each is in {output} (lateness 0s)")
         else:
             yield fine(
-                f"{what}records up to {format_duration(lateness)} late change their row; later ones are in {output}"
+                f"{what}records up to {m.format_duration(lateness)} late change their row; later ones are in {output}"
             )
 
 
@@ -197,7 +187,7 @@ def delay(x: Examined) -> Iterator[Finding]:
     Serious: 1 % of the records and more are farther behind than delay and lateness together. Advice: farther behind
     than the delay, or a delay of many times what 99.9 % of them need.
     """
-    fitting = [one for one in x.graph.sources if isinstance(one.time.watermark, Delay | DelayByPartition)]
+    fitting = [one for one in x.graph.sources if isinstance(one.time.watermark, m.Delay | m.DelayByPartition)]
     if not fitting:
         yield fine("no fixed delay: the watermark is adaptive, or in the log")
         return
@@ -216,17 +206,19 @@ def delay(x: Examined) -> Iterator[Finding]:
         beyond = own.high.out(setting.delay + 1) / own.records
         lateness = setting.source_lateness or max((one.lateness for one in own.operators if one.path), default=0)
         found = (
-            f"{setting.path} is {format_duration(setting.delay)}: {percent(beyond)} of {own.records:,} records are "
+            f"{setting.path} is {m.format_duration(setting.delay)}: {percent(beyond)} of {own.records:,} records are "
             f"farther behind the clock; 99 % are at most {duration(high)} behind, 99.9 % at most {duration(most)}"
         )
         if high > setting.delay + lateness:
-            why = f"with a lateness of {format_duration(lateness)}, 1 % of the records and more can be in no row"
+            why = f"with a lateness of {m.format_duration(lateness)}, 1 % of the records and more can be in no row"
             yield serious(found, why, tunes, where=setting.path)
         elif high > setting.delay:
             why = "rows that someone has read change: more than 1 % of the records can be late"
             yield advice(found, why, tunes, where=setting.path)
         elif setting.delay >= MINUTE and most * _GENEROUS <= setting.delay:
-            why = f"each row is written at least {format_duration(setting.delay)} after its window, mostly for nothing"
+            why = (
+                f"each row is written at least {m.format_duration(setting.delay)} after its window, mostly for nothing"
+            )
             yield advice(found, why, x.command("tune --quantile 99.9 {c}"), where=setting.path)
         else:
             yield fine(found)
@@ -270,7 +262,7 @@ def dead_letters(x: Examined) -> Iterator[Finding]:
     """
     there = [one for one in x.tables.values() if isinstance(one, TableFacts)]
     redriven, table = sum(one.redriven for one in there), x.graph.sinks[0].sink.companion("dead")
-    can_redrive = x.graph.is_short and not x.graph.rules and not isinstance(x.graph.sources[0].source, FollowedSource)
+    can_redrive = x.graph.is_short and not x.graph.rules and not isinstance(x.graph.sources[0].source, m.FollowedSource)
     lists = x.command("redrive --list") if can_redrive else x.command(f"show {table} --limit 20")
     why = f"they are in no row; each is in {table} with its reason, which helps only if somebody reads it"
     total = x.total

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
-from windrow.model import KafkaSource, PostgresSink
+from windrow import model as m
 from windrow.model.references import MASK, is_reference, mask_url, with_placeholders
 from windrow.telemetry.health import default_limit
 from windrow.telemetry.numbers import duration, first_line, short_bytes
@@ -361,11 +361,11 @@ def connections(x: Examined) -> Iterator[Finding]:
     """
     has_any = False
     for node in x.graph.sources:
-        if isinstance(log := node.source.records, KafkaSource):
+        if isinstance(log := node.source.records, m.KafkaSource):
             has_any = True
             yield from _broker(log, x.path(node.name, f"source.{node.source.section}.options"))
     for sink in x.graph.sinks:
-        if isinstance(sink.sink, PostgresSink):
+        if isinstance(sink.sink, m.PostgresSink):
             has_any = True
             path = "sink.postgres.url" if x.graph.is_short else f"sinks.{sink.name}.sink.postgres.url"
             yield from _server(path, sink.sink.url)
@@ -373,7 +373,7 @@ def connections(x: Examined) -> Iterator[Finding]:
         yield fine("none: sources and sinks are files of this machine")
 
 
-def _broker(source: KafkaSource, where: str) -> Iterator[Finding]:
+def _broker(source: m.KafkaSource, where: str) -> Iterator[Finding]:
     options = dict(source.options)
     protocol = options.get("security.protocol", "PLAINTEXT").upper()
     text = f"{source.servers}: {protocol}"

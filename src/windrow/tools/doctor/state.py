@@ -6,17 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from windrow.model import (
-    Adaptive,
-    Delay,
-    DelayByPartition,
-    Global,
-    Graph,
-    ProcessNode,
-    Session,
-    WindowNode,
-    format_duration,
-)
+from windrow import model as m
 from windrow.telemetry.health import default_limit
 from windrow.telemetry.numbers import duration, short_bytes
 from windrow.telemetry.reports import counted
@@ -77,14 +67,14 @@ def window_state(x: Examined) -> Iterator[Finding]:
         yield fine("; ".join([said, *([designed] if designed else [])]))
 
 
-def _delay(graph: Graph, name: str) -> int:
+def _delay(graph: m.Graph, name: str) -> int:
     source = next(one for one in graph.sources if one.name == name)
     match source.time.watermark:
-        case Delay(micros):
+        case m.Delay(micros):
             return micros
-        case DelayByPartition() as delays:
+        case m.DelayByPartition() as delays:
             return delays.longest
-        case Adaptive(most=most):
+        case m.Adaptive(most=most):
             return most
         case _:
             return 0
@@ -95,18 +85,18 @@ def _windows(x: Examined, longest: int) -> Iterator[Finding]:
 
     for node in x.graph.keyed:
         what = f"{node.name}: " if node.name else ""
-        if isinstance(node, ProcessNode) and node.process.ttl is None:
+        if isinstance(node, m.ProcessNode) and node.process.ttl is None:
             yield fine(f"{what}the state of a key is kept for ever, as the process has no ttl")
-        if isinstance(node, WindowNode) and isinstance(node.window, Global):
+        if isinstance(node, m.WindowNode) and isinstance(node.window, m.Global):
             yield fine(f"{what}a key is kept for ever, as its window is global")
     for one in fed_operators(x.graph):
-        if not isinstance(one.node, WindowNode) or one.farthest is None or isinstance(one.node.window, Session):
+        if not isinstance(one.node, m.WindowNode) or one.farthest is None or isinstance(one.node.window, m.Session):
             continue
         held = math.ceil(one.held(longest, one.lateness))
         what = f"{one.node.name}: " if one.node.name else ""
         text = f"{what}a key holds up to {counted(held, 'window')} at once"
         spans = {"size": one.farthest, "delay": longest, "lateness": one.lateness}
-        by = ", ".join(f"{name} {format_duration(span)}" for name, span in spans.items())
+        by = ", ".join(f"{name} {m.format_duration(span)}" for name, span in spans.items())
         if held >= _MANY:
             where = f"streams.{one.node.name}.window" if one.node.name else "window"
             why = "each window that has fired and can still be revised is a row of state for each of its keys"
@@ -235,8 +225,8 @@ def hot_keys(x: Examined) -> Iterator[Finding]:
             continue
         busy = None if isinstance(x.run, Unknown) else x.run.status.busy
         can_salt = (
-            isinstance(node, WindowNode)
-            and not isinstance(node.window, Session | Global)
+            isinstance(node, m.WindowNode)
+            and not isinstance(node.window, m.Session | m.Global)
             and node.emit.early is None
             and node.salt == 1
         )

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from windrow.model import format_duration
+from windrow import model as m
 from windrow.telemetry.reports import counted
 from windrow.terminal.common import OK, json_option, print_json
 from windrow.terminal.interrupts import stopping
@@ -94,7 +94,7 @@ _HELP = {
 @click.option(
     "--late-by",
     type=DURATION,
-    default=format_duration(_FRAUD.late_by),
+    default=m.format_duration(_FRAUD.late_by),
     show_default=True,
     help=_HELP["late_by"],
 )

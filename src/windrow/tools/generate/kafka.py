@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.connectors.kafka.options import client_options
 from windrow.errors import InputError, SourceError
-from windrow.model import KafkaSource
 from windrow.tools.generate.events import portions
 from windrow.tools.generate.log import labels_beside
 from windrow.tools.generate.spec import AnySpec, LivePace, Made
@@ -50,7 +50,7 @@ def write_kafka(
     the records.
     """
     feed = portions(spec, pace)
-    sources = [KafkaSource(servers, f"{topic}-{log}" if log else topic, options=options) for log in spec.logs]
+    sources = [m.KafkaSource(servers, f"{topic}-{log}" if log else topic, options=options) for log in spec.logs]
     for source in sources:
         _ensure_topic(source, spec.partitions)
     producer = TopicWriter(sources[0])
@@ -73,7 +73,7 @@ def write_kafka(
 class TopicWriter:
     """Appends batches of records to topics of a broker."""
 
-    def __init__(self, source: KafkaSource) -> None:
+    def __init__(self, source: m.KafkaSource) -> None:
         from confluent_kafka import Producer  # noqa: PLC0415 - librdkafka only when a topic is written
 
         from windrow.connectors.kafka.client import client_of  # noqa: PLC0415 - as above
@@ -121,7 +121,7 @@ class TopicWriter:
             self._refused.append(error)
 
 
-def _ensure_topic(source: KafkaSource, partitions: int) -> None:
+def _ensure_topic(source: m.KafkaSource, partitions: int) -> None:
     from confluent_kafka import KafkaException  # noqa: PLC0415 - librdkafka only when a topic is written
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415 - as above
 

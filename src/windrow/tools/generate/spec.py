@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from windrow import model as m
 from windrow.errors import InputError
-from windrow.model import format_duration
 
 _MILLISECOND = 1_000
 _SECOND = 1_000_000
@@ -146,7 +146,7 @@ NEXMARK_ROUND = sum(NEXMARK_SHARES)
 def _at_least(spec: AnySpec, limits: dict[str, int]) -> None:
     for name, least in limits.items():
         if getattr(spec, name) < least:
-            text = format_duration if name in ("duration", "disorder", "late_by") else str
+            text = m.format_duration if name in ("duration", "disorder", "late_by") else str
             msg = f"{name} must be at least {text(least)}, not {text(getattr(spec, name))}"
             raise InputError(msg)
 

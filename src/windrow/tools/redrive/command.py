@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windrow import model as m
 from windrow.errors import InputError
-from windrow.model import MAX_PARTITIONS
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.numbers import printable
 from windrow.telemetry.reports import counted
@@ -49,7 +49,7 @@ _NOT: dict[str, str] = {
 @click.option("--list", "as_list", is_flag=True, help=_HELP["list"])
 @click.option("--all", "all_", is_flag=True, help=_HELP["all"])
 @click.option("--reason", metavar="TEXT", multiple=True, help=_HELP["reason"])
-@click.option("--partition", type=click.IntRange(0, MAX_PARTITIONS - 1), help=_HELP["partition"])
+@click.option("--partition", type=click.IntRange(0, m.MAX_PARTITIONS - 1), help=_HELP["partition"])
 @click.option("--offset", type=click.IntRange(min=0), multiple=True, help=_HELP["offset"])
 @click.option("--since", type=TIME, metavar="TIME", help=_HELP["since"])
 @click.option("--key", metavar="FIELD=VALUE", multiple=True, help=_HELP["key"])

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.connectors.database import Condition, Value, columns_of, only_columns
 from windrow.connectors.open_sinks import open_database
 from windrow.connectors.open_sources import open_appender, open_source
@@ -35,15 +36,6 @@ from windrow.engine.schema import END, MICROS, RAW, TIME
 from windrow.engine.state.inspect import inspect_state
 from windrow.errors import CheckpointError, InputError
 from windrow.expressions import OperatorSpec, decoding_spec
-from windrow.model import (
-    Global,
-    Graph,
-    ResultNode,
-    Session,
-    Sink,
-    Source,
-    WindowNode,
-)
 from windrow.runtime.savepoint import Savepoint
 from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.telemetry.folders import Folder
@@ -57,9 +49,9 @@ Place = tuple[int, int]
 class Redrivable:
     """The one result of a graph whose dead letters can be redriven, and the sink of its rows."""
 
-    graph: Graph
-    spec: OperatorSpec[ResultNode]
-    sink: Sink
+    graph: m.Graph
+    spec: OperatorSpec[m.ResultNode]
+    sink: m.Sink
 
     @property
     def name(self) -> str:
@@ -67,7 +59,7 @@ class Redrivable:
         return self.graph.name
 
     @property
-    def source(self) -> Source:
+    def source(self) -> m.Source:
         """The source of the records."""
         return self.spec.source
 
@@ -128,7 +120,7 @@ class Listed:
     example: str
 
 
-def redrivable(graph: Graph) -> Redrivable:
+def redrivable(graph: m.Graph) -> Redrivable:
     """Return the one result of a graph; raise InputError if the dead letters of such a graph cannot be redriven."""
     if not graph.is_short or graph.rules:
         msg = (
@@ -164,7 +156,7 @@ def list_letters(pipeline: Redrivable) -> tuple[list[Listed], int]:
 
 
 def redrive(
-    graph: Graph,
+    graph: m.Graph,
     choice: Choice,
     checkpoint: Folder,
     *,
@@ -212,7 +204,7 @@ def redrive(
     ]
 
 
-def _resumed(graph: Graph, folder: Folder, file: str) -> Checkpoint:
+def _resumed(graph: m.Graph, folder: Folder, file: str) -> Checkpoint:
     """Return the checkpoint of the run that copies are for; raise CheckpointError if it is not of this pipeline."""
     found = Checkpoint.read(folder)
     if found is None:
@@ -395,14 +387,14 @@ def _forecasts(pipeline: Redrivable, times: pa.ChunkedArray, low: int | None) ->
 
     A record in several windows is on time or expired if it is for all of them.
     """
-    if not isinstance(pipeline.spec.node, WindowNode) or low is None or not len(times):
+    if not isinstance(pipeline.spec.node, m.WindowNode) or low is None or not len(times):
         return ["unknown"] * len(times)
     micros = to_micros(times)
     rows = np.arange(len(times))
     match pipeline.spec.node.window:
-        case Global():
+        case m.Global():
             return ["on time"] * len(times)
-        case Session(gap):
+        case m.Session(gap):
             ends = micros + gap
         case window:
             found = in_windows(window, pa.table({TIME: micros, _ROW: rows}))
@@ -416,7 +408,7 @@ def _forecasts(pipeline: Redrivable, times: pa.ChunkedArray, low: int | None) ->
     ]
 
 
-def _low(graph: Graph, checkpoint: Folder, begun: Checkpoint) -> int | None:
+def _low(graph: m.Graph, checkpoint: Folder, begun: Checkpoint) -> int | None:
     """Return the low watermark after a run's last step, or of the savepoint that it begins with; None if unknown."""
     path = history_of(checkpoint)
     reports = read_history(path, last=1) if path.is_file() else []

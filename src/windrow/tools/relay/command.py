@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windrow import model as m
 from windrow.errors import InputError
-from windrow.model import KafkaSource, LogSource
 from windrow.telemetry.reports import counted
 from windrow.terminal.common import OK, echo_error, json_option, print_json
 from windrow.terminal.interrupts import stopping
@@ -55,7 +55,7 @@ def command(
     from windrow.tools.relay.outbox import outbox_sink, run  # noqa: PLC0415 - help needs no Arrow
 
     to = LogTarget.read(target)
-    log = LogSource(to.name) if to.servers is None else KafkaSource(to.servers, to.name, options=_pairs(options))
+    log = m.LogSource(to.name) if to.servers is None else m.KafkaSource(to.servers, to.name, options=_pairs(options))
     if options and to.servers is None:
         msg = f"--option is for Kafka, and {to} is a folder: leave it out"
         raise InputError(msg)

@@ -22,14 +22,14 @@ from zlib import crc32
 
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.connectors.open_sources import open_appender, open_source
 from windrow.connectors.postgres.outbox import Outbox, OutboxLag, OutboxRow, Sending, open_outbox
 from windrow.connectors.source import Appender, NewRecord, Source
 from windrow.errors import InputError, RunError, SourceError
-from windrow.model import Graph, KafkaSource, LogSource, PostgresSink
 from windrow.runtime.stream.run import RetryPolicy
 
-Target = LogSource | KafkaSource
+Target = m.LogSource | m.KafkaSource
 """The log that rows are sent to."""
 OnReport = Callable[[int, OutboxLag], None]
 PREFIX: Final = b'{"_relay":"'
@@ -40,10 +40,10 @@ _OPEN_SECONDS = 90.0
 """How long to wait for transactions of other producers that were open when a relay died."""
 
 
-def outbox_sink(graph: Graph, table: str | None) -> PostgresSink:
+def outbox_sink(graph: m.Graph, table: str | None) -> m.PostgresSink:
     """Return the sink with an outbox that writes a table; None is the only one. Raise InputError if there is none."""
     sinks = [node.sink for node in graph.sinks]
-    found = {one.table: one for one in sinks if isinstance(one, PostgresSink) and one.outbox}
+    found = {one.table: one for one in sinks if isinstance(one, m.PostgresSink) and one.outbox}
     if not found:
         msg = f"no sink of pipeline {graph.name!r} has an outbox: set `outbox: true` at a sink `postgres`"
         raise InputError(msg)
@@ -57,7 +57,7 @@ def outbox_sink(graph: Graph, table: str | None) -> PostgresSink:
 
 
 @contextmanager
-def open_relay(sink: PostgresSink, target: Target) -> Iterator[Relay]:
+def open_relay(sink: m.PostgresSink, target: Target) -> Iterator[Relay]:
     """Open the relay of a sink's outbox to a log; one that died before is completed first.
 
     Raise SinkError if another relay has the outbox, InputError if one that died was sending to another log, and the
@@ -127,7 +127,7 @@ class Relay:
 
 
 def run(
-    sink: PostgresSink,
+    sink: m.PostgresSink,
     target: Target,
     *,
     until_empty: bool,
@@ -175,7 +175,7 @@ def _mark(sending: Sending) -> bytes:
 
 def _sent(source: Source, target: Target, before: Sending) -> dict[int, int]:
     """Return the last row that a relay sent to each partition of which it may not have deleted the rows."""
-    ends = source.ends() if isinstance(target, LogSource) else _settled_ends(source, target)
+    ends = source.ends() if isinstance(target, m.LogSource) else _settled_ends(source, target)
     mark = _mark(before)
     found: dict[int, int] = {}
     for partition, begin in before.begins.items():
@@ -196,7 +196,7 @@ def _sent(source: Source, target: Target, before: Sending) -> dict[int, int]:
     return found
 
 
-def _settled_ends(source: Source, target: KafkaSource) -> dict[int, tuple[int, int]]:
+def _settled_ends(source: Source, target: m.KafkaSource) -> dict[int, tuple[int, int]]:
     """Return the ends of a topic when all that it has now can be read; another producer may have it open."""
     from windrow.connectors.kafka.source import log_ends  # noqa: PLC0415 - librdkafka only for a topic
 
@@ -217,7 +217,7 @@ def _settled_ends(source: Source, target: KafkaSource) -> dict[int, tuple[int, i
 
 def _address(target: Target) -> str:
     match target:
-        case LogSource(path=path):
+        case m.LogSource(path=path):
             return str(Path(path).absolute())
-        case KafkaSource(servers=servers, topic=topic):
+        case m.KafkaSource(servers=servers, topic=topic):
             return f"kafka://{servers}/{topic}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from windrow import model as m
 from windrow.errors import InputError
 from windrow.telemetry.reports import counted
 from windrow.terminal.common import OK, json_option, print_json
@@ -115,13 +116,12 @@ def _drafted(folder: Path, text: str, records: int) -> dict[str, Any]:
 
 def _source(sample: Sample, folder: Path, log: Path | None) -> str:
     """Return the source of the pipeline in YAML, as a run in the folder finds it."""
-    from windrow.model import FilesSource, KafkaSource  # noqa: PLC0415 - the same
     from windrow.tools.scaffold.text import DraftText  # noqa: PLC0415 - as above
 
     scalar = DraftText.scalar
-    if isinstance(sample.source, KafkaSource):
+    if isinstance(sample.source, m.KafkaSource):
         return f"{{kafka: {{servers: {scalar(sample.source.servers)}, topic: {scalar(sample.source.topic)}}}}}"
-    if isinstance(sample.source, FilesSource):
+    if isinstance(sample.source, m.FilesSource):
         return f"{{files: {{path: {scalar(os.path.relpath(sample.source.path[0], folder))}}}}}"
     path = str(log) if log is not None else os.path.relpath(sample.place, folder)
     return f"{{log: {{path: {scalar(path)}}}}}"

@@ -13,20 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from windrow import model as m
 from windrow.engine.decode.values import BadValueError, NumberText, convert, parse_number
-from windrow.model import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    Field,
-    LongType,
-    SimpleType,
-    StringType,
-    StructType,
-    TimestampType,
-)
 from windrow.model.types import MAX_PRECISION
 from windrow.telemetry.reports import counted
 
@@ -65,7 +53,7 @@ class SampledField:
 
     path: tuple[str, ...]
     values: list[object] = field(default_factory=list)
-    type: DataType | None = None
+    type: m.DataType | None = None
     misfits: int = 0
     why: str = ""
     missing: int = 0
@@ -122,9 +110,9 @@ def _collect(
                 one.values.append(value)
 
 
-def _type_of(name: str, values: Sequence[object]) -> tuple[DataType | None, int, str]:
+def _type_of(name: str, values: Sequence[object]) -> tuple[m.DataType | None, int, str]:
     """Return the type of some values, how many it does not take, and what it was chosen by."""
-    best: tuple[DataType, int, str] | None = None
+    best: tuple[m.DataType, int, str] | None = None
     for type_, why in _candidates(name, values):
         misfits = _misfits(type_, values)
         if not misfits:
@@ -137,16 +125,16 @@ def _type_of(name: str, values: Sequence[object]) -> tuple[DataType | None, int,
     return None, 0, f"no type takes all values: {', '.join(counted(number, kind) for kind, number in kinds)}"
 
 
-def _misfits(type_: DataType, values: Sequence[object]) -> int:
+def _misfits(type_: m.DataType, values: Sequence[object]) -> int:
     """Count the values that a type does not take; equal ones are tried once."""
-    if isinstance(type_, ArrayType):
+    if isinstance(type_, m.ArrayType):
         return sum(not _takes(type_, value) for value in values)
     counted = Counter((type(value), value) for value in values if isinstance(value, str | bool))
     bad = sum(number for (_, value), number in counted.items() if not _takes(type_, value))
     return bad + len(values) - counted.total()
 
 
-def _takes(type_: DataType, value: object) -> bool:
+def _takes(type_: m.DataType, value: object) -> bool:
     try:
         convert("", type_, value)
     except BadValueError:
@@ -168,7 +156,7 @@ def _kind(value: object) -> str:
             return "object"
 
 
-def _candidates(name: str, values: Sequence[object]) -> Iterator[tuple[DataType, str]]:
+def _candidates(name: str, values: Sequence[object]) -> Iterator[tuple[m.DataType, str]]:
     """Yield types that the values can be of, the most telling first, each with why."""
     kinds = Counter(map(_kind, values))
     numbers = [value for value in values if isinstance(value, NumberText)]
@@ -179,22 +167,22 @@ def _candidates(name: str, values: Sequence[object]) -> Iterator[tuple[DataType,
             if array is not None:
                 yield array, "an array"
         case "boolean":
-            yield BooleanType(), ""
+            yield m.BooleanType(), ""
         case "number":
             yield from _number_types(name, [*numbers, *texts])
         case "text":
-            yield TimestampType("iso"), "ISO 8601 text"
+            yield m.TimestampType("iso"), "ISO 8601 text"
             if all("." in text for text in texts):
                 # whole numbers as text are rather ids
                 yield from ((type_, f"{why}, as text") for type_, why in _number_types("", texts))
             if numbers:
                 yield from _number_types(name, [*numbers, *texts])
-            yield StringType(), ""
+            yield m.StringType(), ""
         case _:
             return
 
 
-def _number_types(name: str, values: Sequence[str]) -> Iterator[tuple[SimpleType, str]]:
+def _number_types(name: str, values: Sequence[str]) -> Iterator[tuple[m.SimpleType, str]]:
     parsed = {value: number for value in values if (number := parse_number(value)) is not None}
     known = [parsed[value] for value in values if value in parsed]
     if len(known) < (1 - MISFITS) * len(values) or not known:
@@ -205,7 +193,7 @@ def _number_types(name: str, values: Sequence[str]) -> Iterator[tuple[SimpleType
         # 20.00 as text is an amount, and 5.0 as a number an id of a column that had nulls
         has_points = any("." in value for value in values if not isinstance(value, NumberText))
         if all(number.whole for number in known) and not has_points:
-            yield LongType(), ""
+            yield m.LongType(), ""
     has_exponents = any("e" in value.lower() for value in parsed)
     scale = max(0, *(-number.exponent for number in known))
     # amounts of which all end with a zero, as 12.50, are of two digits nevertheless
@@ -216,12 +204,12 @@ def _number_types(name: str, values: Sequence[str]) -> Iterator[tuple[SimpleType
     behind = f"up to {counted(scale, 'digit')} behind the point"
     if scale <= _MOST_SCALE and not has_exponents and digits + scale <= MAX_PRECISION:
         precision = min(MAX_PRECISION, max(_LEAST_PRECISION, digits + _HEADROOM + scale))
-        yield DecimalType(precision, scale), f"{behind}, so sums are exact"
+        yield m.DecimalType(precision, scale), f"{behind}, so sums are exact"
     why = "exponents" if has_exponents else behind
-    yield DoubleType(), f"{why}: sums are rounded, and can differ in the last digits"
+    yield m.DoubleType(), f"{why}: sums are rounded, and can differ in the last digits"
 
 
-def _time_units(name: str, values: Sequence[int]) -> Iterator[tuple[TimestampType, str]]:
+def _time_units(name: str, values: Sequence[int]) -> Iterator[tuple[m.TimestampType, str]]:
     """Yield the units in which whole numbers are times of this age."""
     if not values:
         return
@@ -233,10 +221,10 @@ def _time_units(name: str, values: Sequence[int]) -> Iterator[tuple[TimestampTyp
             continue
         # a number of ten digits is a time by its name only
         if is_named or (unit != "seconds" and max(times) - min(times) <= size * _SPREAD):
-            yield TimestampType(unit), f"{word} since 1970"
+            yield m.TimestampType(unit), f"{word} since 1970"
 
 
-def _array(values: Iterable[list[object]]) -> ArrayType | None:
+def _array(values: Iterable[list[object]]) -> m.ArrayType | None:
     """Return the type of arrays; None if their elements have no single one that an array can have."""
     elements = [element for value in values for element in value]
     given = [element for element in elements if element is not None]
@@ -247,10 +235,10 @@ def _array(values: Iterable[list[object]]) -> ArrayType | None:
         fields = sample_fields([element for element in given if isinstance(element, dict)])
         # a struct has no paths, and an element with a value of another type is a dead letter
         members = [
-            Field(one.name, one.type, optional=bool(one.missing))
+            m.Field(one.name, one.type, optional=bool(one.missing))
             for one in fields
             if len(one.path) == 1 and one.type is not None and not one.misfits
         ]
-        return ArrayType(StructType(tuple(members)), has_nulls) if members else None
+        return m.ArrayType(m.StructType(tuple(members)), has_nulls) if members else None
     type_, misfits, _ = _type_of("", given)
-    return None if type_ is None or misfits or isinstance(type_, ArrayType) else ArrayType(type_, has_nulls)
+    return None if type_ is None or misfits or isinstance(type_, m.ArrayType) else m.ArrayType(type_, has_nulls)

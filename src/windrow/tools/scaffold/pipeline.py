@@ -14,6 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.authoring.checks.base import is_name
 from windrow.authoring.checks.fields import RESERVED
 from windrow.authoring.pipeline_file import parse_pipeline
@@ -23,21 +24,6 @@ from windrow.engine.decode.exact import KEY, LOG_TIME_TYPE, VALUE, parse_object
 from windrow.engine.decode.values import MalformedError
 from windrow.errors import InputError
 from windrow.expressions import decoding_spec
-from windrow.model import (
-    LOG_TIME,
-    ArrayType,
-    DecimalType,
-    DoubleType,
-    EventTime,
-    FilesSource,
-    Graph,
-    KafkaSource,
-    LongType,
-    SourceNode,
-    StringType,
-    TimestampType,
-    format_duration,
-)
 from windrow.telemetry.histogram import BOUNDS
 from windrow.telemetry.numbers import short_duration
 from windrow.telemetry.reports import counted
@@ -99,7 +85,7 @@ class Draft:
     """A pipeline as text; of the `records` of its sample `dead` would be dead letters, by kind."""
 
     text: str
-    pipeline: Graph
+    pipeline: m.Graph
     records: int
     dead: Mapping[str, int]
 
@@ -118,7 +104,7 @@ def draft_pipeline(sample: Sample, source: str) -> Draft:
 
     Raise InputError if no record is a JSON object, or none of their fields can be the event time.
     """
-    is_log = not isinstance(sample.source, KafkaSource)
+    is_log = not isinstance(sample.source, m.KafkaSource)
     records = _read(sample)
     fields = sample_fields(records.values)
     text = DraftText(sample.name, source, counted(sample.raw.num_rows, "record"), sample.place, whole=sample.whole)
@@ -144,7 +130,7 @@ def _read(sample: Sample) -> _Records:
             values.append(record)
             partitions.append(partition)
             # of files it is the place of the record
-            keys.append(None if isinstance(sample.source, FilesSource) else key)
+            keys.append(None if isinstance(sample.source, m.FilesSource) else key)
     if not values:
         msg = f"no record of {sample.place} is a JSON object ({why}): a pipeline for other formats is written by hand"
         raise InputError(msg)
@@ -156,13 +142,13 @@ def _usable(fields: Sequence[SampledField], text: DraftText, *, is_log: bool) ->
     seen: set[str] = set()
     for one in fields:
         shown = ".".join(one.path)
-        if is_log and one.path in {(LOG_TIME,), (KEY,), (VALUE,)}:
+        if is_log and one.path in {(m.LOG_TIME,), (KEY,), (VALUE,)}:
             continue
         if not is_name(one.name) or one.name.startswith("__"):
             text.left_out(shown, "its name cannot be that of a field")
         elif one.name.lower() in seen:
             text.left_out(shown, f"there is a field {one.name} already, by a name that SQL takes for the same")
-        elif isinstance(one.type, ArrayType):
+        elif isinstance(one.type, m.ArrayType):
             text.left_out(shown, f"{one.type}, for flat_map in a file with sources and streams")
         elif one.type is None:
             text.left_out(shown, one.why)
@@ -176,10 +162,10 @@ def _time(
 ) -> SampledField:
     """Return the field that is the event time, a time that nearly all records have."""
     total = sample.raw.num_rows
-    found = [one for one in usable if isinstance(one.type, TimestampType) and one.missing <= MISFITS * total]
-    if not found and is_log and (logged := [one for one in fields if one.path == (LOG_TIME,) and not one.missing]):
+    found = [one for one in usable if isinstance(one.type, m.TimestampType) and one.missing <= MISFITS * total]
+    if not found and is_log and (logged := [one for one in fields if one.path == (m.LOG_TIME,) and not one.missing]):
         logged[0].type = LOG_TIME_TYPE
-        text.time = Choice(LOG_TIME, "the log timestamp, as no field is a time that all records have")
+        text.time = Choice(m.LOG_TIME, "the log timestamp, as no field is a time that all records have")
         return logged[0]
     if not found:
         msg = (
@@ -203,7 +189,7 @@ def _key(usable: Sequence[SampledField], records: _Records, text: DraftText) -> 
     """Return the field that is the key: text or a whole number that many records share; None if none seems to be."""
     best: tuple[float, SampledField, str] | None = None
     for one in usable:
-        is_candidate = isinstance(one.type, StringType | LongType) and one.missing <= MISFITS * len(records.values)
+        is_candidate = isinstance(one.type, m.StringType | m.LongType) and one.missing <= MISFITS * len(records.values)
         if not is_candidate or _OTHER_COLUMN.match(one.name.lower()) or len(one.name.encode()) > _LONGEST_NAME:
             continue
         score, why = _likely_key(one, records)
@@ -224,7 +210,7 @@ def _likely_key(one: SampledField, records: _Records) -> tuple[float, str]:
     score += 3 * bool(words & _WHO) + bool(words & _NAMES) - 4 * bool(words & _MEASURED) - 3 * (distinct == 1)
     if distinct > total / 2 and (total >= _FEW or distinct == total):
         score -= 6  # another in nearly each record: its id
-    elif not isinstance(one.type, LongType):
+    elif not isinstance(one.type, m.LongType):
         score += 1
     values = [_at(record, one.path) for record in records.values]
     kept = [(value, key) for value, key in zip(values, records.keys, strict=True) if key is not None]
@@ -247,7 +233,7 @@ def _at(record: Mapping[str, object], path: Sequence[str]) -> object:
 
 def _decode(usable: Sequence[SampledField], time: SampledField, key: SampledField | None, text: DraftText) -> None:
     if time not in usable:
-        text.add_field(LOG_TIME, str(time.type), (), "the log timestamp")
+        text.add_field(m.LOG_TIME, str(time.type), (), "the log timestamp")
     for one in usable:
         is_needed = one is time or one is key
         why = [one.why] if one.why else []
@@ -270,12 +256,12 @@ def _results(usable: Sequence[SampledField], text: DraftText) -> None:
         if len(text.results) == _MOST_SUMS:
             return
         match one.type:
-            case DecimalType(precision) if precision > _MOST_DIGITS:
+            case m.DecimalType(precision) if precision > _MOST_DIGITS:
                 pass
-            case LongType() | DecimalType():
+            case m.LongType() | m.DecimalType():
                 text.results[f"total_{name}"] = f"sum({one.name})"
-                text.is_wide |= isinstance(one.type, DecimalType) and one.type.precision > _NARROW
-            case DoubleType():
+                text.is_wide |= isinstance(one.type, m.DecimalType) and one.type.precision > _NARROW
+            case m.DoubleType():
                 text.results[f"max_{name}"] = f"max({one.name})"
             case _:
                 pass
@@ -291,7 +277,7 @@ def _timed(sample: Sample, text: DraftText) -> Draft:
         reasons: list[str] = decoded.dead.column("reason").to_pylist()
         if sum(reason.startswith("future:") for reason in reasons) <= MISFITS * sample.raw.num_rows:
             break
-    text.future = None if time.future is None else format_duration(time.future)
+    text.future = None if time.future is None else m.format_duration(time.future)
     times = to_micros(decoded.good.column(2))
     if not len(times):
         msg = f"no record of {sample.place} has all fields: the first is a dead letter, {reasons[0]}"
@@ -305,7 +291,7 @@ def _timed(sample: Sample, text: DraftText) -> Draft:
     return Draft(text.written(), _parsed(text), sample.raw.num_rows, dead)
 
 
-def _delays(graph: Graph, raw: pa.Table, text: DraftText) -> None:
+def _delays(graph: m.Graph, raw: pa.Table, text: DraftText) -> None:
     disorder = measure(graph, raw.to_batches())
     share = _MOST if disorder.records >= _MANY else 1.0
     choice = tune(graph, disorder, Goals(quantile=share)).delays[0]
@@ -316,14 +302,14 @@ def _delays(graph: Graph, raw: pa.Table, text: DraftText) -> None:
     where = "their partition" if parts > 1 else "the log"
     behind = "not behind" if not near else f"at most {short_duration(near / 1e6)} behind"
     farthest = "" if share == 1 or worst == near else f", one is {short_duration(worst / 1e6)} behind"
-    text.delay = Choice(format_duration(delay), f"{whole} are {behind} the newest of {where} before them{farthest}")
+    text.delay = Choice(m.format_duration(delay), f"{whole} are {behind} the newest of {where} before them{farthest}")
     rest = max(_HOUR, next((bound for bound in BOUNDS if bound >= worst - delay), BOUNDS[-1]))
-    text.lateness = Choice(format_duration(rest), "so long a late record revises its row")
+    text.lateness = Choice(m.format_duration(rest), "so long a late record revises its row")
 
 
-def _with_time(graph: Graph, time: EventTime) -> Graph:
-    return graph.map_nodes(lambda node: replace(node, time=time) if isinstance(node, SourceNode) else node)
+def _with_time(graph: m.Graph, time: m.EventTime) -> m.Graph:
+    return graph.map_nodes(lambda node: replace(node, time=time) if isinstance(node, m.SourceNode) else node)
 
 
-def _parsed(text: DraftText) -> Graph:
+def _parsed(text: DraftText) -> m.Graph:
     return parse_pipeline(text.written(), "pipeline.yaml")

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.connectors.open_sources import open_source
 from windrow.engine.schema import RAW
 from windrow.errors import InputError
-from windrow.model import FilesSource, KafkaSource, LogSource, Source
 
 if TYPE_CHECKING:
     from windrow.connectors.source import Source as Connector
@@ -36,7 +36,7 @@ class Sample:
     place: str
     name: str
     raw: pa.Table
-    source: Source | None
+    source: m.Source | None
     whole: bool
 
     @property
@@ -55,9 +55,11 @@ def read_sample(text: str, records: int) -> Sample:
         if not servers or not topic or "/" in topic:
             msg = f"{text} is not {_KAFKA}HOST:PORT/TOPIC"
             raise InputError(msg)
-        sample = _of_log(text, topic, KafkaSource(servers, topic), records, newest=True)
+        sample = _of_log(text, topic, m.KafkaSource(servers, topic), records, newest=True)
     elif Path(text).is_dir():
-        sample = _of_log(text, Path(text).resolve().name, _files(Path(text)) or LogSource(text), records, newest=False)
+        sample = _of_log(
+            text, Path(text).resolve().name, _files(Path(text)) or m.LogSource(text), records, newest=False
+        )
     else:
         sample = _of_file(Path(text), records)
     if not sample.raw.num_rows:
@@ -66,7 +68,7 @@ def read_sample(text: str, records: int) -> Sample:
     return sample
 
 
-def _files(folder: Path) -> FilesSource | None:
+def _files(folder: Path) -> m.FilesSource | None:
     """Return the files of a folder as a source; None if it is an embedded log, or has no files that can be drafted.
 
     Raise InputError if they are of several kinds, which one source does not read alike, or CSV.
@@ -85,7 +87,7 @@ def _files(folder: Path) -> FilesSource | None:
             f"{folder} has CSV files, whose columns have no types: write the pipeline by hand, with the source `files`"
         )
         raise InputError(msg)
-    return FilesSource((str(folder / "**" / f"*{kinds[0]}"),)) if kinds else None
+    return m.FilesSource((str(folder / "**" / f"*{kinds[0]}"),)) if kinds else None
 
 
 _KIND = re.compile(r"\.(jsonl|ndjson|json|csv)(\.gz)?$|\.parquet$")
@@ -117,7 +119,7 @@ def _of_file(path: Path, records: int) -> Sample:
     return Sample(str(path), path.name.partition(".")[0] or "records", raw, None, whole=len(lines) <= records)
 
 
-def _of_log(place: str, name: str, source: Source, records: int, *, newest: bool) -> Sample:
+def _of_log(place: str, name: str, source: m.Source, records: int, *, newest: bool) -> Sample:
     """Read as many records of each partition, the newest or the first."""
     connector = open_source(source)
     ends = {partition: (first, end) for partition, (first, end) in connector.ends().items() if first < end}

@@ -13,19 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from windrow import model as m
 from windrow.errors import InputError
-from windrow.model import (
-    MAX_PARTITIONS,
-    Delay,
-    DelayByPartition,
-    EventTime,
-    Graph,
-    Node,
-    RulesNode,
-    SourceNode,
-    WindowNode,
-    format_duration,
-)
 from windrow.telemetry.histogram import BOUNDS
 from windrow.tools.tune.disorder import Bounds, Disorder, Missed
 
@@ -151,9 +140,9 @@ class Tuning:
         return [problem for problem in found if problem is not None]
 
 
-def tune(graph: Graph, disorder: Disorder, goals: Goals) -> Tuning:
+def tune(graph: m.Graph, disorder: Disorder, goals: Goals) -> Tuning:
     """Choose the delays and latenesses of a pipeline."""
-    fitting = [one for one in graph.sources if isinstance(one.time.watermark, Delay | DelayByPartition)]
+    fitting = [one for one in graph.sources if isinstance(one.time.watermark, m.Delay | m.DelayByPartition)]
     skipped = tuple(
         f"{one.name}: its watermark is adaptive or in the log, so it has no delay to choose"
         for one in graph.sources
@@ -168,7 +157,7 @@ def tune(graph: Graph, disorder: Disorder, goals: Goals) -> Tuning:
     return Tuning(delays, latenesses, skipped, disorder.is_exact, disorder.by_operator, disorder.is_log_exact)
 
 
-def what_if(graph: Graph, disorder: Disorder, delay: int | None = None, lateness: int | None = None) -> WhatIf:
+def what_if(graph: m.Graph, disorder: Disorder, delay: int | None = None, lateness: int | None = None) -> WhatIf:
     """Count under one delay of all sources, and one lateness of all operators; None is each one's own.
 
     The `WhatIf` has the greatest of the delays and latenesses that were counted with. Raise InputError if a source has
@@ -193,7 +182,7 @@ def what_if(graph: Graph, disorder: Disorder, delay: int | None = None, lateness
     return WhatIf(then, max(changed.values(), default=None), missed, held)
 
 
-def _settings(graph: Graph, source: SourceNode, partitions: list[int]) -> Iterator[DelaySetting]:
+def _settings(graph: m.Graph, source: m.SourceNode, partitions: list[int]) -> Iterator[DelaySetting]:
     prefix = "" if graph.is_short else f"sources.{source.name}."
     own = [number for number in partitions if graph.source_of(number) == source]
 
@@ -201,16 +190,16 @@ def _settings(graph: Graph, source: SourceNode, partitions: list[int]) -> Iterat
         return DelaySetting(f"{prefix}time.delay{path}", source.name, delay, source.lateness, tuple(numbers))
 
     match source.time.watermark:
-        case Delay(micros):
+        case m.Delay(micros):
             yield setting("", micros, own)
-        case DelayByPartition(default, delays):
+        case m.DelayByPartition(default, delays):
             named = {number for number, _ in delays}
             yield setting(
-                ".by_partition.default", default, [number for number in own if number % MAX_PARTITIONS not in named]
+                ".by_partition.default", default, [number for number in own if number % m.MAX_PARTITIONS not in named]
             )
             for known, micros in delays:
                 yield setting(
-                    f".by_partition.{known}", micros, [number for number in own if number % MAX_PARTITIONS == known]
+                    f".by_partition.{known}", micros, [number for number in own if number % m.MAX_PARTITIONS == known]
                 )
         case _:
             return
@@ -244,15 +233,15 @@ def _needed_delay(own: Disorder, source_lateness: int | None, goals: Goals) -> i
 
     needed = _least(meets)
     if needed is None:
-        return f"no delay up to {format_duration(BOUNDS[-1])} leaves so few behind the watermark"
+        return f"no delay up to {m.format_duration(BOUNDS[-1])} leaves so few behind the watermark"
     if goals.within is None:
         return needed
     if (goals.late, goals.quantile) != (None, None):
         if needed > goals.within:
             share = own.missed(goals.within, source_lateness, {})
             return (
-                f"rows within {format_duration(goals.within)} and the other goals exclude each other: these need a "
-                f"delay of {format_duration(needed)}, and one of {format_duration(goals.within)} leaves "
+                f"rows within {m.format_duration(goals.within)} and the other goals exclude each other: these need a "
+                f"delay of {m.format_duration(needed)}, and one of {m.format_duration(goals.within)} leaves "
                 f"{percent(_share(share.late.most, share.pairs))} not on time"
             )
         return needed
@@ -276,7 +265,7 @@ def _partitions(own: Disorder, setting: DelaySetting, goals: Goals) -> Iterator[
 
 
 def _choose_latenesses(
-    graph: Graph, disorder: Disorder, settings: list[DelaySetting], delays: Mapping[str, int], goals: Goals
+    graph: m.Graph, disorder: Disorder, settings: list[DelaySetting], delays: Mapping[str, int], goals: Goals
 ) -> Iterator[LatenessChoice]:
     """Choose the latenesses of sources, then those of operators, each as if there was no other."""
     for source in graph.sources:
@@ -320,7 +309,7 @@ def _choose_lateness(
             found = _too_few(pairs, goals.needed(for_delay=False))
         else:
             least = _least(lambda lateness: _share(count(lateness).expired.most, pairs) <= wanted)
-            found = f"no lateness up to {format_duration(BOUNDS[-1])} leaves so few out" if least is None else least
+            found = f"no lateness up to {m.format_duration(BOUNDS[-1])} leaves so few out" if least is None else least
     chosen, problem = _split(found, path)
     candidates = {0, now, *([] if chosen is None else [chosen])}
     some = sorted(candidates | {one for one in BOUNDS if _MINUTE <= one <= 2 * max(candidates)})
@@ -373,34 +362,36 @@ def percent(share: float) -> str:
     return f"{number:.{max(0, 1 - math.floor(math.log10(number)))}f} %"
 
 
-def with_settings(graph: Graph, changes: Mapping[str, int]) -> Graph:
+def with_settings(graph: m.Graph, changes: Mapping[str, int]) -> m.Graph:
     """Return a pipeline with other delays and latenesses, by their paths."""
     return graph.map_nodes(lambda node: _changed_node(node, changes, is_short=graph.is_short))
 
 
-def _changed_node(node: Node, changes: Mapping[str, int], *, is_short: bool) -> Node:
-    path = "" if is_short else f"{'sources' if isinstance(node, SourceNode) else 'streams'}.{node.name}."
+def _changed_node(node: m.Node, changes: Mapping[str, int], *, is_short: bool) -> m.Node:
+    path = "" if is_short else f"{'sources' if isinstance(node, m.SourceNode) else 'streams'}.{node.name}."
     match node:
-        case SourceNode(time=time, lateness=lateness):
+        case m.SourceNode(time=time, lateness=lateness):
             changed = changes.get(f"{path}lateness", lateness)
             return replace(node, time=_changed_time(time, path, changes), lateness=changed)
-        case WindowNode(emit=emit):
+        case m.WindowNode(emit=emit):
             lateness = changes.get(f"{path}emit.lateness", emit.lateness)
             return replace(node, emit=replace(emit, lateness=lateness))
-        case RulesNode(rules=rules):
+        case m.RulesNode(rules=rules):
             lateness = changes.get(f"{path}emit.lateness", rules.lateness)
             return replace(node, rules=replace(rules, lateness=lateness))
         case _:
             return node
 
 
-def _changed_time(time: EventTime, prefix: str, changes: Mapping[str, int]) -> EventTime:
+def _changed_time(time: m.EventTime, prefix: str, changes: Mapping[str, int]) -> m.EventTime:
     path = f"{prefix}time.delay"
     match time.watermark:
-        case Delay(micros):
-            return replace(time, watermark=Delay(changes.get(path, micros)))
-        case DelayByPartition(default, delays):
+        case m.Delay(micros):
+            return replace(time, watermark=m.Delay(changes.get(path, micros)))
+        case m.DelayByPartition(default, delays):
             own = tuple((number, changes.get(f"{path}.by_partition.{number}", micros)) for number, micros in delays)
-            return replace(time, watermark=DelayByPartition(changes.get(f"{path}.by_partition.default", default), own))
+            return replace(
+                time, watermark=m.DelayByPartition(changes.get(f"{path}.by_partition.default", default), own)
+            )
         case _:
             return time

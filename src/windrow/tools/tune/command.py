@@ -12,11 +12,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from windrow import model as m
 from windrow.authoring.load import OpenedPipeline
 from windrow.authoring.pipeline_file import is_sql, read_documents, read_file
 from windrow.authoring.yaml_edit import set_values
 from windrow.errors import InputError, PipelineError
-from windrow.model import Graph, format_duration
 from windrow.model.time import UNITS
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.terminal.common import DIFFERENT, OK, json_option, print_json
@@ -137,7 +137,7 @@ def command(
     return DIFFERENT if found.problems else OK
 
 
-def _disorder(graph: Graph, checkpoint: Folder | None, *, log: bool) -> tuple[Disorder, str]:
+def _disorder(graph: m.Graph, checkpoint: Folder | None, *, log: bool) -> tuple[Disorder, str]:
     """Return what is known of the records, and where from."""
     from windrow.telemetry.history import history_of, read_history  # noqa: PLC0415 - the same
     from windrow.tools.tune.disorder import read_log, read_recorded  # noqa: PLC0415 - help needs no Arrow
@@ -153,7 +153,7 @@ def _disorder(graph: Graph, checkpoint: Folder | None, *, log: bool) -> tuple[Di
     return read_recorded(graph, reports), str(path)
 
 
-def _change(opened: OpenedPipeline, graph: Graph, changes: Mapping[str, int]) -> tuple[str, list[PipelineChange]]:
+def _change(opened: OpenedPipeline, graph: m.Graph, changes: Mapping[str, int]) -> tuple[str, list[PipelineChange]]:
     """Return the change of the file as a diff (none if it is not YAML), and what it means for a run that is resumed."""
     from windrow.runtime.compatibility import pipeline_changes  # noqa: PLC0415 - help needs no Arrow
     from windrow.runtime.savepoint import fingerprint  # noqa: PLC0415 - the same
@@ -171,19 +171,19 @@ def _change(opened: OpenedPipeline, graph: Graph, changes: Mapping[str, int]) ->
     return diff, found
 
 
-def _edited(opened: OpenedPipeline, graph: Graph, text: str, changes: Mapping[str, int]) -> str:
+def _edited(opened: OpenedPipeline, graph: m.Graph, text: str, changes: Mapping[str, int]) -> str:
     """Return the text of the file with other values; raise PipelineError if that is not the pipeline meant."""
     from windrow.tools.tune.choose import with_settings  # noqa: PLC0415 - help needs no Arrow
 
-    edited = set_values(text, opened.file, {path: format_duration(micros) for path, micros in changes.items()})
+    edited = set_values(text, opened.file, {path: m.format_duration(micros) for path, micros in changes.items()})
     if read_documents(edited, opened.file, given())[0].pipeline != with_settings(graph, changes):
-        values = ", ".join(f"{path}: {format_duration(micros)}" for path, micros in changes.items())
+        values = ", ".join(f"{path}: {m.format_duration(micros)}" for path, micros in changes.items())
         msg = f"{opened.file} cannot be edited without changing more than that; set by hand {values}"
         raise PipelineError(msg)
     return edited
 
 
-def _show(graph: Graph, found: Tuning, origin: str, diff: str, effects: Sequence[PipelineChange]) -> None:
+def _show(graph: m.Graph, found: Tuning, origin: str, diff: str, effects: Sequence[PipelineChange]) -> None:
     # a row of a table is one line, whatever the width of the terminal
     console = Console(highlight=False, soft_wrap=True, width=_WIDTH)
     for line in _head(graph, found, origin):
@@ -213,7 +213,7 @@ def _show(graph: Graph, found: Tuning, origin: str, diff: str, effects: Sequence
         click.echo("nothing to change")
 
 
-def _head(graph: Graph, found: Tuning, origin: str) -> Iterator[str]:
+def _head(graph: m.Graph, found: Tuning, origin: str) -> Iterator[str]:
     log = "is exact" if found.is_log_exact else "knows more"
     how = f"a range where windows or buckets leave it open; --log {log}"
     if found.is_exact:
@@ -226,8 +226,8 @@ def _head(graph: Graph, found: Tuning, origin: str) -> Iterator[str]:
 
 def _words(now: int, chosen: int | None) -> str:
     if chosen is None or chosen == now:
-        return f"{format_duration(now)}, which stays" if chosen == now else f"{format_duration(now)} now"
-    return f"{format_duration(now)} now, {format_duration(chosen)} chosen"
+        return f"{m.format_duration(now)}, which stays" if chosen == now else f"{m.format_duration(now)} now"
+    return f"{m.format_duration(now)} now, {m.format_duration(chosen)} chosen"
 
 
 def _meaning(effects: Sequence[PipelineChange]) -> Iterator[str]:
@@ -250,7 +250,7 @@ def _delay_table(found: DelayChoice) -> Table:
     table = _table("delay", "not on time", "expired", "rows later by", "state")
     for row in found.table:
         moved = row.delay - found.setting.delay
-        by = "" if not moved else f"{'-' if moved < 0 else '+'}{format_duration(abs(moved))}"
+        by = "" if not moved else f"{'-' if moved < 0 else '+'}{m.format_duration(abs(moved))}"
         table.add_row(
             _marked(row.delay, found.setting.delay, found.chosen), *_missed(row), by, f"{row.held:.2f} x"
         )  # fmt: skip
@@ -267,7 +267,7 @@ def _lateness_table(found: LatenessChoice) -> Table:
 
 def _marked(value: int, now: int, chosen: int | None) -> str:
     mark = "chosen" if value == chosen else "now" if value == now else ""
-    return f"{format_duration(value)} {mark:>6}" if mark else f"{format_duration(value)}       "
+    return f"{m.format_duration(value)} {mark:>6}" if mark else f"{m.format_duration(value)}       "
 
 
 def _missed(row: WhatIf) -> tuple[str, str]:
@@ -283,10 +283,10 @@ def _shares(bounds: Bounds, total: int) -> str:
     return f"{number} ({most})" if least == most else f"{number} ({least} to {most})"
 
 
-def _partition_table(graph: Graph, found: DelayChoice) -> Table:
+def _partition_table(graph: m.Graph, found: DelayChoice) -> Table:
     table = _table("partition", "records", "P50", "P99", "P99.9", "most behind", "delay by the goals")
     for one in found.partitions:
-        needed = "" if one.needed is None else format_duration(one.needed)
+        needed = "" if one.needed is None else m.format_duration(one.needed)
         behind = (_short(one.quantiles[share]) for share in (0.5, 0.99, 0.999, 1.0))
         table.add_row(str(graph.partition_name(one.partition)), f"{one.records:,}", *behind, needed)
     return table
@@ -297,7 +297,7 @@ def _short(micros: int) -> str:
     if micros > _UNITS[0] * 1_000_000:
         return "more"
     unit = next((below for above, below in pairwise(_UNITS) if micros >= above), 1)
-    return format_duration(-(-micros // unit) * unit)
+    return m.format_duration(-(-micros // unit) * unit)
 
 
 def _table(first: str, *others: str) -> Table:
@@ -307,7 +307,7 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _plain(graph: Graph, found: Tuning) -> dict[str, Any]:
+def _plain(graph: m.Graph, found: Tuning) -> dict[str, Any]:
     """Return choices as plain JSON; times are microseconds."""
     return {
         "exact": found.is_exact,

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.connectors.open_sources import open_sources
 from windrow.engine.columns import MAX_TIME, MIN_TIME, Micros, to_micros, unpack
 from windrow.engine.messages import Records
@@ -35,28 +36,6 @@ from windrow.engine.operators.window.assigner import in_windows
 from windrow.engine.schema import END, PARTITION, TIME, WATERMARK
 from windrow.errors import InputError
 from windrow.expressions import GAP, stream_of
-from windrow.model import (
-    MAX_DURATION,
-    Calendar,
-    Cumulate,
-    Delay,
-    Global,
-    Graph,
-    Hopping,
-    JoinNode,
-    KeyedNode,
-    Node,
-    ProcessNode,
-    Punctuated,
-    RulesNode,
-    Session,
-    SinkNode,
-    SourceNode,
-    Tumbling,
-    Window,
-    WindowNode,
-    versions_of,
-)
 from windrow.telemetry.histogram import BOUNDS, Histogram
 from windrow.telemetry.reports import StepReport
 
@@ -78,7 +57,7 @@ class FedOperator:
     takes rows of another operator (too).
     """
 
-    node: KeyedNode | SinkNode
+    node: m.KeyedNode | m.SinkNode
     path: str | None
     lateness: int
     nearest: int | None
@@ -96,7 +75,7 @@ class FedOperator:
         return (delay + lateness + (self.farthest or 0)) / self.step
 
 
-def fed_operators(graph: Graph) -> tuple[FedOperator, ...]:
+def fed_operators(graph: m.Graph) -> tuple[FedOperator, ...]:
     """Return the operators that take records of a source, and those behind them that judge time.
 
     The former come first: their records have passed no other operator.
@@ -107,76 +86,76 @@ def fed_operators(graph: Graph) -> tuple[FedOperator, ...]:
     return tuple(replace(_fed_operator(graph, one), is_behind=one.name in behind) for one in [*firsts, *others])
 
 
-def _names(nodes: Iterable[Node]) -> set[str]:
+def _names(nodes: Iterable[m.Node]) -> set[str]:
     return {node.name for node in nodes}
 
 
-def _is_first(graph: Graph, node: KeyedNode | SinkNode) -> bool:
+def _is_first(graph: m.Graph, node: m.KeyedNode | m.SinkNode) -> bool:
     return any(_is_of_source(graph, name) for name in node.inputs)
 
 
-def _judges_behind(graph: Graph, node: Node) -> dict[str, bool]:
+def _judges_behind(graph: m.Graph, node: m.Node) -> dict[str, bool]:
     """Return the operators behind one that judge time, and whether their rows can be earlier than their records."""
     found: dict[str, bool] = {}
     stack = [(node, False)]
     seen = set[tuple[str, bool]]()
     while stack:
         at, is_earlier = stack.pop()
-        is_earlier |= isinstance(at, ProcessNode) or (isinstance(at, JoinNode) and at.how != "inner")
+        is_earlier |= isinstance(at, m.ProcessNode) or (isinstance(at, m.JoinNode) and at.how != "inner")
         for below in graph.readers(at):
             if (below.name, is_earlier) in seen:
                 continue
             seen.add((below.name, is_earlier))
-            if isinstance(below, KeyedNode) and _fed_operator(graph, below).judges:
+            if isinstance(below, m.KeyedNode) and _fed_operator(graph, below).judges:
                 found[below.name] = found.get(below.name, False) or is_earlier
             stack.append((below, is_earlier))
     return found
 
 
-def _is_of_source(graph: Graph, stream: str) -> bool:
+def _is_of_source(graph: m.Graph, stream: str) -> bool:
     """Return whether some of a stream's records have passed no operator."""
     node = graph.producer(stream)
-    if isinstance(node, KeyedNode) and stream != versions_of(node.name):
+    if isinstance(node, m.KeyedNode) and stream != m.versions_of(node.name):
         return False
-    return isinstance(node, SourceNode) or any(_is_of_source(graph, name) for name in node.inputs)
+    return isinstance(node, m.SourceNode) or any(_is_of_source(graph, name) for name in node.inputs)
 
 
-def _fed_operator(graph: Graph, node: KeyedNode | SinkNode) -> FedOperator:
+def _fed_operator(graph: m.Graph, node: m.KeyedNode | m.SinkNode) -> FedOperator:
     path = f"streams.{node.name}.emit.lateness" if node.name else "emit.lateness"
     match node:
-        case WindowNode(window=Global()):
+        case m.WindowNode(window=m.Global()):
             return FedOperator(node, None, 0, None, None, 1)
-        case WindowNode(window=window, emit=emit):
+        case m.WindowNode(window=window, emit=emit):
             size, step = _lengths(window)
             given = stream_of(graph, node.input)
             if given.is_changelog:
                 # nothing expires within a graph: rows that change are in time as long as their records are
-                bound = MAX_DURATION if given.bound is None else given.bound
+                bound = m.MAX_DURATION if given.bound is None else given.bound
                 return FedOperator(node, None, bound, 1, size, step)
             return FedOperator(node, path, emit.lateness, 1, size, step)
-        case RulesNode(rules=rules):
+        case m.RulesNode(rules=rules):
             return FedOperator(node, path, rules.lateness, 0, 0, 1)
-        case ProcessNode(process=process) if process.order == "event_time":
+        case m.ProcessNode(process=process) if process.order == "event_time":
             return FedOperator(node, None, 0, 1, 1, 1)
         case _:
             return FedOperator(node, None, 0, None, None, 1)
 
 
-def _lengths(window: Window) -> tuple[int, int]:
+def _lengths(window: m.Window) -> tuple[int, int]:
     """Return how long a window can be, and how far apart windows are that a key has at once."""
     match window:
-        case Tumbling(size):
+        case m.Tumbling(size):
             return size, size
-        case Hopping(size, slide):
+        case m.Hopping(size, slide):
             return size, slide
-        case Cumulate(size, step):
+        case m.Cumulate(size, step):
             return size, step
-        case Session(gap):
+        case m.Session(gap):
             return gap, gap
-        case Calendar(number, unit):
+        case m.Calendar(number, unit):
             # a change of the clocks, or of the date line, makes a window longer by a day at most
             return number * _UNITS[unit] + _UNITS["day"], number * _UNITS[unit]
-        case Global():
+        case m.Global():
             return MAX_TIME, MAX_TIME
         case _:
             assert_never(window)
@@ -312,12 +291,12 @@ class Disorder:
         return Missed(pairs, Bounds(late_low, late_high), Bounds(expired_low, expired_high))
 
 
-def read_log(graph: Graph) -> Disorder:
+def read_log(graph: m.Graph) -> Disorder:
     """Measure all that the sources hold now; raise the errors of `Source.read_all`."""
     return measure(graph, open_sources(graph).read_all())
 
 
-def measure(graph: Graph, batches: Iterable[pa.RecordBatch]) -> Disorder:
+def measure(graph: m.Graph, batches: Iterable[pa.RecordBatch]) -> Disorder:
     """Measure raw records (`windrow.engine.schema.RAW`) of a log, each partition's in the order of its offsets."""
     graph = _without_delays(graph)
     known = fed_operators(graph)
@@ -343,13 +322,13 @@ def measure(graph: Graph, batches: Iterable[pa.RecordBatch]) -> Disorder:
     return Disorder(known, low, high, by_operator=True)
 
 
-def _without_delays(graph: Graph) -> Graph:
+def _without_delays(graph: m.Graph) -> m.Graph:
     """Return a pipeline whose watermarks are the clocks of the partitions, with one key group."""
 
-    def plain(node: Node) -> Node:
-        if not isinstance(node, SourceNode) or isinstance(node.time.watermark, Punctuated):
+    def plain(node: m.Node) -> m.Node:
+        if not isinstance(node, m.SourceNode) or isinstance(node.time.watermark, m.Punctuated):
             return node
-        return replace(node, time=replace(node.time, watermark=Delay(0)))
+        return replace(node, time=replace(node.time, watermark=m.Delay(0)))
 
     return replace(graph.map_nodes(plain), key_groups=1)
 
@@ -376,11 +355,11 @@ def _pairs(operator: FedOperator, number: int, records: pa.Table, *, is_earlier:
     """
     pairs, times = records, to_micros(records.column(TIME))
     ends = times + (operator.nearest or 0)
-    window = operator.node.window if isinstance(operator.node, WindowNode) and not is_earlier else None
+    window = operator.node.window if isinstance(operator.node, m.WindowNode) and not is_earlier else None
     match window:
-        case None | Global():
+        case None | m.Global():
             pass
-        case Session(gap, by):
+        case m.Session(gap, by):
             is_known = by is None or GAP in records.column_names
             gaps = np.full_like(times, gap) if by is None else to_micros(records.column(GAP)) if is_known else 1
             ends = times + gaps
@@ -454,7 +433,7 @@ class _Total:
         return summed.rename_columns({"pairs_sum": "pairs", "records_sum": "records"}).select(list(_COLUMNS))
 
 
-def read_recorded(graph: Graph, reports: Iterable[StepReport]) -> Disorder:
+def read_recorded(graph: m.Graph, reports: Iterable[StepReport]) -> Disorder:
     """Bound what a run has recorded; raise InputError if its partitions are not those of the graph, or it has none."""
     known = fed_operators(graph)
     counted: dict[int, Histogram] = {}

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.connectors.database import Condition, Snapshot, Value, present
 from windrow.connectors.open_sinks import open_database
 from windrow.connectors.tables import Table, layout, plain_rows
@@ -22,13 +23,6 @@ from windrow.engine import schema
 from windrow.engine.columns import to_micros
 from windrow.engine.windows import window_bounds
 from windrow.errors import CheckpointError, InputError
-from windrow.model import (
-    Calendar,
-    Graph,
-    Hopping,
-    Session,
-    Tumbling,
-)
 from windrow.runtime.replay import ReplayOptions, plan_replay
 from windrow.telemetry.folders import Folder
 from windrow.telemetry.reports import PartitionName
@@ -111,7 +105,7 @@ class Explanation:
 
 
 def explain_row(
-    graph: Graph,
+    graph: m.Graph,
     sink: str,
     where: Sequence[Condition],
     *,
@@ -237,12 +231,12 @@ def _named_window(target: RowTarget, named: Mapping[str, Value], option: str) ->
         return None
     start, end = int(named["window_start"]), named.get("window_end")
     table = target.table.name
-    if isinstance(window, Tumbling | Hopping | Calendar):
+    if isinstance(window, m.Tumbling | m.Hopping | m.Calendar):
         # of windows that start here
         number = np.array([start], dtype=np.int64)
         starts, ends = window_bounds(window, number)
-        step = window.slide if isinstance(window, Hopping) else getattr(window, "size", 1)
-        is_number = isinstance(window, Calendar) or (start - window.offset) % step == 0
+        step = window.slide if isinstance(window, m.Hopping) else getattr(window, "size", 1)
+        is_number = isinstance(window, m.Calendar) or (start - window.offset) % step == 0
         if not is_number or (int(starts[0]), end or int(ends[0])) != (start, int(ends[0])):
             to = "any time" if end is None else iso_time(int(end))
             msg = f"no window of {table!r} is from {iso_time(start)} to {to}"
@@ -273,7 +267,7 @@ def _revisions(target: RowTarget, row: TargetRow) -> tuple[Revision, ...]:
     conditions = row.conditions
     if row.window is not None:
         start, end = row.window
-        is_session = isinstance(target.window, Session)
+        is_session = isinstance(target.window, m.Session)
         conditions += [
             Condition("window_start", "<" if is_session else "=", end if is_session else start),
             Condition("window_end", ">" if is_session else "=", start if is_session else end),
@@ -284,7 +278,7 @@ def _revisions(target: RowTarget, row: TargetRow) -> tuple[Revision, ...]:
     found: list[Revision] = []
     before: dict[str, Any] | None = None
     hidden = {"epoch", "seq", "op", *_ABOUT, *row.key}
-    hidden |= set() if isinstance(target.window, Session) else {"window_start", "window_end"}
+    hidden |= set() if isinstance(target.window, m.Session) else {"window_start", "window_end"}
     for values in (values for batch in batches for values in plain_rows(batch)):
         change = dict(zip(shown.columns, values, strict=True))
         content = {name: value for name, value in change.items() if name not in hidden}

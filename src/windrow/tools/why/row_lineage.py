@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.connectors.open_sources import open_sources
 from windrow.connectors.source import Source
 from windrow.engine.changelog import with_numbers
@@ -30,18 +31,6 @@ from windrow.engine.operators.base import Mask
 from windrow.engine.probe import NodeStep
 from windrow.engine.schema import END, ID, OFFSET, PARTITION, REVISION, SIDE, TIME
 from windrow.expressions import join_sides, stream_of
-from windrow.model import (
-    AnyJoinNode,
-    FlatMapNode,
-    Global,
-    Graph,
-    KeyedNode,
-    SelectNode,
-    SinkNode,
-    SourceNode,
-    SplitNode,
-    outputs_of,
-)
 from windrow.runtime.batch.plan import BatchSettings, batch_plan
 from windrow.telemetry.samples import Verdict
 from windrow.tools.why.row_replay import (
@@ -112,7 +101,7 @@ class LineageHost(RowHost):
 
     def _made(self, stage: Stage, rows: pa.Table) -> pa.Table:
         """Return rows of a stage's stream to keep, with identities."""
-        if REVISION in rows.column_names and isinstance(stage.node, KeyedNode):
+        if REVISION in rows.column_names and isinstance(stage.node, m.KeyedNode):
             return with_window_ids(stage.node.name, stage.node.key, rows)
         return self._trace.with_ids(rows)
 
@@ -147,7 +136,7 @@ class LineageHost(RowHost):
             number = with_numbers(self._graph, place)
             mask &= to_micros(rows.column(PARTITION)) == number.column("partition")[0].as_py()
             mask &= to_micros(rows.column(OFFSET)) == number.column("offset")[0].as_py()
-        if target.window is not None and not isinstance(target.window, Global) and row.window is not None:
+        if target.window is not None and not isinstance(target.window, m.Global) and row.window is not None:
             times = to_micros(rows.column(TIME))
             mask &= (times >= row.window[0]) & (times < row.window[1])
             if END in rows.column_names and target.is_by_time:
@@ -156,9 +145,9 @@ class LineageHost(RowHost):
                 mask &= (ends == row.window[1]) | (ends == times + 1)
         return rows.filter(pa.array(mask))
 
-    def _names_of(self, node: KeyedNode | SinkNode) -> Iterator[dict[str, str]]:
+    def _names_of(self, node: m.KeyedNode | m.SinkNode) -> Iterator[dict[str, str]]:
         """Yield by side of a node's input the columns of its fields, without the event time, which is shown as such."""
-        given = [side.names for side in join_sides(self._graph, node)] if isinstance(node, AnyJoinNode) else []
+        given = [side.names for side in join_sides(self._graph, node)] if isinstance(node, m.AnyJoinNode) else []
         for number, name in enumerate(node.inputs if given else node.inputs[:1]):
             fields = stream_of(self._graph, name).fields
             names = given[number] if given else {one.name: one.name for one in fields}
@@ -167,7 +156,7 @@ class LineageHost(RowHost):
 
 
 def _filters(  # noqa: C901, PLR0912 - a case for each kind of node
-    graph: Graph, start: KeyedNode | SinkNode, row: TargetRow
+    graph: m.Graph, start: m.KeyedNode | m.SinkNode, row: TargetRow
 ) -> dict[str, Values]:
     """Return by operator the values of its key that matter: it keeps each key apart, so others need not be run.
 
@@ -177,32 +166,32 @@ def _filters(  # noqa: C901, PLR0912 - a case for each kind of node
     asked: dict[str, list[Values]] = defaultdict(list)
     for node in reversed(graph.nodes):
         if node is start:
-            values: Values = row.values if isinstance(node, SinkNode) else row.key
-        elif any(one in asked for one in outputs_of(node)):
-            values = _common([one for name in outputs_of(node) for one in asked.get(name, ())])
+            values: Values = row.values if isinstance(node, m.SinkNode) else row.key
+        elif any(one in asked for one in m.outputs_of(node)):
+            values = _common([one for name in m.outputs_of(node) for one in asked.get(name, ())])
         else:
             continue
         match node:
-            case SinkNode():
+            case m.SinkNode():
                 fields = {one.name for one in stream_of(graph, node.input).fields}
                 # the place of a record is no field
                 asked[node.input].append({k: v for k, v in values.items() if k in fields})
-            case SelectNode():
+            case m.SelectNode():
                 derived = {one.name for one in node.derive}
                 for name in node.inputs:
                     asked[name].append({k: v for k, v in values.items() if k not in derived})
-            case FlatMapNode():
+            case m.FlatMapNode():
                 fields = {one.name for one in stream_of(graph, node.input).fields} - {node.field}
                 asked[node.input].append({k: v for k, v in values.items() if k in fields})
-            case SplitNode():
+            case m.SplitNode():
                 asked[node.input].append(values)
-            case SourceNode():
+            case m.SourceNode():
                 pass
             case _:
                 own = filters[node.name] = {k: v for k, v in values.items() if k in node.key}
                 derived = {one.name for one in getattr(node, "derive", ())}
                 own_inputs = [{one: one for one in own if one not in derived}] * len(node.inputs)
-                if isinstance(node, AnyJoinNode):
+                if isinstance(node, m.AnyJoinNode):
                     own_inputs = [
                         {new: old for old, new in side.names.items() if new in own} for side in join_sides(graph, node)
                     ]
@@ -218,7 +207,7 @@ def _common(several: Sequence[Values]) -> Values:
 
 
 def replay_row(  # noqa: PLR0917 - of one caller
-    graph: Graph,
+    graph: m.Graph,
     target: RowTarget,
     row: TargetRow,
     settings: BatchSettings,

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.connectors.database import Condition, Value
 from windrow.connectors.source import Source
 from windrow.connectors.tables import Table, layout, plain_rows, plain_values, utc_text
@@ -34,30 +35,6 @@ from windrow.engine.windows import window_bounds
 from windrow.errors import InputError, StoppedError
 from windrow.expressions import SinkSpec, sink_spec, spec_of, stream_of
 from windrow.expressions.inputs import arguments, computed_arguments
-from windrow.model import (
-    Calendar,
-    Cumulate,
-    DeduplicateNode,
-    Delay,
-    FlatMapNode,
-    Global,
-    Graph,
-    Hopping,
-    KafkaSource,
-    KeyedNode,
-    Node,
-    Readings,
-    ResultNode,
-    RulesNode,
-    SelectNode,
-    Session,
-    SinkNode,
-    SourceNode,
-    SplitNode,
-    TableNode,
-    Tumbling,
-    WindowNode,
-)
 from windrow.runtime.batch.plan import BatchPlan, BatchSettings
 from windrow.runtime.memory import MemoryHost
 from windrow.telemetry.reports import PartitionName
@@ -127,39 +104,39 @@ class RowTarget:
     It `is_direct` if it takes records of a log, and so judges each of them.
     """
 
-    graph: Graph
-    sink: SinkNode
-    node: Node
+    graph: m.Graph
+    sink: m.SinkNode
+    node: m.Node
     spec: SinkSpec
     above: tuple[str, ...]
     is_direct: bool
 
     @staticmethod
-    def of(graph: Graph, name: str) -> RowTarget:
+    def of(graph: m.Graph, name: str) -> RowTarget:
         """Return the target of a sink; raise InputError if its rows are not explained."""
         sink = next(one for one in graph.sinks if one.name == name)
         node = graph.producer(sink.input)
-        if isinstance(node, RulesNode):
+        if isinstance(node, m.RulesNode):
             msg = (
                 f"rows of {sink.sink.table!r} are not explained: it has alerts, which carry their evidence: "
                 "see the column 'evidence'"
             )
             raise InputError(msg)
-        is_direct = isinstance(node, WindowNode) or (isinstance(node, TableNode) and sink.input == node.name)
+        is_direct = isinstance(node, m.WindowNode) or (isinstance(node, m.TableNode) and sink.input == node.name)
         above: dict[str, None] = {}
         waiting = list(node.inputs)
         while waiting:
             before = graph.producer(waiting.pop())
             is_direct = is_direct and isinstance(before, _PASSED)
-            if isinstance(before, DeduplicateNode):
+            if isinstance(before, m.DeduplicateNode):
                 above[before.name] = None
             waiting += before.inputs
         return RowTarget(graph, sink, node, sink_spec(graph, sink), tuple(above), is_direct)
 
     @property
-    def operator(self) -> KeyedNode | SinkNode:
+    def operator(self) -> m.KeyedNode | m.SinkNode:
         """The node whose operator makes the rows."""
-        return self.node if isinstance(self.node, ResultNode) else self.sink
+        return self.node if isinstance(self.node, m.ResultNode) else self.sink
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -177,14 +154,14 @@ class RowTarget:
         return layout(self.spec).result
 
     @property
-    def window(self) -> Tumbling | Hopping | Cumulate | Calendar | Session | Global | None:
+    def window(self) -> m.Tumbling | m.Hopping | m.Cumulate | m.Calendar | m.Session | m.Global | None:
         """The windows; None for a table by key."""
-        return self.node.window if isinstance(self.node, WindowNode) else None
+        return self.node.window if isinstance(self.node, m.WindowNode) else None
 
     @property
     def is_by_time(self) -> bool:
         """Whether the windows of a record are known by its time alone."""
-        return not isinstance(self.window, Session | Global | None)
+        return not isinstance(self.window, m.Session | m.Global | None)
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -194,7 +171,7 @@ class RowTarget:
     @property
     def values(self) -> dict[str, str]:
         """The columns of records that a row is made of, by what they are called."""
-        if not isinstance(self.node, WindowNode):
+        if not isinstance(self.node, m.WindowNode):
             fields = stream_of(self.graph, self.node.inputs[0]).fields
             hidden = {*self.key, *time_fields(self.graph, self.node.inputs[0])}
             return {one.name: one.name for one in fields if one.name not in hidden}
@@ -204,7 +181,7 @@ class RowTarget:
         return {texts.get(column, column): column for column in columns}
 
 
-_PASSED: Final = (SourceNode, SelectNode, SplitNode, FlatMapNode, DeduplicateNode)
+_PASSED: Final = (m.SourceNode, m.SelectNode, m.SplitNode, m.FlatMapNode, m.DeduplicateNode)
 """Nodes whose records are still records of a log."""
 WINDOW_COLUMNS: Final = ("window_start", "window_end")
 
@@ -255,10 +232,10 @@ def has_values(records: pa.Table, values: Mapping[str, pa.Scalar]) -> Mask:
     return mask
 
 
-def time_fields(graph: Graph, stream: str) -> frozenset[str]:
+def time_fields(graph: m.Graph, stream: str) -> frozenset[str]:
     """Return the fields of a stream of records that have their event times."""
     node = graph.producer(stream)
-    if isinstance(node, SourceNode):
+    if isinstance(node, m.SourceNode):
         return frozenset() if node.time.sent is not None else frozenset({node.time.field})
     return frozenset.intersection(*(time_fields(graph, one) for one in node.inputs))
 
@@ -322,7 +299,7 @@ class RowHost(MemoryHost):
 
     def __init__(
         self,
-        graph: Graph,
+        graph: m.Graph,
         plan: BatchPlan,
         settings: BatchSettings,
         *,
@@ -346,7 +323,7 @@ class RowHost(MemoryHost):
         self._texts_of = [
             partition
             for partition in plan.partitions
-            if not isinstance(self._graph.sources[self._graph.source_number(partition)].source.records, KafkaSource)
+            if not isinstance(self._graph.sources[self._graph.source_number(partition)].source.records, m.KafkaSource)
         ]
         """The partitions whose records can have their log timestamp in themselves."""
         self._changes: list[pa.Table] = []
@@ -403,7 +380,7 @@ class RowHost(MemoryHost):
             output = group.by_sink[self._target.sink.name]
             # the others were left out on their way to the last level
             self._look_at(with_numbers(self._graph, output.dead))
-            changes = self._row.changes(output.changes, is_session=isinstance(self._target.window, Session))
+            changes = self._row.changes(output.changes, is_session=isinstance(self._target.window, m.Session))
             if changes.num_rows:
                 self._changes.append(changes)
 
@@ -526,7 +503,7 @@ class RowHost(MemoryHost):
         if seen.node == self._target.node.name:
             for judged in seen.judged:
                 self._judged(judged)
-            if isinstance(self._target.node, TableNode) and seen.given.num_rows:
+            if isinstance(self._target.node, m.TableNode) and seen.given.num_rows:
                 self._add(seen.given, ["taken"] * seen.given.num_rows)
         elif seen.node in self._target.above:
             self._leave_out(seen.made.records[1], "duplicate")
@@ -557,7 +534,7 @@ class RowHost(MemoryHost):
 
     def _is_near(self, records: pa.Table) -> Mask:
         """Return the mask of records that are, or would be, in the row's session; all of them in other windows."""
-        if not isinstance(self._target.window, Session) or self._row.window is None:
+        if not isinstance(self._target.window, m.Session) or self._row.window is None:
             return np.ones(records.num_rows, dtype=np.bool_)
         start, end = self._row.window
         times = to_micros(records.column(TIME))
@@ -625,4 +602,4 @@ class RowHost(MemoryHost):
         known = self._graph.watermark_of(partition)
         is_raised = int(self._settings.bounds.at(partition, np.array([offset]))[0]) == watermark
         is_known = watermark > FIRST_TIME and not is_raised
-        return watermark + known.micros if isinstance(known, Delay | Readings) and is_known else None
+        return watermark + known.micros if isinstance(known, m.Delay | m.Readings) and is_known else None

@@ -28,28 +28,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine.changelog import source_places
 from windrow.engine.duckdb_sql import identifier, literal
 from windrow.engine.schema import DIFF, END, ID, OFFSET, PARTITION, SIDE, TIME, WATERMARK
 from windrow.errors import RunError, StoppedError
 from windrow.expressions import duckdb_message
-from windrow.model import (
-    MAX_PARTITIONS,
-    DeduplicateNode,
-    FlatMapNode,
-    Global,
-    Graph,
-    JoinNode,
-    KeyedNode,
-    LookupNode,
-    SelectNode,
-    SinkNode,
-    SourceNode,
-    TableJoinNode,
-    WindowNode,
-    is_by_branch,
-    made_by,
-)
 from windrow.tools.why.row_replay import APART, BEYOND, LOG_TIME
 
 MEMORY: Final = "256MB"
@@ -83,19 +67,19 @@ class Stage:
     """
 
     number: int
-    node: KeyedNode | SinkNode
-    above: tuple[tuple[KeyedNode, int, frozenset[_Way]], ...]
+    node: m.KeyedNode | m.SinkNode
+    above: tuple[tuple[m.KeyedNode, int, frozenset[_Way]], ...]
     has_records: bool
 
     @property
     def has_near(self) -> bool:
         """Whether it is a join of records, which may be too far away to be partners."""
-        return isinstance(self.node, JoinNode) and all(isinstance(one, DeduplicateNode) for one, _, _ in self.above)
+        return isinstance(self.node, m.JoinNode) and all(isinstance(one, m.DeduplicateNode) for one, _, _ in self.above)
 
     @property
     def key(self) -> tuple[str, ...]:
         """The fields of its key."""
-        return () if isinstance(self.node, SinkNode) else tuple(self.node.key)
+        return () if isinstance(self.node, m.SinkNode) else tuple(self.node.key)
 
 
 @dataclass(frozen=True)
@@ -126,10 +110,10 @@ class Trace:
     `start` is only given rows that the row itself is made of. `folder` is for what does not fit in memory.
     """
 
-    def __init__(self, graph: Graph, start: KeyedNode | SinkNode, folder: Path) -> None:
+    def __init__(self, graph: m.Graph, start: m.KeyedNode | m.SinkNode, folder: Path) -> None:
         self._graph = graph
         self.stages: dict[str, Stage] = {}
-        waiting: list[KeyedNode | SinkNode] = [start]
+        waiting: list[m.KeyedNode | m.SinkNode] = [start]
         while waiting:
             node = waiting.pop()
             if node.name not in self.stages:
@@ -184,7 +168,7 @@ class Trace:
 
     def keep_made(self, stage: Stage, number: int, rows: pa.Table, values: Sequence[str]) -> None:
         """Keep rows of a stream that an operator makes."""
-        is_copy = number == 1 and isinstance(stage.node, DeduplicateNode)
+        is_copy = number == 1 and isinstance(stage.node, m.DeduplicateNode)
         self._keep(f"made_{stage.number}_{number}", rows, [*stage.key, *_WINDOW, *(values if is_copy else [])])
 
     def _keep(self, table: str, rows: pa.Table, names: Sequence[str]) -> None:
@@ -247,7 +231,7 @@ class Trace:
 
     @property
     def _source(self) -> str:
-        return f"least({PARTITION} // {MAX_PARTITIONS}, {len(self._graph.sources) - 1})"
+        return f"least({PARTITION} // {m.MAX_PARTITIONS}, {len(self._graph.sources) - 1})"
 
     def _trace(self, stage: Stage) -> None:
         """Find what is behind the row of what an operator was given and judged."""
@@ -276,7 +260,7 @@ class Trace:
             f"WHEN {ID} IN (SELECT {ID} {of_any}) THEN 'on_time' ELSE 'taken' END"
         )
         self._find(f"given_{n}", stage, "given", verdict, is_of_row=is_first)
-        if isinstance(stage.node, DeduplicateNode) and f"made_{n}_1" in self._columns:
+        if isinstance(stage.node, m.DeduplicateNode) and f"made_{n}_1" in self._columns:
             self._table("copies", _copies(stage.node, f"made_{n}_1"))
             self._find(f"made_{n}_1", stage, "copies", "'duplicate'", is_of_row=False)
         self._find(f"judged_{n}", stage, "expired", "'expired'", is_of_row=is_first)
@@ -285,7 +269,7 @@ class Trace:
         """Find the records that were too far away to be partners, if the rows of a join have none: the nearest."""
         node, n = stage.node, stage.number
         sides = self._run(f"SELECT DISTINCT {SIDE} FROM given").column(0).to_pylist() if stage.key else []
-        if not isinstance(node, JoinNode) or len(sides) != 1 or SIDE not in self._columns.get(f"given_{n}", ()):
+        if not isinstance(node, m.JoinNode) or len(sides) != 1 or SIDE not in self._columns.get(f"given_{n}", ()):
             return
         left, right = ("g", "o") if sides[0] == 1 else ("o", "g")
         same = " AND ".join(f"g.{identifier(name)} = o.{identifier(name)}" for name in stage.key)
@@ -399,9 +383,9 @@ def _behind(  # noqa: PLR0911 - a case for each kind of node
         return f"SELECT g.{_ROW} FROM {table} g SEMI JOIN {of} w ON {' AND '.join([*same, *terms]) or 'true'}"
 
     match node:
-        case WindowNode(window=Global()):
+        case m.WindowNode(window=m.Global()):
             return semi(wanted)
-        case WindowNode():
+        case m.WindowNode():
             # a time is in one of the windows that start up to it if it is before the last of their ends
             order = f"PARTITION BY {keys.removesuffix(', ')} ORDER BY" if keys else "ORDER BY"
             reach = (
@@ -420,13 +404,13 @@ def _behind(  # noqa: PLR0911 - a case for each kind of node
             )
             # None where it expired before it came to a window
             return f"{own} UNION ALL {within} AND g.{END} = g.{TIME} + 1"
-        case LookupNode(as_of="order") if not is_judged:
+        case m.LookupNode(as_of="order") if not is_judged:
             last = f"(SELECT {keys}max({WATERMARK}) AS last FROM {wanted} GROUP BY ALL)"
             versions = semi(last, f"g.{WATERMARK} <= w.last", f"g.{SIDE} = 1")
             return f"{semi(wanted, f'g.{ID} = w.{ID}', f'g.{SIDE} = 0')} UNION ALL {versions}"
-        case JoinNode() | TableJoinNode() | LookupNode() if not is_judged:
+        case m.JoinNode() | m.TableJoinNode() | m.LookupNode() if not is_judged:
             return semi(_sides(wanted, keys), f"g.{SIDE} = w.side", f"g.{ID} = w.id")
-        case DeduplicateNode() if not is_judged:
+        case m.DeduplicateNode() if not is_judged:
             return f"SELECT g.{_ROW} FROM {table} g SEMI JOIN {wanted} w ON g.{ID} = w.{ID}"
         case _:
             return semi(wanted)
@@ -446,7 +430,7 @@ def _sides(wanted: str, keys: str) -> str:
     )"""
 
 
-def _copies(node: DeduplicateNode, duplicates: str) -> str:
+def _copies(node: m.DeduplicateNode, duplicates: str) -> str:
     """Return the SQL of the duplicates of records that were accepted: of those, the nearest before or after is near."""
     same = "".join(f"d.{identifier(name)} = g.{identifier(name)} AND " for name in node.key)
     near = " UNION ALL ".join(
@@ -457,23 +441,25 @@ def _copies(node: DeduplicateNode, duplicates: str) -> str:
     return f"FROM {duplicates} WHERE {_ROW} IN ({near})"
 
 
-def _above(graph: Graph, node: KeyedNode | SinkNode) -> tuple[tuple[tuple[KeyedNode, int, frozenset[_Way]], ...], bool]:
+def _above(
+    graph: m.Graph, node: m.KeyedNode | m.SinkNode
+) -> tuple[tuple[tuple[m.KeyedNode, int, frozenset[_Way]], ...], bool]:
     """Return the operators whose rows a node takes, with the numbers of their streams, and whether it takes records."""
-    found: dict[str, tuple[KeyedNode, int]] = {}
+    found: dict[str, tuple[m.KeyedNode, int]] = {}
     ways: dict[str, set[_Way]] = {}
     waiting, has_records = [(name, _Way()) for name in node.inputs], False
     while waiting:
         stream, way = waiting.pop()
         before = graph.producer(stream)
-        if isinstance(before, KeyedNode) and stream in made_by(before):
-            found[stream] = before, made_by(before).index(stream)
+        if isinstance(before, m.KeyedNode) and stream in m.made_by(before):
+            found[stream] = before, m.made_by(before).index(stream)
             ways.setdefault(stream, set()).add(way)
-        elif isinstance(before, SourceNode):
+        elif isinstance(before, m.SourceNode):
             has_records = True
-        elif isinstance(before, SelectNode) and is_by_branch(graph, before):
+        elif isinstance(before, m.SelectNode) and m.is_by_branch(graph, before):
             waiting += [(name, _Way(f"{way.prefix}{name}/", way.numbers)) for name in before.inputs]
         else:
-            numbers = way.numbers + isinstance(before, FlatMapNode)
+            numbers = way.numbers + isinstance(before, m.FlatMapNode)
             waiting += [(name, _Way(way.prefix, numbers)) for name in before.inputs]
     return tuple((*one, frozenset(ways[stream])) for stream, one in found.items()), has_records
 

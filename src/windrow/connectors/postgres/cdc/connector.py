@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, assert_never
 
+from windrow import model as m
 from windrow.connectors.base import Connector, SourceConnector, load
 from windrow.connectors.findings import LONGEST_TOPIC, broker_findings, option_findings, topic_findings, url_findings
 from windrow.connectors.kafka.connector import CDC_OPTIONS, OPTIONS_KEY
 from windrow.declare.findings import Finding, error
 from windrow.declare.options import mask_options
 from windrow.declare.spec import NAMES, TEXT, Key, Section
-from windrow.model import KafkaSource, LogSource, PostgresCdcSource
 from windrow.model.references import mask_url
 
 
@@ -24,17 +24,17 @@ def _postgres_cdc(
     topic: str | None,
     options: tuple[tuple[str, str], ...],
     **others: Any,  # noqa: ANN401 - the other fields of the model
-) -> PostgresCdcSource:
-    into = LogSource(log) if log is not None else KafkaSource(servers or "", topic or "", options=options)
-    return PostgresCdcSource(into=into, **others)
+) -> m.PostgresCdcSource:
+    into = m.LogSource(log) if log is not None else m.KafkaSource(servers or "", topic or "", options=options)
+    return m.PostgresCdcSource(into=into, **others)
 
 
-def _postgres_cdc_parts(source: PostgresCdcSource) -> dict[str, Any]:
+def _postgres_cdc_parts(source: m.PostgresCdcSource) -> dict[str, Any]:
     others = {name: getattr(source, name) for name in ("url", "table", "key", "slot", "publication")}
     match source.into:
-        case LogSource(path=path):
+        case m.LogSource(path=path):
             return {**others, "log": path, "servers": None, "topic": None, "options": ()}
-        case KafkaSource(servers=servers, topic=topic, options=options):
+        case m.KafkaSource(servers=servers, topic=topic, options=options):
             return {**others, "log": None, "servers": servers, "topic": topic, "options": options}
         case _:
             assert_never(source.into)
@@ -49,21 +49,21 @@ def _postgres_cdc_conflict(given: Mapping[str, Any]) -> str | None:
     return "needs `log`, the folder in which its changes are kept, or `servers` and `topic`"
 
 
-class _PostgresCdcSection(Section[PostgresCdcSource]):
+class _PostgresCdcSection(Section[m.PostgresCdcSource]):
     """The section of a followed table, whose log or topic is one field of the model."""
 
-    def mask(self, value: PostgresCdcSource) -> PostgresCdcSource:
+    def mask(self, value: m.PostgresCdcSource) -> m.PostgresCdcSource:
         into = value.into
-        if isinstance(into, KafkaSource):
+        if isinstance(into, m.KafkaSource):
             into = replace(into, options=mask_options(into.options))
         return replace(value, url=mask_url(value.url), into=into)
 
 
-def _kept_words(log: LogSource | KafkaSource) -> str:
+def _kept_words(log: m.LogSource | m.KafkaSource) -> str:
     match log:
-        case LogSource(path=path):
+        case m.LogSource(path=path):
             return f"the embedded log {path}"
-        case KafkaSource(servers=servers, topic=topic, options=options):
+        case m.KafkaSource(servers=servers, topic=topic, options=options):
             return f"the Kafka topic {topic} at {servers}" + "".join(f", {name}={value}" for name, value in options)
         case _:
             assert_never(log)
@@ -73,15 +73,15 @@ _LONGEST_NAME = 63
 _SLOT_NAME = re.compile(r"[a-z0-9_]+")
 
 
-def _findings(source: PostgresCdcSource) -> Iterator[Finding]:
+def _findings(source: m.PostgresCdcSource) -> Iterator[Finding]:
     yield from url_findings(source.url)
     if not source.table.strip():
         yield error("table", "is empty; name the table, with its schema if that is not in the search_path")
     match source.into:
-        case LogSource(path=path):
+        case m.LogSource(path=path):
             if not path:
                 yield error("log", "is empty; name the folder in which the changes of the table are kept")
-        case KafkaSource(servers=servers, topic=topic, options=options):
+        case m.KafkaSource(servers=servers, topic=topic, options=options):
             yield from broker_findings(servers)
             yield from topic_findings(topic, LONGEST_TOPIC - len(".position"))
             yield from option_findings(options, CDC_OPTIONS)
@@ -96,14 +96,14 @@ def _findings(source: PostgresCdcSource) -> Iterator[Finding]:
         yield error("publication", f"{source.publication!r} must have 1 to {_LONGEST_NAME} letters")
 
 
-def _dataset(source: PostgresCdcSource) -> tuple[str, str]:
+def _dataset(source: m.PostgresCdcSource) -> tuple[str, str]:
     found: tuple[str, str] = load("windrow.connectors.postgres.client:source_dataset")(source.url, source.table)
     return found
 
 
 POSTGRES_CDC = Connector(
     SourceConnector(
-        (PostgresCdcSource,),
+        (m.PostgresCdcSource,),
         _PostgresCdcSection(
             "wr.postgres_cdc",
             _postgres_cdc,

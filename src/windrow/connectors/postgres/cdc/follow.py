@@ -20,6 +20,7 @@ from dataclasses import replace
 from threading import Event
 from typing import assert_never
 
+from windrow import model as m
 from windrow.connectors.postgres.cdc import server as db
 from windrow.connectors.postgres.cdc.records import RecordWriter
 from windrow.connectors.postgres.cdc.store import ChangeStore, FollowState
@@ -28,7 +29,6 @@ from windrow.connectors.postgres.cdc.values import TypeCatalog
 from windrow.connectors.postgres.client import Connection, Server
 from windrow.connectors.source import SlotLag
 from windrow.errors import InputError, SourceError
-from windrow.model import KafkaSource, LogSource, PostgresCdcSource, SourceNode
 
 
 class FollowedTable:
@@ -37,7 +37,7 @@ class FollowedTable:
     `known_by` are the columns that keys of the pipeline's tables are made of, each by all of its names.
     """
 
-    def __init__(self, source: PostgresCdcSource, known_by: Sequence[Sequence[str]] = ()) -> None:
+    def __init__(self, source: m.PostgresCdcSource, known_by: Sequence[Sequence[str]] = ()) -> None:
         self._source = source
         self._known_by = known_by
         self._server = Server(source.url, "source")
@@ -159,13 +159,13 @@ class FollowedTable:
         self._store.copy(rows, replace(state, confirmed=lsn if slot is None else max(lsn, slot.confirmed)))
 
 
-def _open_store(source: PostgresCdcSource) -> ChangeStore:
+def _open_store(source: m.PostgresCdcSource) -> ChangeStore:
     match source.records:
-        case LogSource(path=path):
+        case m.LogSource(path=path):
             from windrow.connectors.postgres.cdc.into_log import LogStore  # noqa: PLC0415 - Arrow only for a log
 
             return LogStore(path, source.table)
-        case KafkaSource() as topic:
+        case m.KafkaSource() as topic:
             from windrow.connectors.postgres.cdc.into_topic import TopicStore  # noqa: PLC0415 - librdkafka for a topic
 
             return TopicStore(topic, source.table)
@@ -173,9 +173,9 @@ def _open_store(source: PostgresCdcSource) -> ChangeStore:
             assert_never(unknown)
 
 
-def follow_table(node: SourceNode, keys: Collection[str]) -> FollowedTable:
+def follow_table(node: m.SourceNode, keys: Collection[str]) -> FollowedTable:
     """Return what follows the table of a source; `keys` are the fields that keys of tables are made of."""
-    if not isinstance(node.source, PostgresCdcSource):
+    if not isinstance(node.source, m.PostgresCdcSource):
         raise TypeError(node.source)
     given = [field for field in node.decode.fields if field.name in keys and not field.path]
     return FollowedTable(node.source, [(field.name, *field.alias) for field in given])

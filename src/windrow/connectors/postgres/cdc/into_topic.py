@@ -25,6 +25,7 @@ import psycopg
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic  # type: ignore[attr-defined]
 
+from windrow import model as m
 from windrow.connectors.kafka.client import Admin, client_of, unreachable
 from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.kafka.producer import TransactionalProducer
@@ -36,7 +37,6 @@ from windrow.connectors.postgres.cdc.server import BUSY_SECONDS, WAIT_SECONDS
 from windrow.connectors.postgres.cdc.store import FollowState
 from windrow.connectors.postgres.client import Connection
 from windrow.errors import InputError, SourceError, SourceUnavailableError
-from windrow.model import KafkaSource
 
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _KEY = b"position"
@@ -67,7 +67,7 @@ class _Position:
 class TopicStore:
     """A topic; see `windrow.connectors.postgres.cdc.store.ChangeStore`."""
 
-    def __init__(self, topic: KafkaSource, table: str) -> None:
+    def __init__(self, topic: m.KafkaSource, table: str) -> None:
         self._topic = topic
         self._table = table
         self._beside = f"{topic.topic}.position"

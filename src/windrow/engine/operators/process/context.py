@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, assert_never
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.columns import MAX_TIME, MIN_TIME
 from windrow.engine.operators.process.state import KeyState, KeyTimer
@@ -19,7 +20,6 @@ from windrow.engine.state.keyed import NEVER
 from windrow.engine.value_codec import micros_of, time_of, to_values, value_codec
 from windrow.engine.windows import GLOBAL_END, GLOBAL_START
 from windrow.expressions import ProcessSpec, made_rows
-from windrow.model import KeyedState, ListState, MapState, ValueState, parse_duration
 
 _YEAR_1: Final = -62_135_596_800_000_000
 
@@ -111,7 +111,7 @@ class CallContext:
         if not self._has_processing_timers:
             msg = "there is no on_processing_timer to call: give it to process(...)"
             raise ValueError(msg)
-        wait = after // timedelta(microseconds=1) if isinstance(after, timedelta) else parse_duration(after)
+        wait = after // timedelta(microseconds=1) if isinstance(after, timedelta) else m.parse_duration(after)
         if wait <= 0:
             msg = f"after must be longer than 0, not {after}"
             raise ValueError(msg)
@@ -211,19 +211,19 @@ class CurrentCall:
     rows: list[EmittedRow] = field(default_factory=list)
 
 
-def state_handles(call: CurrentCall, states: tuple[KeyedState, ...]) -> StateHandles:
+def state_handles(call: CurrentCall, states: tuple[m.KeyedState, ...]) -> StateHandles:
     """Return an object with a handle for each declared state, by its name."""
     return StateHandles(**{state.name: _state_handle(call, number, state) for number, state in enumerate(states)})
 
 
-def _state_handle(call: CurrentCall, number: int, state: KeyedState) -> Handle:
+def _state_handle(call: CurrentCall, number: int, state: m.KeyedState) -> Handle:
     accept = value_codec(arrow_type(state.type), f"state {state.name}").accept
     match state:
-        case ValueState():
+        case m.ValueState():
             return ValueHandle(call, number, accept)
-        case ListState():
+        case m.ListState():
             return ListHandle(call, number, accept)
-        case MapState():
+        case m.MapState():
             return MapHandle(
                 call, number, value_codec(arrow_type(state.key), f"a key of state {state.name}").accept, accept
             )

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import duckdb_sql
 from windrow.engine.changelog import late_output
 from windrow.engine.columns import MIN_TIME, cast_table, to_micros, unpack
@@ -49,7 +50,6 @@ from windrow.engine.state.widening import StateChange
 from windrow.engine.user_code import key_text, qualified_name, raise_user_code_error, record_place
 from windrow.engine.value_codec import time_of
 from windrow.expressions import ProcessSpec, spec_of
-from windrow.model import MAX_PARTITIONS, Graph, ProcessNode, Timer, is_behind_process, source_number
 
 
 @dataclass
@@ -91,13 +91,13 @@ class _RecordsByKey:
     causes: Causes | None = None
 
 
-def build_process(graph: Graph, node: ProcessNode) -> Operator:
+def build_process(graph: m.Graph, node: m.ProcessNode) -> Operator:
     """Return the operator of a process function."""
     operator = ProcessOperator(
         spec_of(graph, node),
         is_settled=graph.is_ordered(node),
         is_traced=graph.is_read(node),
-        name=node.name if is_behind_process(graph, node.input) else "",
+        name=node.name if m.is_behind_process(graph, node.input) else "",
         labels=[source.source.label for source in graph.sources],
         records=input_schema(graph, node),
     )
@@ -226,7 +226,7 @@ class ProcessOperator:
             names = records.column(ID).to_pylist()
         else:
             names = [
-                f"{self._labels[source_number(at, len(self._labels))]}/{at % MAX_PARTITIONS}/{offset}"
+                f"{self._labels[m.source_number(at, len(self._labels))]}/{at % m.MAX_PARTITIONS}/{offset}"
                 for _, at, offset in places
             ]
         if self._in_event_time:
@@ -369,7 +369,7 @@ class FunctionCalls:
                 memory.cancel(name)
                 self._call.early = True
                 try:
-                    self._timed(memory, self._on_processing_timer, Timer(name, time_of(at)), self._known(memory, low))
+                    self._timed(memory, self._on_processing_timer, m.Timer(name, time_of(at)), self._known(memory, low))
                 finally:
                     self._call.early = False
                 self._fire_reached(memory, self._call.watermark)
@@ -389,13 +389,13 @@ class FunctionCalls:
             self._trace.timer(memory.key, alarm.due, memory.ended.get(alarm.due, 0))
         self._call.in_timer = True
         try:
-            self._timed(memory, self._on_timer, Timer(name, time_of(alarm.due)), alarm.due)
+            self._timed(memory, self._on_timer, m.Timer(name, time_of(alarm.due)), alarm.due)
         finally:
             self._call.in_timer = False
         if self._trace is not None and not is_reached and self._trace.number:
             memory.ended[alarm.due] = self._trace.number
 
-    def _timed(self, memory: KeyState, function: _UserFunction, timer: Timer, time: int) -> None:
+    def _timed(self, memory: KeyState, function: _UserFunction, timer: m.Timer, time: int) -> None:
         call, ttl = self._call, self._ttl
         call.memory, call.time, call.watermark = memory, time, time
         if ttl is not None:

@@ -7,12 +7,12 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, assert_never
 
+from windrow import model as m
 from windrow.engine.columns import MIN_TIME
 from windrow.engine.schema import arrow_type, record_schema
 from windrow.engine.state.keyed import NEVER
 from windrow.engine.value_codec import ValueCodec, value_codec
 from windrow.expressions import ProcessSpec
-from windrow.model import KeyedState, ListState, MapState, ValueState
 
 _MOST_STALE: Final = 16
 """So many timers that were moved or cancelled are never worth a new heap."""
@@ -201,15 +201,15 @@ class StateCodec(Protocol):
         ...
 
 
-def state_codec(state: KeyedState) -> StateCodec:
+def state_codec(state: m.KeyedState) -> StateCodec:
     """Return the codec of a declared state."""
     value = value_codec(arrow_type(state.type), state.name)
     match state:
-        case ValueState():
+        case m.ValueState():
             return ValueStateCodec(value)
-        case ListState():
+        case m.ListState():
             return ListStateCodec(value)
-        case MapState():
+        case m.MapState():
             return MapStateCodec(value_codec(arrow_type(state.key), f"a key of {state.name}"), value)
         case _:
             assert_never(state)

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar, assert_never
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine.columns import to_micros, whole
 from windrow.engine.duckdb_sql import Projection, evaluate_in_halves, identifier
 from windrow.engine.operators.rules.histories import Histories, Mask, Places
@@ -31,7 +32,6 @@ from windrow.expressions.rules import (
     TextPart,
     rule_expressions,
 )
-from windrow.model import Rule
 
 T = TypeVar("T")
 
@@ -221,7 +221,7 @@ class _Sight:
         return pa.StructArray.from_arrays(members, names=self._names)
 
 
-def rule_hash(rule: Rule) -> str:
+def rule_hash(rule: m.Rule) -> str:
     """Return a hash of a rule's definition, which changes with the rule."""
     said = json.dumps([rule.when, rule.severity, rule.say, rule.evidence], ensure_ascii=False)
     return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.changelog import late_output
 from windrow.engine.columns import MAX_TIME, MIN_TIME, Micros, distinct, pack, to_micros, unpack
@@ -42,7 +43,6 @@ from windrow.engine.state.runs import Runs
 from windrow.engine.state.store import BlobStore, MemoryState, OperatorState
 from windrow.engine.state.widening import StateChange
 from windrow.expressions import RulesSpec, made_rows, spec_of
-from windrow.model import Graph, ListChange, Rule, RulesNode
 
 CARD: Final = "__card"
 _STANDS: Final = "__stands"
@@ -170,7 +170,7 @@ class _Subject:
         """The record's name in the table."""
         return f"{self.partition}:{self.offset}" if self.id is None else self.id
 
-    def row(self, pipeline: str, rule: Rule, hashed: str, finding: Finding, before: _Alert | None) -> tuple[Any, ...]:
+    def row(self, pipeline: str, rule: m.Rule, hashed: str, finding: Finding, before: _Alert | None) -> tuple[Any, ...]:
         """Return the row of an alert, which keeps the identity that it had before."""
         # the name of a record's place has the partition
         partition = 0 if self.id is None else self.partition
@@ -203,7 +203,7 @@ _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 _OTHER_CONTENT: Final = "repeated id, other content"
 
 
-def build_rules(graph: Graph, node: RulesNode) -> Operator:
+def build_rules(graph: m.Graph, node: m.RulesNode) -> Operator:
     """Return the operator of rules; a row is known by what it is made of and the key."""
     spec = spec_of(graph, node)
     return RulesOperator(spec, RowDeadLetters(graph, node.input, spec.decode.fields, spec.key))
@@ -238,7 +238,7 @@ class RulesOperator:
         self._fields = [name for name in self._names if name not in (PARTITION, OFFSET, TIME)]
         self._needed = [CARD, PARTITION, OFFSET, TIME, *needed]
 
-    def change_lists(self, changes: Iterable[ListChange]) -> None:
+    def change_lists(self, changes: Iterable[m.ListChange]) -> None:
         """Have lists change for records that are still to come."""
         self._versions.add(changes)
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine.columns import distinct
 from windrow.engine.lists import read_entries
 from windrow.engine.operators.rules.histories import Places
 from windrow.engine.operators.rules.judge import Judge, rule_hash
 from windrow.expressions import RulesSpec
 from windrow.expressions.rules import uses_next
-from windrow.model import FileList, ListChange, RulesVersion
 
 _NEVER = 2**63 - 1
 
@@ -34,7 +34,7 @@ class Entries:
         """By list and partition, of each entry the offsets at which it came and went in turn."""
         self.add(spec.node.rules.journal.changes)
 
-    def add(self, changes: Iterable[ListChange]) -> None:
+    def add(self, changes: Iterable[m.ListChange]) -> None:
         """Add changes of lists, in the order of offsets."""
         for change in changes:
             moves = self._moves[change.list, change.partition]
@@ -70,7 +70,7 @@ class Entries:
 class Version:
     """Rules with their hashes, what they see, and the judge that evaluates them."""
 
-    rules: RulesVersion
+    rules: m.RulesVersion
     hashes: tuple[str, ...]
     judge: Judge
     sees_next: bool
@@ -87,11 +87,11 @@ class Versions:
         self._entries = Entries(spec)
         self._places: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         """By partition, the offset from which a version is in force, and its number."""
-        given: dict[RulesVersion, None] = {}
+        given: dict[m.RulesVersion, None] = {}
         for one in rules.journal.versions:
             given[replace(one, partition=0, offset=0)] = None
             self._places[one.partition].append((one.offset, list(given).index(replace(one, partition=0, offset=0))))
-        own = RulesVersion.of(rules)
+        own = m.RulesVersion.of(rules)
         given[own] = None
         self._own = list(given).index(own)
         self.all = tuple(self._version(spec, one) for one in given)
@@ -100,7 +100,7 @@ class Versions:
         self.sees_next = any(one.sees_next for one in self.all)
         self.fields = tuple(dict.fromkeys(name for one in self.all for name in one.judge.fields))
 
-    def add(self, changes: Iterable[ListChange]) -> None:
+    def add(self, changes: Iterable[m.ListChange]) -> None:
         """Add changes of lists that are in force for records to come."""
         self._entries.add(changes)
 
@@ -114,8 +114,8 @@ class Versions:
                 found[rows] = numbers[np.maximum(np.searchsorted(begins, offsets[rows], side="right") - 1, 0)]
         return found
 
-    def _version(self, spec: RulesSpec, one: RulesVersion) -> Version:
-        lists = tuple(FileList(name, "", entries=()) for name in one.lists)
+    def _version(self, spec: RulesSpec, one: m.RulesVersion) -> Version:
+        lists = tuple(m.FileList(name, "", entries=()) for name in one.lists)
         rules = replace(spec.node.rules, rules=one.rules, recent=one.recent, lists=lists)
         judge = Judge(replace(spec, node=replace(spec.node, rules=rules)), self._entries.contain)
         return Version(one, tuple(map(rule_hash, one.rules)), judge, any(map(uses_next, one.rules)))

@@ -15,6 +15,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.changelog import late_output
 from windrow.engine.columns import MIN_TIME, Micros, pack, to_micros, unpack, unscale
@@ -44,7 +45,6 @@ from windrow.engine.state.store import BlobStore, MemoryState, OperatorState
 from windrow.engine.state.widening import StateChange
 from windrow.errors import PipelineError
 from windrow.expressions import GAP, WindowSpec
-from windrow.model import AnyOf, Every, Records, Session, Trigger
 
 
 class SessionOperator:
@@ -57,10 +57,10 @@ class SessionOperator:
     """
 
     def __init__(self, spec: WindowSpec, *, is_traced: bool = False) -> None:
-        if not isinstance(spec.node.window, Session):
+        if not isinstance(spec.node.window, m.Session):
             msg = f"{spec.node.window} is not a session window"
             raise TypeError(msg)
-        if isinstance(spec.node.emit.late, Records):
+        if isinstance(spec.node.emit.late, m.Records):
             msg = "late records of sessions are not counted"
             raise TypeError(msg)
         self._spec = spec
@@ -193,14 +193,14 @@ class SessionOperator:
         return worked, changes, left
 
 
-def _early_panes(trigger: Trigger) -> tuple[int | None, int | None]:
+def _early_panes(trigger: m.Trigger) -> tuple[int | None, int | None]:
     """Return the processing time between early panes, and the number of records, each None if it makes none."""
     match trigger:
-        case Every(micros):
+        case m.Every(micros):
             return micros, None
-        case Records(number):
+        case m.Records(number):
             return None, number
-        case AnyOf(triggers):
+        case m.AnyOf(triggers):
             times, counts = zip(*map(_early_panes, triggers), strict=True)
             return (
                 min((time for time in times if time is not None), default=None),

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine.columns import MIN_TIME, Micros, to_micros
 from windrow.engine.schema import END, TIME, WATERMARK, WINDOW
 from windrow.engine.windows import Hops, expand, hops_of, slice_starts, window_bounds, windows_of
 from windrow.expressions import WindowSpec
-from windrow.model import Calendar, Cumulate, Global, Hopping, Session, Sliced, Tumbling, Window
 
 Mask = npt.NDArray[np.bool_]
 
@@ -29,20 +29,20 @@ class Assigned(NamedTuple):
     whole: pa.Table
 
 
-def on_time_for_all(window: Window, times: Micros, watermarks: Micros, ended: int) -> tuple[Mask, Micros]:
+def on_time_for_all(window: m.Window, times: Micros, watermarks: Micros, ended: int) -> tuple[Mask, Micros]:
     """Return which records are on time for every window that they are in, none of which has fired, and these windows.
 
     Windows that overlap stand there as the start of the record's slice. `ended` is the time up to which windows have
     fired at an end before.
     """
     match window:
-        case Hopping() | Cumulate():
+        case m.Hopping() | m.Cumulate():
             hops = hops_of(window, times)
             # no time past the first window's end, which is the least of all, is past any other's
             first = window_bounds(window, hops.first)
             on_time = (watermarks < first.ends) & (first.starts > ended) & (hops.first <= hops.last)
             return on_time, slice_starts(window, times)
-        case Tumbling() | Calendar():
+        case m.Tumbling() | m.Calendar():
             starts, ends = windows_of(window, times)
             return (watermarks < ends) & (starts > ended), starts
         case _:
@@ -57,7 +57,7 @@ def assign(spec: WindowSpec, records: pa.Table, ended: int, forgotten_until: int
     """
     times = to_micros(records.column(TIME))
     match spec.node.window:
-        case (Hopping() | Cumulate()) as window:
+        case (m.Hopping() | m.Cumulate()) as window:
             hops = hops_of(window, times)
             whole = _with_window(records, times, times).slice(0, 0)
             if spec.node.emit.early is None:
@@ -69,7 +69,7 @@ def assign(spec: WindowSpec, records: pa.Table, ended: int, forgotten_until: int
                 records = records.filter(pa.array(~sliced))
                 hops = hops_of(window, times[~sliced])
             return _assigned(spec, _expanded(window, records, hops), whole, forgotten_until)
-        case Session():
+        case m.Session():
             msg = "sessions are not known by their records' times alone"
             raise TypeError(msg)
         case window:
@@ -77,15 +77,15 @@ def assign(spec: WindowSpec, records: pa.Table, ended: int, forgotten_until: int
             return _assigned(spec, rows, rows.slice(0, 0), forgotten_until)
 
 
-def in_windows(window: Tumbling | Sliced | Calendar, records: pa.Table) -> pa.Table:
+def in_windows(window: m.Tumbling | m.Sliced | m.Calendar, records: pa.Table) -> pa.Table:
     """Return a row for each record and window that it is in, with WINDOW and END."""
     times = to_micros(records.column(TIME))
-    if isinstance(window, Sliced):
+    if isinstance(window, m.Sliced):
         return _expanded(window, records, hops_of(window, times))
     return _with_window(records, *windows_of(window, times))
 
 
-def _expanded(window: Sliced, records: pa.Table, hops: Hops) -> pa.Table:
+def _expanded(window: m.Sliced, records: pa.Table, hops: Hops) -> pa.Table:
     places, windows = expand(window, hops)
     return _with_window(records.take(pa.array(places)), windows, window_bounds(window, windows).ends)
 
@@ -95,7 +95,7 @@ def _with_window(records: pa.Table, windows: Micros, ends: Micros) -> pa.Table:
 
 
 def _assigned(spec: WindowSpec, rows: pa.Table, whole: pa.Table, forgotten_until: int) -> Assigned:
-    if isinstance(spec.node.window, Global):
+    if isinstance(spec.node.window, m.Global):
         # nothing comes after all time
         return Assigned(rows, np.full(rows.num_rows, fill_value=True), np.full(rows.num_rows, fill_value=False), whole)
     watermarks, ends = to_micros(rows.column(WATERMARK)), to_micros(rows.column(END))

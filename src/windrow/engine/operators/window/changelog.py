@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.columns import MAX_TIME, cast_table, pack, rescale, to_micros, unpack, unscale
 from windrow.engine.duckdb_sql import identifier
@@ -48,7 +49,6 @@ from windrow.engine.state.window_store import (
 )
 from windrow.engine.windows import window_bounds
 from windrow.expressions import WindowSpec, made_rows
-from windrow.model import Calendar, Sliced, Tumbling
 
 _ROWS: Final = "rows"
 _REVISIONS: Final = "revisions"
@@ -83,7 +83,7 @@ class ChangelogWindowOperator:
     """
 
     def __init__(self, spec: WindowSpec, hold: int = 0, *, is_traced: bool = False) -> None:
-        if not isinstance(spec.node.window, Tumbling | Sliced | Calendar):
+        if not isinstance(spec.node.window, m.Tumbling | m.Sliced | m.Calendar):
             msg = f"a changelog has no {type(spec.node.window).__name__} windows"
             raise TypeError(msg)
         self._spec = spec

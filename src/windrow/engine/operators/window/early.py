@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.columns import MIN_TIME, rescale, to_micros
 from windrow.engine.merged_order import in_log_order
@@ -41,7 +42,6 @@ from windrow.engine.state.window_store import WindowSummary, is_in_windows, load
 from windrow.engine.user_code import key_text, record_place
 from windrow.engine.windows import GLOBAL_END, WindowBounds, window_bounds
 from windrow.expressions import WindowSpec, made_rows
-from windrow.model import Every, EveryEventTime, PaneSoFar, Session, Trigger
 
 _LAST_PANE: Final = GLOBAL_END - 1
 """No early pane is at the end of a window."""
@@ -54,16 +54,16 @@ class EarlyPanes:
     """Early panes, the on-time pane, and the revisions of late records."""
 
     def __init__(
-        self, spec: WindowSpec, trigger: Trigger, connection: duckdb_sql.Connection, no_records: pa.Table
+        self, spec: WindowSpec, trigger: m.Trigger, connection: duckdb_sql.Connection, no_records: pa.Table
     ) -> None:
-        if isinstance(spec.node.window, Session):
+        if isinstance(spec.node.window, m.Session):
             msg = "sessions have an operator of their own"
             raise TypeError(msg)
         self._spec = spec
         self._window = spec.node.window
         self._trigger = trigger
-        self._plain = trigger if isinstance(trigger, EveryEventTime) else sql_trigger(trigger)
-        self._is_by_time = isinstance(trigger, Every | EveryEventTime)
+        self._plain = trigger if isinstance(trigger, m.EveryEventTime) else sql_trigger(trigger)
+        self._is_by_time = isinstance(trigger, m.Every | m.EveryEventTime)
         self._shortest = min(trigger_periods(trigger), default=None)
         self._duck = connection
         self._sql = early_pane_sql(spec, self._plain, has_periods=self._shortest is not None)
@@ -121,7 +121,7 @@ class EarlyPanes:
 
     def _ticked(self, step: PaneStep, summary: WindowSummary) -> set[int]:
         """Return the windows that an early pane may be due for by now."""
-        if isinstance(self._trigger, EveryEventTime):
+        if isinstance(self._trigger, m.EveryEventTime):
             reached = min(step.reached, _LAST_PANE)
             return {window for window, at in summary.pending.items() if at <= reached}
         if step.time.now is None or self._shortest is None:
@@ -133,7 +133,7 @@ class EarlyPanes:
 
         By event time, note the watermark at which they have one.
         """
-        if self._shortest is None and not isinstance(self._trigger, EveryEventTime):
+        if self._shortest is None and not isinstance(self._trigger, m.EveryEventTime):
             return
         for window in windows:
             summary.pending.pop(window, None)
@@ -147,7 +147,7 @@ class EarlyPanes:
         tables = {"panes": panes, "late": step.due, "firing": _firing(step), "clock": clock}
         if self._plain is not None:
             records = step.on_time
-            if isinstance(self._trigger, EveryEventTime):
+            if isinstance(self._trigger, m.EveryEventTime):
                 records = records.append_column(SINCE, self._shown_at(records, self._trigger.micros))
             return duckdb_sql.query(self._duck, self._sql.events, records=records, **tables)
         records, memory = self._evaluate(step, panes)
@@ -213,7 +213,7 @@ class Evaluation(NamedTuple):
 class _TriggerRun:
     """The trigger of one window and key in one step."""
 
-    def __init__(self, trigger: Trigger, bounds: tuple[int, int], known: _Known) -> None:
+    def __init__(self, trigger: m.Trigger, bounds: tuple[int, int], known: _Known) -> None:
         self._bounds = bounds
         self._records, self._waiting, self._panes, self._since, memory = known
         self._before = self._panes
@@ -226,7 +226,7 @@ class _TriggerRun:
         chunk = self._panes - self._before
         self._records += 1
         self._waiting += 1
-        pane = PaneSoFar(*self._bounds, self._records, self._waiting, self._panes, time)
+        pane = m.PaneSoFar(*self._bounds, self._records, self._waiting, self._panes, time)
         says = self._asked.at_record(pane, place)
         if says:
             self._begin_anew()
@@ -253,7 +253,7 @@ class _TriggerRun:
 
 
 def evaluate_trigger(
-    spec: WindowSpec, trigger: Trigger, observed: pa.Table, bounds: WindowBounds, step: PaneStep
+    spec: WindowSpec, trigger: m.Trigger, observed: pa.Table, bounds: WindowBounds, step: PaneStep
 ) -> Evaluation:
     """Ask a trigger at each on-time record in log order, and at the step's tick; `bounds` are those of told windows."""
     chunks = np.zeros(step.on_time.num_rows, dtype=np.int64)

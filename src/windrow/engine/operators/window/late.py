@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import duckdb_sql
 from windrow.engine.aggregates.catalogue import compile_aggregates
 from windrow.engine.columns import pack, to_micros, unpack
@@ -20,7 +21,6 @@ from windrow.engine.schema import ID, PLACE, WINDOW
 from windrow.engine.state.store import OperatorState
 from windrow.engine.state.window_store import WindowSummary, is_in_windows, split_by_window, windows_in
 from windrow.expressions import WindowSpec
-from windrow.model import Records
 
 WAITING_KIND: Final = "waiting"
 """The kind of blobs of late records that wait: for their window to fire, or to be enough for a revision."""
@@ -93,7 +93,7 @@ class LateChunks:
         self._grows = spec.node.emit.late != "batch" and any(one.merge == "list" for one in accumulators)
         # what one record makes is one revision: all elements of an array, all pairs of a join
         revision = f"dense_rank() OVER (PARTITION BY {_window_and_key(spec)} ORDER BY {', '.join(place)}) - 1"
-        if isinstance(spec.node.emit.late, Records):
+        if isinstance(spec.node.emit.late, m.Records):
             revision = GROUP
         self._number = f"SELECT *, ({revision}) // {MAX_REVISIONS} AS {_CHUNK} FROM late"
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.engine import duckdb_sql
 from windrow.engine.changelog import late_output
 from windrow.engine.columns import MAX_TIME, MIN_TIME, pack, to_micros, unpack, unscale
@@ -40,7 +41,6 @@ from windrow.engine.state.widening import StateChange
 from windrow.engine.state.window_store import WindowSummary, is_in_windows, split_by_window, windows_in
 from windrow.engine.windows import window_bounds
 from windrow.expressions import WindowSpec
-from windrow.model import Calendar, Global, Records, Session, Sliced, Tumbling
 
 
 class WindowOperator:
@@ -54,7 +54,7 @@ class WindowOperator:
     def __init__(
         self, spec: WindowSpec, *, is_traced: bool = False, has_id: bool = False, is_settled: bool = False
     ) -> None:
-        if isinstance(spec.node.window, Session):
+        if isinstance(spec.node.window, m.Session):
             msg = "sessions have an operator of their own"
             raise TypeError(msg)
         self._spec = spec
@@ -67,7 +67,7 @@ class WindowOperator:
             empty = empty.append_column(name, pa.array([], pa.int64()))
         self._no_parts = duckdb_sql.query(self._duck, window_sql(spec).begin, records=empty)
         late = spec.node.emit.late
-        self._groups = LateGroups(spec, late.number, self._duck) if isinstance(late, Records) else None
+        self._groups = LateGroups(spec, late.number, self._duck) if isinstance(late, m.Records) else None
         # it says in which order records of one place are counted
         ids = [ID] if has_id and self._groups is not None else []
         self._due_columns = [*empty.column_names, *ids]
@@ -89,12 +89,12 @@ class WindowOperator:
         windows = to_micros(rows.column(WINDOW))
         touched = set(np.unique(windows[~judged.expired]).tolist())
         slices = windows_in(whole)
-        if isinstance(self._window, Sliced):
+        if isinstance(self._window, m.Sliced):
             slices |= windows_in(parts)
         else:
             touched |= windows_in(parts)
         known, revisable = frozenset(summary.open | summary.fired), len(summary.fired)
-        if not isinstance(self._window, Global):
+        if not isinstance(self._window, m.Global):
             summary.fired |= begun_windows(self._window, touched, time.fired_until)
         on_time = judged.on_time & ~is_in_windows(windows, summary.fired)
         summary.open |= touched - summary.fired
@@ -104,7 +104,7 @@ class WindowOperator:
         if self._is_numbered and due.num_rows:
             due = numbered_in_merged_order(due)
         summary.waiting -= firing
-        if not isinstance(self._window, Global):
+        if not isinstance(self._window, m.Global):
             summary.open -= firing
             summary.fired |= firing
         fired = len(summary.fired) - revisable
@@ -169,14 +169,14 @@ class WindowOperator:
 
     def _of_slices(self, more: set[int], summary: WindowSummary, after: int) -> set[int]:
         """Return the windows of slices, those of the state and some more, that end after a time."""
-        if not isinstance(self._window, Sliced):
+        if not isinstance(self._window, m.Sliced):
             return set()
         return windows_of_slices(self._window, summary.slices.get(0, set()) | more, after)
 
     def _passed(self, windows: Collection[int], time: int) -> frozenset[int]:
         """Return the windows that end by a time; the global one ends after all time."""
         numbers = np.fromiter(windows, dtype=np.int64, count=len(windows))
-        if isinstance(self._window, Global):
+        if isinstance(self._window, m.Global):
             return frozenset(windows if time == MAX_TIME else ())
         return frozenset(numbers[window_bounds(self._window, numbers).ends <= max(time, MIN_TIME)].tolist())
 
@@ -196,7 +196,7 @@ class WindowOperator:
         return pa.concat_tables([table.select(self._due_columns) for table in due])
 
 
-def begun_windows(window: Tumbling | Sliced | Calendar, windows: Collection[int], time: int) -> set[int]:
+def begun_windows(window: m.Tumbling | m.Sliced | m.Calendar, windows: Collection[int], time: int) -> set[int]:
     """Return the windows that start by a time."""
     numbers = np.fromiter(windows, dtype=np.int64, count=len(windows))
     return set(numbers[window_bounds(window, numbers).starts <= time].tolist())

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.columns import MAX_TIME, rescale, to_micros
 from windrow.engine.operators.base import StepTime
@@ -26,7 +27,6 @@ from windrow.engine.state.store import OperatorState
 from windrow.engine.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
 from windrow.engine.windows import window_bounds
 from windrow.expressions import WindowSpec, made_rows
-from windrow.model import Session, Sliced
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class WatermarkPanes:
         self._chunks = LateChunks(spec, connection, PLACE if is_traced else PLACE[1:])
         self._slices = (
             SliceTree(spec.node.window, connection, self._sql, self._no_panes)
-            if isinstance(spec.node.window, Sliced)
+            if isinstance(spec.node.window, m.Sliced)
             else None
         )
 
@@ -167,7 +167,7 @@ def _retained(panes: pa.Table, evicted: Collection[int]) -> pa.Table:
 
 def with_window_bounds(spec: WindowSpec, changes: pa.Table) -> pa.Table:
     """Put the starts and ends of windows into changes as statements make them, where both are a window's number."""
-    if isinstance(spec.node.window, Session):
+    if isinstance(spec.node.window, m.Session):
         msg = "the end of a session is not known by its start"
         raise TypeError(msg)
     windows, places = np.unique(to_micros(changes.column("window_start")), return_inverse=True)

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine import duckdb_sql
 from windrow.engine.columns import Micros, to_micros
 from windrow.engine.operators.window.sql import WindowSql
@@ -21,7 +22,6 @@ from windrow.engine.schema import WINDOW
 from windrow.engine.state.store import OperatorState
 from windrow.engine.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
 from windrow.engine.windows import Hops, distance, expand, hops_of, window_bounds
-from windrow.model import Sliced
 
 SLICE_KIND: Final = "slices"
 """The kind of their blobs; that of the nodes of a level has its number behind."""
@@ -33,7 +33,7 @@ class SliceTree:
     """The slices (level 0) and nodes (the levels above) of windows that overlap, known by level and start."""
 
     def __init__(
-        self, window: Sliced, connection: duckdb_sql.Connection, statements: WindowSql, no_panes: pa.Table
+        self, window: m.Sliced, connection: duckdb_sql.Connection, statements: WindowSql, no_panes: pa.Table
     ) -> None:
         self._window = window
         self._duck = connection
@@ -158,7 +158,7 @@ class SliceTree:
         return done
 
 
-def windows_of_slices(window: Sliced, slices: Collection[int], after: int) -> set[int]:
+def windows_of_slices(window: m.Sliced, slices: Collection[int], after: int) -> set[int]:
     """Return the windows of slices that end after a time."""
     first, last = hops_of(window, np.sort(_starts_array(slices)))
     # each window once: of two slices next to each other, the second has few that the first has not

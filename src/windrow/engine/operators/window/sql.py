@@ -40,6 +40,7 @@ from typing import Final, assert_never
 
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine import duckdb_sql
 from windrow.engine.aggregates.accumulators import Accumulator, AggregateSql
 from windrow.engine.aggregates.catalogue import compile_aggregates
@@ -49,7 +50,6 @@ from windrow.engine.operators.window.triggers import SqlTrigger
 from windrow.engine.schema import OFFSET, PARTITION, PLACE, REVISION, TIME, WATERMARK, WINDOW
 from windrow.engine.windows import GLOBAL_START
 from windrow.expressions import WindowSpec
-from windrow.model import EveryEventTime, Global, Records
 
 COUNT: Final = "__count"
 SINCE: Final = "__since"
@@ -93,7 +93,7 @@ class PaneLists:
                 self.late_place, self.late_by = self.place, f"{self.by}, {self.place}"
             case "batch":
                 self.late_place, self.late_by = f"0 AS {PARTITION}, 0 AS {OFFSET}", self.by
-            case Records():
+            case m.Records():
                 self.late_place, self.late_by = f"{GROUP} AS {PARTITION}, 0 AS {OFFSET}", f"{self.by}, {GROUP}"
             case _:
                 assert_never(spec.node.emit.late)
@@ -263,7 +263,7 @@ class EarlyPaneSql:
 _EVENT_ORDER = f"__place, {PARTITION}, {OFFSET}"
 
 
-_Evaluated = SqlTrigger | EveryEventTime | None
+_Evaluated = SqlTrigger | m.EveryEventTime | None
 """A trigger that SQL evaluates, or None."""
 
 
@@ -291,7 +291,7 @@ _PENDING = f"""NULL::INTEGER AS {REVISION}, count(*) AS {COUNT}, NULL::BIGINT AS
 def _touched_query(by: str, trigger: _Evaluated, *, has_periods: bool) -> str:
     """Return the query that tells the panes to which something can happen from those that stay as they are."""
     is_due = f"{WINDOW} IN (SELECT {WINDOW} FROM firing)"
-    if isinstance(trigger, EveryEventTime):
+    if isinstance(trigger, m.EveryEventTime):
         is_due += f" OR {SINCE} <= (SELECT reached FROM clock)"
     elif has_periods:
         is_due += f" OR {REVISION} IS NULL"
@@ -363,7 +363,7 @@ def _placed_cte(by: str, trigger: SqlTrigger | None) -> str:
 def _events_ctes(lists: PaneLists, trigger: _Evaluated) -> str:
     """`events`: stored panes, chunks of on-time records and late records, with their places."""
     by, begin = lists.by, lists.begin
-    if isinstance(trigger, EveryEventTime):
+    if isinstance(trigger, m.EveryEventTime):
         return _timed_events_ctes(lists)
     return f"""{_placed_cte(by, trigger)}, events AS (
         SELECT {by}, CASE WHEN {REVISION} IS NULL THEN -1 ELSE -2 END AS __place, -1 AS {PARTITION},
@@ -423,7 +423,7 @@ def _due_cte(by: str, trigger: _Evaluated) -> str:
                 {EARLY} OR (__newest AND NOT __firing AND coalesce(__due, false)) AS {EARLY})
             FROM located LEFT JOIN memory USING ({by})
         )"""
-    if isinstance(trigger, EveryEventTime) or trigger.micros is None:
+    if isinstance(trigger, m.EveryEventTime) or trigger.micros is None:
         return "due AS (SELECT * FROM located)"
     again = "" if trigger.times is None else f"AND __early_panes + greatest(__place, 0) < {trigger.times}"
     return f"""due AS (
@@ -436,7 +436,7 @@ def _due_cte(by: str, trigger: _Evaluated) -> str:
 def _fired_cte(spec: WindowSpec) -> str:
     """`fired`: due events with the number of panes that follow each, the on-time pane among them."""
     # if a pane holds only what is new, there is no on-time pane for what an early pane has shown
-    is_new_only = spec.node.emit.mode == "discard" or isinstance(spec.node.window, Global)
+    is_new_only = spec.node.emit.mode == "discard" or isinstance(spec.node.window, m.Global)
     has_news = f"__place > -2 AND NOT {EARLY}" if is_new_only else "true"
     return f"""fired AS (
         SELECT *, __newest AND __firing AND {has_news} AS __on_time,
@@ -495,7 +495,7 @@ def _panes_cte() -> str:
 
 def _settle_query(spec: WindowSpec, lists: PaneLists, trigger: _Evaluated) -> str:
     """Return the query of the panes as they are stored after the step: what was emitted, and what is pending."""
-    apart = f", CASE WHEN NOT __emitted THEN {SINCE} END" if isinstance(trigger, EveryEventTime) else ""
+    apart = f", CASE WHEN NOT __emitted THEN {SINCE} END" if isinstance(trigger, m.EveryEventTime) else ""
     return f"""
         SELECT {lists.by}, {lists.merged},
             CASE WHEN __emitted THEN max(coalesce(__last_revision, 0) + __panes_all - 1) END::INTEGER AS {REVISION},

@@ -8,8 +8,8 @@ from typing import Any, Protocol, assert_never
 
 import numpy as np
 
+from windrow import model as m
 from windrow.engine.user_code import qualified_name, raise_user_code_error
-from windrow.model import AllOf, AnyOf, Every, EveryEventTime, PaneSoFar, Records, Repeat, Trigger, When
 
 
 @dataclass(frozen=True)
@@ -21,42 +21,42 @@ class SqlTrigger:
     times: int | None
 
 
-def sql_trigger(trigger: Trigger) -> SqlTrigger | None:
+def sql_trigger(trigger: m.Trigger) -> SqlTrigger | None:
     """Return a trigger as a rule that SQL evaluates, or None."""
     found: SqlTrigger | None = None
     match trigger:
-        case Records(number):
+        case m.Records(number):
             found = SqlTrigger(number, None, None)
-        case Every(micros):
+        case m.Every(micros):
             found = SqlTrigger(None, micros, None)
-        case Repeat(inner, times):
+        case m.Repeat(inner, times):
             part = sql_trigger(inner)
             if part is not None:
                 found = replace(part, times=min(times, part.times or times))
-        case AnyOf(triggers):
+        case m.AnyOf(triggers):
             parts = [part for part in map(sql_trigger, triggers) if part is not None and part.times is None]
             if len(parts) == len(triggers):
                 records = [part.records for part in parts if part.records is not None]
                 spans = [part.micros for part in parts if part.micros is not None]
                 found = SqlTrigger(min(records, default=None), min(spans, default=None), None)
-        case AllOf() | When() | EveryEventTime():
+        case m.AllOf() | m.When() | m.EveryEventTime():
             pass
         case _:
             assert_never(trigger)
     return found
 
 
-def trigger_periods(trigger: Trigger) -> Iterator[int]:
+def trigger_periods(trigger: m.Trigger) -> Iterator[int]:
     """Yield the periods of processing time in a trigger."""
     match trigger:
-        case Every(micros):
+        case m.Every(micros):
             yield micros
-        case AnyOf(triggers) | AllOf(triggers):
+        case m.AnyOf(triggers) | m.AllOf(triggers):
             for part in triggers:
                 yield from trigger_periods(part)
-        case Repeat(inner):
+        case m.Repeat(inner):
             yield from trigger_periods(inner)
-        case EveryEventTime() | Records() | When():
+        case m.EveryEventTime() | m.Records() | m.When():
             return
         case _:
             assert_never(trigger)
@@ -71,7 +71,7 @@ class TriggerState(Protocol):
 
     memory: Any
 
-    def at_record(self, pane: PaneSoFar, place: RecordPlace) -> bool:
+    def at_record(self, pane: m.PaneSoFar, place: RecordPlace) -> bool:
         """Look at the window after one more record; `place` is called for the message of an error."""
         ...
 
@@ -84,18 +84,18 @@ class TriggerState(Protocol):
         ...
 
 
-def start_trigger(trigger: Trigger) -> TriggerState:
+def start_trigger(trigger: m.Trigger) -> TriggerState:
     """Return the initial state of a trigger."""
     match trigger:
-        case Every() | Records() | When():
+        case m.Every() | m.Records() | m.When():
             return _SimpleTrigger(trigger)
-        case AnyOf(triggers):
+        case m.AnyOf(triggers):
             return _CombinedTrigger(triggers, needed=1)
-        case AllOf(triggers):
+        case m.AllOf(triggers):
             return _CombinedTrigger(triggers, needed=len(triggers))
-        case Repeat(inner, times):
+        case m.Repeat(inner, times):
             return _RepeatTrigger(inner, times)
-        case EveryEventTime():
+        case m.EveryEventTime():
             msg = "panes by event time do not depend on the panes before"
             raise TypeError(msg)
         case _:
@@ -105,29 +105,29 @@ def start_trigger(trigger: Trigger) -> TriggerState:
 class _SimpleTrigger:
     """Remembers nothing."""
 
-    def __init__(self, trigger: Every | Records | When) -> None:
+    def __init__(self, trigger: m.Every | m.Records | m.When) -> None:
         self._trigger = trigger
         self.memory: Any = None
 
-    def at_record(self, pane: PaneSoFar, place: RecordPlace) -> bool:
+    def at_record(self, pane: m.PaneSoFar, place: RecordPlace) -> bool:
         match self._trigger:
-            case Records(number):
+            case m.Records(number):
                 return pane.since % number == 0
-            case When(predicate):
+            case m.When(predicate):
                 return _evaluate_predicate(predicate, pane, place)
-            case Every():
+            case m.Every():
                 return False
             case _:
                 assert_never(self._trigger)
 
     def at_tick(self, waited: int) -> bool:
-        return isinstance(self._trigger, Every) and waited >= self._trigger.micros
+        return isinstance(self._trigger, m.Every) and waited >= self._trigger.micros
 
     def begin_anew(self) -> None:
         pass
 
 
-def _evaluate_predicate(predicate: Callable[[PaneSoFar], object], pane: PaneSoFar, place: RecordPlace) -> bool:
+def _evaluate_predicate(predicate: Callable[[m.PaneSoFar], object], pane: m.PaneSoFar, place: RecordPlace) -> bool:
     try:
         says = predicate(pane)
         if not isinstance(says, bool | np.bool_):
@@ -141,7 +141,7 @@ def _evaluate_predicate(predicate: Callable[[PaneSoFar], object], pane: PaneSoFa
 class _CombinedTrigger:
     """Asks every part each time, and remembers which have said so since the last pane."""
 
-    def __init__(self, triggers: tuple[Trigger, ...], needed: int) -> None:
+    def __init__(self, triggers: tuple[m.Trigger, ...], needed: int) -> None:
         self._parts = [start_trigger(trigger) for trigger in triggers]
         self._said = [False] * len(triggers)
         self._needed = needed
@@ -156,7 +156,7 @@ class _CombinedTrigger:
         for part, its_own in zip(self._parts, parts, strict=True):
             part.memory = its_own
 
-    def at_record(self, pane: PaneSoFar, place: RecordPlace) -> bool:
+    def at_record(self, pane: m.PaneSoFar, place: RecordPlace) -> bool:
         return self._enough([part.at_record(pane, place) for part in self._parts])
 
     def at_tick(self, waited: int) -> bool:
@@ -175,7 +175,7 @@ class _CombinedTrigger:
 class _RepeatTrigger:
     """Counts the panes before which its trigger has said so since the one before."""
 
-    def __init__(self, trigger: Trigger, times: int) -> None:
+    def __init__(self, trigger: m.Trigger, times: int) -> None:
         self._trigger = start_trigger(trigger)
         self._left = times
         self._said = False
@@ -188,7 +188,7 @@ class _RepeatTrigger:
     def memory(self, memory: Any) -> None:  # noqa: ANN401 - the same
         self._left, self._said, self._trigger.memory = memory
 
-    def at_record(self, pane: PaneSoFar, place: RecordPlace) -> bool:
+    def at_record(self, pane: m.PaneSoFar, place: RecordPlace) -> bool:
         return self._counted(says=self._trigger.at_record(pane, place))
 
     def at_tick(self, waited: int) -> bool:
