@@ -283,8 +283,8 @@ def _signature(name: str, function: Callable[..., object]) -> str:
     line = f"def {name}({', '.join(items)}){returns}: ..."
     if len(line) > WIDTH:
         line = "\n".join([f"def {name}(", *(f"    {item}," for item in items), f"){returns}: ..."])
-    # imports that are no public names of their module begin with an underscore
-    line = re.sub(r"(?<![\w.])_(?=[a-zA-Z])", "", line)
+    # classes of the model, and imports that are no public names of their module, which begin with an underscore
+    line = re.sub(r"(?<![\w.])(m\.|_(?=[a-zA-Z]))", "", line)
     return f"```py\n{line}\n```\n\n"
 
 

@@ -60,7 +60,9 @@ def aggregate_text(aggregate: m.Aggregate) -> str:
             return f"custom({', '.join([code_name(custom), *map(_argument_text, of)])}){where}"
         case function:
             name, arguments = call_of(function)
-            written = (_argument_text(one) if isinstance(one, str) else repr(one) for one in arguments)
+            written = (
+                _argument_text(argument) if isinstance(argument, str) else repr(argument) for argument in arguments
+            )
             return f"{name}({', '.join(written)}){where}"
 
 
@@ -146,7 +148,9 @@ def _make(name: str, spec: m.FunctionSpec, of: str, more: list[str]) -> m.Functi
 def call_of(function: m.Count | m.UnaryFunction) -> tuple[str, tuple[Argument, ...]]:
     """Return the name and the arguments by which an aggregate function is called."""
     # in which order is part of the name
-    return m.function_name(function), tuple(getattr(function, one.name) for one in fields(function) if one.name != "by")
+    return m.function_name(function), tuple(
+        getattr(function, field.name) for field in fields(function) if field.name != "by"
+    )
 
 
 def _example(name: str, of: str = "amount") -> str:

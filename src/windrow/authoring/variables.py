@@ -109,7 +109,7 @@ def substitute(
 
 def _public_words(roots: Sequence[YamlNode]) -> str:
     """Return the texts of the documents of a file as they are written, and its name, one a line."""
-    nodes = [one for root in roots for one in _nodes(root.node, set()) if isinstance(one, yaml.ScalarNode)]
+    nodes = [node for root in roots for node in _nodes(root.node, set()) if isinstance(node, yaml.ScalarNode)]
     return "\n".join([*(_USE.sub(" ", node.value) for node in nodes), *{root.file for root in roots}])
 
 

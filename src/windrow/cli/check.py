@@ -99,7 +99,7 @@ def command(
         if connect and not _count(lines, "error")
     }
     levels = {line.level for lines in found.values() for line in lines}
-    failed = {file for file, findings in tried.items() if any(one.severity == "serious" for one in findings)}
+    failed = {file for file, findings in tried.items() if any(finding.severity == "serious" for finding in findings)}
     if as_json:
         checked = [
             {"pipeline": file, "ok": not _count(lines, "error"), "findings": [line.plain() for line in lines]}

@@ -227,7 +227,7 @@ def _change(
             msg = f"cannot {verb} {log}: {exc.strerror or exc} ({exc.filename}); mend that, and give the command again"
             raise SourceError(msg) from exc
     if as_json:
-        done = [{"partition": one.partition, "removed": one.removed, "before": one.upto} for one in changes]
+        done = [{"partition": change.partition, "removed": change.removed, "before": change.upto} for change in changes]
         print_json({"log": log, "action": verb, "dry_run": dry_run, "changes": done, "checkpoints": sorted(readers)})
         return OK
     for line in _said(log, changes, verb, dry_run=dry_run):
@@ -244,9 +244,10 @@ def _change(
 def _said(log: str, changes: Sequence[Change], verb: str, *, dry_run: bool) -> Iterator[str]:
     if not changes:
         yield f"{log}: nothing to {verb}"
-    for one in changes:
+    for change in changes:
         what = "would remove" if dry_run else "removed"
-        yield f"{log}: partition {one.partition}: {what} {counted(one.removed, 'record')} before offset {one.upto:,}"
+        removed = counted(change.removed, "record")
+        yield f"{log}: partition {change.partition}: {what} {removed} before offset {change.upto:,}"
 
 
 def _time(millis: int | None) -> str | None:

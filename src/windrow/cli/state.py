@@ -132,11 +132,12 @@ def _plain(graph: m.Graph, report: StateReport) -> dict[str, Any]:
         ],
         "open_windows": report.windows,
         "fired_windows": report.revisable,
-        "keys": sum(one.keys for one in report.groups),
-        "bytes": sum(one.bytes for one in report.groups),
+        "keys": sum(group.keys for group in report.groups),
+        "bytes": sum(group.bytes for group in report.groups),
         "kinds": report.kinds,
         "key_groups": [
-            {"key_group": one.group, "bytes": one.bytes, "keys": one.keys, "blobs": one.blobs} for one in report.groups
+            {"key_group": group.group, "bytes": group.bytes, "keys": group.keys, "blobs": group.blobs}
+            for group in report.groups
         ],
         "largest": [
             {"bytes": size, "key_group": group, "kind": kind, "bucket": bucket}
@@ -160,7 +161,8 @@ def _text(graph: m.Graph, epoch: int, report: StateReport) -> str:
     ]
     lines += [f"  {kind}: {size:,} bytes" for kind, size in report.kinds.items()]
     lines += [
-        f"  key group {one.group}: {counted(one.bytes, 'byte')}, {counted(one.keys, 'key')}" for one in report.groups
+        f"  key group {group.group}: {counted(group.bytes, 'byte')}, {counted(group.keys, 'key')}"
+        for group in report.groups
     ]
     lines += [
         f"  largest: {size:,} bytes of {kind} {_bucket(kind, bucket)} in key group {group}"

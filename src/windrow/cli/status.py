@@ -210,14 +210,15 @@ def _lag_lines(status: RunStatus) -> Iterator[str]:
 
 def _slot_lines(status: RunStatus) -> Iterator[str]:
     """Yield how far the logs of tables are behind the tables."""
-    for one in () if status.lag is None else status.lag.slots:
+    for slot in () if status.lag is None else status.lag.slots:
         then = " then" if status.state in OVER else ""
-        if one.bytes is None or one.seconds is None:
-            yield f"  slot {one.slot}{then}: unknown, the database does not answer"
-        elif not one.bytes:
-            yield f"  slot {one.slot}{then}: no lag, the log has all that is committed"
+        if slot.bytes is None or slot.seconds is None:
+            yield f"  slot {slot.slot}{then}: unknown, the database does not answer"
+        elif not slot.bytes:
+            yield f"  slot {slot.slot}{then}: no lag, the log has all that is committed"
         else:
-            yield f"  slot {one.slot}{then}: {short_bytes(one.bytes)}, {short_duration(one.seconds)} behind the table"
+            behind = f"{short_bytes(slot.bytes)}, {short_duration(slot.seconds)}"
+            yield f"  slot {slot.slot}{then}: {behind} behind the table"
 
 
 def _watermark_lines(status: RunStatus) -> Iterator[str]:
@@ -230,8 +231,8 @@ def _watermark_lines(status: RunStatus) -> Iterator[str]:
         behind = short_duration(max(0.0, status.watermark_lag))
         then = " then" if status.state in OVER else ""
         yield f"  low watermark: {format_time(last.low_watermark)}, {behind} behind the clock{then}"
-    for one in [one for one in status.partitions if one.held is not None][:_NAMED]:
-        yield f"    held by partition {one.partition}: {one.held}"
+    for partition in [partition for partition in status.partitions if partition.held is not None][:_NAMED]:
+        yield f"    held by partition {partition.partition}: {partition.held}"
     if last.idle:
         yield f"    idle: {counted(len(last.idle), 'partition')}"
 
@@ -268,16 +269,18 @@ def _state_lines(last: Any) -> Iterator[str]:  # noqa: ANN401 - a report
 def _table(partitions: Sequence[PartitionStatus]) -> Iterator[str]:
     """Yield a line a partition, below what the columns are."""
     rows = [("partition", "offset", "lag", "records/s", "watermark", "")]
-    for one in partitions:
-        seconds = f" ({short_duration(one.lag_seconds)})" if one.lag and one.lag_seconds is not None else ""
+    for partition in partitions:
+        seconds = (
+            f" ({short_duration(partition.lag_seconds)})" if partition.lag and partition.lag_seconds is not None else ""
+        )
         rows.append(
             (
-                str(one.partition),
-                "-" if one.offset is None else f"{one.offset:,}",
-                "-" if one.lag is None else f"{one.lag:,}{seconds}",
-                short_number(one.per_second),
-                "-" if one.watermark is None else format_time(one.watermark),
-                "idle" if one.is_idle else "holds the watermark" if one.held is not None else "",
+                str(partition.partition),
+                "-" if partition.offset is None else f"{partition.offset:,}",
+                "-" if partition.lag is None else f"{partition.lag:,}{seconds}",
+                short_number(partition.per_second),
+                "-" if partition.watermark is None else format_time(partition.watermark),
+                "idle" if partition.is_idle else "holds the watermark" if partition.held is not None else "",
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
@@ -296,26 +299,26 @@ def _realtime(valid: m.Graph) -> tuple[Any, list[str], int]:
     from windrow.runtime.realtime.topics import sinks_of, source_of, topic_lists  # noqa: PLC0415 - the same
 
     positions, last = Positions(valid).ask(), announced(valid)
-    starting = [one.partition for one in positions if last is not None and last.is_starting(one)]
+    starting = [position.partition for position in positions if last is not None and last.is_starting(position)]
     keys = sample_keys(valid)
-    lists = {one.name: read_list(one, source_of(valid)) for one in topic_lists(valid)}
+    lists = {topic_list.name: read_list(topic_list, source_of(valid)) for topic_list in topic_lists(valid)}
     options = source_of(valid).options
-    has_run = any(one.owner is not None for one in positions)
+    has_run = any(position.owner is not None for position in positions)
     topics = {
         sink.topic: last_latencies(m.KafkaSource(sink.servers, sink.topic, options=options))
         for sink in (sinks_of(valid) if has_run else [])
     }
     plain: dict[str, Any] = {
         "pipeline": valid.name,
-        "behind": sum(one.lag for one in positions),
+        "behind": sum(position.lag for position in positions),
         "starting": None if last is None or not starting else {"run": last.run, "begun": last.begun},
-        "partitions": [_plain(one) for one in positions],
+        "partitions": [_plain(position) for position in positions],
         "keys": {"sampled": keys.keys, "in_two_partitions": keys.met},
         "lists": {name: {"entries": len(one.entries), "wrong": list(one.wrong)} for name, one in lists.items()},
         "topics": {name: {"records": records, "milliseconds": found} for name, (records, found) in topics.items()},
     }
     alerts = last_alerts(history_of(default_checkpoint(valid.name)))
-    plain["alerts"] = [one.plain() for one in alerts]
+    plain["alerts"] = [alert.plain() for alert in alerts]
     lines = [*_lines(valid, positions, last, keys), *_alert_lines(alerts)]
     for name, one in lists.items():
         entries = len(one.entries)
@@ -342,11 +345,14 @@ def _plain(position: Position) -> dict[str, Any]:
 
 
 def _lines(graph: m.Graph, positions: Sequence[Position], last: Announced | None, keys: KeySample) -> list[str]:
-    behind = sum(one.lag for one in positions)
+    behind = sum(position.lag for position in positions)
     lines = [f"{graph.name}: {counted(behind, 'offset')} behind in {counted(len(positions), 'partition')}"]
-    for one in positions:
-        at = "nothing committed" if one.committed is None else f"offset {one.committed:,}"
-        lines.append(f"  partition {one.partition}: {at} of {one.end:,}, {one.lag:,} behind; {_owner(one, last)}")
+    for position in positions:
+        at = "nothing committed" if position.committed is None else f"offset {position.committed:,}"
+        lines.append(
+            f"  partition {position.partition}: {at} of {position.end:,}, "
+            f"{position.lag:,} behind; {_owner(position, last)}"
+        )
     if keys.met:
         lines.append(f"{graph.name}: warning: {keys.text}")
     return lines

@@ -28,9 +28,11 @@ def command(*, pipeline: str, wait: int, as_json: bool) -> int:
     valid = open_pipeline(pipeline).in_mode("realtime").runnable()
     positions = stop_run(valid, wait / _MICROS)
     if as_json:
-        offsets = {one.partition: one.committed for one in positions}
+        offsets = {position.partition: position.committed for position in positions}
         print_json({"pipeline": valid.name, "ended": "asked", "offsets": offsets})
     else:
-        places = ", ".join(f"partition {one.partition} at {one.committed:,}" for one in positions if one.committed)
+        places = ", ".join(
+            f"partition {position.partition} at {position.committed:,}" for position in positions if position.committed
+        )
         click.echo(f"{valid.name}: stopped on request at {places or 'no offset'}")
     return OK

@@ -182,8 +182,8 @@ def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401, PLR0911 - an annot
 
 def _misfit(value: object, hint: Any) -> tuple[str, object]:  # noqa: ANN401 - an annotation
     """Return which part of a value does not fit an annotation, and that part; or the value as a whole."""
-    for one in (hint, *get_args(hint)):
-        origin, inner = get_origin(one), get_args(one)
+    for arg in (hint, *get_args(hint)):
+        origin, inner = get_origin(arg), get_args(arg)
         if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, Mapping):
             return next(
                 ((f"{key!r} is", part) for key, part in value.items() if not _fits(part, inner[1])), ("it is", value)

@@ -122,25 +122,26 @@ def _records(found: Explanation, options: str) -> Iterator[str]:
     if len(found.counts_by_source) > 1:
         yield from (_counts(f"  {source}", counts) for source, counts in found.counts_by_source.items())
     if found.records:
-        names = list(dict.fromkeys(name for one in found.records for name in one.values))
+        names = list(dict.fromkeys(name for record in found.records for name in record.values))
         # not every log has timestamps, and not every watermark a clock
         times: dict[str, list[int | None]] = {
-            "event time": [one.event_time for one in found.records],
-            "log time": [one.log_time for one in found.records],
-            "clock": [one.clock for one in found.records],
-            "watermark": [one.watermark for one in found.records],
+            "event time": [record.event_time for record in found.records],
+            "log time": [record.log_time for record in found.records],
+            "clock": [record.clock for record in found.records],
+            "watermark": [record.watermark for record in found.records],
         }
         shown = {
             name: list(map(_time, column)) for name, column in times.items() if any(one is not None for one in column)
         }
         columns = {
-            "partition": [one.partition for one in found.records],
-            "offset": [one.offset for one in found.records],
+            "partition": [record.partition for record in found.records],
+            "offset": [record.offset for record in found.records],
             **shown,
             **{
-                name: [_text(one.values[name]) if name in one.values else "" for one in found.records] for name in names
+                name: [_text(record.values[name]) if name in record.values else "" for record in found.records]
+                for name in names
             },
-            "verdict": [_judged(one) for one in found.records],
+            "verdict": [_judged(record) for record in found.records],
         }
         rows = list(zip(*columns.values(), strict=True))
         numeric = [name in {"partition", "offset", *names} for name in columns]
@@ -181,15 +182,15 @@ def _judged(one: ExplainedRecord) -> str:
 
 def _revisions(found: Explanation) -> Iterator[str]:
     yield f"{counted(len(found.revisions), 'change')} of the row"
-    for one in found.revisions:
-        if one.before is None or one.after is None:
-            does, content = ("inserts", one.after) if one.before is None else ("deletes", one.before)
+    for revision in found.revisions:
+        if revision.before is None or revision.after is None:
+            does, content = ("inserts", revision.after) if revision.before is None else ("deletes", revision.before)
             values = _values(content or {})
         else:
-            does, before, after = "updates", one.before, one.after
+            does, before, after = "updates", revision.before, revision.after
             changed = [name for name in after if before.get(name) != after[name]] or list(after)
             values = ", ".join(f"{name} {_text(before.get(name))} -> {_text(after[name])}" for name in changed)
-        yield f"  epoch {one.epoch}, pane {one.pane}, revision {one.revision}: {does} {values}"
+        yield f"  epoch {revision.epoch}, pane {revision.pane}, revision {revision.revision}: {does} {values}"
     yield ""
 
 
@@ -214,7 +215,7 @@ def _verdict(found: Explanation) -> str:
         return "\n".join(
             [
                 "The records of the log do not make the row:",
-                *(f"  {one}" for one in found.differences),
+                *(f"  {difference}" for difference in found.differences),
                 f"Perhaps {why}.",
             ]
         )

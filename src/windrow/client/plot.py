@@ -112,7 +112,7 @@ def lateness(pipeline: PipelineLike, *, bins: int = 50, ax: Axes | None = None) 
         axes.set_xscale("log")
         axes.set_yscale("log")
     delays = {
-        mark.micros for one in runnable.sources if isinstance(mark := one.time.watermark, m.Delay) and mark.micros
+        mark.micros for source in runnable.sources if isinstance(mark := source.time.watermark, m.Delay) and mark.micros
     }
     for delay in sorted(delays):
         axes.axvline(delay / _SECOND, color="tab:red", linestyle="--", label=f"delay {short_duration(delay / _SECOND)}")

@@ -98,7 +98,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         # a notebook asks for this, so it is no detail
-        shown = [one._repr_html_() if isinstance(one, Rows) else html_lines(one) for one in self._parts()]
+        shown = [part._repr_html_() if isinstance(part, Rows) else html_lines(part) for part in self._parts()]
         return html_lines(*self._said()) + "".join(shown)
 
     def _said(self) -> list[str]:

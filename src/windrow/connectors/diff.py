@@ -63,7 +63,7 @@ def compare_answers(
     tables = layout(here).result, layout(there).result
     databases = open_database(here.sink), open_database(there.sink)
     replays = (database.replayed(table.name) for database, table in zip(databases, tables, strict=True))
-    since = [one.since for one in replays if one is not None and one.since is not None]
+    since = [replay.since for replay in replays if replay is not None and replay.since is not None]
     bounds = replace(bounds, after=max([*since, *([] if bounds.after is None else [bounds.after])], default=None))
     key = (*(field.name for field in row_key(here.rows)), *(("revision",) if here.discards else ()))
     _same_key([table.schema for table in tables], key)

@@ -36,7 +36,7 @@ def open_sources(graph: m.Graph) -> Source:
         return open_source(first.source)
     from windrow.connectors.several import SeveralLogs  # noqa: PLC0415 - Arrow only when a source is opened
 
-    return SeveralLogs({one.name: open_source(one.source) for one in (first, *others)})
+    return SeveralLogs({other.name: open_source(other.source) for other in (first, *others)})
 
 
 def with_lists(graph: m.Graph, on_warning: Callable[[str], None]) -> m.Graph:

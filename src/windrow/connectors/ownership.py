@@ -151,7 +151,7 @@ def _refuse_other_origin(table: str, found: FoundTables, before: Origin, now: Or
 
 def _authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: Follows | None) -> bool:
     table = tables[0].name
-    missing = [one.name for one in tables if one.name not in found.present]
+    missing = [table.name for table in tables if table.name not in found.present]
     if follows is not None and found.owner != run and found.last is None:
         _may_follow(follows, table, found, missing)
         return True
@@ -302,7 +302,7 @@ def _is_wider(type_: str, than: str) -> bool:
     digits = [(19, 0) if one == "BIGINT" else _digits(one) for one in (type_, than)]
     if (than, type_) in _WIDER or None in digits:
         return (than, type_) in _WIDER
-    (whole, scale), (least, least_scale) = (one for one in digits if one is not None)
+    (whole, scale), (least, least_scale) = (digit for digit in digits if digit is not None)
     return whole >= least and scale >= least_scale
 
 

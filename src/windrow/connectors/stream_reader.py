@@ -194,8 +194,8 @@ class SeveralReader(StreamReader[Mapping[int, Any]]):
             for share in reader.partitions(*ends):
                 if isinstance(share, Share):
                     # a task has one share of each log
-                    min((one for one in parts if number not in one), key=len)[number] = share.parts
-        return [Share(one) for one in parts if one]
+                    min((part for part in parts if number not in part), key=len)[number] = share.parts
+        return [Share(part) for part in parts if part]
 
     def read_parts(self, parts: Mapping[int, Mapping[int, Any]]) -> Iterable[pa.RecordBatch]:
         """Read parts of some partitions of one log after the other."""

@@ -64,7 +64,9 @@ def reason_kinds(dead: Iterable[pa.Table]) -> dict[str, int]:
     reasons = [one.column("reason") for one in dead if one.num_rows]
     if not reasons:
         return {}
-    kinds = pc.replace_substring_regex(pa.chunked_array([c for one in reasons for c in one.chunks]), _REASON, r"\1")
+    kinds = pc.replace_substring_regex(
+        pa.chunked_array([c for reason in reasons for c in reason.chunks]), _REASON, r"\1"
+    )
     counts = {one["values"]: one["counts"] for one in kinds.value_counts().to_pylist()}
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_KINDS])
 
@@ -169,6 +171,7 @@ def _json_element(value: str, type_: m.SimpleType | m.StructType, depth: int) ->
     if not isinstance(type_, m.StructType):
         return json_value(value, type_, depth)
     members = (
-        f"{literal(one.name)}: {json_value(f'{value}.{identifier(one.name)}', one.type, depth)}" for one in type_.fields
+        f"{literal(field.name)}: {json_value(f'{value}.{identifier(field.name)}', field.type, depth)}"
+        for field in type_.fields
     )
     return f"CASE WHEN {value} IS NOT NULL THEN {{{', '.join(members)}}} END"

@@ -181,8 +181,8 @@ class _Hosted:
         self.input = NodeInput.of(spec, input_schema(graph, node))
         self.sources = sources_of(graph, node)
         # by the number of the source
-        self.is_limited = np.array([one.lateness is not None for one in graph.sources])
-        self.lateness = np.array([one.lateness or 0 for one in graph.sources])
+        self.is_limited = np.array([source.lateness is not None for source in graph.sources])
+        self.lateness = np.array([source.lateness or 0 for source in graph.sources])
         self.outputs = m.made_by(node)
         self.router: Router | None = None
         if isinstance(node, m.KeyedNode) and not place.is_local:
@@ -263,7 +263,7 @@ def with_window_ids(name: str, key: Sequence[str], rows: pa.Table) -> pa.Table:
     keys = [rows.column(one).cast(pa.string()) for one in key]
     # so that a/b and c are not a and b/c
     for plain, escaped in (("\\", "\\\\"), ("/", "\\/")):
-        keys = [pc.replace_substring(one, plain, escaped) for one in keys]
+        keys = [pc.replace_substring(key, plain, escaped) for key in keys]
     parts = [pa.scalar(name), *window, *keys, rows.column(REVISION).cast(pa.string())]
     return rows.append_column(ID, pc.binary_join_element_wise(*parts, "/"))
 
@@ -423,7 +423,7 @@ def _stats(
 ) -> GroupStats:
     """Count a step; records by the messages about partitions, which every key group receives."""
     made = list(outputs)
-    sent = [one for results in given.results.values() for one in results]
+    sent = [result for results in given.results.values() for result in results]
     counted: list[OperatorOutput | Results] = [*made, *sent]
     changes = [one.changes for one in made] + [unpack(one.blob) for one in sent if one.table == "changes"]
     return GroupStats(
@@ -444,5 +444,5 @@ def _stats(
 
 
 def _count(changes: Iterable[pa.Table], operation: str) -> int:
-    counts = (pc.sum(pc.equal(one.column("op"), operation)).as_py() for one in changes if one.num_rows)
+    counts = (pc.sum(pc.equal(change.column("op"), operation)).as_py() for change in changes if change.num_rows)
     return sum(count or 0 for count in counts)

@@ -103,7 +103,7 @@ def arrow_type(type_: m.DataType) -> pa.DataType:  # noqa: PLR0911 - a case for 
 
 def _element_type(type_: m.SimpleType | m.StructType) -> pa.DataType:
     if isinstance(type_, m.StructType):
-        return pa.struct([pa.field(one.name, arrow_type(one.type)) for one in type_.fields])
+        return pa.struct([pa.field(field.name, arrow_type(field.type)) for field in type_.fields])
     return arrow_type(type_)
 
 

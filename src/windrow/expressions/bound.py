@@ -96,7 +96,7 @@ def _weight(type_: Node, *, in_list: bool) -> int:
         case "LIST" | "MAP":
             return _weight(info["child_type"], in_list=True)
         case "STRUCT" | "TUPLE" | "UNION":
-            return max((_weight(one, in_list=in_list) for one in _members(info)), default=1)
+            return max((_weight(member, in_list=in_list) for member in _members(info)), default=1)
         case _:
             return 1
 

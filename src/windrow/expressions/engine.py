@@ -154,7 +154,7 @@ def sql_type(type_: m.DataType | m.StructType) -> str:  # noqa: PLR0911 - a case
         case m.TimestampType():
             return "TIMESTAMPTZ"
         case m.StructType(fields):
-            members = (f'"{one.name.replace(chr(34), chr(34) * 2)}" {sql_type(one.type)}' for one in fields)
+            members = (f'"{field.name.replace(chr(34), chr(34) * 2)}" {sql_type(field.type)}' for field in fields)
             return f"STRUCT({', '.join(members)})"
         case m.ArrayType(element):
             return f"{sql_type(element)}[]"

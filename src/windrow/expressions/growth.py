@@ -227,7 +227,7 @@ def _size(name: str, arguments: Sequence[Node], parts: Sequence[Value]) -> Size:
         return total([scaled(whole, FACTORS.get(name, 1)), product(sizes[0], _depth(arguments[0], sizes[0]))])
     if _has_list(name, arguments):
         return total([whole, product(sizes[0], sizes[1])])
-    names = sum(len(one.get("alias", "")) + 4 for one in arguments) if name in _WITH_NAMES else 0
+    names = sum(len(argument.get("alias", "")) + 4 for argument in arguments) if name in _WITH_NAMES else 0
     short = 0 if name in {"||", "concat", "list_concat", "list_cat"} else _TEXT_OF_FIXED if name in FACTORS else 1
     factor = FACTORS["icu_sort_key"] if _COLLATION.fullmatch(name) else FACTORS.get(name, 1)
     return total([scaled(whole, factor), {(): names + short}])
@@ -346,7 +346,7 @@ def is_nested(name: str, arguments: Sequence[Node]) -> bool:
         return False
     # a path that depends on a value has no wildcards, and a list of paths has none
     path, values = arguments[1], list(descendants(arguments[1]))
-    if path.get("function_name") == "list_value" or any(one.get("class") == "COLUMN_REF" for one in values):
+    if path.get("function_name") == "list_value" or any(value.get("class") == "COLUMN_REF" for value in values):
         return False
     text = constant(path)
     return path["class"] != "CONSTANT" or (isinstance(text, str) and _NESTED.search(text) is not None)
@@ -358,7 +358,8 @@ def _has_list(name: str, arguments: Sequence[Node]) -> bool:
         len(arguments) > 1
         and (_JSON.fullmatch(name) is not None or _REGEXP.fullmatch(name) is not None)
         and any(
-            one.get("class") == "FUNCTION" and one["function_name"].lower() == "list_value" for one in arguments[1:]
+            argument.get("class") == "FUNCTION" and argument["function_name"].lower() == "list_value"
+            for argument in arguments[1:]
         )
     )
 
@@ -392,7 +393,7 @@ _LENGTH_OF_ZONES: Final = 10_000
 
 
 def _depends(node: Node) -> bool:
-    return any(one.get("class") == "COLUMN_REF" for one in descendants(node))
+    return any(descendant.get("class") == "COLUMN_REF" for descendant in descendants(node))
 
 
 def _is_fixed(node: Node) -> bool:
@@ -453,8 +454,8 @@ def tried(text: str, *of: Node) -> str:
 def total(sizes: Iterable[Size]) -> Size:
     """Return the sum of polynomials."""
     made: dict[tuple[str, ...], float] = {}
-    for one in sizes:
-        for term, factor in one.items():
+    for size in sizes:
+        for term, factor in size.items():
             made[term] = made.get(term, 0) + factor
     return made
 
@@ -466,7 +467,7 @@ def scaled(size: Size, factor: float) -> Size:
 
 def most(sizes: Sequence[Size]) -> Size:
     """Return a polynomial that is at least each of some."""
-    return {term: max(one.get(term, 0) for one in sizes) for term in set().union(*sizes)}
+    return {term: max(size.get(term, 0) for size in sizes) for term in set().union(*sizes)}
 
 
 def product(left: Size, right: Size) -> Size:

@@ -183,8 +183,10 @@ def arguments(spec: WindowSpec) -> tuple[tuple[Argument, ...], ...]:
     fields, nullable = record_fields(spec), nullable_fields(spec)
     known = {field.name: Argument(field.name, field.type, field.name in nullable) for field in fields}
     names = set(known)
-    for one in computed_arguments(spec):
-        known[one.expression.text] = Argument(one.name, one.expression.type, one.expression.nullable)
+    for argument in computed_arguments(spec):
+        known[argument.expression.text] = Argument(
+            argument.name, argument.expression.type, argument.expression.nullable
+        )
     return tuple(tuple(known[text] for text in _texts(aggregate, names)) for aggregate in spec.node.aggregates)
 
 

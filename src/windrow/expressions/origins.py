@@ -27,13 +27,15 @@ def origins_of(graph: m.Graph, stream: str) -> dict[str, Origins]:
     node = graph.producer(stream)
     match node:
         case m.SourceNode():
-            own: dict[str, Origins] = {one.name: {(node.name, one.name): "IDENTITY"} for one in node.decode.fields}
+            own: dict[str, Origins] = {
+                field.name: {(node.name, field.name): "IDENTITY"} for field in node.decode.fields
+            }
             found = own | {one.name: _through(one.expression, own) for one in derived(node)}
         case m.SelectNode():
             given = [origins_of(graph, name) for name in node.inputs]
             found = {name: _joined(one.get(name, {}) for one in given) for name in given[0]}
             made = {name: _through(one, found) for name, one in selected_expressions(graph, node)}
-            found = {one.name: (found | made)[one.name] for one in stream_of(graph, stream).fields}
+            found = {field.name: (found | made)[field.name] for field in stream_of(graph, stream).fields}
         case m.SplitNode() | m.DeduplicateNode() | m.TableNode():
             found = origins_of(graph, node.input)
         case m.FlatMapNode():
@@ -58,7 +60,7 @@ def origins_of(graph: m.Graph, stream: str) -> dict[str, Origins]:
 
 def table_keys(graph: m.Graph, source: m.SourceNode) -> frozenset[str]:
     """Return the fields of a source of changes of rows that keys of tables are made of."""
-    tables = [one for one in graph.nodes if isinstance(one, m.TableNode)]
+    tables = [node for node in graph.nodes if isinstance(node, m.TableNode)]
     return frozenset(
         field
         for table in tables
@@ -78,7 +80,7 @@ def _of_results(graph: m.Graph, node: m.ResultNode) -> dict[str, Origins]:
     if not is_window_spec(spec):
         return key | {"event_time": given.get(spec.time.field, {})}
     time = _as("TRANSFORMATION", given.get(spec.time.field, {}))
-    given |= {one.name: _through(one.expression, given) for one in computed_arguments(spec)}
+    given |= {argument.name: _through(argument.expression, given) for argument in computed_arguments(spec)}
     made = {
         one.name: _as("AGGREGATION", _joined(given[argument.column] for argument in of))
         for one, of in zip(spec.node.aggregates, arguments(spec), strict=True)

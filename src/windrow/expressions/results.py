@@ -57,7 +57,11 @@ def needs_rows(spec: WindowSpec, *, is_changelog: bool) -> bool:
 
 def formulas(spec: WindowSpec, made: tuple[Result, ...]) -> dict[str, Expression]:
     """Return the formulas by name, analysed over the results that are none."""
-    texts = {one.name: one.function.sql for one in spec.node.aggregates if isinstance(one.function, m.Formula)}
+    texts = {
+        aggregate.name: aggregate.function.sql
+        for aggregate in spec.node.aggregates
+        if isinstance(aggregate.function, m.Formula)
+    }
     plain = tuple(one for one in made if one.name not in texts)
     fields = tuple(m.Field(one.name, one.type) for one in plain)
     nullable = frozenset(one.name for one in plain if one.nullable)

@@ -121,7 +121,7 @@ class RuleScope:
         """Return the scope of a pipeline; `given` are its fields, if some of them are to be left out."""
         fields = record_fields(spec) if given is None else given
         return RuleScope(
-            tuple(one for one in fields if not isinstance(one.type, m.ArrayType)),
+            tuple(field for field in fields if not isinstance(field.type, m.ArrayType)),
             nullable_fields(spec) if given is None else frozenset(one.name for one in given),
             spec.time.field,
             spec.node.rules.recent.within,
@@ -130,7 +130,7 @@ class RuleScope:
 
     def analyse(self, text: str) -> Expression:
         """Analyse an expression; raise PipelineError if it is wrong."""
-        names = frozenset(one.name for one in self.fields)
+        names = frozenset(field.name for field in self.fields)
         tree = parse(text, names)
         try:
             made = unparse(self._rewritten(tree, frozenset()))
@@ -144,7 +144,7 @@ class RuleScope:
         when = self.condition(rule.when)
         evidence = tuple((name, self.analyse(sql)) for name, sql in rule.evidence)
         text, values = self.text(rule.say, dict(evidence)) if rule.say is not None else ((), {})
-        used = {name for one in (when, *dict(evidence).values(), *values.values()) for name in one.columns}
+        used = {name for value in (when, *dict(evidence).values(), *values.values()) for name in value.columns}
         for column, _ in self.columns.values():
             if isinstance(column, InList) and column.name in used:
                 used.update(column.of.columns)
@@ -183,7 +183,7 @@ class RuleScope:
 
     def _value(self, say: str, name: str, evidence: Mapping[str, Expression]) -> Expression:
         word, _, inner = name.partition(".")
-        by_name = {one.name: one for one in self.fields}
+        by_name = {field.name: field for field in self.fields}
         if name in by_name:
             return self._analysed(_quoted(name), name)
         if word in _NEIGHBOURS and inner in by_name:
@@ -292,7 +292,7 @@ class RuleScope:
 
     def _recent(self, parts: list[str] | tuple[str, ...], span: int | None) -> str:
         if not parts:
-            struct = m.StructType(tuple(m.Field(one.name, one.type, one.optional) for one in self.fields))
+            struct = m.StructType(tuple(m.Field(field.name, field.type, field.optional) for field in self.fields))
             return self._known(RecentField("recent", None), m.Field("recent", m.ArrayType(struct)))
         if len(parts) > 1:
             msg = f"{'.'.join(('recent', *parts))!r} is not a field; fields have no parts"
@@ -304,10 +304,12 @@ class RuleScope:
         return self._known(RecentField(name, parts[0], span), m.Field(name, m.ArrayType(of)))
 
     def _field(self, name: str) -> m.Field:
-        found = next((one for one in self.fields if one.name == name), None)
+        found = next((field for field in self.fields if field.name == name), None)
         if found is None:
-            near = difflib.get_close_matches(name, [one.name for one in self.fields], n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"they are {', '.join(one.name for one in self.fields)}"
+            near = difflib.get_close_matches(name, [field.name for field in self.fields], n=1)
+            hint = (
+                f"did you mean {near[0]!r}?" if near else f"they are {', '.join(field.name for field in self.fields)}"
+            )
             msg = f"{name!r} is not a field of the records; {hint}"
             raise PipelineError(msg)
         return found

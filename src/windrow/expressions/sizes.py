@@ -48,11 +48,11 @@ class Sizes:
     """Sizes of the values of one tree."""
 
     def __init__(self, fields: tuple[m.Field, ...], weight: int = 1) -> None:
-        self._values = {one.name: _value_of(one) for one in fields}
+        self._values = {field.name: _value_of(field) for field in fields}
         self._weight = weight
         self._numbers = count()
         self._prefix = "__v"
-        while any(one.name.lower().startswith(self._prefix) for one in fields):
+        while any(field.name.lower().startswith(self._prefix) for field in fields):
             self._prefix += "_"
         self.has_conditions = False
         self.has_large = False
@@ -89,7 +89,9 @@ class Sizes:
             if is_lambda(part):
                 return part
             kind = next(kinds).kind
-            if part["class"] == "COLUMN_REF" or not any(one.get("class") == "COLUMN_REF" for one in descendants(part)):
+            if part["class"] == "COLUMN_REF" or not any(
+                descendant.get("class") == "COLUMN_REF" for descendant in descendants(part)
+            ):
                 return part
             name = f"{self._prefix}{next(self._numbers)}"
             given[name] = part
@@ -142,13 +144,17 @@ class Sizes:
 
     def _is_measured(self, node: Node, value: Value, bound: Mapping[str, Value]) -> bool:
         """Return whether a value within a lambda is the same for each item, and can be computed to measure it."""
-        names = [one["column_names"][0].lower() for one in descendants(node) if one.get("class") == "COLUMN_REF"]
+        names = [
+            descendant["column_names"][0].lower()
+            for descendant in descendants(node)
+            if descendant.get("class") == "COLUMN_REF"
+        ]
         return bool(names) and not bound.keys() & set(names) and self._is_small(value.made)
 
     def _value(self, node: Node, parts: list[Value], bound: Mapping[str, Value]) -> Value:
         """Return what a node makes of its operands; what is made for these does not count."""
         if node["class"] == "LAMBDA":  # an arrow, an operator of JSON
-            size = total([one.size for one in parts])
+            size = total([part.size for part in parts])
             return Value(size, size)
         function = next(filter(is_lambda, arguments_of(node)), None) if node["class"] == "FUNCTION" else None
         return operation(node, parts) if function is None else self._called(node, function, parts, bound)
@@ -156,8 +162,12 @@ class Sizes:
     def _called(self, call: Node, function: Node, given: list[Value], bound: Mapping[str, Value]) -> Value:
         """Return the value of a call with a lambda."""
         name = call["function_name"].lower()
-        names = [one["column_names"][0].lower() for one in descendants(function["lhs"]) if "column_names" in one]
-        own = {one: f"\0{next(self._numbers)}" for one in names}
+        names = [
+            descendant["column_names"][0].lower()
+            for descendant in descendants(function["lhs"])
+            if "column_names" in descendant
+        ]
+        own = {name: f"\0{next(self._numbers)}" for name in names}
         of_item = Value({}, {}, "text" if given and given[0].kind == "texts" else "other")
         kinds = [one.kind for one in given] if name == "invoke" else [of_item.kind] * (2 if name in _REDUCE else 1)
         parameters = {

@@ -48,12 +48,15 @@ def stream_of(graph: m.Graph, name: str) -> Stream:  # noqa: C901 - a case for e
     match node:
         case m.SourceNode():
             nullable = nullable_fields(node)
-            fields = tuple(m.Field(one.name, one.type, one.name in nullable) for one in record_fields(node))
+            fields = tuple(
+                m.Field(record_field.name, record_field.type, record_field.name in nullable)
+                for record_field in record_fields(node)
+            )
             found = Stream(fields, node.time, (node,), node.lateness, lacking=_lacking(node))
         case m.SelectNode():
             given = united(graph, node)
             fields = _selected(given, node)
-            is_keyed = {one.name for one in fields}.issuperset(given.key)
+            is_keyed = {field.name for field in fields}.issuperset(given.key)
             # some changes of rows are no table
             lacking = None if given.lacking is None or node.where is not None else _lacking_of(given, node)
             found = replace(given, fields=fields, key=given.key if is_keyed else (), lacking=lacking)
@@ -84,13 +87,15 @@ def _lacking(node: m.SourceNode) -> tuple[str, ...] | None:
     if node.source.format != "debezium":
         return None
     always = nullable_fields(replace(node, source=node.source.decoded))
-    return tuple(one.name for one in record_fields(node) if one.name in nullable_fields(node) - always)
+    return tuple(
+        record_field.name for record_field in record_fields(node) if record_field.name in nullable_fields(node) - always
+    )
 
 
 def _lacking_of(given: Stream, node: m.SelectNode) -> tuple[str, ...]:
     """Return which fields of a selection only the record of a deleted row lacks."""
     lacking = given.lacking or ()
-    fields = tuple(replace(one, optional=one.optional and one.name not in lacking) for one in given.fields)
+    fields = tuple(replace(field, optional=field.optional and field.name not in lacking) for field in given.fields)
     derived = (name for name, one in _derived(replace(given, fields=fields), node) if not one.nullable)
     return (*lacking, *derived)
 
@@ -120,11 +125,11 @@ def united(graph: m.Graph, node: m.SelectNode) -> Stream:
                 "other has not; choose records of the changes before, with a `where`"
             )
             raise PipelineError(msg)
-    optional = {one.name for stream in (first, *others) for one in stream.fields if one.optional}
-    sources = tuple(dict.fromkeys(one for stream in (first, *others) for one in stream.sources))
+    optional = {field.name for stream in (first, *others) for field in stream.fields if field.optional}
+    sources = tuple(dict.fromkeys(source for stream in (first, *others) for source in stream.sources))
     return replace(
         first,
-        fields=tuple(replace(one, optional=one.name in optional) for one in first.fields),
+        fields=tuple(replace(field, optional=field.name in optional) for field in first.fields),
         sources=sources,
         hold=max(stream.hold for stream in (first, *others)),
         bound=_greatest(first.bound, *(stream.bound for stream in others)),
@@ -151,11 +156,11 @@ ROWS_OF: Final = {
 
 def _greatest(*bounds: int | None) -> int | None:
     """Return the greatest of some bounds, of which None is without an end."""
-    return None if None in bounds else max(one for one in bounds if one is not None)
+    return None if None in bounds else max(bound for bound in bounds if bound is not None)
 
 
 def _types(stream: Stream) -> dict[str, m.DataType]:
-    return {one.name: _type(one.type) for one in stream.fields}
+    return {field.name: _type(field.type) for field in stream.fields}
 
 
 def is_same_type(one: m.DataType, other: m.DataType) -> bool:
@@ -168,7 +173,9 @@ def _type(type_: m.DataType) -> m.DataType:
         case m.TimestampType():
             return m.TimestampType("micros")
         case m.ArrayType(m.StructType(fields), optional):
-            return m.ArrayType(m.StructType(tuple(replace(one, type=_type(one.type)) for one in fields)), optional)
+            return m.ArrayType(
+                m.StructType(tuple(replace(field, type=_type(field.type)) for field in fields)), optional
+            )
         case m.ArrayType(m.TimestampType(), optional):
             return m.ArrayType(m.TimestampType("micros"), optional)
         case _:
@@ -176,11 +183,11 @@ def _type(type_: m.DataType) -> m.DataType:
 
 
 def _listed(stream: Stream) -> str:
-    return ", ".join(f"{one.name} {one.type}" for one in stream.fields)
+    return ", ".join(f"{field.name} {field.type}" for field in stream.fields)
 
 
 def _derived(given: Stream, node: m.SelectNode) -> list[tuple[str, Expression]]:
-    nullable = frozenset(one.name for one in given.fields if one.optional)
+    nullable = frozenset(field.name for field in given.fields if field.optional)
     return [(one.name, analyse(one.sql, given.fields, nullable)) for one in node.derive]
 
 
@@ -193,7 +200,7 @@ def _selected(given: Stream, node: m.SelectNode) -> tuple[m.Field, ...]:
     fields = (*given.fields, *(m.Field(name, one.type, one.nullable) for name, one in _derived(given, node)))
     if node.select is None:
         return fields
-    by_name = {one.name: one for one in fields}
+    by_name = {field.name: field for field in fields}
     for name in node.select:
         if name not in by_name:
             msg = f"{name!r} is not a field of the stream; it has {', '.join(by_name)}"
@@ -203,21 +210,21 @@ def _selected(given: Stream, node: m.SelectNode) -> tuple[m.Field, ...]:
 
 def exploded(given: Stream, node: m.FlatMapNode) -> tuple[m.Field, ...]:
     """Return the fields of the elements of an array; raise PipelineError if it is none, or if two have one name."""
-    array = next((one for one in given.fields if one.name == node.field), None)
+    array = next((field for field in given.fields if field.name == node.field), None)
     if array is None or not isinstance(array.type, m.ArrayType):
-        arrays = [one.name for one in given.fields if isinstance(one.type, m.ArrayType)]
+        arrays = [field.name for field in given.fields if isinstance(field.type, m.ArrayType)]
         is_what = "is not a field" if array is None else f"is a {array.type}, not an array"
         msg = f"{node.field!r} {is_what} of the stream; its arrays are {', '.join(arrays) or 'none'}"
         raise PipelineError(msg)
-    others = [one for one in given.fields if one is not array]
+    others = [field for field in given.fields if field is not array]
     element, may_lack = array.type.element, node.outer or array.type.optional
     if isinstance(element, m.StructType):
-        made = [replace(one, optional=one.optional or may_lack) for one in element.fields]
+        made = [replace(field, optional=field.optional or may_lack) for field in element.fields]
     else:
         made = [m.Field(node.element or node.field, element, may_lack)]
     if node.position is not None:
         made.append(m.Field(node.position, m.LongType(), node.outer))
-    names = [one.name.lower() for one in others]
+    names = [other.name.lower() for other in others]
     for one in made:
         if one.name.lower() in names:
             msg = (
@@ -258,14 +265,14 @@ class JoinSpan:
 def join_sides(graph: m.Graph, node: m.AnyJoinNode) -> tuple[JoinSide, JoinSide]:
     """Return the left and the right side of a join; a field of the right that the left has, too, ends in `_right`."""
     left, right = (stream_of(graph, name) for name in node.inputs)
-    taken = {one.name.lower() for one in left.fields}
+    taken = {field.name.lower() for field in left.fields}
     keys = dict(zip(node.right_key, node.key, strict=True))
     names = {
-        one.name: keys.get(one.name, f"{one.name}_right" if one.name.lower() in taken else one.name)
-        for one in right.fields
+        field.name: keys.get(field.name, f"{field.name}_right" if field.name.lower() in taken else field.name)
+        for field in right.fields
     }
     return (
-        JoinSide(left, {one.name: one.name for one in left.fields}, node.how in {"left", "full"}),
+        JoinSide(left, {field.name: field.name for field in left.fields}, node.how in {"left", "full"}),
         JoinSide(right, names, node.how in {"right", "full"}),
     )
 
@@ -287,10 +294,10 @@ def _kept(side: Stream, other: Stream, reach: int) -> int:
 def _joined_fields(node: m.AnyJoinNode, left: JoinSide, right: JoinSide) -> tuple[m.Field, ...]:
     """Return the fields of both sides; those of a side can be null where a record of the other is alone."""
     fields = {
-        name: replace(one, name=name, optional=one.optional or (other.is_outer and name not in node.key), alias=())
+        name: replace(field, name=name, optional=field.optional or (other.is_outer and name not in node.key), alias=())
         for side, other in ((right, left), (left, right))
-        for one in side.stream.fields
-        for name in [side.names[one.name]]
+        for field in side.stream.fields
+        for name in [side.names[field.name]]
     }
     return tuple(fields[name] for name in dict.fromkeys((*left.names.values(), *right.names.values())))
 
@@ -305,7 +312,7 @@ def _joined(graph: m.Graph, node: m.JoinNode) -> Stream:
     return Stream(
         _joined_fields(node, left, right),
         _without_field(left.stream.time) if of is None else _time_of(of),
-        tuple(dict.fromkeys(one for side in sides for one in side.stream.sources)),
+        tuple(dict.fromkeys(source for side in sides for source in side.stream.sources)),
         _greatest(*(side.stream.bound for side in sides), *ends),
         is_changelog=bool(outer) or any(side.stream.is_changelog for side in sides),
         rows_of="joins",
@@ -319,7 +326,7 @@ def _table(graph: m.Graph, node: m.TableNode, name: str) -> Stream:
     given = stream_of(graph, node.input)
     # rows have what only the records that remove one lack
     lacking = given.lacking or ()
-    fields = tuple(replace(one, optional=one.optional and one.name not in lacking) for one in given.fields)
+    fields = tuple(replace(field, optional=field.optional and field.name not in lacking) for field in given.fields)
     given = replace(given, fields=fields, lacking=None)
     if name != node.name:
         return replace(given, is_versions=True)
@@ -369,7 +376,7 @@ def _tables_joined(graph: m.Graph, node: m.TableJoinNode) -> Stream:
     return Stream(
         _joined_fields(node, left, right),
         _without_field(left.stream.time),
-        tuple(dict.fromkeys(one for side in (left, right) for one in side.stream.sources)),
+        tuple(dict.fromkeys(source for side in (left, right) for source in side.stream.sources)),
         None,
         is_changelog=True,
         rows_of="tables",
@@ -403,7 +410,7 @@ def _results(graph: m.Graph, node: m.ResultNode) -> Stream:
     Those of a process are records, at the event time of the call that emitted them.
     """
     spec, given = spec_of(graph, node), stream_of(graph, node.input)
-    types = {one.name: one.type for one in record_fields(spec)}
+    types = {record_field.name: record_field.type for record_field in record_fields(spec)}
     for name in node.key:
         if name not in types:
             msg = f"the key {name!r} of {node.name!r} is not a field"
@@ -453,7 +460,7 @@ def _windows(given: Stream, spec: WindowSpec, key: tuple[m.Field, ...]) -> Strea
         for argument in of
     )
     return Stream(
-        (*bounds, *key, *(m.Field(one.name, one.type, one.nullable) for one in results(spec))),
+        (*bounds, *key, *(m.Field(result.name, result.type, result.nullable) for result in results(spec))),
         replace(given.time, field="window_end", sent=None, future=None),
         given.sources,
         None if is_running else lateness,
@@ -492,7 +499,7 @@ def spec_of(graph: m.Graph, node: N) -> OperatorSpec[N]:
         source, decode, time, derive = stream.sources[0].source.decoded, m.Decode(stream.fields), stream.time, ()
     if isinstance(node, m.ResultNode):
         # no aggregate can use an array, so none goes there
-        decode = m.Decode(tuple(one for one in decode.fields if not isinstance(one.type, m.ArrayType)))
+        decode = m.Decode(tuple(field for field in decode.fields if not isinstance(field.type, m.ArrayType)))
         derive += node.derive
     row_key = stream.key if stream is not None and isinstance(node, m.SinkNode) else ()
     key = node.key if not isinstance(node, m.SinkNode) else row_key if graph.is_exchanged(node) else ()

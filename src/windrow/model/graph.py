@@ -54,7 +54,7 @@ class SourceNode:
         time = self.time
         if not isinstance(self.source, FileSource) or not isinstance(time.watermark, Delay | DelayByPartition):
             return False
-        paths = [one.paths for one in self.decode.fields if one.name == time.field]
+        paths = [field.paths for field in self.decode.fields if field.name == time.field]
         return paths == [((LOG_TIME,),)] and time.sent is None
 
 
@@ -350,7 +350,7 @@ class Graph:
         if isinstance(name, int) and len(self.sources) == 1:
             return name
         source, _, number = str(name).rpartition("/")
-        names = [one.name for one in self.sources]
+        names = [source.name for source in self.sources]
         if len(names) == 1 or source not in names or not number.isdecimal():
             written = "0" if len(names) == 1 else f"{names[0]}/0"
             msg = f"{name!r} is not a partition here; write the first one as {written}"
@@ -481,11 +481,11 @@ class Graph:
     def readers(self, node: Node) -> tuple[Node, ...]:
         """Return the nodes that read an output of a node, in order."""
         made = set(outputs_of(node))
-        return tuple(one for one in self.nodes if made.intersection(one.inputs))
+        return tuple(node for node in self.nodes if made.intersection(node.inputs))
 
     def is_read(self, node: Node) -> bool:
         """Return whether other streams depend on a node."""
-        return any(isinstance(one, StreamNode) for one in self.readers(node))
+        return any(isinstance(reader, StreamNode) for reader in self.readers(node))
 
     def is_ordered(self, node: KeyedNode) -> bool:
         """Return whether a node takes its records in the order of watermarks, in which its own stream depends on it."""

@@ -229,7 +229,7 @@ def resolve_arguments(arguments: tuple[str, ...], called: str) -> tuple[str, ...
     def value(match: re.Match[str]) -> str:
         return "${" if match["escape"] else _referenced_value(match, called)
 
-    return tuple(_IN_ARGUMENT.sub(value, one) for one in arguments)
+    return tuple(_IN_ARGUMENT.sub(value, argument) for argument in arguments)
 
 
 def referenced_values(texts: Iterable[str]) -> set[str]:

@@ -78,7 +78,7 @@ class StructType:
     fields: tuple[Field, ...]
 
     def __str__(self) -> str:
-        return f"struct<{', '.join(f'{_quoted(one.name)} {one.type_text}' for one in self.fields)}>"
+        return f"struct<{', '.join(f'{_quoted(field.name)} {field.type_text}' for field in self.fields)}>"
 
 
 @dataclass(frozen=True)

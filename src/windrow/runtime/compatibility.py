@@ -77,8 +77,14 @@ def pipeline_changes(kept: Meaning, given: Meaning, graph: m.Graph | None = None
         why = "sources cannot be added, removed, renamed or put in another order: start over"
         found.append(PipelineChange("sources", kept.get("sources"), given.get("sources"), None, why))
     found += (
-        PipelineChange(one.field, one.there, one.here, None if one.why else _RENAMED, one.why)
-        for one in renamed_logs(kept, given)
+        PipelineChange(
+            renamed_log.field,
+            renamed_log.there,
+            renamed_log.here,
+            None if renamed_log.why else _RENAMED,
+            renamed_log.why,
+        )
+        for renamed_log in renamed_logs(kept, given)
     )
     found += _record_changes(_without_broadcast(kept), _without_broadcast(given), _names(kept))
     if all(change.means is not None for change in found):
@@ -197,7 +203,7 @@ def _stream_changes(kept: Meaning, given: Meaning) -> list[PipelineChange]:
             else change.refused(why)
             for change in changes
         ]
-    return [one.refused() if one.field in moved else one for one in changes]
+    return [change.refused() if change.field in moved else change for change in changes]
 
 
 def _moved(kept: Meaning, given: Meaning) -> Iterator[str]:
@@ -346,13 +352,13 @@ def _judging(change: PipelineChange) -> PipelineChange:
 
 
 def _rule_names(rules: Any) -> list[str]:  # noqa: ANN401 - plain JSON
-    return [one["name"] for one in rules or ()]
+    return [rule["name"] for rule in rules or ()]
 
 
 def _use_next(rules: Any) -> bool:  # noqa: ANN401 - plain JSON
     return any(
-        uses_next(m.Rule(one["name"], one["when"], say=one.get("say"), evidence=tuple(one.get("with", {}).items())))
-        for one in rules or ()
+        uses_next(m.Rule(rule["name"], rule["when"], say=rule.get("say"), evidence=tuple(rule.get("with", {}).items())))
+        for rule in rules or ()
     )
 
 

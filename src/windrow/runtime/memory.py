@@ -101,7 +101,7 @@ class MemoryHost:
 
     def rest(self, idle_at_end: IdleAtEnd) -> list[GroupOutput]:
         """Run a step without records that makes partitions idle, as the run that is replayed did."""
-        return self._control(*(PartitionIdle(*one) for one in idle_at_end.lows))
+        return self._control(*(PartitionIdle(*low) for low in idle_at_end.lows))
 
     def lose(self, *losses: RecordsLost) -> list[GroupOutput]:
         """Run a step without records after which partitions resume behind lost records."""

@@ -287,7 +287,7 @@ class _Held:
         """Write record, reports and alerts; add up the oldest reports where there are too many of a size."""
         full, sums = self._limits
         with self._connection:
-            given = [(one.raised, one.name, json.dumps(one.plain(), default=str)) for one in alerts]
+            given = [(alert.raised, alert.name, json.dumps(alert.plain(), default=str)) for alert in alerts]
             self._connection.executemany("INSERT OR REPLACE INTO alerts (raised, name, alert) VALUES (?, ?, ?)", given)
             if given:
                 self._connection.execute(_FORGET, (ALERTS,))

@@ -162,7 +162,7 @@ class _RunLineage:
             run=Run(self._run, of_run),
             job=Job(namespace, self._graph.name, {"jobType": kind}),
             inputs=[self._input(node) for node in self._graph.sources],
-            outputs=[one for node in self._graph.sinks for one in self._outputs(node)],
+            outputs=[output for node in self._graph.sinks for output in self._outputs(node)],
         )
 
     def _input(self, node: m.SourceNode) -> InputDataset:
@@ -207,7 +207,9 @@ class _RunLineage:
 
         from windrow.expressions import origins_of  # noqa: PLC0415 - the same
 
-        sources = {one.name: source_connector(one.source).dataset(one.source) for one in self._graph.sources}
+        sources = {
+            source.name: source_connector(source.source).dataset(source.source) for source in self._graph.sources
+        }
         return facets.ColumnLineageDatasetFacet(
             {
                 column: facets.Fields(

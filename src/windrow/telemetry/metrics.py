@@ -261,8 +261,8 @@ def _behind(lag: Lag | None) -> dict[str, _Values]:
     return {
         "windrow_consumer_lag_records": {(str(name),): offsets for name, offsets in lag.records.items()},
         "windrow_consumer_lag_seconds": {(str(name),): seconds for name, seconds in (lag.seconds or {}).items()},
-        "windrow_slot_lag_bytes": {(one.slot,): one.bytes for one in lag.slots},
-        "windrow_slot_lag_seconds": {(one.slot,): one.seconds for one in lag.slots},
+        "windrow_slot_lag_bytes": {(slot.slot,): slot.bytes for slot in lag.slots},
+        "windrow_slot_lag_seconds": {(slot.slot,): slot.seconds for slot in lag.slots},
     }
 
 

@@ -23,10 +23,10 @@ class PartTime:
 def join_part_times(times: Iterable[PartTime]) -> tuple[PartTime, ...]:
     """Return the times of several tasks as one for each part and level: from the first beginning to the last end."""
     found: dict[tuple[str, int], PartTime] = {}
-    for one in times:
-        place = one.part, one.level
-        so_far = found.get(place, one)
-        seconds = one.seconds + (so_far.seconds if place in found else 0.0)
-        began, ended = min(one.began, so_far.began), max(one.ended, so_far.ended)
-        found[place] = PartTime(one.part, seconds, began, ended, one.level)
+    for time in times:
+        place = time.part, time.level
+        so_far = found.get(place, time)
+        seconds = time.seconds + (so_far.seconds if place in found else 0.0)
+        began, ended = min(time.began, so_far.began), max(time.ended, so_far.ended)
+        found[place] = PartTime(time.part, seconds, began, ended, time.level)
     return tuple(found[place] for place in sorted(found))

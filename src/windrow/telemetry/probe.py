@@ -73,17 +73,17 @@ class StepFacts:
         """Add up the facts of several probes."""
         facts = list(several)
         return StepFacts(
-            read=sum_by_name([one.read for one in facts]),
-            ages=[row for one in facts for row in one.ages],
-            samples=[row for one in facts for row in one.samples],
-            verdicts=join_verdicts(one.verdicts for one in facts),
-            lateness=sum_by_name([one.lateness for one in facts]),
-            hot_keys=add_by_node(one.hot_keys for one in facts),
-            windows=sum_by_name([one.windows for one in facts], GroupWindows.plus),
-            open_windows=sum(one.open_windows for one in facts),
-            dead_reasons=sum_by_name([one.dead_reasons for one in facts]),
-            dead_by_sink=sum_by_name([one.dead_by_sink for one in facts], add_counts),
-            part_times=[time for one in facts for time in one.part_times],
+            read=sum_by_name([fact.read for fact in facts]),
+            ages=[row for fact in facts for row in fact.ages],
+            samples=[row for fact in facts for row in fact.samples],
+            verdicts=join_verdicts(fact.verdicts for fact in facts),
+            lateness=sum_by_name([fact.lateness for fact in facts]),
+            hot_keys=add_by_node(fact.hot_keys for fact in facts),
+            windows=sum_by_name([fact.windows for fact in facts], GroupWindows.plus),
+            open_windows=sum(fact.open_windows for fact in facts),
+            dead_reasons=sum_by_name([fact.dead_reasons for fact in facts]),
+            dead_by_sink=sum_by_name([fact.dead_by_sink for fact in facts], add_counts),
+            part_times=[time for fact in facts for time in fact.part_times],
         )
 
     def encode(self) -> bytes:

@@ -105,7 +105,7 @@ class Lag:
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain JSON."""
-        slots = {"slots": [asdict(one) for one in self.slots]} if self.slots else {}
+        slots = {"slots": [asdict(slot) for slot in self.slots]} if self.slots else {}
         return {"asked": self.asked, "records": self.records, "seconds": self.seconds, **slots}
 
     def with_slots_of(self, other: Lag | None) -> Lag:
@@ -157,7 +157,7 @@ class Alert:
     @staticmethod
     def of_plain(made: Mapping[str, Any]) -> Alert:
         """Return what `plain` wrote; raise KeyError if it is none."""
-        return Alert(**{one.name: made[one.name] for one in fields(Alert)})
+        return Alert(**{field.name: made[field.name] for field in fields(Alert)})
 
 
 @dataclass(frozen=True)
@@ -277,18 +277,18 @@ class StepReport:
         from windrow.telemetry.probe import StepFacts  # noqa: PLC0415 - as for `_known`
 
         outputs = list(groups)
-        stats = [one.stats for one in outputs]
-        by_group = [StepFacts.sum(map(StepFacts.decode, one.observed)) for one in outputs]
+        stats = [output.stats for output in outputs]
+        by_group = [StepFacts.sum(map(StepFacts.decode, output.observed)) for output in outputs]
         facts = StepFacts.sum(by_group)
         committed = now_micros() if committed is None else committed
         return StepReport(
             epoch=epoch,
-            records=sum(one.records for one in stats),
-            late=sum(one.late for one in stats),
-            expired=sum(one.expired for one in stats),
-            dead=sum(one.dead for one in stats),
-            inserts=sum(one.inserts for one in stats),
-            revisions=sum(one.revisions for one in stats),
+            records=sum(stat.records for stat in stats),
+            late=sum(stat.late for stat in stats),
+            expired=sum(stat.expired for stat in stats),
+            dead=sum(stat.dead for stat in stats),
+            inserts=sum(stat.inserts for stat in stats),
+            revisions=sum(stat.revisions for stat in stats),
             open_windows=max(one.open_windows for one in by_group),
             watermarks={partition: _known(watermark) for partition, watermark in sorted(stats[0].watermarks.items())},
             offsets=dict(sorted(stats[0].offsets.items())),
@@ -296,14 +296,14 @@ class StepReport:
             idle=list(stats[0].idle),
             seconds=seconds,
             took=seconds if took is None else took,
-            rejected=sum(one.rejected for one in stats) + sum(sum(kinds.values()) for kinds in refused.values()),
-            duplicates=sum(one.duplicates for one in stats),
+            rejected=sum(stat.rejected for stat in stats) + sum(sum(kinds.values()) for kinds in refused.values()),
+            duplicates=sum(stat.duplicates for stat in stats),
             committed=committed,
             read=dict(sorted(facts.read.items())),
             log_times=dict(sorted((row.partition, row.newest) for row in facts.ages)),
             lateness=dict(sorted(facts.lateness.items())),
             latency=Histogram.sum(row.ages.moved(committed - row.newest) for row in facts.ages),
-            parts=sum_by_name({one.part: one.seconds} for one in parts),
+            parts=sum_by_name({part.part: part.seconds} for part in parts),
             tasks=sum_by_name({time.part: time.seconds} for time in facts.part_times),
             part_times=(*parts, *join_part_times(facts.part_times)),
             key_group_load=_load([sum(counts.total for counts in one.lateness.values()) for one in by_group]),
@@ -360,11 +360,11 @@ class StepReport:
 
     def plain(self) -> dict[str, Any]:
         """Return the report as plain JSON; a histogram is the list of its counts."""
-        made = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "part_times"}
+        made = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "part_times"}
         made["lateness"] = {partition: list(counts.counts) for partition, counts in self.lateness.items()}
         made["latency"] = list(self.latency.counts)
         made["hot_keys"] = {node: {"records": one.records, "counts": one.counts} for node, one in self.hot_keys.items()}
-        made["samples"] = [asdict(one) for one in self.samples]
+        made["samples"] = [asdict(sample) for sample in self.samples]
         made["windows"] = self.windows and {node: one.plain() for node, one in self.windows.items()}
         return made
 
@@ -374,7 +374,7 @@ class StepReport:
 
         Raise KeyError, TypeError or ValueError if it is none.
         """
-        values = {one.name: made[one.name] for one in fields(StepReport) if one.name in made}
+        values = {field.name: made[field.name] for field in fields(StepReport) if field.name in made}
         for name in ("watermarks", "offsets", "lag", "lag_seconds", "read", "log_times", "lateness"):
             if values.get(name) is not None:
                 values[name] = _named(values[name])
@@ -448,12 +448,12 @@ class Observer:
     def all_of(observers: Sequence[Observer]) -> Observer:
         """Return one that calls several, in their order."""
         return Observer(
-            _each([one.on_step for one in observers]),
-            _each([one.on_trouble for one in observers]),
-            _each([one.on_ready for one in observers]),
-            _each([one.on_lag for one in observers]),
-            _each([one.on_resume for one in observers]),
-            _each([one.on_end for one in observers]),
+            _each([observer.on_step for observer in observers]),
+            _each([observer.on_trouble for observer in observers]),
+            _each([observer.on_ready for observer in observers]),
+            _each([observer.on_lag for observer in observers]),
+            _each([observer.on_resume for observer in observers]),
+            _each([observer.on_end for observer in observers]),
         )
 
 
@@ -486,7 +486,7 @@ def naming_partitions(graph: m.Graph, on_step: OnStep) -> OnStep:
                 log_times=named(report.log_times),
                 lateness=named(report.lateness),
                 samples=tuple(
-                    replace(one, partition=graph.partition_name(int(one.partition))) for one in report.samples
+                    replace(sample, partition=graph.partition_name(int(sample.partition))) for sample in report.samples
                 ),
             )
         )
@@ -602,7 +602,9 @@ class Totals:
 
     def plain(self) -> dict[str, Any]:
         """Return the totals as plain JSON, and where the run stands."""
-        made: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _APART}
+        made: dict[str, Any] = {
+            field.name: getattr(self, field.name) for field in fields(self) if field.name not in _APART
+        }
         made["events_per_second"] = round(self.rate)
         made["seconds"] = round(self.seconds, 3)
         made["lateness_seconds"] = _quantiles(self.lateness)

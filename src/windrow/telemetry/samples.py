@@ -89,7 +89,7 @@ def places_below(most: int, partitions: Micros, offsets: Micros) -> tuple[Sequen
 
 def least(samples: Iterable[RecordSample]) -> tuple[RecordSample, ...]:
     """Return a sample of the records of several samples, in the order of their ranks, each once."""
-    there = {(one.partition, one.offset): one for one in samples}
+    there = {(sample.partition, sample.offset): sample for sample in samples}
     return tuple(nsmallest(SAMPLE, there.values(), key=lambda one: (one.rank, str(one.partition), one.offset)))
 
 
@@ -112,4 +112,4 @@ def with_verdicts(
         for partition, offset, verdict in rows:
             own = found.setdefault((partition, offset), {})
             own[node] = max(verdict, own.get(node, VERDICTS[0]), key=VERDICTS.index)
-    return tuple(replace(one, verdicts=found.get((one.partition, one.offset), {})) for one in samples)
+    return tuple(replace(sample, verdicts=found.get((sample.partition, sample.offset), {})) for sample in samples)

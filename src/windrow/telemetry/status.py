@@ -165,15 +165,15 @@ class RunStatus:
             "lag_seconds": None if self.lag is None else self.lag.longest,
             "lag_trend": self.lag_trend,
             "seconds_until_clear": self.until_clear,
-            "slots": [] if self.lag is None else [asdict(one) for one in self.lag.slots],
+            "slots": [] if self.lag is None else [asdict(slot) for slot in self.lag.slots],
             "open_windows": None if last is None or last.only_offsets else last.open_windows,
             "windows": self.windows and {node: one.plain() for node, one in self.windows.items()},
             "state_rows": None if last is None else last.state_rows,
             "state_bytes": None if last is None else last.state_bytes,
             "state_by_node": {} if last is None else last.state_by_node,
             "hot_keys": self.hot_keys,
-            "partitions": [vars(one) for one in self.partitions],
-            "alerts": [one.plain() for one in self.alerts],
+            "partitions": [vars(partition) for partition in self.partitions],
+            "alerts": [alert.plain() for alert in self.alerts],
             "since_start": None if record is None else record.totals,
         }
 
@@ -286,5 +286,5 @@ def _waits_for_ever(name: PartitionName, graph: m.Graph | None) -> str:
     """Return what is said of a source without `time.idle`."""
     if graph is None:
         return ""
-    source = next((one for one in graph.sources if one.name == str(name).rpartition("/")[0]), graph.sources[0])
+    source = next((source for source in graph.sources if source.name == str(name).rpartition("/")[0]), graph.sources[0])
     return "; without time.idle it holds the others back until it has more" if source.time.idle is None else ""

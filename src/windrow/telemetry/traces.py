@@ -42,7 +42,7 @@ def trace_exporters(environment: Mapping[str, str]) -> list[str]:
         return []
     default = "otlp" if any(environment.get(name) for name in _ENDPOINTS) else "none"
     names = (environment.get("OTEL_TRACES_EXPORTER") or default).split(",")
-    return [name for name in dict.fromkeys(one.strip().lower() for one in names) if name not in {"", "none"}]
+    return [name for name in dict.fromkeys(name.strip().lower() for name in names) if name not in {"", "none"}]
 
 
 @contextmanager
@@ -131,8 +131,8 @@ class _RunTraces:
     def _step(self, report: StepReport) -> None:
         times = report.part_times
         committed = report.committed or now_micros()
-        began = min((one.began for one in times), default=committed - round(report.took * 1_000_000))
-        ended = max((one.ended for one in times), default=committed)
+        began = min((time.began for time in times), default=committed - round(report.took * 1_000_000))
+        ended = max((time.ended for time in times), default=committed)
         root = self._span("windrow.step", None, began, _of_step(report, self._graph))
         parents = {"": root}
         # the driver's parts first: the tasks' are within one of them
@@ -215,7 +215,9 @@ def _exporter(name: str) -> SpanExporter:
         # a line each, and on stderr: results are on stdout
         return ConsoleSpanExporter(out=sys.stderr, formatter=lambda span: f"{span.to_json(indent=None)}\n")
     if name == "otlp":
-        protocol = next((os.environ[one].strip() for one in _PROTOCOLS if os.environ.get(one)), "http/protobuf")
+        protocol = next(
+            (os.environ[protocol].strip() for protocol in _PROTOCOLS if os.environ.get(protocol)), "http/protobuf"
+        )
         if protocol not in _OTLP:
             msg = f"{protocol!r} is not a protocol for traces: set {_PROTOCOLS[1]} to {' or '.join(_OTLP)}"
             raise ValueError(msg)

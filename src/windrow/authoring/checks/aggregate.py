@@ -176,10 +176,14 @@ _ELSEWHERE = {
 
 def formulas(spec: WindowSpec) -> Iterator[Finding]:
     """A formula uses results that are not formulas, by name, and there is at least one of these."""
-    texts = {one.name: one.function.sql for one in spec.node.aggregates if isinstance(one.function, m.Formula)}
+    texts = {
+        aggregate.name: aggregate.function.sql
+        for aggregate in spec.node.aggregates
+        if isinstance(aggregate.function, m.Formula)
+    }
     if not texts:
         return
-    plain = tuple(one for one in spec.node.aggregates if one.name not in texts)
+    plain = tuple(aggregate for aggregate in spec.node.aggregates if aggregate.name not in texts)
     if not plain:
         unknown = [(name, called) for name, text in texts.items() if (called := _unknown(text))]
         yield from (error(f"aggregate.{name}", message) for name, message in unknown)
@@ -188,7 +192,8 @@ def formulas(spec: WindowSpec) -> Iterator[Finding]:
         return
     try:
         fields = tuple(
-            m.Field(one.name, one.type) for one in results(replace(spec, node=replace(spec.node, aggregates=plain)))
+            m.Field(result.name, result.type)
+            for result in results(replace(spec, node=replace(spec.node, aggregates=plain)))
         )
     except PipelineError:
         return  # other rules say what is wrong with the aggregates

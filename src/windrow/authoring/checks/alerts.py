@@ -21,9 +21,9 @@ def alert_limits(graph: m.Graph) -> Iterator[Finding]:
     """Times are at least a second, shares between 0 and 1, and a webhook is a URL that can be asked."""
     alerts = graph.alerts
     for name, limit in alerts.limits.items():
-        for one in fields(limit):
-            where = f"alerts.{name}.{'for' if one.name == 'span' else one.name}"
-            yield from _limit(where, one.name, getattr(limit, one.name))
+        for field in fields(limit):
+            where = f"alerts.{name}.{'for' if field.name == 'span' else field.name}"
+            yield from _limit(where, field.name, getattr(limit, field.name))
     savepoint = alerts.checkpoint.savepoint if isinstance(alerts.checkpoint, m.CheckpointLimit) else None
     if graph.mode == "realtime" and savepoint is not None:
         yield error("alerts.checkpoint.savepoint", "is for savepoints, and a realtime run has none: leave it out")
@@ -40,7 +40,7 @@ def _never_raised(graph: m.Graph) -> Iterator[Finding]:
         for name in asked:
             if name in m.COUNTING_ALERTS:
                 yield warning(f"alerts.{name}", "is never raised, as a realtime run knows its offsets alone")
-    has_times = any(isinstance(one.source.records, m.KafkaSource) for one in graph.sources)
+    has_times = any(isinstance(source.source.records, m.KafkaSource) for source in graph.sources)
     if "latency" in asked and not (has_times or is_realtime):
         message = "is known of records with a log timestamp of Kafka's alone; for other logs it is never raised"
         yield warning("alerts.latency", message)

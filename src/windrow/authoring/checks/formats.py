@@ -50,11 +50,11 @@ def _avro(node: m.SourceNode, schema: str, where: str) -> Iterator[Finding]:
     except InputError as exc:
         yield error(where, f"{exc}")
         return
-    records = [one for one in _branches(type_) if isinstance(one, AvroRecord)]
+    records = [branch for branch in _branches(type_) if isinstance(branch, AvroRecord)]
     if not records:
         yield error(where, "is not of a record; name a file whose schema has the type record")
         return
-    names = [name for one in records for name, _ in one.fields]
+    names = [name for record in records for name, _ in record.fields]
     yield from _lacking(node, lambda path: _leads(type_, path), names, where, "the schema has no field")
 
 
@@ -66,9 +66,9 @@ def _leads(type_: AvroType, path: Sequence[str]) -> bool:
     """Return whether something can be at a path in a value of a type; a map can have any name."""
     if not path:
         return True
-    for one in _branches(type_):
-        inner = dict(one.fields).get(path[0]) if isinstance(one, AvroRecord) else None
-        if isinstance(one, AvroMap) or (inner is not None and _leads(inner, path[1:])):
+    for branch in _branches(type_):
+        inner = dict(branch.fields).get(path[0]) if isinstance(branch, AvroRecord) else None
+        if isinstance(branch, AvroMap) or (inner is not None and _leads(inner, path[1:])):
             return True
     return False
 

@@ -116,7 +116,7 @@ def _names(graph: m.Graph) -> Iterator[Finding]:
             if counts[name] > 1:
                 yield error(at(node), f"the name {name!r} is given twice; choose another one")
         if isinstance(node, m.SplitNode):
-            outputs = Counter([*(one.name for one in node.outputs), *filter(None, [node.other])])
+            outputs = Counter([*(output.name for output in node.outputs), *filter(None, [node.other])])
             for name, count in outputs.items():
                 if count > 1 or not _NAME.fullmatch(name):
                     yield error(at(node, "split"), f"{name!r} is not a name of its own; each output has another one")
@@ -233,7 +233,7 @@ def _labels(graph: m.Graph) -> Iterator[Finding]:
 def _ends(graph: m.Graph) -> Iterator[Finding]:
     results = [node for node in graph.nodes if isinstance(node, m.ResultNode)]
     for node in results:
-        if len({one.at_end for one in results}) > 1 and node.at_end != results[0].at_end:
+        if len({result.at_end for result in results}) > 1 and node.at_end != results[0].at_end:
             yield error(
                 at(node, "emit"),
                 f"at_end is {node.at_end}, but {results[0].at_end} for {results[0].name!r}; all streams end alike",
@@ -291,9 +291,9 @@ def _record_sink(spec: OperatorSpec[m.SinkNode], sink: m.Sink) -> Iterator[Findi
     places = {"row"} if spec.has_id else {"source", "partition", "offset"}
     places = set() if spec.row_key else places
     taken = places.union(RESERVED[2:])
-    for name in (*(one.name for one in spec.decode.fields), *(one.name for one in spec.derive)):
+    for name in (*(field.name for field in spec.decode.fields), *(one.name for one in spec.derive)):
         if name.lower() in taken:
             yield error("from", f"the field {name!r} is a column of every table of records; select others")
-    for one in spec.decode.fields:
-        if isinstance(one.type, m.ArrayType):
-            yield error("from", f"{one.name!r} is an array, which no table holds: flat_map it, or select others")
+    for field in spec.decode.fields:
+        if isinstance(field.type, m.ArrayType):
+            yield error("from", f"{field.name!r} is an array, which no table holds: flat_map it, or select others")

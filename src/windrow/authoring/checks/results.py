@@ -120,7 +120,7 @@ def _window(graph: m.Graph, spec: WindowSpec, given: Stream | None) -> Iterator[
     for rule in WINDOW_RULES:
         yield from rule(spec)
     # without windows, each change of a row revises the results, which need no trigger then
-    is_read = any(isinstance(one, m.StreamNode) for one in graph.readers(node))
+    is_read = any(isinstance(reader, m.StreamNode) for reader in graph.readers(node))
     if not (isinstance(node.window, m.Global) and (is_changelog or is_read)):
         yield from late_panes(spec)
         yield from global_window(spec)

@@ -31,7 +31,7 @@ def alert_columns(spec: RulesSpec) -> Iterator[Finding]:
 
 def rule_words(spec: RulesSpec) -> Iterator[Finding]:
     """No field has a name that means something else in rules."""
-    names = [f"decode.{one.name}" for one in spec.decode.fields] + [f"derive.{one.name}" for one in spec.derive]
+    names = [f"decode.{field.name}" for field in spec.decode.fields] + [f"derive.{one.name}" for one in spec.derive]
     for where in names:
         name = where.partition(".")[2]
         if name.lower() in RULE_WORDS or name.lower().startswith(tuple(f"{word}." for word in RULE_WORDS)):
@@ -116,7 +116,7 @@ def rule_names(spec: RulesSpec) -> Iterator[Finding]:
         where = f"rules.{index}.name"
         if not is_name(rule.name):
             yield error(where, f"{rule.name!r} must be printable, without spaces around it")
-        elif counts[rule.name] > 1 and rule.name in {one.name for one in spec.node.rules.rules[:index]}:
+        elif counts[rule.name] > 1 and rule.name in {rule.name for rule in spec.node.rules.rules[:index]}:
             yield error(where, f"{rule.name!r} is the name of another rule; alerts are known by it, so give it another")
 
 

@@ -109,8 +109,8 @@ def _is_typed(graph: m.Graph, name: str) -> bool:
 def _selection(node: m.SelectNode, given: Stream) -> Iterator[Finding]:
     if node.where is not None:
         yield from _condition(given, node.where, at(node, "where"))
-    nullable = frozenset(one.name for one in given.fields if one.optional)
-    names = {one.name.lower() for one in given.fields}
+    nullable = frozenset(field.name for field in given.fields if field.optional)
+    names = {field.name.lower() for field in given.fields}
     for one in node.derive:
         try:
             analyse(one.sql, given.fields, nullable)
@@ -121,7 +121,7 @@ def _selection(node: m.SelectNode, given: Stream) -> Iterator[Finding]:
         if one.name.startswith("__"):
             yield error(at(node, f"derive.{one.name}"), "names that begin with two underscores are windrow's own")
         names.add(one.name.lower())
-    yield from _selected(node, [*(one.name for one in given.fields), *(one.name for one in node.derive)])
+    yield from _selected(node, [*(field.name for field in given.fields), *(one.name for one in node.derive)])
     if len(set(node.inputs)) != len(node.inputs):
         yield error(at(node, "from"), "a stream is given twice")
 
@@ -137,7 +137,7 @@ def _selected(node: m.SelectNode, known: Sequence[str]) -> Iterator[Finding]:
 
 
 def _condition(given: Stream, text: str, where: str) -> Iterator[Finding]:
-    nullable = frozenset(one.name for one in given.fields if one.optional)
+    nullable = frozenset(field.name for field in given.fields if field.optional)
     try:
         made = analyse(text, given.fields, nullable)
     except PipelineError as exc:
@@ -156,13 +156,13 @@ def _flat_map(node: m.FlatMapNode, given: Stream) -> Iterator[Finding]:
     except PipelineError as exc:
         yield error(at(node, "flat_map" if node.element is None else "element"), exc.message)
         return
-    array = next(one for one in given.fields if one.name == node.field)
+    array = next(field for field in given.fields if field.name == node.field)
     if (
         node.element is not None
         and isinstance(array.type, m.ArrayType)
         and isinstance(array.type.element, m.StructType)
     ):
-        names = ", ".join(one.name for one in array.type.element.fields)
+        names = ", ".join(field.name for field in array.type.element.fields)
         yield error(at(node, "element"), f"an element has fields with names of their own: {names}; leave it out")
     for part, name in (("element", node.element), ("position", node.position)):
         if name is not None and (not is_name(name) or name.startswith("__")):
@@ -176,17 +176,21 @@ def _flat_map(node: m.FlatMapNode, given: Stream) -> Iterator[Finding]:
 
 def _arrays(node: m.ResultNode, given: Stream) -> Iterator[Finding]:
     """Yield where a window or process uses an array; it is given none."""
-    arrays = {one.name for one in given.fields if isinstance(one.type, m.ArrayType)}
+    arrays = {field.name for field in given.fields if isinstance(field.type, m.ArrayType)}
     used = [(f"key.{index}", name) for index, name in enumerate(node.key)]
     if isinstance(node, m.WindowNode):
-        used += [(f"aggregate.{one.name}", text) for one in node.aggregates for text in aggregated_texts(one.function)]
+        used += [
+            (f"aggregate.{aggregate.name}", text)
+            for aggregate in node.aggregates
+            for text in aggregated_texts(aggregate.function)
+        ]
     for part, name in used:
         if name in arrays:
             yield error(at(node, part), f"{name!r} is an array, which only flat_map takes")
 
 
 def _deduplication(node: m.DeduplicateNode, given: Stream) -> Iterator[Finding]:
-    fields = {one.name: one for one in given.fields}
+    fields = {field.name: field for field in given.fields}
     if not node.key:
         yield error(at(node, "deduplicate.by"), "is empty; name the fields that copies have in common")
     for index, name in enumerate(node.key):
@@ -215,7 +219,7 @@ def _key_field(name: str, before: Sequence[str], fields: Mapping[str, m.Field]) 
 
 
 def _table(graph: m.Graph, node: m.TableNode, given: Stream) -> Iterator[Finding]:
-    fields = {one.name: one for one in stream_of(graph, node.name).fields}
+    fields = {field.name: field for field in stream_of(graph, node.name).fields}
     are_changes = any(source.source.format == "debezium" for source in given.sources)
     if not node.key:
         yield error(at(node, "table.key"), "is empty; name the fields that a row is known by")
@@ -323,7 +327,7 @@ def _keys(graph: m.Graph, node: m.AnyJoinNode, section: str) -> Iterator[Finding
     """Yield what is wrong with the fields that both sides of a join have in common, and with the others."""
     if not node.key:
         yield error(at(node, f"{section}.by"), "is empty; name the fields that a pair has in common")
-    left, right = ({one.name: one for one in stream_of(graph, name).fields} for name in named_streams(node))
+    left, right = ({field.name: field for field in stream_of(graph, name).fields} for name in named_streams(node))
     for called, names, fields in ((node.left, node.key, left), (node.right, node.right_key, right)):
         for index, name in enumerate(names):
             for problem in _key_field(name, names[:index], fields):
@@ -386,7 +390,7 @@ def _chained(graph: m.Graph, node: m.ResultNode, given: Stream) -> Iterator[Find
                 f"a window over {ROWS_OF[given.rows_of]} has no counts of late records; use each",
             )
         yield from _plain(node, f"over {ROWS_OF[given.rows_of]}")
-    if any(isinstance(one, m.StreamNode) for one in graph.readers(node)) and not isinstance(node, m.RulesNode):
+    if any(isinstance(reader, m.StreamNode) for reader in graph.readers(node)) and not isinstance(node, m.RulesNode):
         yield from _taken(node)
 
 

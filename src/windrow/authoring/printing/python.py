@@ -161,7 +161,7 @@ def _made(graph: m.Graph, node: m.StreamNode, variables: Mapping[str, str]) -> s
             steps += [f".select({', '.join(map(repr, select))})"] if select is not None else []
             return first + "".join(steps or [".union()"])
         case m.SplitNode(outputs=outputs, other=other):
-            conditions = {one.name: one.sql for one in outputs}
+            conditions = {output.name: output.sql for output in outputs}
             return f"{first}.split({conditions!r}{'' if other is None else f', other={other!r}'})"
         case m.FlatMapNode():
             named = {"element": node.element, "position": node.position}

@@ -57,15 +57,15 @@ def to_svg(graph: m.Graph) -> str:
     """Return a drawing: the data's way from the sources down to the sinks; secrets are ***."""
     chart = flowchart(graph)
     places = _places(chart)
-    width = max(one.x for one in places.values()) + _WIDTH + _MARGIN
-    height = max(one.bottom for one in places.values()) + _MARGIN
+    width = max(place.x for place in places.values()) + _WIDTH + _MARGIN
+    height = max(place.bottom for place in places.values()) + _MARGIN
     size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}"'
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} style="max-width: 100%; background: #fff; {_FONT}">',
         f"<title>{escape(graph.name)}</title>",
         _ARROW,
         *(line for way in chart.ways for line in _way(way, places)),
-        *(line for one in places.values() for line in _drawn(one)),
+        *(line for place in places.values() for line in _drawn(place)),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"

@@ -122,7 +122,7 @@ def _stream(graph: m.Graph, node: m.StreamNode) -> dict[str, str]:  # noqa: C901
                 "bound": _bound(stream_of(graph, node.name)),
             }
         case m.SplitNode(name, _, outputs, other):
-            split = [f"{name}.{one.name}: where {one.sql}, and none before" for one in outputs]
+            split = [f"{name}.{output.name}: where {output.sql}, and none before" for output in outputs]
             split += [f"{name}.{other}: all others"] if other else []
             return {"split": "\n".join(split), "bound": _bound(stream_of(graph, node.input))}
         case m.FlatMapNode():
@@ -402,7 +402,7 @@ def _all_passed(sources: Iterable[m.SourceNode]) -> str:
 
 
 def _names(sources: Iterable[m.SourceNode]) -> str:
-    return " and ".join(one.name for one in sources)
+    return " and ".join(source.name for source in sources)
 
 
 def _passed(time: m.EventTime) -> str:

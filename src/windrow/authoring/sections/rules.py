@@ -232,7 +232,7 @@ _KEY = Key(
 
 
 def _pipeline(key: KeyFields, derive: tuple[m.Derive, ...], **sections: Any) -> m.Graph:  # noqa: ANN401
-    given = {one.name: sections.pop(one.name) for one in RULES_KEYS}
+    given = {rules_key.name: sections.pop(rules_key.name) for rules_key in RULES_KEYS}
     emit = given.pop("emit")
     node = m.RulesNode("", SHORT_SOURCE, key.names, m.RuleSet(**given, **emit))
     return short_graph(node, derive=derive + key.derive, **sections)
@@ -296,7 +296,7 @@ STORY_RULES: Section[StoryRules] = Section(
         DERIVED,
         EVENT_TIME,
         _KEY,
-        *(_STORY_LISTS if one.name == "lists" else one for one in RULES_KEYS),
+        *(_STORY_LISTS if rules_key.name == "lists" else rules_key for rules_key in RULES_KEYS),
     ),
 )
 

@@ -152,7 +152,7 @@ class Groups:
             "CUMULATE": ("step", "size", "offset"),
             "SESSION": ("gap",),
         }[kind]
-        required = [one for one in names if one != "offset"]
+        required = [name for name in names if name != "offset"]
         if not len(required) <= len(sizes) <= len(names):
             msg = f"{kind} takes TABLE ..., DESCRIPTOR(...), {', '.join(required)}" + (
                 "" if kind == "SESSION" else " [, offset]"

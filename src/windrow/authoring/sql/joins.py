@@ -52,12 +52,12 @@ class Joins:
 
     def _refuse_third(self, chain: Chain, right: Relation, pairs: dict[str, str], table: exp.Expr) -> None:
         """Refuse a column whose name a join before has given `_right` already."""
-        taken = {one.lower() for one in chain.base.fields}
-        for one in right.names:
-            if one not in pairs.values() and one.lower() in taken and f"{one}_right".lower() in taken:
+        taken = {field.lower() for field in chain.base.fields}
+        for name in right.names:
+            if name not in pairs.values() and name.lower() in taken and f"{name}_right".lower() in taken:
                 msg = (
-                    f"{one} is a column of {right.alias} and of two relations before it: join a view of "
-                    f"{right.alias} that calls it otherwise, {one} AS {right.alias}_{one}"
+                    f"{name} is a column of {right.alias} and of two relations before it: join a view of "
+                    f"{right.alias} that calls it otherwise, {name} AS {right.alias}_{name}"
                 )
                 self.script.refuse(table, msg)
 
@@ -67,12 +67,12 @@ class Joins:
         """Take the right columns in: keys have their left names, others that the left has, too, end in `_right`."""
         base = chain.base
         keys = {right_name: left_name for left_name, right_name in pairs.items()}
-        taken = {one.lower() for one in base.fields}
-        names = {one: keys.get(one, f"{one}_right" if one.lower() in taken else one) for one in right.names}
+        taken = {field.lower() for field in base.fields}
+        names = {name: keys.get(name, f"{name}_right" if name.lower() in taken else name) for name in right.names}
         msg = "is null where {} has no partner, which the key of the row never is; use the key of the other side"
         barred = {}
         if how in {"left", "full"}:
-            barred = {one: f"{right.alias}.{one} {msg.format(right.alias)}" for one in keys}
+            barred = {key: f"{right.alias}.{key} {msg.format(right.alias)}" for key in keys}
         if how in {"right", "full"}:
             for number, relation in enumerate(chain.scope):
                 extra = {
@@ -85,7 +85,7 @@ class Joins:
         if is_pair and not is_table:
             # a pair of an inner or full join has the later of two times, which is no column
             time = {"left": base.time, "right": names.get(right.time or "")}.get(how)
-        fields = (*base.fields, *(names[one] for one in right.names if one not in keys))
+        fields = (*base.fields, *(names[name] for name in right.names if name not in keys))
         chain.base = replace(base, fields=fields, time=time, is_table=base.is_table and is_table)
         chain.scope.append(replace(right, names=names, barred=barred))
 

@@ -142,7 +142,7 @@ class Names:
 
 def whole(stream: Stream, alias: str) -> Relation:
     """Return a stream as a relation, whose columns have the names of its fields."""
-    return Relation(alias, {one: one for one in stream.fields}, stream.time)
+    return Relation(alias, {field: field for field in stream.fields}, stream.time)
 
 
 def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:

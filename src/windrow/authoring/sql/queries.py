@@ -91,9 +91,9 @@ class Queries:
     def _union(self, node: exp.Union, name: str) -> Stream:
         self.script.parts(node, "UNION ALL", "this", "expression", "with_", "distinct")
         branches = list(_branches(node))
-        for one in branches:
-            if isinstance(one, exp.Union):
-                self.script.refuse(one.expression, "UNION removes copies, which a stream cannot; write UNION ALL")
+        for branch in branches:
+            if isinstance(branch, exp.Union):
+                self.script.refuse(branch.expression, "UNION removes copies, which a stream cannot; write UNION ALL")
         found = [self.query(one, f"{name}_{number}") for number, one in enumerate(branches, 1)]
         for query, stream in zip(branches[1:], found[1:], strict=True):
             if stream.fields != found[0].fields:
@@ -125,7 +125,7 @@ class Queries:
             right, alias = self._right(chain, join)
             self._step(chain, *self.joins.step(chain, join, right, alias))
         self._refuse_over(items)
-        if group is not None or chain.window is not None or any(one.find(exp.AggFunc) for one in items):
+        if group is not None or chain.window is not None or any(item.find(exp.AggFunc) for item in items):
             if qualify:
                 self.script.refuse(qualify, "QUALIFY comes after GROUP BY in SQL; deduplicate before, in a view")
             self._refuse_inner_bounds(chain, [*conditions, *items])
@@ -147,13 +147,13 @@ class Queries:
         return self._finish(chain, node, *self._project(chain, items, where, conditions))
 
     def _refuse_over(self, items: list[exp.Expr]) -> None:
-        for one in items:
-            if one.find(exp.Window):
+        for item in items:
+            if item.find(exp.Window):
                 msg = (
                     "OVER is for one thing: the first of copies, by WHERE n = 1 around ROW_NUMBER() OVER (...) AS n "
                     "in a query of FROM, or by QUALIFY"
                 )
-                self.script.refuse(one, msg)
+                self.script.refuse(item, msg)
 
     def _refuse_inner_bounds(self, chain: Chain, nodes: list[exp.Expr]) -> None:
         """Refuse bounds of the windows that a window is over, where those of the window itself may be meant."""
@@ -208,7 +208,7 @@ class Queries:
             self.nodes.put(made, path.split("."), node, node.start_mark.index)
         number = sum(one.split("_")[0] == suffix for one, _ in chain.steps)
         chain.steps.append((f"{suffix}_{number + 1}" if number else suffix, made))
-        for option in [one for one in chain.options if one.partition(".")[0] in _OWNERS[suffix]]:
+        for option in [option for option in chain.options if option.partition(".")[0] in _OWNERS[suffix]]:
             node, where = chain.options.pop(option)
             self.nodes.put(made, option.split("."), node, where)
         return made
@@ -287,13 +287,13 @@ class Queries:
         self, source: exp.Subquery, row: exp.Alias, name: str, options: Options, conditions: list[exp.Expr]
     ) -> tuple[Chain, list[exp.Expr]]:
         """Read a query with ROW_NUMBER in FROM, whose number is 1 in WHERE."""
-        first = next((one for one in conditions if _is_one(one, row.alias)), None)
+        first = next((condition for condition in conditions if _is_one(condition, row.alias)), None)
         if first is None:
             self.script.refuse(row, f"ROW_NUMBER is for the first of copies: write WHERE {row.alias} = 1 around it")
         self.script.parts(source, "a query in FROM", "this", "alias")
         by, window = self._first_row(exp.EQ(this=row.this.copy(), expression=exp.Literal.number(1)))
         inner = source.this.copy()
-        inner.set("expressions", [one for one in inner.expressions if one.alias != row.alias])
+        inner.set("expressions", [expression for expression in inner.expressions if expression.alias != row.alias])
         names = [self._selected_name(one, inner.expressions) for one in by]
         alias = source.args.get("alias")
         stream = self.query(inner, f"{name}_from")
@@ -301,7 +301,7 @@ class Queries:
         relation = replace(relation, barred={row.alias: f"{row.alias} is 1 in each row: leave it out"})
         chain = Chain(name, options, stream, [relation])
         self._deduplicate(chain, names, window)
-        return chain, [one for one in conditions if one is not first]
+        return chain, [condition for condition in conditions if condition is not first]
 
     def _first_row(self, condition: exp.Expr) -> tuple[list[exp.Expr], exp.Expr]:
         """Return the fields of the copies of ``ROW_NUMBER() OVER (...) = 1``, and where it stands."""
@@ -368,8 +368,8 @@ class Queries:
     def _condition(self, chain: Chain, where: exp.Where, conditions: list[exp.Expr]) -> yaml.ScalarNode:
         if len(conditions) == len(list(conjuncts(where.this))):
             return self.names.rewritten(where.this, chain.scope)
-        texts = [self.names.rewritten(one, chain.scope) for one in conditions]
-        joined = " AND ".join(one.value if len(texts) == 1 else f"({one.value})" for one in texts)
+        texts = [self.names.rewritten(condition, chain.scope) for condition in conditions]
+        joined = " AND ".join(text.value if len(texts) == 1 else f"({text.value})" for text in texts)
         return self.nodes.text(joined, self.script.start(conditions[0]))
 
     def _project(
@@ -383,7 +383,7 @@ class Queries:
         is_all = isinstance(items[0], exp.Star)
         if is_all:
             self._star(chain, items[0])
-        kept: list[tuple[str, str | None]] = [(one, one) for one in base.fields] if is_all else []
+        kept: list[tuple[str, str | None]] = [(field, field) for field in base.fields] if is_all else []
         derived = self.nodes.mapping(at)
         for item in items[1:] if is_all else items:
             name, node, plain = self._selected(chain, item)
@@ -429,7 +429,7 @@ class Queries:
         if not isinstance(expression, exp.Coalesce):
             return None
         columns = [expression.this, *expression.expressions]
-        if len(columns) != 2 or not all(isinstance(one, exp.Column) and one.table for one in columns):  # noqa: PLR2004
+        if len(columns) != 2 or not all(isinstance(column, exp.Column) and column.table for column in columns):  # noqa: PLR2004
             return None
         found = set()
         for column in columns:
@@ -473,7 +473,7 @@ def _branches(node: exp.Expr) -> Iterator[exp.Expr]:
 def _numbered(query: exp.Expr) -> exp.Alias | None:
     """Return the item of a query that is ROW_NUMBER, or None."""
     items = query.expressions if isinstance(query, exp.Select) else ()
-    return next((one for one in items if isinstance(one, exp.Alias) and isinstance(one.this, exp.Window)), None)
+    return next((item for item in items if isinstance(item, exp.Alias) and isinstance(item.this, exp.Window)), None)
 
 
 def _is_one(condition: exp.Expr, name: str) -> bool:

@@ -59,12 +59,12 @@ class _Statements:
         self.outputs: dict[str, exp.Create] = {}
 
     def document(self, statements: list[exp.Expr]) -> yaml.MappingNode:
-        tables = [one for one in statements if _is_table(one)]
-        call_all(partial(self._table, one) for one in tables)
+        tables = [statement for statement in statements if _is_table(statement)]
+        call_all(partial(self._table, table) for table in tables)
         # a view that is wrong is not known to those after it, so the first error of a view or INSERT is the only one
-        for one in statements:
-            if not _is_table(one):
-                self._statement(one)
+        for statement in statements:
+            if not _is_table(statement):
+                self._statement(statement)
         for name, create in self.outputs.items():
             msg = f"nothing is inserted into {name}: write INSERT INTO {name} SELECT ..., or leave the table out"
             self.script.refuse(create.this, msg)
@@ -110,18 +110,18 @@ class _Statements:
     def _options(self, create: exp.Create) -> Options:
         options: Options = {}
         properties = create.args.get("properties")
-        for one in properties.expressions if properties else ():
-            if isinstance(one, exp.TemporaryProperty):
+        for expression in properties.expressions if properties else ():
+            if isinstance(expression, exp.TemporaryProperty):
                 msg = "leave TEMPORARY out: tables and views are of this pipeline alone, and there is no other kind"
                 self.script.refuse(create.this, msg)
-            if not isinstance(one, exp.Property) or not isinstance(one.this, exp.Literal):
-                self.script.refuse(one, "options are WITH ('name' = 'value', ...)")
-            value = one.args["value"]
+            if not isinstance(expression, exp.Property) or not isinstance(expression.this, exp.Literal):
+                self.script.refuse(expression, "options are WITH ('name' = 'value', ...)")
+            value = expression.args["value"]
             if not isinstance(value, exp.Literal):
-                self.script.refuse(one, "the value of an option is text in single quotes")
-            name, at = one.this.this, self.script.start(one.this)
+                self.script.refuse(expression, "the value of an option is text in single quotes")
+            name, at = expression.this.this, self.script.start(expression.this)
             if name in options:
-                self.script.refuse(one, f"the option {name!r} is given twice")
+                self.script.refuse(expression, f"the option {name!r} is given twice")
             options[name] = (self.nodes.option(value.this, self.script.start(value)), at)
         return options
 
@@ -214,7 +214,7 @@ class _Statements:
 
     def _type(self, kind: exp.Expr, column: exp.Expr) -> str:
         type_ = kind.this if isinstance(kind, exp.DataType) else None
-        sizes = [one.name for one in kind.expressions if isinstance(one, exp.DataTypeParam)]
+        sizes = [expression.name for expression in kind.expressions if isinstance(expression, exp.DataTypeParam)]
         if type_ == exp.DataType.Type.TIMESTAMPLTZ and len(sizes) == 1 and sizes[0] in _INSTANTS:
             return _INSTANTS[sizes[0]]
         if type_ == exp.DataType.Type.DECIMAL and len(sizes) in (1, 2):
@@ -222,7 +222,9 @@ class _Statements:
         if type_ == exp.DataType.Type.ARRAY and len(kind.expressions) == 1:
             return f"array<{self._type(kind.expressions[0], column)}>"
         if type_ == exp.DataType.Type.STRUCT and kind.expressions:
-            inner = [f"{one.name} {self._type(self._field(one), column)}" for one in kind.expressions]
+            inner = [
+                f"{expression.name} {self._type(self._field(expression), column)}" for expression in kind.expressions
+            ]
             return f"struct<{', '.join(inner)}>"
         if type_ not in _TYPES or sizes or type_ == exp.DataType.Type.DECIMAL:
             name = kind.sql("duckdb")

@@ -37,7 +37,7 @@ def files(
         header: whether the first line of a CSV file names its columns.
     """
     paths = (path,) if isinstance(path, str | PathLike) else path
-    return Stream(m.FilesSource(tuple(fspath(one) for one in paths), format, header))
+    return Stream(m.FilesSource(tuple(fspath(path) for path in paths), format, header))
 
 
 @checked

@@ -72,7 +72,7 @@ class Named(Unfinished):
         """Return an output: of a split by its name, of a deduplication `duplicates`."""
         name = f"{self.name}.{output}"
         if name not in self.outputs:
-            known = [one.removeprefix(f"{self.name}.") for one in self.outputs if one != self.name]
+            known = [output.removeprefix(f"{self.name}.") for output in self.outputs if output != self.name]
             has, near = ", ".join(known) or "none", did_you_mean(output, known)
             msg = f"{self.name!r} has no output {output!r}; it has {has}{near}"
             raise PipelineError(msg)

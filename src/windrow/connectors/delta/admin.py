@@ -63,7 +63,7 @@ class DeltaDatabase:
         """Return how tables that exist differ from a layout; see `windrow.connectors.database.Database`."""
         self._exists()
         folders = [DeltaFolder(self._path, table) for table in layout.own]
-        return [one.what for folder in folders if folder.read() for one in folder.mismatches()]
+        return [mismatch.what for folder in folders if folder.read() for mismatch in folder.mismatches()]
 
     def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:  # noqa: ARG002 - the protocol's
         """Raise SinkError: no rename of several folders is seen at once."""

@@ -139,8 +139,10 @@ class DeltaFolder:
         required = self._required - set(self._relaxed)
         there = Existing(_types(schema), key, required, lambda *_: "")
         expected = Table(self.table.name, self.table.schema, tuple(self._key))
-        for one in schema_mismatches(expected, _types(deltalake.Schema.from_arrow(self.table.schema)), there):
-            yield one._replace(statements="")
+        for schema_mismatch in schema_mismatches(
+            expected, _types(deltalake.Schema.from_arrow(self.table.schema)), there
+        ):
+            yield schema_mismatch._replace(statements="")
 
     @property
     def _required(self) -> set[str]:
@@ -264,7 +266,10 @@ def application(run: Run) -> str:
 def _types(schema: deltalake.Schema) -> dict[str, str]:
     """Return the types of columns as Delta's protocol spells them."""
     fields = json.loads(schema.to_json())["fields"]
-    return {one["name"]: one["type"] if isinstance(one["type"], str) else json.dumps(one["type"]) for one in fields}
+    return {
+        field["name"]: field["type"] if isinstance(field["type"], str) else json.dumps(field["type"])
+        for field in fields
+    }
 
 
 @contextmanager

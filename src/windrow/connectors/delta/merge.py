@@ -105,11 +105,11 @@ def _merged(
         found: pa.RecordBatchReader = connection.to_arrow_reader(ROWS)
         for batch in found:
             batches.append(batch)
-            while sum(one.num_rows for one in batches) >= ROWS:
+            while sum(batch.num_rows for batch in batches) >= ROWS:
                 rows = pa.Table.from_batches(batches)
                 yield rows.slice(0, ROWS).cast(table.schema)
                 batches = rows.slice(ROWS).to_batches()
-        if batches and any(one.num_rows for one in batches):
+        if batches and any(batch.num_rows for batch in batches):
             yield pa.Table.from_batches(batches).cast(table.schema)
     except duckdb.Error as exc:
         msg = f"{folder.uri} cannot be merged: {exc}; what was committed before stays"

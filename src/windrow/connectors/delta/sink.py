@@ -75,7 +75,7 @@ class DeltaTables:
             one.result.claim(run, self._id, epoch, one.origin)
         self._run, self._is_open = run, True
         last = self._last(run)
-        self.is_even = {one.last_of_any(run) for one in self._tables} == {last}
+        self.is_even = {table.last_of_any(run) for table in self._tables} == {last}
         return last
 
     def preflight(self, run: Run, follows: Follows | None = None) -> None:
@@ -86,20 +86,20 @@ class DeltaTables:
     def _may_open(self, run: Run, follows: Follows | None) -> list[bool]:
         """Return which of the tables are handed over to the run; raise SinkError unless it may write them all."""
         refuse_folder(Path(self._path).absolute())
-        found = [one.find(run) for one in self._tables]
+        found = [table.find(run) for table in self._tables]
         if self._run == run:
             still_opened(self._id, self._tables[0].result.opener, self._name)
         handed_over = [
             authorize(run, one.layout.own, there, follows, one.origin)
             for one, there in zip(self._tables, found, strict=True)
         ]
-        for one in self._tables:
-            refuse([mismatch for folder in one.folders for mismatch in folder.mismatches()])
+        for table in self._tables:
+            refuse([mismatch for folder in table.folders for mismatch in folder.mismatches()])
         return handed_over
 
     def _last(self, run: Run) -> int | None:
         """Return the last epoch that all result tables have."""
-        last = [one.result.last(run) for one in self._tables]
+        last = [table.result.last(run) for table in self._tables]
         return None if None in last else min(epoch for epoch in last if epoch is not None)
 
     def journal(self) -> pa.Table:
@@ -111,7 +111,7 @@ class DeltaTables:
             f"SELECT {quote_all(CLOCKS.names)} FROM delta WHERE epoch <= {last} "
             'ORDER BY epoch, partition, "offset", reason'
         )
-        return pa.concat_tables([CLOCKS.empty_table(), *(pa.Table.from_batches([one]).cast(CLOCKS) for one in rows)])
+        return pa.concat_tables([CLOCKS.empty_table(), *(pa.Table.from_batches([row]).cast(CLOCKS) for row in rows)])
 
     def clear(self) -> None:
         """Empty the pipeline's tables and forget its epochs; raise SinkError if they are not its own.
@@ -120,8 +120,8 @@ class DeltaTables:
         """
         self.close()
         self._run = None
-        for one in self._tables:
-            may_clear(self._pipeline, one.sink.table, one.find(Run(self._pipeline, "")))
+        for table in self._tables:
+            may_clear(self._pipeline, table.sink.table, table.find(Run(self._pipeline, "")))
         for one in self._tables:
             for folder in one.folders:
                 if folder.read():
@@ -136,9 +136,9 @@ class DeltaTables:
         if run is None or not self._is_open:
             msg = "the sink is not open: call open() before commit()"
             raise SinkError(msg)
-        for one in self._tables:
-            one.result.read()
-            self._check(one.result)
+        for table in self._tables:
+            table.result.read()
+            self._check(table.result)
         if not is_new(epoch, self._last(run), self._name):
             return
         steps = [one.step(epoch, output) for one, output in zip(self._tables, outputs, strict=True)]

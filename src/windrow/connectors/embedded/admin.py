@@ -57,7 +57,7 @@ class EmbeddedDatabase:
     def mismatches(self, layout: Layout) -> list[str]:
         """Return how tables that exist differ from a layout; see `windrow.connectors.database.Database`."""
         with self._reading() as db:
-            return [one.what for one in table_mismatches(db, layout.all)]
+            return [table_mismatch.what for table_mismatch in table_mismatches(db, layout.all)]
 
     def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:
         """Put shadows in the place of the live tables; see `windrow.connectors.database.Database`."""

@@ -169,8 +169,8 @@ class EmbeddedTables:
         self._file.close()
 
     def _find(self, db: Session, run: Run) -> list[FoundTables]:
-        own = [one.name for one in self._tables]
-        return [one.find(db, run, own) for one in self._tables]
+        own = [table.name for table in self._tables]
+        return [table.find(db, run, own) for table in self._tables]
 
 
 class EmbeddedTable:

@@ -65,7 +65,9 @@ class FollowedFile:
     ) -> None:
         self._path = Path(source.path)
         self._key = [decode.field(name) for name in source.key]
-        self._booleans = {name for one in decode.fields if isinstance(one.type, m.BooleanType) for name in one.names}
+        self._booleans = {
+            name for field in decode.fields if isinstance(field.type, m.BooleanType) for name in field.names
+        }
         self._folder = LogFolder(source.log)
         self._clock = clock
         self._at = START

@@ -141,7 +141,9 @@ def _json_type(type_: pa.DataType) -> str:
         return f"{_json_type(type_.value_type)}[]"
     if pa.types.is_struct(type_):
         fields = [type_.field(at) for at in range(type_.num_fields)]
-        return f"STRUCT({', '.join(f'{duckdb_sql.identifier(one.name)} {_json_type(one.type)}' for one in fields)})"
+        return (
+            f"STRUCT({', '.join(f'{duckdb_sql.identifier(field.name)} {_json_type(field.type)}' for field in fields)})"
+        )
     return "JSON" if pa.types.is_map(type_) else "VARCHAR"
 
 
@@ -257,7 +259,7 @@ def _of_parents(odd: Mask | None, lengths: npt.NDArray[np.int64]) -> Mask | None
 
 
 def _any_of(masks: Sequence[Mask | None]) -> Mask | None:
-    known = [one for one in masks if one is not None]
+    known = [mask for mask in masks if mask is not None]
     return np.logical_or.reduce(known) if len(known) == len(masks) else None
 
 

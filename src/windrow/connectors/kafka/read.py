@@ -104,8 +104,8 @@ class Reader:
                 self._give_up(time.monotonic() - heard, short)
             events: list[Message] = []
             if any(map(Message.error, messages)):
-                events = [one for one in messages if one.error()]
-                messages = [one for one in messages if not one.error()]
+                events = [message for message in messages if message.error()]
+                messages = [message for message in messages if not message.error()]
             if messages:
                 yield _before(ends, _in_order(at, _batch(messages)))
             for message in events:
@@ -248,8 +248,8 @@ class Tail:
             messages += self._consumer.consume(most - 1, 0)
         events: list[Message] = []
         if any(map(Message.error, messages)):
-            events = [one for one in messages if one.error()]
-            messages = [one for one in messages if not one.error()]
+            events = [message for message in messages if message.error()]
+            messages = [message for message in messages if not message.error()]
         batch = None
         if messages:
             at = {self._place.partition: self.next}

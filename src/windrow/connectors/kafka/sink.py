@@ -300,7 +300,7 @@ def limits_of(sink: m.Sink) -> dict[str, int]:
 
 def batches_within(*limits: Mapping[str, int]) -> dict[str, int]:
     """Return the client's setting by which a topic takes several records at once wherever it takes each of them."""
-    return {"batch.size": min([_BATCH_BYTES, *(most for one in limits for most in one.values())])}
+    return {"batch.size": min([_BATCH_BYTES, *(most for limit in limits for most in limit.values())])}
 
 
 def _topics(sink: m.KafkaSink) -> list[str]:

@@ -113,17 +113,17 @@ class PostgresDatabase:
     def mismatches(self, layout: Layout) -> list[str]:
         """Return how tables that exist differ from a layout; see `windrow.connectors.database.Database`."""
         with self._connected() as (connection, schema):
-            return [one.what for one in Catalog(connection, schema, layout).mismatches()]
+            return [mismatch.what for mismatch in Catalog(connection, schema, layout).mismatches()]
 
     def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:
         """Put shadows in the place of the live tables; see `windrow.connectors.database.Database`."""
         with self._connected() as (connection, schema):
             promotions = [Promotion(connection, schema, *map(table_names, pair)) for pair in tables]
-            for one in promotions:
-                one.lock()
+            for promotion in promotions:
+                promotion.lock()
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
-                return [one.run(pipeline) for one in promotions]
+                return [promotion.run(pipeline) for promotion in promotions]
 
     @contextmanager
     def _connected(self) -> Iterator[tuple[Connection, str]]:

@@ -182,7 +182,7 @@ class Catalog:
         """Return how tables that exist differ from the layout."""
         existing = self._existing()
         there = [table for table in self._layout.all if table.name in existing]
-        return [one for table in there for one in self._misfits(table)]
+        return [misfit for table in there for misfit in self._misfits(table)]
 
     def drop(self, owner: Run | None) -> None:
         """Drop the pipeline's tables, and forget the epochs of the run that wrote them."""

@@ -94,7 +94,7 @@ class PostgresTables:
                 catalog.create()
                 catalog.claim(run)
                 catalog.note_origin(run, origin)
-            catalogs[0].note_left(run, [one.result.name for one in self._layouts])
+            catalogs[0].note_left(run, [layout.result.name for layout in self._layouts])
             if any(handed_over) and follows is not None:
                 catalogs[0].fence(run, follows.epoch)
             catalogs[0].note_opener(run, self._id)
@@ -108,7 +108,7 @@ class PostgresTables:
         place = server(self._url).place
         with connect(self._url) as connection, translated(place):
             schema = schema_of(connection, place)
-            catalogs = [Catalog(connection, schema, one) for one in self._layouts]
+            catalogs = [Catalog(connection, schema, layout) for layout in self._layouts]
             parts = zip(self._layouts, catalogs, self._find(catalogs, run), self._origins, strict=True)
             for one, catalog, found, origin in parts:
                 authorize(run, one.own, found, follows, origin)
@@ -160,7 +160,7 @@ class PostgresTables:
         self._connection, self._catalogs, self._run = None, [], None
 
     def _find(self, catalogs: Sequence[Catalog], run: Run) -> list[FoundTables]:
-        own = [one.result.name for one in self._layouts]
+        own = [layout.result.name for layout in self._layouts]
         return [catalog.find(run, own) for catalog in catalogs]
 
     @contextmanager
@@ -172,9 +172,9 @@ class PostgresTables:
             with translated(place):
                 schema = schema_of(connection, place)
                 # in the order of their names, or two runs could wait for each other
-                for table in sorted(one.result.name for one in self._layouts):
+                for table in sorted(layout.result.name for layout in self._layouts):
                     self._lock(connection, schema, table)
-                yield connection, [Catalog(connection, schema, one) for one in self._layouts]
+                yield connection, [Catalog(connection, schema, layout) for layout in self._layouts]
         except BaseException:
             connection.close()
             raise

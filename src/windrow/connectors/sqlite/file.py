@@ -169,7 +169,7 @@ class SqliteSession(Session):
         names = [field.name for field in rows.schema if pa.types.is_decimal(field.type)]
         if not names or self._decimals == "text":
             return None
-        numeric = {one.name for table in tables for one in self.columns(table.name) if one.type == "NUMERIC"}
+        numeric = {column.name for table in tables for column in self.columns(table.name) if column.type == "NUMERIC"}
         return unfit(rows.select([name for name in names if name in numeric]))
 
     def insert(self, table: Table, rows: pa.Table, else_: str = "") -> None:

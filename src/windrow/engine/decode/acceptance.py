@@ -93,8 +93,8 @@ class Acceptance:
             filled[self._exact.time.sent] = filled[self._exact.time.field]
         filled[field.name] = keys.cast(schema.arrow_type(field.type))
         columns = [
-            filled[one.name] if one.name in filled else pa.nulls(len(rows), schema.arrow_type(one.type))
-            for one in self._exact.fields
+            filled[field.name] if field.name in filled else pa.nulls(len(rows), schema.arrow_type(field.type))
+            for field in self._exact.fields
         ]
         return GoodRows(rows, times, columns, pa.nulls(len(rows), pa.int64()))
 

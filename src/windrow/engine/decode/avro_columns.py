@@ -184,7 +184,7 @@ class _Reading:
         inner: Wanted | None = None
         if of is not None:
             is_struct = isinstance(of.element, m.StructType)
-            inner = {one.name: one.type for one in of.element.fields} if is_struct else of.element  # type: ignore[union-attr, assignment]
+            inner = {field.name: field.type for field in of.element.fields} if is_struct else of.element  # type: ignore[union-attr, assignment]
         found: list[tuple[Longs, Read]] = []
         self._items(rows, lambda some: self.read(items, inner, some, depth + 1), found)
         if of is None:
@@ -306,10 +306,10 @@ def _elements(of: m.ArrayType, read: Read) -> FieldColumn:
         return column if of.optional else FieldColumn(column.values, column.trusted & valid_mask(column.values))
     trusted = read[_IS_RECORD].trusted
     members = []
-    for one in of.element.fields:
-        column = read[one.name,]
+    for field in of.element.fields:
+        column = read[field.name,]
         members.append(column.values)
-        trusted = trusted & column.trusted & (np.True_ if one.optional else valid_mask(column.values))
+        trusted = trusted & column.trusted & (np.True_ if field.optional else valid_mask(column.values))
     arrow = schema.arrow_type(of).value_type
     return FieldColumn(pa.StructArray.from_arrays(members, fields=list(arrow)), trusted)
 

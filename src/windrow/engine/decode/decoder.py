@@ -261,6 +261,6 @@ def _good_schema(exact: ExactDecoder, columns: tuple[Computed, ...]) -> pa.Schem
                 )
                 for field in exact.fields
             ),
-            *(pa.field(one.name, schema.arrow_type(one.expression.type)) for one in columns),
+            *(pa.field(column.name, schema.arrow_type(column.expression.type)) for column in columns),
         ]
     )

@@ -33,11 +33,11 @@ class Evaluator:
 
     def __init__(self, columns: tuple[Computed, ...]) -> None:
         self._columns = columns
-        made = [one.name for one in columns]
-        used = [name for one in columns for name in one.expression.columns if name not in made]
-        grows = any(one.expression.grows for one in columns)
-        self._all = Projection(_nested([(one.name, one.expression.sql) for one in columns]), used, grows=grows)
-        self._each = [_Each(one.expression) for one in columns]
+        made = [column.name for column in columns]
+        used = [name for column in columns for name in column.expression.columns if name not in made]
+        grows = any(column.expression.grows for column in columns)
+        self._all = Projection(_nested([(column.name, column.expression.sql) for column in columns]), used, grows=grows)
+        self._each = [_Each(column.expression) for column in columns]
 
     def compute(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
         """Return the columns, and by row why it failed; the values of failed rows have no meaning."""
@@ -76,7 +76,7 @@ class Evaluator:
             found = self._all.table(fields)
         except EvaluationError:
             return None
-        return [(whole(found.column(one.name)), {}) for one in self._columns]
+        return [(whole(found.column(column.name)), {}) for column in self._columns]
 
     def _one_by_one(self, fields: pa.Table) -> list[tuple[pa.Array, dict[int, str]]]:
         """Compute each column by itself; return it, null where it fails, and by row why it does."""

@@ -149,7 +149,7 @@ class ExactDecoder:
             is_debezium=is_debezium,
             reader=open_reader(spec.source.format),
             table_keys=frozenset(table_keys)
-            & {one.name for one in spec.decode.fields if not one.path} - {spec.time.field, spec.time.sent},
+            & {field.name for field in spec.decode.fields if not field.path} - {spec.time.field, spec.time.sent},
         )
 
     def decode(self, raw: bytes | None, log_time: int | None, key: bytes | None = None) -> Outcome:
@@ -188,10 +188,10 @@ class ExactDecoder:
         debezium.require_row(envelope, debezium.BEFORE if is_deleted else debezium.AFTER)
         reads = self._reads_of_deleted if is_deleted else self._reads
         values = [
-            debezium.time_of_change(one.field, envelope)
-            if is_deleted and not one.field.path and one.field.name == self.time.field
-            else self._column(one, envelope, is_deleted=is_deleted)
-            for one in reads
+            debezium.time_of_change(read.field, envelope)
+            if is_deleted and not read.field.path and read.field.name == self.time.field
+            else self._column(read, envelope, is_deleted=is_deleted)
+            for read in reads
         ]
         found = self._checked(tuple(values), log_time, None, is_deleted=is_deleted)
         if operation == debezium.UPDATE and self.table_keys and envelope.get(debezium.BEFORE) is not None:
@@ -258,9 +258,9 @@ class ExactDecoder:
         mark = self._mark(record, log_time)
         if mark is not None:
             needed = {self.time.field, *self.key}
-            if any(not one.values(record) for one in self._reads if one.field.name in needed):
+            if any(not read.values(record) for read in self._reads if read.field.name in needed):
                 return PureMark(mark)
-        values = tuple([self._value(one, record) for one in self._reads])
+        values = tuple([self._value(read, record) for read in self._reads])
         return self._checked(values, log_time, mark)
 
     def _checked(
@@ -283,7 +283,7 @@ class ExactDecoder:
             raise BadValueError(_NO_LOG_TIME)
         self._require_windows(log_time)
         values: dict[str | None, Value] = {self.time.field: log_time, self.time.sent: log_time, field.name: value}
-        return Good(tuple(values.get(one.name) for one in self.fields), log_time, None)
+        return Good(tuple(values.get(field.name) for field in self.fields), log_time, None)
 
     def _mark(self, record: Mapping[str, object], log_time: int | None) -> int | None:
         if self.mark is None:

@@ -111,8 +111,8 @@ class FastDecoder:
 
     def _decode(self, raw: pa.RecordBatch, value: pa.Array, plain: pa.Array, within: tuple[str, ...] = ()) -> GoodRows:
         """Decode the clearly good of some rows, of which all but the log's time is in the object at `within`."""
-        paths = {one.path: one.path if one.path == (m.LOG_TIME,) else (*within, *one.path) for one in self._reads}
-        structure = json.dumps(_structure({paths[one.path]: one.type for one in self._reads} | _outside(within)))
+        paths = {read.path: read.path if read.path == (m.LOG_TIME,) else (*within, *read.path) for read in self._reads}
+        structure = json.dumps(_structure({paths[read.path]: read.type for read in self._reads} | _outside(within)))
         found = duckdb_sql.query(
             self._duck,
             f"SELECT row, json_transform(value, {duckdb_sql.literal(structure)}) AS fields "
@@ -237,7 +237,9 @@ class FastDecoder:
         ]
         trusted = np.logical_and.reduce([valid_mask(values), *(column.trusted for column in columns)])
         arrow = schema.arrow_type(of).value_type
-        return FieldColumn(pa.StructArray.from_arrays([one.values for one in columns], fields=list(arrow)), trusted)
+        return FieldColumn(
+            pa.StructArray.from_arrays([column.values for column in columns], fields=list(arrow)), trusted
+        )
 
 
 class FastReader:
@@ -246,7 +248,7 @@ class FastReader:
     def __init__(self, exact: ExactDecoder, reader: RecordReader) -> None:
         self._exact = exact
         self._acceptance = Acceptance(exact)
-        self._columns = reader.columns({one.path: one.type for one in _json_fields(exact)})
+        self._columns = reader.columns({json_field.path: json_field.type for json_field in _json_fields(exact)})
 
     def decode(self, raw: pa.RecordBatch) -> GoodRows:
         """Decode the clearly good rows of a batch in `schema.RAW`; all other rows need the exact decoder."""
@@ -411,7 +413,7 @@ def exact_path_pattern(fields: Iterable[JsonField], *, has_tombstones: bool = Fa
     that the fields are there and in range, and the form of ISO times; nothing else. With `has_tombstones` a record
     whose `_value` is null is a tombstone.
     """
-    bad = [one for field in fields for one in _bad_values(field.path, field.type, optional=field.optional)]
+    bad = [bad_value for field in fields for bad_value in _bad_values(field.path, field.type, optional=field.optional)]
     parts = [*_NOT_STRICT, _escapes([*(name for name, _ in bad), *([VALUE] if has_tombstones else [])])]
     if has_tombstones:
         parts.append(rf'"{VALUE}"\s*:\s*n')
@@ -437,7 +439,7 @@ def envelope_pattern(fields: Iterable[JsonField]) -> str:
         (of_rows if is_of_row else others).update(dict.fromkeys(found))
         if not is_of_row and field.path[0] not in {debezium.SOURCE, m.LOG_TIME}:
             tops.add(field.path[0])
-    log_times = [one for one in others if one[0] == m.LOG_TIME]
+    log_times = [other for other in others if other[0] == m.LOG_TIME]
     names = [name for name, _ in (*of_rows, *others)]
     names += [debezium.BEFORE, debezium.AFTER, debezium.SOURCE, debezium.OPERATION, debezium.PAYLOAD]
     sides = rf'"(?:{debezium.BEFORE}|{debezium.AFTER})"'
@@ -447,7 +449,7 @@ def envelope_pattern(fields: Iterable[JsonField]) -> str:
         debezium.UNAVAILABLE,
         rf'"{debezium.OPERATION}"\s*:\s*n',
         rf"(?:{_any_of(of_rows)}){anything}{source}",
-        rf"{source}{anything}(?:{_any_of(one for one in others if one not in log_times)}|{sides}|{source})",
+        rf"{source}{anything}(?:{_any_of(other for other in others if other not in log_times)}|{sides}|{source})",
         rf'"(?:{"|".join(sorted(map(_literal, tops)))})"\s*:{anything}{source}',
     ]
     return "|".join([*parts, *([_any_of(log_times)] if log_times else [])])

@@ -93,7 +93,7 @@ class _Messages:
         trusted = np.ones(count, dtype=np.bool_)
         if self._depth > _DEEPEST:
             return _untrusted(wanted, count), np.zeros(count, dtype=np.bool_)
-        fields = {one.number: _Field(one, wanted.get(one.name), count) for one in descriptor.fields}
+        fields = {field.number: _Field(field, wanted.get(field.name), count) for field in descriptor.fields}
         going = np.flatnonzero((cursors.at < cursors.end) & ~cursors.failed)
         for _ in range(_MOST_FIELDS):
             if not len(going):
@@ -106,7 +106,7 @@ class _Messages:
         trusted[going] = False
         for oneof in descriptor.oneofs:
             if len(oneof.fields) > 1:
-                trusted &= np.sum([fields[one.number].there for one in oneof.fields], axis=0) <= 1
+                trusted &= np.sum([fields[field.number].there for field in oneof.fields], axis=0) <= 1
         columns: Read = {}
         for name, part in wanted.items():
             field = descriptor.fields_by_name.get(name)

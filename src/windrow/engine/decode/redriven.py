@@ -72,8 +72,8 @@ class Redriven:
             return None
         numbers = (found.offset, found.origin, found.attempt, found.at, 0 if found.log_time is None else found.log_time)
         texts = (found.pipeline, found.reason, found.by)
-        is_whole = all(type(one) is int and abs(one) < _FAR for one in numbers)
-        return found if is_whole and all(isinstance(one, str) for one in texts) else None
+        is_whole = all(type(number) is int and abs(number) < _FAR for number in numbers)
+        return found if is_whole and all(isinstance(text, str) for text in texts) else None
 
 
 def _inner(content: dict[str, Any]) -> bytes | None:

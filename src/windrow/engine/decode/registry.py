@@ -126,12 +126,12 @@ class Schemas(Generic[T]):
 
     def _references(self, schema: Schema, at: str, id_: int) -> Iterator[tuple[str, str]]:
         """Yield the names and texts of the schemas that one refers to, each behind those that it refers to itself."""
-        for one in schema.references or ():
-            subject, version = one.subject, one.version
+        for reference in schema.references or ():
+            subject, version = reference.subject, reference.version
             # the version of a subject that a schema refers to is settled with it
             found = self._answer(lambda client: client.get_version(subject, version, True, self._form), at, id_)  # noqa: B023, FBT003 - called at once; deleted ones too
             yield from self._references(found.schema, at, id_)
-            yield one.name or "", found.schema.schema_str or ""
+            yield reference.name or "", found.schema.schema_str or ""
 
     def _answer(self, ask: Any, at: str, id_: int) -> Any:  # noqa: ANN401 - what the client returns
         client = self._open()

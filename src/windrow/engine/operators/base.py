@@ -103,11 +103,11 @@ class StepInput:
         records, dead, results = all_of(Records), all_of(DeadLetters), all_of(Results)
         return StepInput(
             records={
-                name: node.join(unpack(one.blob) for one in records if one.to == name and not one.is_raw)
+                name: node.join(unpack(record.blob) for record in records if record.to == name and not record.is_raw)
                 for name, node in nodes.items()
             },
             raw={
-                name: node.join(unpack(one.blob) for one in records if one.to == name and one.is_raw)
+                name: node.join(unpack(record.blob) for record in records if record.to == name and record.is_raw)
                 for name, node in nodes.items()
             },
             parts={name: tuple(unpack(one.blob) for one in partial if one.to == name) for name in nodes},
@@ -116,7 +116,8 @@ class StepInput:
                 for name in dict.fromkeys([None, *(one.to for one in dead)])
             },
             results={
-                name: [one for one in results if one.of == name] for name in dict.fromkeys(one.of for one in results)
+                name: [result for result in results if result.of == name]
+                for name in dict.fromkeys(result.of for result in results)
             },
             progress=unpack_progress(tuple(sorted(bytes(one.blob) for one in all_of(Progress)))),
             times=tuple(sorted(all_of(EventTimes), key=lambda one: (one.partition, one.first))),
@@ -129,7 +130,7 @@ class StepInput:
 
     def with_dead(self, messages: Iterable[Message]) -> StepInput:
         """Return the same with the dead letters among messages that the level made itself."""
-        made = [one for one in messages if isinstance(one, DeadLetters)]
+        made = [message for message in messages if isinstance(message, DeadLetters)]
         if not made:
             return self
         dead = dict(self.dead)
@@ -152,7 +153,9 @@ class NodeInput:
     @staticmethod
     def of(spec: AnySpec, records: pa.Schema) -> NodeInput:
         """Return the input of a node: sums of doubles depend on the order, and Python code may."""
-        has_code = is_window_spec(spec) and any(isinstance(one.function, m.Custom) for one in spec.node.aggregates)
+        has_code = is_window_spec(spec) and any(
+            isinstance(aggregate.function, m.Custom) for aggregate in spec.node.aggregates
+        )
         has_doubles = any(pa.types.is_floating(type_) for type_ in records.types)
         return NodeInput(records, has_code or (has_doubles and isinstance(spec.node, m.ResultNode)))
 
@@ -178,7 +181,7 @@ class NodeInput:
 def _ascends(records: pa.Table) -> bool:
     """Whether records are in the order of partition and offset, no two at one place."""
     columns = [to_micros(records.column(name)) for name in (PARTITION, OFFSET)]
-    return bool(are_before([one[:-1] for one in columns], [one[1:] for one in columns]).all())
+    return bool(are_before([column[:-1] for column in columns], [column[1:] for column in columns]).all())
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class RowDeadLetters:
     def __init__(self, graph: m.Graph, stream: str, fields: Sequence[m.Field], key: Sequence[str]) -> None:
         given = stream_of(graph, stream)
         self._duck = duckdb_sql.Connection()
-        values = ", ".join(f"{literal(one.name)}: {_json(one)}" for one in fields)
+        values = ", ".join(f"{literal(field.name)}: {_json(field)}" for field in fields)
         # what all rows so far come to has the window of all time
         has_window = given.rows_of == "windows" or isinstance(graph.producer(stream), m.WindowNode)
         if m.is_of_log(graph, stream):
@@ -85,7 +85,7 @@ class RowDeadLetters:
 
 def _identity(fields: Sequence[m.Field], key: Sequence[str], *, has_window: bool) -> str:
     """Return the SQL of the text that says which row it is: its window and key, or its key and what it is made of."""
-    by_name = {one.name: one for one in fields}
+    by_name = {field.name: field for field in fields}
     parts = []
     if has_window:
         parts.append(f"'window ' || {_text(by_name['window_start'])} || ' to ' || {_text(by_name['window_end'])}")

@@ -38,7 +38,7 @@ _NULL_UNTIL: Final = "null_until"
 
 def has_formulas(spec: WindowSpec) -> bool:
     """Whether a result of a pipeline is a formula over others."""
-    return any(isinstance(one.function, m.Formula) for one in spec.node.aggregates)
+    return any(isinstance(aggregate.function, m.Formula) for aggregate in spec.node.aggregates)
 
 
 def inner_spec(spec: WindowSpec) -> WindowSpec:
@@ -100,7 +100,7 @@ class FormulaOperator:
         columns, failed = self._evaluator.compute_nulls(changes)
         starts = to_micros(changes.column("window_start")) if failed else np.zeros(0)
         reasons = {row: why for row, why in failed.items() if starts[row] > until}
-        return dict(zip((one.name for one in self._formulas), columns, strict=True)), reasons
+        return dict(zip((formula.name for formula in self._formulas), columns, strict=True)), reasons
 
     def _dead_packets(self, changes: pa.Table, reasons: Mapping[int, str], group: int) -> Sequence[Packet]:
         """Return the dead letters of changes that add a row, in their order, given why rows fail."""

@@ -182,9 +182,10 @@ def _with_replaced(records: pa.Table, replaced: pa.Table) -> pa.Table:
         return records
     old, places = _named(replaced), (PARTITION, OFFSET)
     own = {
-        place: row for row, place in enumerate(zip(*(records.column(one).to_pylist() for one in places), strict=True))
+        place: row
+        for row, place in enumerate(zip(*(records.column(place).to_pylist() for place in places), strict=True))
     }
-    rows = np.array([own[place] for place in zip(*(old.column(one).to_pylist() for one in places), strict=True)])
+    rows = np.array([own[place] for place in zip(*(old.column(place).to_pylist() for place in places), strict=True)])
     old = old.append_column(WATERMARK, records.column(WATERMARK).take(pa.array(rows))).select(records.column_names)
     both = pa.concat_tables([records, old.cast(records.schema)])
     is_old = np.arange(both.num_rows) >= records.num_rows

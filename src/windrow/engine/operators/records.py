@@ -135,8 +135,8 @@ class RowsOperator:
         if DIFF in records.column_names:
             records, columns = self._with_operations(records), columns | {"op": _OPERATION}
         arrays = [
-            records.column(one) if isinstance(one, str) else pa.repeat(one, records.num_rows)
-            for one in columns.values()
+            records.column(column) if isinstance(column, str) else pa.repeat(column, records.num_rows)
+            for column in columns.values()
         ]
         changes = pa.Table.from_arrays(arrays, list(columns)).cast(self._changes)
         return OperatorOutput(changes=changes)

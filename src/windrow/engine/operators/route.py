@@ -71,7 +71,7 @@ def _taken(node: m.KeyedNode | m.SinkNode) -> tuple[str, ...]:
 def side_schema(side: JoinSide) -> pa.Schema:
     """Return the schema of the records of one side of a join."""
     places = [pa.field(PARTITION, pa.int32()), *(pa.field(name, pa.int64()) for name in (OFFSET, TIME, WATERMARK))]
-    fields = [pa.field(side.names[one.name], arrow_type(one.type)) for one in side.stream.fields]
+    fields = [pa.field(side.names[field.name], arrow_type(field.type)) for field in side.stream.fields]
     return stream_schema(side.stream, pa.schema([*places, *fields])).append(pa.field(SIDE, pa.int8()))
 
 
@@ -191,7 +191,7 @@ class _Selection:
         self._derived = _columns(united(graph, node), [(one.name, one.sql) for one in node.derive])
         self._derive = Evaluator(self._derived) if self._derived else None
         made = stream_of(graph, node.name)
-        self._fields = [one.name for one in made.fields]
+        self._fields = [field.name for field in made.fields]
         self._are_changes = made.lacking is not None
         self._left_out = {DIFF} if self._are_changes else {DIFF, DELETED}
 
@@ -251,7 +251,8 @@ class _Split:
         self._input = node.input
         stream = stream_of(graph, node.input)
         self._outputs = [
-            (f"{node.name}.{one.name}", _condition(stream, one.sql, f"split.{one.name}")) for one in node.outputs
+            (f"{node.name}.{output.name}", _condition(stream, output.sql, f"split.{output.name}"))
+            for output in node.outputs
         ]
         self._other = None if node.other is None else f"{node.name}.{node.other}"
 
@@ -373,8 +374,8 @@ class _FlatMap:
         self.name = node.name
         self._node = node
         given = stream_of(graph, node.input)
-        self._fields = [one.name for one in stream_of(graph, node.name).fields]
-        self._others = [one.name for one in given.fields if one.name != node.field]
+        self._fields = [field.name for field in stream_of(graph, node.name).fields]
+        self._others = [field.name for field in given.fields if field.name != node.field]
         self._duck = duckdb_sql.Connection()
         # a record without elements is told from one with an element by what is behind the #
         self._id = (
@@ -427,7 +428,7 @@ def with_ids(graph: m.Graph, stream: Stream, rows: pa.Table) -> pa.Table:
 
 
 def _columns(stream: Stream, texts: Sequence[tuple[str, str]]) -> tuple[Computed, ...]:
-    nullable = frozenset(one.name for one in stream.fields if one.optional)
+    nullable = frozenset(field.name for field in stream.fields if field.optional)
     return tuple(Computed(name, name, analyse(sql, stream.fields, nullable)) for name, sql in texts)
 
 

@@ -245,7 +245,7 @@ class LookupOperator:
         moves = [_Moves(rows, to_micros(records.column(_NUMBER))[rows], last[rows], np.ones(len(rows), np.int64))]
         if is_touched.any():
             moves += self._moves(records, np.flatnonzero(is_touched), near, last, _moments(given))
-        lefts, near = pa.concat_tables([one.table(records, given) for one in moves]), _with_rows(near)
+        lefts, near = pa.concat_tables([move.table(records, given) for move in moves]), _with_rows(near)
         lefts, near = (with_ids(self._graph, *one) for one in zip(self._streams, (lefts, near), strict=True))
         return duckdb_sql.query(self._duck, self._sql.rows, lefts=lefts, near=near).cast(self._made)
 

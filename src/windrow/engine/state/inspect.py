@@ -140,7 +140,9 @@ def _windows_of_slices(node: m.KeyedNode, summary: Any, low: int) -> set[int]:  
 
 def _distinct_keys(tables: list[pa.Table]) -> int:
     """Return the number of distinct keys in tables; a process stores its keys as text, but held records as columns."""
-    return max((_count([one for one in tables if one.schema.names == names]) for names in _names(tables)), default=0)
+    return max(
+        (_count([table for table in tables if table.schema.names == names]) for names in _names(tables)), default=0
+    )
 
 
 def _names(tables: list[pa.Table]) -> list[list[str]]:

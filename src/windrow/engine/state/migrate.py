@@ -42,10 +42,10 @@ class StoredColumns:
     def __init__(self, spec: WindowSpec, plan: StateChange, connection: duckdb_sql.Connection) -> None:
         self._spec = spec
         self._plan = plan
-        accumulators = [one for fold in compile_aggregates(spec) for one in fold.accumulators]
-        self._names = [one.column for one in accumulators]
+        accumulators = [accumulator for fold in compile_aggregates(spec) for accumulator in fold.accumulators]
+        self._names = [accumulator.column for accumulator in accumulators]
         self._no_records = unscale(record_schema(spec).empty_table())
-        made = ", ".join(f"{one.begin} AS {identifier(one.column)}" for one in accumulators)
+        made = ", ".join(f"{accumulator.begin} AS {identifier(accumulator.column)}" for accumulator in accumulators)
         sql = f"SELECT {made or '0 AS __none'} FROM records"
         self._nothing = duckdb_sql.query(connection, sql, records=self._no_records)
         was = plan.before(spec)

@@ -163,8 +163,8 @@ class PartitionClocks:
     ) -> dict[int, AdaptiveProgress]:
         """Advance watermarks with an adaptive delay through the step's records; return the progress by partition."""
         blobs: dict[int, list[Blob]] = {}
-        for one in times:
-            blobs.setdefault(one.partition, []).append(one.blob)
+        for time in times:
+            blobs.setdefault(time.partition, []).append(time.blob)
         stretches = (
             PartitionSlice(
                 partition=step.partition,
@@ -221,7 +221,11 @@ class PartitionClocks:
         if now is None:
             return []
         for group in sources.connected:
-            times = {one: sources.time(one) for one in self.watermarks if sources.source(one) in group}
+            times = {
+                watermark: sources.time(watermark)
+                for watermark in self.watermarks
+                if sources.source(watermark) in group
+            }
             idle_now = {
                 partition
                 for partition, time in times.items()

@@ -129,9 +129,9 @@ def _ends(rows: Iterable[tuple[int, int, str]]) -> list[dict[int, int]]:
             ends[-1][partition] = offset
         elif reason.startswith(LOST):
             # a log that starts again has these offsets once more, and did not end there
-            for one in ends:
-                if partition in one:
-                    one[partition] = min(one[partition], offset)
+            for end in ends:
+                if partition in end:
+                    end[partition] = min(end[partition], offset)
     return ends
 
 

@@ -113,7 +113,7 @@ class ClockAdvance:
         """The known partitions, and the fixed delay of each; a punctuated watermark is its own clock."""
         partitions = sorted(self.known)
         watermarks = (self.sources.watermark(partition) for partition in partitions)
-        delays = [one.micros if isinstance(one, m.Delay | m.Readings) else 0 for one in watermarks]
+        delays = [watermark.micros if isinstance(watermark, m.Delay | m.Readings) else 0 for watermark in watermarks]
         return np.array(partitions, dtype=np.int64), np.array(delays, dtype=np.int64)
 
 

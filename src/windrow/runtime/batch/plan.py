@@ -67,7 +67,7 @@ def batch_plan(graph: m.Graph, source: Source, settings: BatchSettings) -> Batch
     identity = None if settings.savepoint is None else source.identity()
     begin, end = _range(graph, source, settings)
     at = None if settings.savepoint is None else source.beginning(end)
-    last: list[Message] = [PartitionIdle(*one) for one in settings.idle_at_end.lows]
+    last: list[Message] = [PartitionIdle(*low) for low in settings.idle_at_end.lows]
     if (settings.at_end or graph.at_end) == "fire":
         last.append(EndOfInput())
     return BatchPlan(begin, slices(begin, end, settings.ends, settings.max_records, tuple(last)), at, identity)

@@ -70,15 +70,19 @@ class Checkpoints:
         """Blobs with a slot of a checkpoint that was not completed: the next one must write them, changed or not."""
         for id_, versions in found.blobs.items():
             number = -1 if found.manifest is None else found.manifest.number
-            complete = [one for one in versions if one.number <= number and len(one.parts) == max(one.count, 1)]
+            complete = [
+                version
+                for version in versions
+                if version.number <= number and len(version.parts) == max(version.count, 1)
+            ]
             last = max(complete, key=lambda one: one.number, default=None)
             self._written[id_] = _Written(None if last is None else last.slot, [0, 0])
-            for one in versions:
+            for version in versions:
                 sizes = self._written[id_].parts
-                sizes[one.slot] = max(sizes[one.slot], 1 + max(one.parts))
+                sizes[version.slot] = max(sizes[version.slot], 1 + max(version.parts))
             if last is not None and last.count:
                 self._kept[id_] = b"".join(last.parts[part] for part in range(last.count))
-            if any(one.number > number for one in versions):
+            if any(version.number > number for version in versions):
                 self._unsure.add(id_)
         self._pending: Iterator[Record] | None = None
 

@@ -68,8 +68,8 @@ class Journal:
         if not self._versions:
             return
         recent = rules.recent
-        last = max(one.recent.last for one in self._versions)
-        within = max(one.recent.within for one in self._versions)
+        last = max(version.recent.last for version in self._versions)
+        within = max(version.recent.within for version in self._versions)
         if recent.last > last or recent.within > within:
             msg = (
                 f"recent looks back further than the state of the pipeline {name}, which was kept for {{last: "
@@ -78,7 +78,7 @@ class Journal:
             )
             raise InputError(msg)
         if any(map(uses_next, rules.rules)) and not any(
-            uses_next(rule) for one in self._versions for rule in one.rules
+            uses_next(rule) for version in self._versions for rule in version.rules
         ):
             msg = (
                 f"the rules of the pipeline {name} use `next` now, and none did before: alerts that the next record of "
@@ -135,8 +135,8 @@ def read_journal(graph: m.Graph) -> m.RulesJournal:
     for partition, journal in journals.items():
         deque(journal.read(records[partition]), maxlen=0)
     return m.RulesJournal(
-        tuple(one for journal in journals.values() for one in journal.rows.versions),
-        tuple(one for journal in journals.values() for one in journal.rows.changes),
+        tuple(version for journal in journals.values() for version in journal.rows.versions),
+        tuple(change for journal in journals.values() for change in journal.rows.changes),
     )
 
 

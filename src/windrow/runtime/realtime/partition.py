@@ -208,7 +208,9 @@ class PartitionRun:
         pipeline = replace(self._job.pipeline, key_groups=1)
         for rules in (node.rules for node in pipeline.rules):
             self._journal.begin(rules, self.done)
-            self._lists = {one.name: ListTopic(one, self._job.source) for one in topic_lists(pipeline)}
+            self._lists = {
+                topic_list.name: ListTopic(topic_list, self._job.source) for topic_list in topic_lists(pipeline)
+            }
             entries = {name: topic.entries for name, topic in self._lists.items()}
             for name, known in {
                 **entries,

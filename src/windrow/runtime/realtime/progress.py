@@ -113,15 +113,15 @@ class Progress:
         if len(positions) != self._partitions:
             raise RunError(moved_keys(self._source, len(positions), self._partitions, "when the run began"))
         offsets: dict[PartitionName, int] = {
-            one.partition: one.committed for one in positions if one.committed is not None
+            position.partition: position.committed for position in positions if position.committed is not None
         }
-        behind: dict[PartitionName, int] = {one.partition: one.lag for one in positions}
+        behind: dict[PartitionName, int] = {position.partition: position.lag for position in positions}
         self._on_lag(Lag(now_micros(), behind))
         if offsets == self._last and any(behind.values()):
             return  # a report is of what was committed
         self._epoch += 1
         read: dict[PartitionName, int] = {
-            one.partition: self._read(one) for one in positions if one.committed is not None
+            position.partition: self._read(position) for position in positions if position.committed is not None
         }
         self._last = offsets
         seconds = self._watch.lap()

@@ -93,8 +93,8 @@ def prepare_topics(graph: m.Graph) -> list[int]:
     for group in (group_of(graph), stop_group(graph)):
         with suppress(SourceUnavailableError):  # the tasks ask again
             CommittedOffsets(group, source.topic, settings).ask(partitions, TIMEOUT)
-    for one in topic_lists(graph):
-        Admin(one.topic, settings, TIMEOUT).partitions()
+    for topic_list in topic_lists(graph):
+        Admin(topic_list.topic, settings, TIMEOUT).partitions()
     if state is not None and len(state.partitions) != len(partitions):
         when = f"when the state in {state_topic(graph)} was written"
         raise InputError(moved_keys(source, len(partitions), len(state.partitions), when))

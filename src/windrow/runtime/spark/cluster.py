@@ -159,7 +159,7 @@ _HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0,software.amazon.awssdk:bundle:
 def _problems(found: Iterable[_Executor], folder: Folder | None, graph: m.Graph) -> Iterator[str]:
     ours = _here()
     records = [source.source.records for source in graph.sources]
-    paths = [Path(one.place) for one in records if isinstance(one, m.LogSource | m.FilesSource)]
+    paths = [Path(record.place) for record in records if isinstance(record, m.LogSource | m.FilesSource)]
     is_relative = not all(path.is_absolute() for path in paths)
     for one in found:
         for name, title in (("python", "Python"), ("windrow", "windrow"), ("pyspark", "PySpark")):

@@ -180,7 +180,7 @@ def _become(asking: socket.socket, started: dict[str, str]) -> None:
     # it stays open to the end, for which the client waits: of this process, and not of those forked from it
     os.register_at_fork(after_in_child=asking.close)
     places = environment.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:0] = [one for one in places if one and one not in sys.path]
+    sys.path[:0] = [place for place in places if place and place not in sys.path]
     leave_zips()
     sys.argv[:] = words[1:]
     runpy.run_module(words[1], run_name="__main__", alter_sys=True)

@@ -174,7 +174,7 @@ class LevelStep:
             level.begin(Savepoint.state(folder_of(self._start), group), state)
         messages = (packet.message for packet in read_packets(rows))
         # what is for a later level goes on as it came, which is in a file if it is large
-        given = (with_records(one) if level.takes(one) else one for one in messages)
+        given = (with_records(message) if level.takes(message) else message for message in messages)
         output = _timed_step(level, self._level, group, given, state)
         if level.is_last:
             yield output_frame(group, output, self._transport)

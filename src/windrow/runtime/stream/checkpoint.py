@@ -111,7 +111,7 @@ class Checkpoint:
         return [
             *_differences(self.meaning, fingerprint(graph)),
             *(f"{one.field}: {one.there} there, {one.here} here: {one.why}" for one in self.renamed(graph) if one.why),
-            *(f"{one.field}: {_text(one.there)} there, {_text(one.here)} here" for one in tables),
+            *(f"{table.field}: {_text(table.there)} there, {_text(table.here)} here" for table in tables),
         ]
 
     def renamed(self, graph: m.Graph) -> list[RenamedLog]:

@@ -69,7 +69,7 @@ class Following:
 
     def lags(self) -> Sequence[SlotLag]:
         """Return how far the logs of tables are behind the tables."""
-        return tuple(lag for one in self._followers.values() if (lag := one.lag) is not None)
+        return tuple(lag for follower in self._followers.values() if (lag := follower.lag) is not None)
 
     def _follow(self, follower: Follower) -> None:
         retries, faults = self._retries(), 0

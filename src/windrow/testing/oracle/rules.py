@@ -163,8 +163,11 @@ def _findings(
 
 def _in_force(rules: m.RuleSet, partition: int, offset: int) -> m.RulesVersion:
     """Return the rules that judge a record: those in force when it was read."""
-    versions = [one for one in rules.journal.versions if one.partition == partition]
-    return next((one for one in reversed(versions) if one.offset <= offset), [*versions, m.RulesVersion.of(rules)][0])
+    versions = [version for version in rules.journal.versions if version.partition == partition]
+    return next(
+        (version for version in reversed(versions) if version.offset <= offset),
+        [*versions, m.RulesVersion.of(rules)][0],
+    )
 
 
 def _sees_next(version: m.RulesVersion) -> bool:
@@ -173,7 +176,7 @@ def _sees_next(version: m.RulesVersion) -> bool:
 
 def _ahead(versions: Sequence[m.RulesVersion]) -> int:
     """Return how long a record is judged again because of a record after it: for the widest of some versions."""
-    return max(one.recent.within for one in versions) if any(map(_sees_next, versions)) else 0
+    return max(version.recent.within for version in versions) if any(map(_sees_next, versions)) else 0
 
 
 def _order(one: Purchase) -> tuple[Any, ...]:

@@ -123,7 +123,7 @@ def _one_by_one(table: _Table, records: Sequence[JudgedRecord], low: float) -> N
         else:
             on_time.append(record)
             table.hide(_alone(record))
-            (session,) = [one for one in components(on_time) if record in one.records]
+            (session,) = [component for component in components(on_time) if record in component.records]
             if count is not None and len(session.records - table.seen) >= count:
                 table.show(session)
     fire(low, at_end=table.fires_at_end)
@@ -135,7 +135,7 @@ def _early_count(trigger: m.Trigger | None) -> int | None:
         case m.Records(number):
             return number
         case m.AnyOf(triggers):
-            return min((count for one in triggers if (count := _early_count(one)) is not None), default=None)
+            return min((count for trigger in triggers if (count := _early_count(trigger)) is not None), default=None)
         case _:
             return None
 
@@ -213,11 +213,11 @@ class _Table:
     def join(self, records: frozenset[JudgedRecord]) -> None:
         """Put linked records into one row; it is early as long as on-time records in it have not fired."""
         (merged,) = components(records)
-        is_early = any(not _is_late(one) and one not in self.fired for one in records)
+        is_early = any(not _is_late(record) and record not in self.fired for record in records)
         self._put("early" if is_early else "late", merged)
 
     def _is_late_only(self, row: _Row) -> bool:
-        return all(_is_late(one) for one in row.component.records)
+        return all(_is_late(record) for record in row.component.records)
 
     def _apply(self, late: Component) -> None:
         """Join late records with the rows that they touch."""

@@ -52,7 +52,7 @@ def fold_changelog(pipeline: Tabled, changes: Iterable[Entry]) -> Folded:
     """Apply the changelog of a pipeline to an empty table."""
     aggregates = () if isinstance(pipeline.node, m.RulesNode) else pipeline.node.aggregates
     return apply_changelog(
-        changes, mode_of(pipeline), gaps=any(isinstance(one.function, m.Formula) for one in aggregates)
+        changes, mode_of(pipeline), gaps=any(isinstance(aggregate.function, m.Formula) for aggregate in aggregates)
     )
 
 

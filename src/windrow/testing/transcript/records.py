@@ -131,7 +131,7 @@ def read_marks(node: YamlNode, sources: Sources, partitions: Sequence[int]) -> t
     """Read a watermark for all `partitions` that have marks, or a mapping of partitions to watermarks."""
     if node.is_scalar:
         cell = read_time_cell(node)
-        marked = [one for one in partitions if mark_field(sources.time(one)) is not None]
+        marked = [partition for partition in partitions if mark_field(sources.time(partition)) is not None]
         marks = dict.fromkeys(marked or partitions, cell)
     else:
         marks = read_mark_mapping(node, sources)
@@ -262,7 +262,7 @@ def story_graph(
             source,
             source=m.LogSource(source.name),
             decode=infer_fields(
-                [one for one in records if sources.number(one.partition) == number], source.time, node.place
+                [record for record in records if sources.number(record.partition) == number], source.time, node.place
             ),
         )
         for number, source in enumerate(sections.sources)

@@ -314,19 +314,19 @@ def read_past(path: Path, record: RunRecord) -> Past:
     """Return what a history has of the time before the process of `record`."""
     now = now_micros()
     try:
-        runs = [one for one in read_runs(path) if (one.machine, one.pid, one.began) != _process(record)]
-        active = tuple(one for one in read_alerts(path) if one.is_active)
+        runs = [run for run in read_runs(path) if (run.machine, run.pid, run.began) != _process(record)]
+        active = tuple(alert for alert in read_alerts(path) if alert.is_active)
         saved = read_saved(path)
     except InputError:
         return Past(began=now)
-    totals = [one.totals for one in runs if one.totals is not None]
-    week = [one.totals for one in runs if one.totals is not None and one.seen > now - _WEEK]
+    totals = [run.totals for run in runs if run.totals is not None]
+    week = [run.totals for run in runs if run.totals is not None and run.seen > now - _WEEK]
     return Past(
         events=sum(one["events"] - one["dead"] for one in week),
         late=sum(one["late"] for one in week),
-        reasons=frozenset(kind for one in totals for kind in one.get("dead_reasons", {})),
+        reasons=frozenset(kind for total in totals for kind in total.get("dead_reasons", {})),
         saved=saved,
-        began=min((one.began for one in runs), default=now),
+        began=min((run.began for run in runs), default=now),
         active=active,
     )
 

@@ -194,7 +194,7 @@ def read_labels(path: Path) -> pa.Table:
     except (OSError, UnicodeDecodeError, csv.Error) as exc:
         msg = f"the labels {path} cannot be read: {getattr(exc, 'strerror', None) or exc}"
         raise InputError(msg) from exc
-    return pa.table([[one[at] for one in pairs] for at in range(2)], schema=LABELS)
+    return pa.table([[pair[at] for pair in pairs] for at in range(2)], schema=LABELS)
 
 
 def _json_lines(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:

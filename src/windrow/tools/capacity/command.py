@@ -177,9 +177,9 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
     found = plan(graph, load, wishes)
     costs = [] if priced is None else list(cost(found, priced))
     notes += [f"cannot be planned: {one}" for one in found.unknown]
-    notes += [f"taken: {one}" for one in found.doubts]
+    notes += [f"taken: {doubt}" for doubt in found.doubts]
     if as_json:
-        figures = [as_plain(one) for one in (*found.figures, *costs)]
+        figures = [as_plain(figure) for figure in (*found.figures, *costs)]
         plain = {"load": load.plain(), "headroom": wishes.headroom, "figures": figures, "notes": notes}
         print_json({"pipeline": graph.name, **plain, "constants": vars(MACHINE)})
         return OK
@@ -412,7 +412,7 @@ def _read_prices(path: Path) -> Prices:
 def _lines(
     load: Load, wishes: Wishes, figures: Sequence[Figure], notes: Sequence[str], nodes: Sequence[NodeExpected]
 ) -> Iterator[str]:
-    keys = " and ".join(f"{one.number:,.0f}" for one in dict.fromkeys(load.keys.values()))
+    keys = " and ".join(f"{fromkey.number:,.0f}" for fromkey in dict.fromkeys(load.keys.values()))
     every = m.format_duration(round(wishes.every * _SECOND))
     yield (
         f"load: {load.rate:,.6g} records/s of {load.mean_bytes:,.0f} bytes, {keys} keys, 99 % at most "
@@ -420,7 +420,7 @@ def _lines(
     )
     yield from (f"  {note}" for note in notes)
     yield ""
-    width, values = max(len(one.name) for one in figures), [_value(one) for one in figures]
+    width, values = max(len(figure.name) for figure in figures), [_value(figure) for figure in figures]
     value_width = max(map(len, values))
     for one, value in zip(figures, values, strict=True):
         yield f"  {one.name:{width}}  {value:>{value_width}}  {_within(one):6} {one.law}"

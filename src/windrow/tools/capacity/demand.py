@@ -132,12 +132,12 @@ class Demand:
     @cached_property
     def operators(self) -> tuple[NodeExpected, ...]:
         """The nodes without the sinks of records."""
-        return tuple(one for one in self.nodes if not isinstance(one.node, m.SinkNode))
+        return tuple(node for node in self.nodes if not isinstance(node.node, m.SinkNode))
 
     @cached_property
     def sunk(self) -> tuple[tuple[m.SinkNode, NodeExpected], ...]:
         """The sinks, each with what is expected of the node that writes its rows."""
-        by_name = {one.node.name: one for one in self.nodes}
+        by_name = {node.node.name: node for node in self.nodes}
         return tuple(
             (sink, by_name.get(sink.name) or by_name[self.graph.producer(sink.input).name]) for sink in self.graph.sinks
         )
@@ -212,20 +212,20 @@ class Demand:
     def _row_bytes(self, which: str, *, records: bool) -> float:
         """Return the bytes of rows of state that are records or not, without their blobs: of `rows`, `written_rows`."""
         total = sum(
-            getattr(kind, which) * state_bytes(self.graph, one.node, kind.kind, self.load.text_bytes)
-            for one in self.nodes
-            for kind in one.held
+            getattr(kind, which) * state_bytes(self.graph, node.node, kind.kind, self.load.text_bytes)
+            for node in self.nodes
+            for kind in node.held
             if kind.are_records == records
         )
         return float(total)
 
     def _blobs(self, which: str) -> float:
-        return float(sum(getattr(kind, which) for one in self.nodes for kind in one.held))
+        return float(sum(getattr(kind, which) for node in self.nodes for kind in node.held))
 
     @property
     def rows(self) -> float:
         """The rows of state."""
-        return sum(one.rows for one in self.nodes)
+        return sum(node.rows for node in self.nodes)
 
     @cached_property
     def blobs(self) -> float:
@@ -249,8 +249,8 @@ class Demand:
         machine, tasks = self.machine, self.tasks
         windows = sum(
             (machine.bucket if kind.kind == "sessions" else machine.window) * kind.blobs
-            for one in self.nodes
-            for kind in one.held
+            for node in self.nodes
+            for kind in node.held
         )
         stores = tasks.levels * tasks.state * machine.store
         return tasks.groups * tasks.levels * (machine.summary + machine.clock * tasks.log) + windows + stores
@@ -276,13 +276,13 @@ class Demand:
                 found["tables"] += max(0.0, one.inserts - one.deletes) * row_bytes(sink.sink, laid.result, text)
             if sink.sink.changelog:
                 found["changelogs"] += one.changelog * row_bytes(sink.sink, laid.changes, text)
-        late = sum(one.expired for one in self.nodes)
+        late = sum(node.expired for node in self.nodes)
         return found | {"late output": late * (self.load.mean_bytes + _LATE_BYTES)}
 
     @property
     def step_rows(self) -> float:
         """The rows of results that a step makes."""
-        return sum(one.rows_made for one in self.operators) * self.step
+        return sum(operator.rows_made for operator in self.operators) * self.step
 
     @property
     def driver(self) -> float:
@@ -299,4 +299,4 @@ class Demand:
     @property
     def is_doubtful(self) -> bool:
         """Whether something about the rows was assumed."""
-        return any(one.doubts or one.unknown or grows(one.node) for one in self.nodes)
+        return any(node.doubts or node.unknown or grows(node.node) for node in self.nodes)

@@ -86,12 +86,12 @@ class _Model:
                 return Inflow(rate, behind, delay, expired, doubts)
             case m.SelectNode() | m.SplitNode() | m.FlatMapNode():
                 flows = [self._inflow(name, taker) for name in node.inputs]
-                doubts = tuple(one for flow in flows for one in flow.doubts)
+                doubts = tuple(doubt for flow in flows for doubt in flow.doubts)
                 if not any(name == taker for _, name in self._load.shares):
                     doubts = (*doubts, f"{node.name}: all records are taken to pass it (say --share {taker}=SHARE)")
                 return Inflow(
-                    sum(one.rate for one in flows), flows[0].behind, flows[0].delay, sum(one.expired for one in flows),
-                    doubts,
+                    sum(flow.rate for flow in flows), flows[0].behind, flows[0].delay,
+                    sum(flow.expired for flow in flows), doubts,
                 )  # fmt: skip
             case m.TableNode() if stream != node.name:  # its versions are its records
                 return self._inflow(node.input, taker)
@@ -161,7 +161,7 @@ class _Model:
 
     def _table(self, node: m.TableNode | m.TableJoinNode, flows: list[Inflow], keys: Keys) -> NodeExpected:
         rate = sum(flow.rate for flow in flows)
-        doubts = tuple(one for flow in flows for one in flow.doubts)
+        doubts = tuple(doubt for flow in flows for doubt in flow.doubts)
         if isinstance(node, m.TableJoinNode):
             doubts = (*doubts, f"{node.name}: each row of a table is taken to have one partner")
         held = self._merged_runs("rows", keys.number * len(flows), rate)

@@ -78,7 +78,7 @@ class Capacity:
     by_name: dict[str, Figure] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "by_name", {one.name: one for one in self.figures})
+        object.__setattr__(self, "by_name", {figure.name: figure for figure in self.figures})
 
     def value(self, name: str) -> float:
         """Return a figure's value."""
@@ -106,8 +106,10 @@ def plan(graph: m.Graph, load: Load, wishes: Wishes) -> Capacity:
         *_network(demand),
         *_storage(demand, wishes),
     )
-    doubts = [*(one for node in demand.nodes for one in node.doubts), *_growing(demand), *_behind(demand, needed)]
-    unknown = tuple(f"{one.node.name or graph.name}: {one.unknown}" for one in demand.nodes if one.unknown is not None)
+    doubts = [*(doubt for node in demand.nodes for doubt in node.doubts), *_growing(demand), *_behind(demand, needed)]
+    unknown = tuple(
+        f"{node.node.name or graph.name}: {node.unknown}" for node in demand.nodes if node.unknown is not None
+    )
     return Capacity(figures, demand.nodes, tuple(dict.fromkeys(doubts)), unknown)
 
 
@@ -117,8 +119,8 @@ def _part(cores: int, reads: Mapping[str, float], name: str) -> int:
 
 
 def _growing(demand: Demand) -> Iterator[str]:
-    for one in demand.nodes:
-        found = grows(one.node)
+    for node in demand.nodes:
+        found = grows(node.node)
         if found:
             yield f"{', '.join(found)}: its state grows with the records of a window; what that adds is left out"
 
@@ -208,7 +210,7 @@ def _parallelism(demand: Demand, wishes: Wishes, enough: Mapping[str, int]) -> I
              "records a second that one task reads": SECOND / (machine.record + machine.byte * load.record_bytes[name]),
              **({} if load.partitions is None else {"partitions now": load.partitions[name]})},
         )  # fmt: skip
-    groups = next((one for one in _GROUPS if one >= 2 * cores), _GROUPS[-1])
+    groups = next((group for group in _GROUPS if group >= 2 * cores), _GROUPS[-1])
     yield Figure(
         "key groups", groups, "key_groups", f"the least of {', '.join(map(str, _GROUPS))} that is 2 x cores or more",
         {"cores": cores, "key_groups now": graph.key_groups}, None,
@@ -222,7 +224,9 @@ def _parallelism(demand: Demand, wishes: Wishes, enough: Mapping[str, int]) -> I
         "at each level the cores, up to key_groups; on more than 16 the greatest divisor of 5040 up to 16",
         {"cores": cores, "key_groups": graph.key_groups, "levels": demand.tasks.levels}, None,
     )  # fmt: skip
-    hottest = max((one.taken * load.keys_of(one.node.name).greatest for one in demand.operators), default=0.0)
+    hottest = max(
+        (operator.taken * load.keys_of(operator.node.name).greatest for operator in demand.operators), default=0.0
+    )
     yield Figure(
         "hottest key", hottest * machine.take / SECOND, "cores",
         "records a second of the key with most x take; one task has them all, so above 1 / headroom it needs salt",
@@ -233,7 +237,7 @@ def _parallelism(demand: Demand, wishes: Wishes, enough: Mapping[str, int]) -> I
 def _state(demand: Demand) -> Iterator[Figure]:
     within, machine = ABOUT if demand.is_doubtful else CLOSE, demand.machine
     kinds = {
-        f"{one.node.name} {kind.kind}".strip(): kind.rows for one in demand.nodes for kind in one.held if kind.rows
+        f"{node.node.name} {kind.kind}".strip(): kind.rows for node in demand.nodes for kind in node.held if kind.rows
     }
     yield Figure("state rows", demand.rows, "rows", " + ".join(kinds) or "none", kinds, within)
     row = (demand.held - demand.blobs * BLOB_BYTES) / demand.rows if demand.rows else 0.0
@@ -261,13 +265,16 @@ def _state(demand: Demand) -> Iterator[Figure]:
         {"versions": machine.versions, "checkpoint a step": demand.step_bytes, "snapshots": machine.snapshots,
          "state on disk": on_disk}, ABOUT,
     )  # fmt: skip
-    rows = {name: sum(getattr(one, name) for one in demand.operators) for name in ("inserts", "updates", "deletes")}
+    rows = {
+        name: sum(getattr(operator, name) for operator in demand.operators)
+        for name in ("inserts", "updates", "deletes")
+    }
     yield Figure(
         "changes", sum(one.changelog for _, one in demand.sunk), "rows/s",
         "rows of the changelogs: inserts + updates (each 2 rows where the mode is retract) + deletes", rows, within,
     )  # fmt: skip
     for name, meaning in (("late", "revise a window that has fired"), ("expired", "are in no result")):
-        value = sum(getattr(one, name) for one in demand.nodes)
+        value = sum(getattr(node, name) for node in demand.nodes)
         yield Figure(name, value, "records/s", f"pairs of a record and a window that {meaning}", {}, within)
 
 
@@ -323,7 +330,7 @@ def _network(demand: Demand) -> Iterator[Figure]:
         "network, log", load.rate * load.mean_bytes, "bytes/s", "rate x bytes of a record",
         {"rate": load.rate, "bytes of a record": load.mean_bytes},
     )  # fmt: skip
-    taken = sum(one.taken for one in demand.operators)
+    taken = sum(operator.taken for operator in demand.operators)
     width = _PACKED + load.text_bytes
     yield Figure(
         "network, shuffle", taken * width + tasks.log * tasks.groups * _PROGRESS / demand.step, "bytes/s",
@@ -381,7 +388,7 @@ def cost(found: Capacity, prices: Prices) -> Iterator[Figure]:
     memory = (found.value("driver memory") + found.value("executor memory")) / GIB
     stored = sum(found.value(f"{name} storage") for name in ("log", "table", "changelog"))
     stored = (stored + found.value("checkpoint")) / GIB
-    sent = sum(one.value for one in found.figures if one.name.startswith("network, ")) * MONTH * 3600 / GIB
+    sent = sum(figure.value for figure in found.figures if figure.name.startswith("network, ")) * MONTH * 3600 / GIB
     parts = [
         ("cores", found.value("cores") * prices.core_hour * MONTH, "cores x core_hour x 730",
          {"cores": found.value("cores"), "core_hour": prices.core_hour}),

@@ -38,7 +38,7 @@ def grows(node: m.KeyedNode | m.SinkNode) -> list[str]:
     """Return the aggregates of a node whose state grows with the records of a window; `state_bytes` leaves that out."""
     if not isinstance(node, m.WindowNode):
         return []
-    return [one.name for one in node.aggregates if isinstance(one.function, _GROWING)]
+    return [aggregate.name for aggregate in node.aggregates if isinstance(aggregate.function, _GROWING)]
 
 
 def _stored(graph: m.Graph, node: m.KeyedNode | m.SinkNode, kind: str) -> pa.Schema:
@@ -55,7 +55,7 @@ def _stored(graph: m.Graph, node: m.KeyedNode | m.SinkNode, kind: str) -> pa.Sch
             panes = duckdb_sql.query(duckdb_sql.Connection(), begin, records=records).schema
             more = FRAGMENT_FIELDS if isinstance(node.window, m.Session) else ()
             return pa.schema(
-                [*(one for one in panes if one.name != WINDOW), *(pa.field(name, pa.int64()) for name in more)]
+                [*(pane for pane in panes if pane.name != WINDOW), *(pa.field(name, pa.int64()) for name in more)]
             )
         case m.JoinNode() | m.LookupNode() | m.TableJoinNode():
             left, right = join_sides(graph, node)

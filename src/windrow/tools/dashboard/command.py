@@ -140,14 +140,14 @@ def _runs(pipelines: tuple[str, ...], checkpoint: Folder | None) -> list[Watched
         return [WatchedRun(path.parent.name, path.parent) for path in paths]
     runs = []
     for file in pipelines:
-        opened = [one.runnable() for one in open_pipelines(file)]
+        opened = [pipeline.runnable() for pipeline in open_pipelines(file)]
         if checkpoint is not None and len(opened) > 1:
             msg = (
                 f"--checkpoint is that of one run, and {file} has {len(opened)} pipelines: name one of them with --only"
             )
             raise InputError(msg)
         runs += [WatchedRun(one.name, checkpoint or default_checkpoint(one.name), one, file) for one in opened]
-    twice = next((run for number, run in enumerate(runs) if run.name in {one.name for one in runs[:number]}), None)
+    twice = next((run for number, run in enumerate(runs) if run.name in {run.name for run in runs[:number]}), None)
     if twice is not None:
         msg = f"two of the pipelines are called {twice.name!r}, so they have one checkpoint: name one of them"
         raise InputError(msg)

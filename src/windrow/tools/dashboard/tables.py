@@ -72,7 +72,7 @@ def _pairs(rows: list[dict[str, Any]], key: list[str], values: list[str]) -> Ite
             after = waiting.pop(place, None)
             if after is not None:
                 after["before"] = {column: row[column] for column in values}
-                after["changed"] = [one for one in values if after["after"] and row[one] != after["after"][one]]
+                after["changed"] = [value for value in values if after["after"] and row[value] != after["after"][value]]
             continue
         is_deleted = row["op"] == "delete"
         one = {
@@ -162,11 +162,11 @@ def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
     fields = _key_fields(seen.run, name)
     has_window = "window_start" in tables.result.columns
     made: dict[str, Any] = {"sinks": sinks, "sink": name, "table": tables.result.name}
-    made |= {"fields": [one.name for one in fields], "has_window": has_window}
+    made |= {"fields": [field.name for field in fields], "has_window": has_window}
     made |= {"rows": [], "changes": [], "late": [], "late_why_not": None}
-    if not fields or any(f"key.{one.name}" not in query for one in fields):
+    if not fields or any(f"key.{field.name}" not in query for field in fields):
         return made
-    values = {one.name: read_value(one, query[f"key.{one.name}"]) for one in fields}
+    values = {field.name: read_value(field, query[f"key.{field.name}"]) for field in fields}
     where = [Condition(field, "=", value) for field, value in values.items()]
     start = query.get("window_start", "")
     if start and has_window:
@@ -211,10 +211,10 @@ def why(seen: Seen, query: Query, is_stopped: Callable[[], bool]) -> dict[str, A
 
     sinks, name, _, tables = _sink(seen.run, query)
     fields = _key_fields(seen.run, name)
-    made = {"sinks": sinks, "sink": name, "table": tables.result.name, "fields": [one.name for one in fields]}
-    if not fields or any(f"key.{one.name}" not in query for one in fields):
+    made = {"sinks": sinks, "sink": name, "table": tables.result.name, "fields": [field.name for field in fields]}
+    if not fields or any(f"key.{field.name}" not in query for field in fields):
         return made | {"explanation": None}
-    where = [Condition(one.name, "=", read_value(one, query[f"key.{one.name}"])) for one in fields]
+    where = [Condition(field.name, "=", read_value(field, query[f"key.{field.name}"])) for field in fields]
     where += [
         Condition(column, "=", read_value(tables.result.schema.field(column), query[column]))
         for column in ("window_start", "window_end", "revision")
@@ -268,8 +268,8 @@ def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]
     letters = redrive(_pipeline(run), choice, run.checkpoint, attempts=_ATTEMPTS, dry_run=is_dry)
     return {
         "dry_run": is_dry,
-        "outcomes": Counter(one.outcome for one in letters),
-        "letters": [vars(one) for one in letters[:_ROWS]],
+        "outcomes": Counter(letter.outcome for letter in letters),
+        "letters": [vars(letter) for letter in letters[:_ROWS]],
         "total": len(letters),
     }
 

@@ -148,7 +148,11 @@ def _held(status: RunStatus) -> list[dict[str, Any]]:
     """Return what holds the low watermark back, of a run that goes on."""
     if status.state in OVER:
         return []
-    return [{"partition": one.partition, "why": one.held} for one in status.partitions if one.held is not None]
+    return [
+        {"partition": partition.partition, "why": partition.held}
+        for partition in status.partitions
+        if partition.held is not None
+    ]
 
 
 def _known_counts(seen: Seen) -> dict[str, int | None] | None:
@@ -217,19 +221,19 @@ def watermark(seen: Seen, query: Query) -> dict[str, Any]:
         "held": _held(status),
         "partitions": [
             {
-                "partition": one.partition,
-                "watermark": one.watermark,
-                "ahead_seconds": _ahead(one.watermark, low),
-                "idle": one.is_idle,
-                "holds": one.held is not None,
-                "why": one.held,
-                "offset": one.offset,
-                "lag": one.lag,
-                "lag_seconds": one.lag_seconds,
-                "records_per_second": round(one.per_second, 3),
-                "newest_log_time": None if last is None else last.log_times.get(one.partition),
+                "partition": partition.partition,
+                "watermark": partition.watermark,
+                "ahead_seconds": _ahead(partition.watermark, low),
+                "idle": partition.is_idle,
+                "holds": partition.held is not None,
+                "why": partition.held,
+                "offset": partition.offset,
+                "lag": partition.lag,
+                "lag_seconds": partition.lag_seconds,
+                "records_per_second": round(partition.per_second, 3),
+                "newest_log_time": None if last is None else last.log_times.get(partition.partition),
             }
-            for one in status.partitions
+            for partition in status.partitions
         ],
     }
 
@@ -268,7 +272,7 @@ def _samples(series: Sequence[StepReport]) -> dict[str, Any]:
     was ahead of the low watermark when its step began. The sample is uniform.
     """
     before = [None, *(step.low_watermark for step in series)]
-    rows = [(step, low, one) for step, low in zip(series, before, strict=False) for one in step.samples]
+    rows = [(step, low, sample) for step, low in zip(series, before, strict=False) for sample in step.samples]
     by_log = bool(rows) and all(one.log_time is not None for _, _, one in rows)
 
     def arrival(step: StepReport, log_time: int | None) -> int | None:
@@ -298,7 +302,9 @@ def _lines(status: RunStatus) -> tuple[list[PartitionName], int]:
     """Return the partitions that get a line: those that are behind most; and how many get none."""
     first = sorted(status.partitions, key=lambda one: (one.held is None, -(one.lag or 0)))[:_LINES]
     kept = {one.partition for one in first}
-    return [one.partition for one in status.partitions if one.partition in kept], len(status.partitions) - len(kept)
+    return [partition.partition for partition in status.partitions if partition.partition in kept], len(
+        status.partitions
+    ) - len(kept)
 
 
 def lateness(seen: Seen, query: Query) -> dict[str, Any]:
@@ -532,7 +538,11 @@ def _facts(seen: Seen, shown: m.Graph, node: m.Node) -> list[dict[str, Any]]:
     match node:
         case m.SourceNode(name=name):
             several = len(shown.sources) > 1
-            own = [one for one in status.partitions if not several or str(one.partition).startswith(f"{name}/")]
+            own = [
+                partition
+                for partition in status.partitions
+                if not several or str(partition.partition).startswith(f"{name}/")
+            ]
             marks = [one.watermark for one in own if one.watermark is not None and not one.is_idle]
             found = [
                 ("records/s", sum(one.per_second for one in own), "number"),

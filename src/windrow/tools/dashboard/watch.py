@@ -68,7 +68,7 @@ class WatchedRun:
 
 def first_committed(steps: Iterable[StepReport]) -> int | None:
     """Return when the first of some steps was committed, in microseconds; None if that is not known."""
-    return next((one.committed for one in steps if one.committed is not None), None)
+    return next((step.committed for step in steps if step.committed is not None), None)
 
 
 @dataclass(frozen=True)
@@ -292,5 +292,5 @@ class Watch:
 
 def _alerts(path: Path) -> tuple[Mapping[str, Any], ...]:
     """Return the alerts of a history that are active, and the newest others, newest first; none of an older version."""
-    found = [one.plain() for one in reversed(last_alerts(path))]
+    found = [last_alert.plain() for last_alert in reversed(last_alerts(path))]
     return tuple(sorted(found, key=lambda one: one["resolved"] is not None)[:_SHOWN])

@@ -69,26 +69,26 @@ def command(*, pipeline: str, checkpoint: Folder | None, no_restore: bool, as_js
     else:
         width = min(_WIDEST, max(_NARROWEST, shutil.get_terminal_size((_WIDEST, 1)).columns))
         click.echo("\n".join(_lines(opened, examined, findings, width)))
-    return DIFFERENT if any(one.severity == "serious" for one in findings) else OK
+    return DIFFERENT if any(finding.severity == "serious" for finding in findings) else OK
 
 
 def _plain(opened: OpenedPipeline, examined: Examined, folder: Folder, findings: Sequence[Finding]) -> dict[str, Any]:
     return {
         "pipeline": examined.graph.name,
         "checkpoint": str(folder),
-        "counts": {severity: sum(one.severity == severity for one in findings) for severity in _HEADS},
+        "counts": {severity: sum(finding.severity == severity for finding in findings) for severity in _HEADS},
         "findings": [
             {
-                "rule": one.rule,
-                "title": one.title,
-                "severity": one.severity,
-                "found": one.found,
-                "why": one.why,
-                "to_do": list(one.to_do),
-                "where": one.where,
-                **place_fields(_place(opened, one)),
+                "rule": finding.rule,
+                "title": finding.title,
+                "severity": finding.severity,
+                "found": finding.found,
+                "why": finding.why,
+                "to_do": list(finding.to_do),
+                "where": finding.where,
+                **place_fields(_place(opened, finding)),
             }
-            for one in findings
+            for finding in findings
         ],
     }
 
@@ -101,11 +101,11 @@ def _lines(opened: OpenedPipeline, examined: Examined, findings: Sequence[Findin
     counts = [
         f"{number} {head}"
         for severity, head in _HEADS.items()
-        if (number := sum(one.severity == severity for one in findings))
+        if (number := sum(finding.severity == severity for finding in findings))
     ]
     yield f"{examined.graph.name}: {', '.join(counts)}"
     for severity, head in _HEADS.items():
-        own = [one for one in findings if one.severity == severity]
+        own = [finding for finding in findings if finding.severity == severity]
         if own:
             yield from ("", _styled(head, severity))
         if severity in {"serious", "advice"}:
@@ -128,8 +128,8 @@ def _whole(finding: Finding, place: Place | None, width: int) -> Iterator[str]:
 def _together(findings: Sequence[Finding]) -> dict[tuple[str, tuple[str, ...]], list[str]]:
     """Return the titles of findings by what they say: many rules say that there is no run."""
     found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for one in findings:
-        found.setdefault((one.found, one.to_do), []).append(one.title)
+    for finding in findings:
+        found.setdefault((finding.found, finding.to_do), []).append(finding.title)
     return found
 
 

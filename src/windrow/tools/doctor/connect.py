@@ -152,7 +152,7 @@ def _checkpoint(folder: Folder, graph: m.Graph) -> tuple[Finding, Run | None, Fo
     if not isinstance(folder, Path):
         where = f"{folder} answers"
     else:
-        there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+        there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
             what = f"{folder} cannot be written: {there} is not a folder that this user can write to"
             return serious(what, "", "name another folder with --checkpoint, or change its permissions"), None, None

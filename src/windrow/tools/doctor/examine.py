@@ -250,7 +250,7 @@ def restore_copy(graph: m.Graph, known: Checkpoint, to: Path) -> Restored | Dama
         report = inspect_state(graph, states)
     except EngineError:
         return Damaged("Spark cannot read the states of its key groups")
-    held, keys = sum(one.bytes for one in report.groups), sum(one.keys for one in report.groups)
+    held, keys = sum(group.bytes for group in report.groups), sum(group.keys for group in report.groups)
     return Restored(epoch, held, keys, report.windows, time.monotonic() - began)
 
 
@@ -374,7 +374,7 @@ def _lost(
     logs: Mapping[str, LogFacts | Unknown],
 ) -> tuple[Loss, ...] | Unknown:
     """Return which records the run would read next the log does not have."""
-    why = next((one.why for one in (*logs.values(), facts) if isinstance(one, Unknown)), None)
+    why = next((log.why for log in (*logs.values(), facts) if isinstance(log, Unknown)), None)
     if graph.mode == "realtime":
         why = "a realtime run looks for losses by itself, as it opens a partition and each second"
     elif known is not None and not isinstance(facts, Unknown) and (facts.damage or facts.differs):
@@ -399,21 +399,23 @@ def _leaks(graph: m.Graph, checkpoint: Folder, run: RunFacts | Unknown) -> Itera
     for reference in secret_references(graph):
         with suppress(InputError):  # it is not there on this machine
             secrets.add(resolve_references(reference, "", str).encode())
-    secrets = {one for one in secrets if len(one) >= _SHORTEST}
+    secrets = {secret for secret in secrets if len(secret) >= _SHORTEST}
     if not secrets or is_remote(checkpoint):
         return
     for name in ("windrow.json", "spark.log"):
         path = Path(str(checkpoint)) / name
-        if path.is_file() and any(one in path.read_bytes() for one in secrets):
+        if path.is_file() and any(secret in path.read_bytes() for secret in secrets):
             yield str(path)
     records = () if isinstance(run, Unknown) else run.processes
-    if any(one in json.dumps(record.plain(), ensure_ascii=False).encode() for record in records for one in secrets):
+    if any(
+        secret in json.dumps(record.plain(), ensure_ascii=False).encode() for record in records for secret in secrets
+    ):
         yield str(Path(str(checkpoint)) / FILES[0])
 
 
 def secret_references(graph: m.Graph) -> list[str]:
     """Return the references in a pipeline that stand where a secret does, and not a user's name or a host."""
-    return [one for setting in secret_settings(graph) for one in setting.references]
+    return [reference for setting in secret_settings(graph) for reference in setting.references]
 
 
 def _readable(graph: m.Graph, checkpoint: Folder) -> Iterator[str]:
@@ -493,7 +495,7 @@ TEMPORARY: Final = (Path(tempfile.gettempdir()).resolve(), Path("/tmp"))  # noqa
 
 def disk(folder: Path) -> Disk:
     """Return the disk of a folder, which need not exist yet."""
-    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+    there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     usage, kind, real = shutil.disk_usage(there), _file_system(there), there.resolve()
     is_temporary = kind in _IN_MEMORY or any(real.is_relative_to(one) for one in TEMPORARY)
     return Disk(str(folder), kind, usage.free, usage.total, is_temporary, there.stat().st_dev)

@@ -37,7 +37,7 @@ def warnings(x: Examined) -> Iterator[Finding]:
 
     Advice: each of them.
     """
-    others = [one for one in x.warnings if one[0] != "key_groups"]  # the rule of parallelism knows more
+    others = [warning for warning in x.warnings if warning[0] != "key_groups"]  # the rule of parallelism knows more
     for where, message in others:
         yield advice(f"{where} {message}", "it is a likely mistake in the pipeline", x.command("check"), where=where)
     if not others:
@@ -58,7 +58,7 @@ def guarantee(x: Examined) -> Iterator[Finding]:
         )
     else:
         yield fine(
-            f"exactly once: {names}, and beside it {'the changelog, ' if any(one.changelog for one in sinks) else ''}"
+            f"exactly once: {names}, and beside it {'the changelog, ' if any(sink.changelog for sink in sinks) else ''}"
             "the late output, the dead letters and the clock journal; a step and its epoch are one transaction"
             f"{', of each table in Delta' if not all(sink.is_one_transaction for sink in sinks) else ''}"
         )
@@ -187,7 +187,7 @@ def delay(x: Examined) -> Iterator[Finding]:
     Serious: 1 % of the records and more are farther behind than delay and lateness together. Advice: farther behind
     than the delay, or a delay of many times what 99.9 % of them need.
     """
-    fitting = [one for one in x.graph.sources if isinstance(one.time.watermark, m.Delay | m.DelayByPartition)]
+    fitting = [source for source in x.graph.sources if isinstance(source.time.watermark, m.Delay | m.DelayByPartition)]
     if not fitting:
         yield fine("no fixed delay: the watermark is adaptive, or in the log")
         return
@@ -204,7 +204,9 @@ def delay(x: Examined) -> Iterator[Finding]:
             continue
         high, most = own.high.quantile(_QUANTILE), own.high.quantile(0.999)
         beyond = own.high.out(setting.delay + 1) / own.records
-        lateness = setting.source_lateness or max((one.lateness for one in own.operators if one.path), default=0)
+        lateness = setting.source_lateness or max(
+            (operator.lateness for operator in own.operators if operator.path), default=0
+        )
         found = (
             f"{setting.path} is {m.format_duration(setting.delay)}: {percent(beyond)} of {own.records:,} records are "
             f"farther behind the clock; 99 % are at most {duration(high)} behind, 99.9 % at most {duration(most)}"
@@ -260,7 +262,7 @@ def dead_letters(x: Examined) -> Iterator[Finding]:
 
     Serious: 1 % of the records and more. Advice: any that were not redriven.
     """
-    there = [one for one in x.tables.values() if isinstance(one, TableFacts)]
+    there = [table for table in x.tables.values() if isinstance(table, TableFacts)]
     redriven, table = sum(one.redriven for one in there), x.graph.sinks[0].sink.companion("dead")
     can_redrive = x.graph.is_short and not x.graph.rules and not isinstance(x.graph.sources[0].source, m.FollowedSource)
     lists = x.command("redrive --list") if can_redrive else x.command(f"show {table} --limit 20")
@@ -300,7 +302,7 @@ def lost_records(x: Examined) -> Iterator[Finding]:
             *restoring(x.lost),
             x.command("run --on-data-loss continue {c}") + "    # the journal then says what is missing",
         )
-    past = sum(one.lost for one in x.tables.values() if isinstance(one, TableFacts))
+    past = sum(table.lost for table in x.tables.values() if isinstance(table, TableFacts))
     if past:
         journal = f"{x.graph.sinks[0].sink.table}_clocks"
         yield advice(

@@ -176,7 +176,7 @@ def _known_partitions(x: Examined, source: str) -> int:
     if isinstance(x.run, Unknown) or x.run.status.last is None:
         return 0
     names = x.run.status.last.watermarks
-    return len(names) if len(x.graph.sources) == 1 else sum(str(one).rpartition("/")[0] == source for one in names)
+    return len(names) if len(x.graph.sources) == 1 else sum(str(name).rpartition("/")[0] == source for name in names)
 
 
 def _standing(x: Examined) -> Iterator[Finding]:
@@ -315,7 +315,7 @@ def clocks(x: Examined) -> Iterator[Finding]:
 
 def _stamps(x: Examined) -> str:
     """Return whose clock gives records their log timestamps."""
-    kept = [one.retention for one in x.logs.values() if isinstance(one, LogFacts) and one.retention is not None]
+    kept = [log.retention for log in x.logs.values() if isinstance(log, LogFacts) and log.retention is not None]
     if not kept:
         return "that of the log"
     return "the broker's" if all(one.is_appended for one in kept) else "a producer's"

@@ -41,7 +41,7 @@ def window_state(x: Examined) -> Iterator[Finding]:
     Serious: the state is larger than the room that is left on its disk. Advice: it is larger than a quarter of the
     memory, it has doubled in the second half of the run, or a key holds 1,000 windows and more at once.
     """
-    longest = max((_delay(x.graph, one.name) for one in x.graph.sources), default=0)
+    longest = max((_delay(x.graph, source.name) for source in x.graph.sources), default=0)
     found = [*_windows(x, longest)]
     yield from (one for one in found if one.severity == "advice")
     designed = "; ".join(one.found for one in found if one.severity == "fine")
@@ -68,7 +68,7 @@ def window_state(x: Examined) -> Iterator[Finding]:
 
 
 def _delay(graph: m.Graph, name: str) -> int:
-    source = next(one for one in graph.sources if one.name == name)
+    source = next(source for source in graph.sources if source.name == name)
     match source.time.watermark:
         case m.Delay(micros):
             return micros
@@ -89,16 +89,20 @@ def _windows(x: Examined, longest: int) -> Iterator[Finding]:
             yield fine(f"{what}the state of a key is kept for ever, as the process has no ttl")
         if isinstance(node, m.WindowNode) and isinstance(node.window, m.Global):
             yield fine(f"{what}a key is kept for ever, as its window is global")
-    for one in fed_operators(x.graph):
-        if not isinstance(one.node, m.WindowNode) or one.farthest is None or isinstance(one.node.window, m.Session):
+    for fed_operator in fed_operators(x.graph):
+        if (
+            not isinstance(fed_operator.node, m.WindowNode)
+            or fed_operator.farthest is None
+            or isinstance(fed_operator.node.window, m.Session)
+        ):
             continue
-        held = math.ceil(one.held(longest, one.lateness))
-        what = f"{one.node.name}: " if one.node.name else ""
+        held = math.ceil(fed_operator.held(longest, fed_operator.lateness))
+        what = f"{fed_operator.node.name}: " if fed_operator.node.name else ""
         text = f"{what}a key holds up to {counted(held, 'window')} at once"
-        spans = {"size": one.farthest, "delay": longest, "lateness": one.lateness}
+        spans = {"size": fed_operator.farthest, "delay": longest, "lateness": fed_operator.lateness}
         by = ", ".join(f"{name} {m.format_duration(span)}" for name, span in spans.items())
         if held >= _MANY:
-            where = f"streams.{one.node.name}.window" if one.node.name else "window"
+            where = f"streams.{fed_operator.node.name}.window" if fed_operator.node.name else "window"
             why = "each window that has fired and can still be revised is a row of state for each of its keys"
             yield advice(f"{text} ({by})", why, "a longer slide or step, or a shorter lateness", where=where)
         else:
@@ -191,13 +195,15 @@ def place(x: Examined) -> Iterator[Finding]:
         )
     needed = 0 if isinstance(known, Unknown) else known.size
     others = [x.machine.temporary] if disk is None or x.machine.temporary.device != disk.device else []
-    for one in [*([] if disk is None else [disk]), *others]:
-        what = "checkpoint" if one is disk else "temporary files"
-        found = f"{short_bytes(one.free)} of {short_bytes(one.total)} are free on the disk of the {what} ({one.path})"
-        to_do = "make room" if one is disk else "make room, or set TMPDIR to a folder on another disk"
-        if one.free < max(needed, LEAST_FREE // 10):
+    for other in [*([] if disk is None else [disk]), *others]:
+        what = "checkpoint" if other is disk else "temporary files"
+        found = (
+            f"{short_bytes(other.free)} of {short_bytes(other.total)} are free on the disk of the {what} ({other.path})"
+        )
+        to_do = "make room" if other is disk else "make room, or set TMPDIR to a folder on another disk"
+        if other.free < max(needed, LEAST_FREE // 10):
             yield serious(found, "a run ends when its disk is full", to_do)
-        elif one.free < max(3 * needed, LEAST_FREE):
+        elif other.free < max(3 * needed, LEAST_FREE):
             yield advice(found, "a run ends when its disk is full; snapshots come beside the older ones", to_do)
         else:
             yield fine(found)
@@ -245,7 +251,7 @@ def parallelism(x: Examined) -> Iterator[Finding]:
 
     Advice: fewer key groups than cores, or so many partitions and key groups that their clocks take a step's time.
     """
-    counts = [one.partitions for one in x.logs.values() if isinstance(one, LogFacts)]
+    counts = [log.partitions for log in x.logs.values() if isinstance(log, LogFacts)]
     if not counts and not isinstance(x.run, Unknown) and x.run.status.last is not None:
         counts = [len(x.run.status.last.offsets)]
     partitions, groups, cores = sum(counts), x.graph.key_groups, x.machine.cores

@@ -110,15 +110,15 @@ def command(
     )
     # with further conditions a dead letter may be left out
     is_by_place = set(given) == {"partition", "offset"}
-    missing = sorted(set(offset) - {one.offset for one in letters}) if is_by_place else []
+    missing = sorted(set(offset) - {letter.offset for letter in letters}) if is_by_place else []
     if as_json:
-        plain = [_plain(one, dry_run=dry_run) for one in letters]
+        plain = [_plain(letter, dry_run=dry_run) for letter in letters]
         print_json({"pipeline": valid.name, "dry_run": dry_run, "letters": plain, "missing": missing})
     else:
         _show(valid, letters, dry_run=dry_run)
         for at in missing:
             click.echo(f"  partition {partition}, offset {at}: no dead letter")
-    is_done = not missing and all(one.outcome in {"redriven", "already"} for one in letters)
+    is_done = not missing and all(letter.outcome in {"redriven", "already"} for letter in letters)
     return OK if is_done else DIFFERENT
 
 
@@ -159,12 +159,13 @@ def _show(pipeline: Redrivable, letters: list[Letter], *, dry_run: bool) -> None
     if not letters:
         click.echo(f"{pipeline.name}: no such dead letters")
         return
-    for one in letters[:_MOST]:
-        text = f"  partition {one.partition}, offset {one.offset} ({one.reason}): {_text(one, dry_run=dry_run)}"
+    for letter in letters[:_MOST]:
+        place = f"partition {letter.partition}, offset {letter.offset}"
+        text = f"  {place} ({letter.reason}): {_text(letter, dry_run=dry_run)}"
         click.echo(printable(text))
     if len(letters) > _MOST:
         click.echo(f"  ... and {len(letters) - _MOST:,} more: --json shows all")
-    counts = Counter(one.outcome for one in letters)
+    counts = Counter(letter.outcome for letter in letters)
     done = f"{counts.pop('redriven', 0):,} of {counted(len(letters), 'dead letter')}"
     others = "".join(f"; {number:,} {_NOT[outcome]}" for outcome, number in counts.most_common())
     click.echo(

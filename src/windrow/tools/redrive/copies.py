@@ -198,9 +198,13 @@ def redrive(
         }
         found = log.copies | made
         # also what an earlier call appended, and could not note any more
-        _note(pipeline, {place: found[place] for one in letters if (place := (one.partition, one.offset)) in found})
+        _note(
+            pipeline,
+            {place: found[place] for letter in letters if (place := (letter.partition, letter.offset)) in found},
+        )
     return [
-        replace(one, copy=made[one.partition, one.offset][0]) if one.outcome == "redriven" else one for one in letters
+        replace(letter, copy=made[letter.partition, letter.offset][0]) if letter.outcome == "redriven" else letter
+        for letter in letters
     ]
 
 
@@ -434,21 +438,21 @@ def _copies(pipeline: Redrivable, letters: Sequence[Letter], log: _Log) -> dict[
     """Return the copies to append, by partition."""
     by, at = f"{_user()}@{socket.gethostname()}", time.time_ns() // 1000
     new: dict[int, list[Redriven]] = {}
-    for one in letters:
-        if one.outcome == "redriven":
-            original = log.originals[one.partition, one.offset]
+    for letter in letters:
+        if letter.outcome == "redriven":
+            original = log.originals[letter.partition, letter.offset]
             copy = Redriven(
                 pipeline=pipeline.name,
-                offset=one.offset,
-                origin=one.origin,
-                attempt=one.attempt,
-                reason=one.reason,
+                offset=letter.offset,
+                origin=letter.origin,
+                attempt=letter.attempt,
+                reason=letter.reason,
                 by=by,
                 at=at,
                 log_time=original.log_time,
                 value=original.value,
             )
-            new.setdefault(one.partition, []).append(copy)
+            new.setdefault(letter.partition, []).append(copy)
     return new
 
 

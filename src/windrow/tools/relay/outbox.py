@@ -43,7 +43,7 @@ _OPEN_SECONDS = 90.0
 def outbox_sink(graph: m.Graph, table: str | None) -> m.PostgresSink:
     """Return the sink with an outbox that writes a table; None is the only one. Raise InputError if there is none."""
     sinks = [node.sink for node in graph.sinks]
-    found = {one.table: one for one in sinks if isinstance(one, m.PostgresSink) and one.outbox}
+    found = {sink.table: sink for sink in sinks if isinstance(sink, m.PostgresSink) and sink.outbox}
     if not found:
         msg = f"no sink of pipeline {graph.name!r} has an outbox: set `outbox: true` at a sink `postgres`"
         raise InputError(msg)

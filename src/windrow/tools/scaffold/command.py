@@ -134,7 +134,7 @@ def _write_lines(log: Path, sample: Sample) -> None:
 
 def _write(folder: Path, files: Mapping[str, str], log: Path | None, write: Callable[[Path], object]) -> None:
     """Write files and a log; raise InputError, and write none of them, if one is there already."""
-    there = [str(folder / one) for one in (*files, *([str(log)] if log else [])) if (folder / one).exists()]
+    there = [str(folder / file) for file in (*files, *([str(log)] if log else [])) if (folder / file).exists()]
     if there:
         msg = f"{', '.join(there)} {'is' if len(there) == 1 else 'are'} there already: name another FOLDER"
         raise InputError(msg)

@@ -235,9 +235,9 @@ def _array(values: Iterable[list[object]]) -> m.ArrayType | None:
         fields = sample_fields([element for element in given if isinstance(element, dict)])
         # a struct has no paths, and an element with a value of another type is a dead letter
         members = [
-            m.Field(one.name, one.type, optional=bool(one.missing))
-            for one in fields
-            if len(one.path) == 1 and one.type is not None and not one.misfits
+            m.Field(field.name, field.type, optional=bool(field.missing))
+            for field in fields
+            if len(field.path) == 1 and field.type is not None and not field.misfits
         ]
         return m.ArrayType(m.StructType(tuple(members)), has_nulls) if members else None
     type_, misfits, _ = _type_of("", given)

@@ -140,21 +140,21 @@ def _read(sample: Sample) -> _Records:
 def _usable(fields: Sequence[SampledField], text: DraftText, *, is_log: bool) -> Iterator[SampledField]:
     """Yield the fields that a pipeline of one stream can have; the others are listed in the text."""
     seen: set[str] = set()
-    for one in fields:
-        shown = ".".join(one.path)
-        if is_log and one.path in {(m.LOG_TIME,), (KEY,), (VALUE,)}:
+    for field in fields:
+        shown = ".".join(field.path)
+        if is_log and field.path in {(m.LOG_TIME,), (KEY,), (VALUE,)}:
             continue
-        if not is_name(one.name) or one.name.startswith("__"):
+        if not is_name(field.name) or field.name.startswith("__"):
             text.left_out(shown, "its name cannot be that of a field")
-        elif one.name.lower() in seen:
-            text.left_out(shown, f"there is a field {one.name} already, by a name that SQL takes for the same")
-        elif isinstance(one.type, m.ArrayType):
-            text.left_out(shown, f"{one.type}, for flat_map in a file with sources and streams")
-        elif one.type is None:
-            text.left_out(shown, one.why)
+        elif field.name.lower() in seen:
+            text.left_out(shown, f"there is a field {field.name} already, by a name that SQL takes for the same")
+        elif isinstance(field.type, m.ArrayType):
+            text.left_out(shown, f"{field.type}, for flat_map in a file with sources and streams")
+        elif field.type is None:
+            text.left_out(shown, field.why)
         else:
-            seen.add(one.name.lower())
-            yield one
+            seen.add(field.name.lower())
+            yield field
 
 
 def _time(
@@ -163,14 +163,18 @@ def _time(
     """Return the field that is the event time, a time that nearly all records have."""
     total = sample.raw.num_rows
     found = [one for one in usable if isinstance(one.type, m.TimestampType) and one.missing <= MISFITS * total]
-    if not found and is_log and (logged := [one for one in fields if one.path == (m.LOG_TIME,) and not one.missing]):
+    if (
+        not found
+        and is_log
+        and (logged := [field for field in fields if field.path == (m.LOG_TIME,) and not field.missing])
+    ):
         logged[0].type = LOG_TIME_TYPE
         text.time = Choice(m.LOG_TIME, "the log timestamp, as no field is a time that all records have")
         return logged[0]
     if not found:
         msg = (
             f"no field of {sample.place} is a time that all records have (ISO 8601 text, or seconds, milliseconds or "
-            f"microseconds since 1970); the fields are {', '.join('.'.join(one.path) for one in fields)}"
+            f"microseconds since 1970); the fields are {', '.join('.'.join(field.path) for field in fields)}"
         )
         raise InputError(msg)
     best = max(found, key=_likely_time)

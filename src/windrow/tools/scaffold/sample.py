@@ -148,4 +148,4 @@ def _first(connector: Connector, partition: int, begin: int, count: int) -> Iter
 def partitions_of(raw: pa.Table) -> Mapping[int, int]:
     """Return the number of records of each partition."""
     counts = raw.column("partition").value_counts()
-    return {one["values"].as_py(): one["counts"].as_py() for one in counts}
+    return {count["values"].as_py(): count["counts"].as_py() for count in counts}

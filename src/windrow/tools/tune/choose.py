@@ -125,8 +125,8 @@ class Tuning:
     @property
     def changes(self) -> dict[str, int]:
         """The settings that get another value, by path."""
-        delays = {one.setting.path: (one.setting.delay, one.chosen) for one in self.delays}
-        others = {one.path: (one.lateness, one.chosen) for one in self.latenesses}
+        delays = {delay.setting.path: (delay.setting.delay, delay.chosen) for delay in self.delays}
+        others = {lateness.path: (lateness.lateness, lateness.chosen) for lateness in self.latenesses}
         return {
             path: chosen for path, (now, chosen) in (delays | others).items() if chosen is not None and chosen != now
         }
@@ -134,24 +134,24 @@ class Tuning:
     @property
     def problems(self) -> list[str]:
         """Why goals are not met."""
-        if not self.skipped and not any(one.records for one in self.delays):
+        if not self.skipped and not any(delay.records for delay in self.delays):
             return ["there are no records to choose by: run the pipeline, or let its log have some"]
-        found = [*(one.problem for one in self.delays), *(one.problem for one in self.latenesses)]
+        found = [*(delay.problem for delay in self.delays), *(lateness.problem for lateness in self.latenesses)]
         return [problem for problem in found if problem is not None]
 
 
 def tune(graph: m.Graph, disorder: Disorder, goals: Goals) -> Tuning:
     """Choose the delays and latenesses of a pipeline."""
-    fitting = [one for one in graph.sources if isinstance(one.time.watermark, m.Delay | m.DelayByPartition)]
+    fitting = [source for source in graph.sources if isinstance(source.time.watermark, m.Delay | m.DelayByPartition)]
     skipped = tuple(
-        f"{one.name}: its watermark is adaptive or in the log, so it has no delay to choose"
-        for one in graph.sources
-        if one not in fitting
+        f"{source.name}: its watermark is adaptive or in the log, so it has no delay to choose"
+        for source in graph.sources
+        if source not in fitting
     )
     settings = [setting for source in fitting for setting in _settings(graph, source, disorder.partitions)]
-    now = {one.path: one.delay for one in settings}
-    delays = tuple(_choose_delay(one, disorder, goals) for one in settings)
-    then = now | {one.setting.path: one.chosen for one in delays if one.chosen is not None}
+    now = {setting.path: setting.delay for setting in settings}
+    delays = tuple(_choose_delay(setting, disorder, goals) for setting in settings)
+    then = now | {delay.setting.path: delay.chosen for delay in delays if delay.chosen is not None}
     # what takes records of a source that is skipped has verdicts that are not known
     latenesses = () if skipped else tuple(_choose_latenesses(graph, disorder, settings, then, goals))
     return Tuning(delays, latenesses, skipped, disorder.is_exact, disorder.by_operator, disorder.is_log_exact)
@@ -164,19 +164,21 @@ def what_if(graph: m.Graph, disorder: Disorder, delay: int | None = None, latene
     no delay, as its watermark is adaptive or in the log.
     """
     settings = [setting for source in graph.sources for setting in _settings(graph, source, disorder.partitions)]
-    if len({one.source for one in settings}) < len(graph.sources):
+    if len({setting.source for setting in settings}) < len(graph.sources):
         msg = "the watermark of a source is adaptive or in the log, so other delays cannot be tried"
         raise InputError(msg)
-    own = {one.path: one.lateness for one in disorder.operators if one.path is not None}
+    own = {operator.path: operator.lateness for operator in disorder.operators if operator.path is not None}
     changed = own if lateness is None else dict.fromkeys(own, lateness)
     parts = [
-        (one, disorder.of(one.partitions), one.delay if delay is None else delay) for one in settings if one.partitions
+        (setting, disorder.of(setting.partitions), setting.delay if delay is None else delay)
+        for setting in settings
+        if setting.partitions
     ]
     counted = [part.missed(then, one.source_lateness, changed) for one, part, then in parts]
     missed = Missed(
         sum(one.pairs for one in counted), _sum(one.late for one in counted), _sum(one.expired for one in counted)
     )
-    longest = max((one.delay for one in settings), default=0)
+    longest = max((setting.delay for setting in settings), default=0)
     then = longest if delay is None else delay
     held = _ratio(_held(disorder, then, changed), _held(disorder, longest, {}))
     return WhatIf(then, max(changed.values(), default=None), missed, held)
@@ -269,7 +271,7 @@ def _choose_latenesses(
 ) -> Iterator[LatenessChoice]:
     """Choose the latenesses of sources, then those of operators, each as if there was no other."""
     for source in graph.sources:
-        own = [one for one in settings if one.source == source.name]
+        own = [setting for setting in settings if setting.source == source.name]
         if source.lateness is not None:
             path, now = f"sources.{source.name}.lateness", source.lateness
 
@@ -290,10 +292,13 @@ def _choose_latenesses(
 
         def misses(lateness: int, path: str = path) -> Missed:
             parts = [
-                disorder.of(one.partitions, path).missed(delays[one.path], None, {path: lateness}) for one in settings
+                disorder.of(setting.partitions, path).missed(delays[setting.path], None, {path: lateness})
+                for setting in settings
             ]
             return Missed(
-                sum(one.pairs for one in parts), _sum(one.late for one in parts), _sum(one.expired for one in parts)
+                sum(part.pairs for part in parts),
+                _sum(part.late for part in parts),
+                _sum(part.expired for part in parts),
             )
 
         yield _choose_lateness(path, operator.lateness, misses, partial(operator.held, longest), goals)
@@ -312,7 +317,7 @@ def _choose_lateness(
             found = f"no lateness up to {m.format_duration(BOUNDS[-1])} leaves so few out" if least is None else least
     chosen, problem = _split(found, path)
     candidates = {0, now, *([] if chosen is None else [chosen])}
-    some = sorted(candidates | {one for one in BOUNDS if _MINUTE <= one <= 2 * max(candidates)})
+    some = sorted(candidates | {bound for bound in BOUNDS if _MINUTE <= bound <= 2 * max(candidates)})
     table: list[WhatIf] = []
     for lateness in some:
         missed = count(lateness)
@@ -338,7 +343,11 @@ def _nice_quantiles(own: Disorder) -> Iterator[int]:
 
 
 def _held(own: Disorder, delay: int, changed: Mapping[str, int]) -> float:
-    return sum(one.held(delay, changed.get(one.path or "", one.lateness)) for one in own.operators if one.judges)
+    return sum(
+        operator.held(delay, changed.get(operator.path or "", operator.lateness))
+        for operator in own.operators
+        if operator.judges
+    )
 
 
 def _ratio(then: float, now: float) -> float:

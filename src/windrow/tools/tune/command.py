@@ -195,7 +195,7 @@ def _show(graph: m.Graph, found: Tuning, origin: str, diff: str, effects: Sequen
             console.print(_partition_table(graph, delay))
     under = (
         ", under what is chosen above"
-        if any(one.chosen not in {None, one.setting.delay} for one in found.delays)
+        if any(delay.chosen not in {None, delay.setting.delay} for delay in found.delays)
         else ""
     )
     for lateness in found.latenesses:
@@ -285,10 +285,10 @@ def _shares(bounds: Bounds, total: int) -> str:
 
 def _partition_table(graph: m.Graph, found: DelayChoice) -> Table:
     table = _table("partition", "records", "P50", "P99", "P99.9", "most behind", "delay by the goals")
-    for one in found.partitions:
-        needed = "" if one.needed is None else m.format_duration(one.needed)
-        behind = (_short(one.quantiles[share]) for share in (0.5, 0.99, 0.999, 1.0))
-        table.add_row(str(graph.partition_name(one.partition)), f"{one.records:,}", *behind, needed)
+    for partition in found.partitions:
+        needed = "" if partition.needed is None else m.format_duration(partition.needed)
+        behind = (_short(partition.quantiles[share]) for share in (0.5, 0.99, 0.999, 1.0))
+        table.add_row(str(graph.partition_name(partition.partition)), f"{partition.records:,}", *behind, needed)
     return table
 
 
@@ -313,11 +313,11 @@ def _plain(graph: m.Graph, found: Tuning) -> dict[str, Any]:
         "exact": found.is_exact,
         "delays": [
             {
-                "path": one.setting.path,
-                "records": one.records,
-                "now": one.setting.delay,
-                "chosen": one.chosen,
-                "what_if": [_plain_row(row) for row in one.table],
+                "path": delay.setting.path,
+                "records": delay.records,
+                "now": delay.setting.delay,
+                "chosen": delay.chosen,
+                "what_if": [_plain_row(row) for row in delay.table],
                 "partitions": [
                     {
                         "partition": graph.partition_name(part.partition),
@@ -325,20 +325,20 @@ def _plain(graph: m.Graph, found: Tuning) -> dict[str, Any]:
                         "behind": {f"p{share * 100:g}": micros for share, micros in part.quantiles.items()},
                         "delay": part.needed,
                     }
-                    for part in one.partitions
+                    for part in delay.partitions
                 ],
             }
-            for one in found.delays
+            for delay in found.delays
         ],
         "latenesses": [
             {
-                "path": one.path,
-                "pairs": one.records,
-                "now": one.lateness,
-                "chosen": one.chosen,
-                "what_if": [_plain_row(row) for row in one.table],
+                "path": lateness.path,
+                "pairs": lateness.records,
+                "now": lateness.lateness,
+                "chosen": lateness.chosen,
+                "what_if": [_plain_row(row) for row in lateness.table],
             }
-            for one in found.latenesses
+            for lateness in found.latenesses
         ],
         "skipped": list(found.skipped),
         "problems": found.problems,

@@ -83,7 +83,7 @@ def fed_operators(graph: m.Graph) -> tuple[FedOperator, ...]:
     behind = {name for one in graph.computed if _is_first(graph, one) for name in _judges_behind(graph, one)}
     firsts = [one for one in graph.computed if _is_first(graph, one)]
     others = [one for one in graph.computed if one.name in behind - _names(firsts)]
-    return tuple(replace(_fed_operator(graph, one), is_behind=one.name in behind) for one in [*firsts, *others])
+    return tuple(replace(_fed_operator(graph, first), is_behind=first.name in behind) for first in [*firsts, *others])
 
 
 def _names(nodes: Iterable[m.Node]) -> set[str]:
@@ -250,7 +250,7 @@ class Disorder:
     @property
     def is_log_exact(self) -> bool:
         """Whether counts of the log are exact."""
-        return not any(one.is_behind for one in self.operators)
+        return not any(operator.is_behind for operator in self.operators)
 
     @property
     def partitions(self) -> list[int]:
@@ -278,12 +278,14 @@ class Disorder:
         if self.by_operator:
             return replace(self, low=low, high=high)
         # what is recorded is of all operators together, and bounds the records of each
-        own = tuple(one for one in self.operators if path in {None, one.path})
+        own = tuple(operator for operator in self.operators if path in {None, operator.path})
         return replace(self, operators=own, low=low, high=high)
 
     def missed(self, delay: int, source_lateness: int | None, changed: Lateness) -> Missed:
         """Count under a delay, a lateness of the source, and other latenesses of operators."""
-        own = np.array([changed.get(one.path or "", one.lateness) for one in self.operators], dtype=np.int64)
+        own = np.array(
+            [changed.get(operator.path or "", operator.lateness) for operator in self.operators], dtype=np.int64
+        )
         shortest, longest = (own, own) if self.by_operator else (own.min(keepdims=True), own.max(keepdims=True))
         late_low, expired_low = self.low.missed(delay, longest, source_lateness)
         late_high, expired_high = self.high.missed(delay, shortest, source_lateness)

@@ -140,7 +140,7 @@ def explain_row(
     host = replay_row(replay.pipeline, target, row, replay.settings, most, is_stopped)
     replayed, others = host.result()
     differences = _differences(row.there, replayed, target)
-    differences += [f"the log makes a session from {one[0]} to {one[1]}" for one in others]
+    differences += [f"the log makes a session from {other[0]} to {other[1]}" for other in others]
     by_source = {
         source.name: {verdict: host.counts[number, verdict] for verdict in VERDICTS if host.counts[number, verdict]}
         for number, source in enumerate(graph.sources)
@@ -174,9 +174,9 @@ def explain_row(
 
 def _without_key(records: Sequence[ExplainedRecord], key: Mapping[str, Any]) -> Iterator[ExplainedRecord]:
     """Yield records without the values that are the key's in all of them."""
-    same = {name for name, value in key.items() if all(one.values.get(name, value) == value for one in records)}
-    for one in records:
-        yield replace(one, values={name: value for name, value in one.values.items() if name not in same})
+    same = {name for name, value in key.items() if all(record.values.get(name, value) == value for record in records)}
+    for record in records:
+        yield replace(record, values={name: value for name, value in record.values.items() if name not in same})
 
 
 def _find(target: RowTarget, where: Sequence[Condition], option: str) -> TargetRow:
@@ -300,7 +300,7 @@ def _differences(row: Mapping[str, Any] | None, replayed: Mapping[str, Any] | No
         return [
             f"the table {'has no row' if row is None else 'has a row'}, and the log makes {'none' if row else 'one'}"
         ]
-    values = [one.name for one in schema.value_fields(target.spec.rows)]
+    values = [value_field.name for value_field in schema.value_fields(target.spec.rows)]
     return [
         f"{name} is {row[name]} in the table, and {replayed[name]} by the records of the log"
         for name in values

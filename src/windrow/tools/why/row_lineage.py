@@ -150,7 +150,7 @@ class LineageHost(RowHost):
         given = [side.names for side in join_sides(self._graph, node)] if isinstance(node, m.AnyJoinNode) else []
         for number, name in enumerate(node.inputs if given else node.inputs[:1]):
             fields = stream_of(self._graph, name).fields
-            names = given[number] if given else {one.name: one.name for one in fields}
+            names = given[number] if given else {field.name: field.name for field in fields}
             times = time_fields(self._graph, name)
             yield {name: column for name, column in names.items() if name not in times}
 
@@ -167,13 +167,13 @@ def _filters(  # noqa: C901, PLR0912 - a case for each kind of node
     for node in reversed(graph.nodes):
         if node is start:
             values: Values = row.values if isinstance(node, m.SinkNode) else row.key
-        elif any(one in asked for one in m.outputs_of(node)):
+        elif any(output in asked for output in m.outputs_of(node)):
             values = _common([one for name in m.outputs_of(node) for one in asked.get(name, ())])
         else:
             continue
         match node:
             case m.SinkNode():
-                fields = {one.name for one in stream_of(graph, node.input).fields}
+                fields = {field.name for field in stream_of(graph, node.input).fields}
                 # the place of a record is no field
                 asked[node.input].append({k: v for k, v in values.items() if k in fields})
             case m.SelectNode():
@@ -181,7 +181,7 @@ def _filters(  # noqa: C901, PLR0912 - a case for each kind of node
                 for name in node.inputs:
                     asked[name].append({k: v for k, v in values.items() if k not in derived})
             case m.FlatMapNode():
-                fields = {one.name for one in stream_of(graph, node.input).fields} - {node.field}
+                fields = {field.name for field in stream_of(graph, node.input).fields} - {node.field}
                 asked[node.input].append({k: v for k, v in values.items() if k in fields})
             case m.SplitNode():
                 asked[node.input].append(values)
@@ -203,7 +203,7 @@ def _filters(  # noqa: C901, PLR0912 - a case for each kind of node
 def _common(several: Sequence[Values]) -> Values:
     """Return the values that all have."""
     first, *others = several
-    return {k: v for k, v in first.items() if all(k in one and one[k].equals(v) for one in others)}
+    return {k: v for k, v in first.items() if all(k in other and other[k].equals(v) for other in others)}
 
 
 def replay_row(  # noqa: PLR0917 - of one caller

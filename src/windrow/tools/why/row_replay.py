@@ -114,7 +114,7 @@ class RowTarget:
     @staticmethod
     def of(graph: m.Graph, name: str) -> RowTarget:
         """Return the target of a sink; raise InputError if its rows are not explained."""
-        sink = next(one for one in graph.sinks if one.name == name)
+        sink = next(sink for sink in graph.sinks if sink.name == name)
         node = graph.producer(sink.input)
         if isinstance(node, m.RulesNode):
             msg = (
@@ -174,9 +174,9 @@ class RowTarget:
         if not isinstance(self.node, m.WindowNode):
             fields = stream_of(self.graph, self.node.inputs[0]).fields
             hidden = {*self.key, *time_fields(self.graph, self.node.inputs[0])}
-            return {one.name: one.name for one in fields if one.name not in hidden}
+            return {field.name: field.name for field in fields if field.name not in hidden}
         spec = spec_of(self.graph, self.node)
-        texts = {one.name: one.expression.text for one in computed_arguments(spec)}
+        texts = {argument.name: argument.expression.text for argument in computed_arguments(spec)}
         columns = dict.fromkeys(one.column for given in arguments(spec) for one in given)
         return {texts.get(column, column): column for column in columns}
 
@@ -397,14 +397,14 @@ class RowHost(MemoryHost):
                 elif op != "update_before":
                     rows[place] = change
         found, others = None, []
-        for one in rows.values():
-            is_own = self._row.window is None or (one["window_start"], one["window_end"]) == tuple(
+        for row in rows.values():
+            is_own = self._row.window is None or (row["window_start"], row["window_end"]) == tuple(
                 map(iso_time, self._row.window)
             )
             if not is_own:
-                others.append((one["window_start"], one["window_end"]))
-            elif "revision" not in identity or self._row.revision in {None, one["revision"]}:
-                found = one
+                others.append((row["window_start"], row["window_end"]))
+            elif "revision" not in identity or self._row.revision in {None, row["revision"]}:
+                found = row
         return found, others
 
     def kept(self, packets: Iterable[Packet]) -> Iterator[Packet]:
@@ -578,7 +578,7 @@ class RowHost(MemoryHost):
         )
         columns = {name: column for name, column in named.items() if column in records.column_names}
         values = list(
-            zip(*(plain_values(records.column(one).combine_chunks()) for one in columns.values()), strict=True)
+            zip(*(plain_values(records.column(column).combine_chunks()) for column in columns.values()), strict=True)
         )
         for row, (partition, offset, time, watermark) in enumerate(zip(*places, strict=True)):
             self._found[kinds[chosen[row]]].append(

@@ -175,7 +175,7 @@ class Trace:
         if not rows.num_rows:
             return
         wanted = {PARTITION, OFFSET, TIME, WATERMARK, ID, *names}
-        rows = rows.select([one for one in rows.column_names if one in wanted])
+        rows = rows.select([column_name for column_name in rows.column_names if column_name in wanted])
         rows = rows.append_column(_ROW, pa.array(np.arange(self._rows, self._rows + rows.num_rows)))
         self._rows += rows.num_rows
         self._add(table, rows.column_names, "new", new=rows)
@@ -291,13 +291,13 @@ class Trace:
         table, is_judged = f"{kind}_{stage.number}", kind == "judged"
         known = self._columns.get(table, [])
         names = [PARTITION, OFFSET, TIME, WATERMARK, ID, _ROW, *stage.key, DIFF, SIDE, END, _VERDICT]
-        names = [one for one in dict.fromkeys(names) if one in known]
+        names = [fromkey for fromkey in dict.fromkeys(names) if fromkey in known]
         if not names:
             types = f"NULL::INTEGER AS {PARTITION}, 0 AS {OFFSET}, 0 AS {TIME}, '' AS {ID}, 0 AS {_ROW}"
             keys = "".join(f", NULL AS {identifier(one)}" for one in stage.key)
             self._table(kind, f"SELECT {types}, '' AS {_VERDICT}{keys} WHERE false")
             return
-        columns = ", ".join(f"g.{identifier(one)}" for one in names)
+        columns = ", ".join(f"g.{identifier(name)}" for name in names)
         behind = (
             "" if stage is self._first else f"WHERE {_ROW} IN ({_behind(stage, table, known, is_judged=is_judged)})"
         )

@@ -63,14 +63,14 @@ class Judge:
         self._rules = rule_expressions(spec)
         self._is_listed = is_listed
         self._columns = tuple(dict.fromkeys(column for rule in self._rules for column in rule.columns))
-        self._struct = tuple(one.name for one in RuleScope.of(spec).fields)
+        self._struct = tuple(field.name for field in RuleScope.of(spec).fields)
         expressions = [
             one for rule in self._rules for one in (rule.when, *dict((*rule.evidence, *rule.values)).values())
         ]
-        expressions += [one.of for one in self._columns if isinstance(one, InList)]
-        used = {name for one in expressions for name in one.columns}
+        expressions += [column.of for column in self._columns if isinstance(column, InList)]
+        used = {name for expression in expressions for name in expression.columns}
         self._own = tuple(name for name in self._struct if name in used)
-        others = {one.field for one in self._columns if isinstance(one, NeighbourField | RecentField)}
+        others = {column.field for column in self._columns if isinstance(column, NeighbourField | RecentField)}
         self.fields = (
             self._struct if None in others else tuple(name for name in self._struct if name in used or name in others)
         )
@@ -79,7 +79,7 @@ class Judge:
             [name for rule in self._rules for name in rule.when.columns],
             grows=any(rule.when.grows for rule in self._rules),
         )
-        self._listed = {one.name: _projection([one.of]) for one in self._columns if isinstance(one, InList)}
+        self._listed = {column.name: _projection([column.of]) for column in self._columns if isinstance(column, InList)}
         self._shown = [_projection([one for _, one in (*rule.evidence, *rule.values)]) for rule in self._rules]
 
     def judge(self, records: pa.Table, order: Places, judged: Places, histories: Histories) -> Verdicts:
@@ -302,7 +302,7 @@ def _evaluated(evaluate: Callable[[pa.Table], T], table: pa.Table, where: str) -
 
 def _projection(expressions: Sequence[Expression]) -> Projection:
     return Projection.of(
-        [one.sql for one in expressions],
-        [column for one in expressions for column in one.columns],
-        grows=any(one.grows for one in expressions),
+        [expression.sql for expression in expressions],
+        [column for expression in expressions for column in expression.columns],
+        grows=any(expression.grows for expression in expressions),
     )

@@ -553,7 +553,7 @@ class RulesOperator:
     def _table(self, changes: Sequence[_Change]) -> pa.Table:
         if not changes:
             return self._changes.empty_table()
-        columns = zip(*((one.op, one.pane, one.revision, *one.row) for one in changes), strict=True)
+        columns = zip(*((change.op, change.pane, change.revision, *change.row) for change in changes), strict=True)
         return pa.table(
             [pa.array(values, one.type) for values, one in zip(columns, self._changes, strict=True)],
             schema=self._changes,

@@ -88,9 +88,11 @@ class Versions:
         self._places: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         """By partition, the offset from which a version is in force, and its number."""
         given: dict[m.RulesVersion, None] = {}
-        for one in rules.journal.versions:
-            given[replace(one, partition=0, offset=0)] = None
-            self._places[one.partition].append((one.offset, list(given).index(replace(one, partition=0, offset=0))))
+        for version in rules.journal.versions:
+            given[replace(version, partition=0, offset=0)] = None
+            self._places[version.partition].append(
+                (version.offset, list(given).index(replace(version, partition=0, offset=0)))
+            )
         own = m.RulesVersion.of(rules)
         given[own] = None
         self._own = list(given).index(own)

@@ -89,8 +89,10 @@ class LateChunks:
     def __init__(self, spec: WindowSpec, connection: duckdb_sql.Connection, place: Sequence[str] = PLACE[1:]) -> None:
         self._duck = connection
         self._keys = spec.key
-        accumulators = (accumulator for one in compile_aggregates(spec) for accumulator in one.accumulators)
-        self._grows = spec.node.emit.late != "batch" and any(one.merge == "list" for one in accumulators)
+        accumulators = (accumulator for aggregate in compile_aggregates(spec) for accumulator in aggregate.accumulators)
+        self._grows = spec.node.emit.late != "batch" and any(
+            accumulator.merge == "list" for accumulator in accumulators
+        )
         # what one record makes is one revision: all elements of an array, all pairs of a join
         revision = f"dense_rank() OVER (PARTITION BY {_window_and_key(spec)} ORDER BY {', '.join(place)}) - 1"
         if isinstance(spec.node.emit.late, m.Records):

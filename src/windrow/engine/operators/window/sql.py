@@ -76,11 +76,11 @@ class PaneLists:
         accumulators = [accumulator for one in fold for accumulator in one.accumulators]
 
         def each(sql: Callable[[Accumulator], str]) -> str:
-            return ", ".join(f"{sql(one)} AS {identifier(one.column)}" for one in accumulators)
+            return ", ".join(f"{sql(accumulator)} AS {identifier(accumulator.column)}" for accumulator in accumulators)
 
         keys = [identifier(name) for name in spec.key]
         self.by = ", ".join([WINDOW, *keys])
-        self.columns = ", ".join(identifier(one.column) for one in accumulators)
+        self.columns = ", ".join(identifier(accumulator.column) for accumulator in accumulators)
         self.begin = each(lambda one: one.begin)
         self.merged = each(lambda one: one.merged())
         self.running = each(lambda one: one.merged(" OVER history"))
