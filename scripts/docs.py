@@ -267,11 +267,12 @@ def _signature(name: str, function: Callable[..., object]) -> str:
     arguments = declared.args
     for many in (arguments.posonlyargs, arguments.args):
         many[:] = [one for one in many if one.arg != "self"]
-    defaults = [*arguments.defaults, *arguments.kw_defaults]
-    for default in defaults:
-        value = inspect.unwrap(function).__globals__.get(default.id) if isinstance(default, ast.Name) else None
-        if isinstance(default, ast.Name) and isinstance(value, int | str):
-            default.id = repr(value)
+    scope = inspect.unwrap(function).__globals__
+    for defaults in (arguments.defaults, arguments.kw_defaults):
+        for index, default in enumerate(defaults):
+            if isinstance(default, ast.Name | ast.Attribute):
+                value = eval(ast.unparse(default), scope)  # noqa: S307 - the default of a function of windrow
+                defaults[index] = ast.Constant(value) if isinstance(value, int | str) else default
     name = name.rpartition(".")[2]
     returns = f" -> {ast.unparse(declared.returns)}" if declared.returns else ""
     items = []
