@@ -15,6 +15,7 @@ from tests.engine.pipelines import MAIN, MINUTE, raw, record
 
 from windrow.engine.changelog import StepOutput
 from windrow.engine.level import migrate
+from windrow.engine.operators.registry import build_operator
 from windrow.engine.schema import RAW, row_key
 from windrow.engine.state.widening import StateChange
 from windrow.expressions import rows_of
@@ -309,6 +310,18 @@ def test_other_key_groups_give_the_same(name: str, key_groups: int) -> None:
         for node in other.keyed
     }
     assert run.move(other, migrate(other, changes, run.host.states)).play(LOG[50:], 25).end() == whole(name)
+
+
+def test_what_is_stored_is_declared(name: str) -> None:
+    graph = graph_of(name)
+    declared = {node.name: build_operator(graph, node).state for node in graph.computed}
+    run, kinds = Run(graph), set()
+    for begin in range(0, len(LOG), 25):
+        run.play(LOG[begin : begin + 25], 25)
+        kinds |= {kind for state in run.host.states for (kind, _), _ in state.items()}
+    for kind in kinds:
+        node, _, own = kind.rpartition("/")
+        assert own.rstrip("0123456789") in declared[node]
 
 
 def test_state_is_freed_when_the_watermark_is_far(name: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
+
+from windrow import model as m
 
 
 @dataclass(frozen=True)
@@ -31,3 +34,14 @@ def error(where: str, message: str) -> Finding:
 def warning(where: str, message: str) -> Finding:
     """Return a warning."""
     return Finding("warning", where, message)
+
+
+def too_long(where: str, micros: int) -> Iterator[Finding]:
+    """Find a length of more than a hundred years."""
+    if micros > m.MAX_DURATION:
+        yield error(where, "is longer than a hundred years (36500d)")
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can name a field or a column: printable, without spaces around it."""
+    return bool(text) and text.isprintable() and text == text.strip()

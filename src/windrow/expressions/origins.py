@@ -25,6 +25,8 @@ def origins_of(graph: m.Graph, stream: str) -> dict[str, Origins]:
     What user code makes has none, as it is not known what it reads.
     """
     node = graph.producer(stream)
+    if isinstance(node, m.FilterNode | m.TableNode):
+        return origins_of(graph, node.input)
     match node:
         case m.SourceNode():
             own: dict[str, Origins] = {
@@ -36,8 +38,6 @@ def origins_of(graph: m.Graph, stream: str) -> dict[str, Origins]:
             found = {name: _joined(one.get(name, {}) for one in given) for name in given[0]}
             made = {name: _through(one, found) for name, one in selected_expressions(graph, node)}
             found = {field.name: (found | made)[field.name] for field in stream_of(graph, stream).fields}
-        case m.SplitNode() | m.DeduplicateNode() | m.TableNode():
-            found = origins_of(graph, node.input)
         case m.FlatMapNode():
             given_one = origins_of(graph, node.input)
             array = _as("TRANSFORMATION", given_one[node.field])

@@ -45,6 +45,8 @@ class Stream:
 def stream_of(graph: m.Graph, name: str) -> Stream:  # noqa: C901 - a case for each kind of node
     """Return the stream of that name; raise PipelineError for an expression that is wrong."""
     node = graph.producer(name)
+    if isinstance(node, m.FilterNode):
+        return replace(stream_of(graph, node.input), lacking=None)
     match node:
         case m.SourceNode():
             nullable = nullable_fields(node)
@@ -60,8 +62,6 @@ def stream_of(graph: m.Graph, name: str) -> Stream:  # noqa: C901 - a case for e
             # some changes of rows are no table
             lacking = None if given.lacking is None or node.where is not None else _lacking_of(given, node)
             found = replace(given, fields=fields, key=given.key if is_keyed else (), lacking=lacking)
-        case m.SplitNode() | m.DeduplicateNode():
-            found = replace(stream_of(graph, node.input), lacking=None)
         case m.FlatMapNode():
             given = stream_of(graph, node.input)
             found = replace(given, fields=exploded(given, node), rows_of="elements", has_id=True, key=(), lacking=None)

@@ -85,6 +85,11 @@ class _OfOne:
         """The input."""
         return (self.input,)
 
+    @property
+    def share(self) -> float:
+        """The share of its input's records that its stream has, if the node alone says so; else 1."""
+        return 1.0
+
 
 @dataclass(frozen=True)
 class SplitNode(_OfOne):
@@ -274,10 +279,13 @@ ResultNode = WindowNode | ProcessNode | RulesNode
 AnyJoinNode = JoinNode | TableJoinNode | LookupNode
 """A node that joins two streams by key."""
 
+FilterNode = SplitNode | DeduplicateNode
+"""A node whose streams have records of its input as they are, each in one of them or in none."""
+
 KeyedNode = ResultNode | DeduplicateNode | TableNode | AnyJoinNode
 """A node with an operator: its records are partitioned by key."""
 
-StreamNode = SelectNode | SplitNode | FlatMapNode | KeyedNode
+StreamNode = SelectNode | FilterNode | FlatMapNode | KeyedNode
 
 Node = SourceNode | StreamNode | SinkNode
 

@@ -12,14 +12,13 @@ from itertools import combinations, product
 
 from windrow.model.graph import (
     AnyJoinNode,
-    DeduplicateNode,
+    FilterNode,
     FlatMapNode,
     Graph,
     LookupNode,
     ProcessNode,
     SelectNode,
     SourceNode,
-    SplitNode,
     TableNode,
     WindowNode,
 )
@@ -48,7 +47,7 @@ def is_of_log(graph: Graph, stream: str) -> bool:
     node = graph.producer(stream)
     if isinstance(node, LookupNode) and node.as_of == "order":
         return is_of_log(graph, node.left)
-    is_chosen = isinstance(node, SelectNode | SplitNode | FlatMapNode | DeduplicateNode)
+    is_chosen = isinstance(node, SelectNode | FilterNode | FlatMapNode)
     return isinstance(node, SourceNode) or (is_chosen and all(is_of_log(graph, name) for name in node.inputs))
 
 
@@ -82,11 +81,12 @@ def can_share_rows(graph: Graph, one: str, other: str) -> bool:
 
 def _above(graph: Graph, stream: str) -> tuple[str, ...]:
     """Return the streams whose rows a stream has, by what these are made of, or makes others of: elements, say."""
-    match graph.producer(stream):
-        case SelectNode() as node:
+    node = graph.producer(stream)
+    if isinstance(node, FilterNode | FlatMapNode | ProcessNode):
+        return node.inputs
+    match node:
+        case SelectNode():
             return () if is_by_branch(graph, node) else node.inputs
-        case SplitNode() | DeduplicateNode() | FlatMapNode() | ProcessNode() as node:
-            return node.inputs
         case LookupNode(left=left, as_of="order"):
             return (left,)
         case TableNode(name=name, input=given) if stream != name:

@@ -48,11 +48,6 @@ def sink_path(sink: m.Sink) -> str:
     return f"sink.{sink.section}"
 
 
-def is_name(text: str) -> bool:
-    """Whether a text can name a field or a column: printable, without spaces around it."""
-    return bool(text) and text.isprintable() and text == text.strip()
-
-
 def result_names(spec: ResultSpec) -> list[tuple[str, str]]:
     """Return the columns of a pipeline's results: where each is declared, and its name."""
     if isinstance(spec.node, m.ProcessNode):

@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from windrow import model as m
-from windrow.authoring.checks.streams import place
+from windrow.authoring.checks.places import place
 from windrow.declare.findings import Finding, error
 from windrow.errors import not_one_of
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from windrow import model as m
-from windrow.authoring.checks.time import too_long
-from windrow.declare.findings import Finding, error, warning
+from windrow.declare.findings import Finding, error, too_long, warning
 from windrow.declare.python_code import why_not_callable
 from windrow.expressions import WindowSpec
 from windrow.model.triggers import counts_records, has_every

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from windrow import model as m
-from windrow.authoring.checks.base import ResultSpec, derived_field, is_name, result_names
-from windrow.declare.findings import Finding, error, warning
+from windrow.authoring.checks.base import ResultSpec, derived_field, result_names
+from windrow.declare.findings import Finding, error, is_name, warning
 from windrow.errors import PipelineError
 from windrow.expressions import Decoded, constant_failure
 

@@ -25,20 +25,13 @@ from windrow.authoring.checks.fields import (
 )
 from windrow.authoring.checks.formats import record_format
 from windrow.authoring.checks.key import key_groups
+from windrow.authoring.checks.places import at, named_streams, part_of, place, selected_from
 from windrow.authoring.checks.results import result_findings
-from windrow.authoring.checks.streams import at, named_streams, part_of, place, selected_from, stream_findings
-from windrow.authoring.checks.time import (
-    adaptive_delay,
-    all_idle,
-    durations,
-    no_future_guard,
-    sent_field,
-    time_field,
-    too_long,
-)
+from windrow.authoring.checks.streams import stream_findings
+from windrow.authoring.checks.time import adaptive_delay, all_idle, durations, no_future_guard, sent_field, time_field
 from windrow.authoring.checks.waiting import waiting
 from windrow.authoring.short_form import NODE_NAMES
-from windrow.declare.findings import Finding, error, warning
+from windrow.declare.findings import Finding, error, too_long, warning
 from windrow.errors import PipelineError
 from windrow.expressions import (
     OperatorSpec,

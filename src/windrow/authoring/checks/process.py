@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windrow import model as m
-from windrow.authoring.checks.time import too_long
-from windrow.declare.findings import Finding, error, warning
+from windrow.declare.findings import Finding, error, too_long, warning
 from windrow.declare.python_code import why_not_callable
 from windrow.expressions import ProcessSpec
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from windrow import model as m
 from windrow.authoring.checks.base import sink_path
 from windrow.authoring.checks.emit import each_part
-from windrow.authoring.checks.streams import place
+from windrow.authoring.checks.places import place
 from windrow.declare.findings import Finding, error
 
 _MOST_COMMIT = 5_000_000

@@ -19,6 +19,7 @@ from windrow.authoring.checks.connectors import sink_key, sqlite_digits
 from windrow.authoring.checks.emit import discard_panes, late_panes, lateness, no_lateness, session_panes, triggers
 from windrow.authoring.checks.fields import derived_fields, result_columns
 from windrow.authoring.checks.key import key_fields, no_key, null_keys, salt, watermark_key
+from windrow.authoring.checks.places import place
 from windrow.authoring.checks.process import process_code, process_state, process_ttl
 from windrow.authoring.checks.rules import (
     alert_columns,
@@ -29,7 +30,6 @@ from windrow.authoring.checks.rules import (
     rule_words,
     unique_field,
 )
-from windrow.authoring.checks.streams import place
 from windrow.authoring.checks.time import zero_delay
 from windrow.authoring.checks.window import (
     cumulate_windows,

@@ -10,9 +10,8 @@ from decimal import Decimal
 from typing import Any, Final, assert_never
 
 from windrow import model as m
-from windrow.authoring.checks.base import is_field, is_name, no_field, type_of, valid_record_fields
-from windrow.authoring.checks.time import too_long
-from windrow.declare.findings import Finding, error, warning
+from windrow.authoring.checks.base import is_field, no_field, type_of, valid_record_fields
+from windrow.declare.findings import Finding, error, is_name, too_long, warning
 from windrow.errors import PipelineError
 from windrow.expressions import RulesSpec, nullable_fields
 from windrow.expressions.rules import RULE_WORDS, RuleScope, uses_next

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from windrow import model as m
 from windrow.authoring.checks.base import decoded_type, no_field
-from windrow.declare.findings import Finding, error, warning
+from windrow.declare.findings import Finding, error, too_long, warning
 
 
 def time_field(node: m.SourceNode) -> Iterator[Finding]:
@@ -67,12 +67,6 @@ def durations(node: m.SourceNode) -> Iterator[Finding]:
         if time.idle <= 0:
             yield error("time.idle", "must be longer than 0: a partition is idle after so long without a record")
         yield from too_long("time.idle", time.idle)
-
-
-def too_long(where: str, micros: int) -> Iterator[Finding]:
-    """Find a length of more than a hundred years."""
-    if micros > m.MAX_DURATION:
-        yield error(where, "is longer than a hundred years (36500d)")
 
 
 def adaptive_delay(node: m.SourceNode) -> Iterator[Finding]:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from windrow import model as m
-from windrow.authoring.checks.time import too_long
-from windrow.declare.findings import Finding, error, warning
+from windrow.declare.findings import Finding, error, too_long, warning
 from windrow.errors import PipelineError
 from windrow.expressions import WindowSpec, constant_failure, own_gap, record_fields
 

@@ -9,6 +9,7 @@ from typing import assert_never
 from windrow import model as m
 from windrow.authoring.aggregate_text import aggregate_text
 from windrow.authoring.sections import TRIGGER, WINDOW, mask_secrets, state_words
+from windrow.authoring.sections.nodes import kind_of
 from windrow.authoring.short_form import short_nodes
 from windrow.declare.python_code import code_name
 from windrow.errors import HIDDEN_VALUES
@@ -114,21 +115,9 @@ def node_text(graph: m.Graph, node: m.Node) -> str:
     return HIDDEN_VALUES.hide(text)
 
 
-def _stream(graph: m.Graph, node: m.StreamNode) -> Iterator[str]:  # noqa: C901 - a case for each kind of stream
+def _stream(graph: m.Graph, node: m.StreamNode) -> Iterator[str]:
     """Yield what a stream is, in short."""
     match node:
-        case m.SelectNode():
-            yield from _selected(node)
-        case m.SplitNode():
-            yield "split"
-        case m.FlatMapNode():
-            yield f"{'outer ' if node.outer else ''}flat_map {node.field}"
-        case m.DeduplicateNode():
-            yield f"deduplicate by {', '.join(node.key)} within {m.format_duration(node.within)}"
-        case m.TableNode():
-            yield f"table by {', '.join(node.key)}"
-        case m.JoinNode() | m.TableJoinNode() | m.LookupNode():
-            yield _joined(node)
         case m.WindowNode():
             yield "; ".join([*([f"by {', '.join(node.key)}"] if node.key else []), WINDOW.words(node.window)])
         case m.ProcessNode():
@@ -136,31 +125,9 @@ def _stream(graph: m.Graph, node: m.StreamNode) -> Iterator[str]:  # noqa: C901 
         case m.RulesNode():
             yield f"by {', '.join(node.key)}; rules"
         case _:
-            assert_never(node)
+            yield kind_of(node).label(node)
     if node in graph.keyed and len(graph.levels) > 1:
         yield f"level {graph.level_of(node)}"
-
-
-def _selected(node: m.SelectNode) -> Iterator[str]:
-    if node.where is not None:
-        yield f"where {node.where}"
-    if node.derive or node.select is not None:
-        yield "select " + ", ".join(node.select or ("*", *(one.name for one in node.derive)))
-
-
-def _joined(node: m.AnyJoinNode) -> str:
-    keys = ", ".join(node.key)
-    match node:
-        case m.JoinNode():
-            spans = f"{m.format_duration(node.before)} before to {m.format_duration(node.after)} after"
-            return f"{node.how} join by {keys}; {spans}"
-        case m.TableJoinNode():
-            return f"{node.how} join by {keys}"
-        case m.LookupNode():
-            broadcast = ", broadcast" if node.broadcast else ""
-            return f"look up in {node.table} by {keys}, as of {node.as_of.replace('_', ' ')}{broadcast}"
-        case _:
-            assert_never(node)
 
 
 def _windowed(node: m.WindowNode) -> tuple[Box, ...]:

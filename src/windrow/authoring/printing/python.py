@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from windrow import model as m
+from windrow.authoring.checks.places import named_streams
 from windrow.authoring.sections import (
     AGGREGATE,
     DECODE,
@@ -23,6 +24,7 @@ from windrow.authoring.sections import (
     rules_python,
 )
 from windrow.authoring.sections.alerts import ALERTS_KEY
+from windrow.authoring.sections.nodes import kind_of
 from windrow.authoring.sections.pipeline import KEY_GROUPS, MODE, NAME, SALT
 from windrow.authoring.short_form import short_nodes, short_parts
 from windrow.declare.python_code import refuse_code
@@ -124,70 +126,19 @@ def _stream(graph: m.Graph, name: str, variables: Mapping[str, str]) -> str:
     return variables[maker.name] + (f"[{output!r}]" if output else "")
 
 
-def _joined(graph: m.Graph, node: m.AnyJoinNode, variables: Mapping[str, str]) -> str:
-    """Return the method call that joins a stream with another one."""
-    given = [_stream(graph, node.right, variables), f"by={_by(node)!r}"]
-    match node:
-        case m.LookupNode():
-            given += [] if node.as_of == "event_time" else [f"as_of={node.as_of!r}"]
-            given += [] if node.revise is None else [f"revise={DURATION.python(node.revise)}"]
-            given += ["broadcast=True"] if node.broadcast else []
-        case m.JoinNode():
-            spans = {"before": node.before, "after": node.after}
-            spans = {name: span for name, span in spans.items() if span} or {"after": 0}
-            given += [f"{name}={DURATION.python(span)}" for name, span in spans.items()]
-        case m.TableJoinNode():
-            pass
-        case _:
-            assert_never(node)
-    given += [] if node.how == "inner" else [f"how={node.how!r}"]
-    return f".{'lookup' if isinstance(node, m.LookupNode) else 'join'}({', '.join(given)})"
-
-
-def _by(node: m.AnyJoinNode) -> tuple[str, ...] | dict[str, str]:
-    return node.key if node.key == node.right_key else dict(zip(node.key, node.right_key, strict=True))
-
-
-def _made(graph: m.Graph, node: m.StreamNode, variables: Mapping[str, str]) -> str:  # noqa: PLR0911 - a case for each kind of stream
+def _made(graph: m.Graph, node: m.StreamNode, variables: Mapping[str, str]) -> str:
     """Return the expression that makes a stream of others."""
-    first, *others = (_stream(graph, name, variables) for name in node.inputs)
-    match node:
-        case m.SelectNode(where=where, derive=derive, select=select):
-            steps = [f".where({where!r})"] if where is not None else []
-            if others:
-                condition = [] if where is None else [f"where={where!r}"]
-                steps = [f".union({', '.join([*others, *condition])})"]
-            steps += [DERIVE.python(derive)] if derive else []
-            steps += [f".select({', '.join(map(repr, select))})"] if select is not None else []
-            return first + "".join(steps or [".union()"])
-        case m.SplitNode(outputs=outputs, other=other):
-            conditions = {output.name: output.sql for output in outputs}
-            return f"{first}.split({conditions!r}{'' if other is None else f', other={other!r}'})"
-        case m.FlatMapNode():
-            named = {"element": node.element, "position": node.position}
-            given = [f"{name}={value!r}" for name, value in named.items() if value is not None]
-            given += ["outer=True"] if node.outer else []
-            return f"{first}.flat_map({', '.join([repr(node.field), *given])})"
-        case m.DeduplicateNode(key=key, within=within, scope=scope):
-            by = ", ".join(map(repr, key))
-            rest = "" if scope == "stream" else f", scope={scope!r}"
-            return f"{first}.deduplicate({by}, within={DURATION.python(within)}{rest})"
-        case m.TableNode(key=key, deleted=deleted):
-            condition = [] if deleted is None else [f"deleted={deleted!r}"]
-            return f"{first}.table({', '.join([*map(repr, key), *condition])})"
-        case m.JoinNode() | m.TableJoinNode() | m.LookupNode():
-            return first + _joined(graph, node, variables)
-        case m.WindowNode():
-            steps = [
-                DERIVE.python(node.derive) if node.derive else "",
-                KEY.python(KeyFields(node.key)) if node.key else "",
-                f".window({WINDOW.python(node.window)})",
-                AGGREGATE.python(node.aggregates),
-                EMIT.python(node.emit),
-            ]
-            written = "".join(f"\n    {step}" for step in steps if step)
-            return f"({first}{written}\n)" + (f", salt={node.salt}" if node.salt != 1 else "")
-        case m.ProcessNode() | m.RulesNode():
-            raise TypeError(node)  # it has been refused, or is no part of a graph
-        case _:
-            assert_never(node)
+    streams = [_stream(graph, name, variables) for name in named_streams(node)]
+    if not isinstance(node, m.ResultNode):
+        return kind_of(node).python(node, streams)
+    if not isinstance(node, m.WindowNode):
+        raise TypeError(node)  # it has been refused, or is no part of a graph
+    steps = [
+        DERIVE.python(node.derive) if node.derive else "",
+        KEY.python(KeyFields(node.key)) if node.key else "",
+        f".window({WINDOW.python(node.window)})",
+        AGGREGATE.python(node.aggregates),
+        EMIT.python(node.emit),
+    ]
+    written = "".join(f"\n    {step}" for step in steps if step)
+    return f"({streams[0]}{written}\n)" + (f", salt={node.salt}" if node.salt != 1 else "")

@@ -9,17 +9,15 @@ from windrow import model as m
 from windrow.authoring.aggregate_text import aggregate_text
 from windrow.authoring.sections import DELAY, LATE, SINK, SOURCE, TRIGGER, WINDOW, mask_secrets, state_words
 from windrow.authoring.sections.alerts import alert_words
+from windrow.authoring.sections.nodes import kind_of
 from windrow.authoring.short_form import short_nodes
 from windrow.declare.python_code import code_name
 from windrow.errors import HIDDEN_VALUES
 from windrow.expressions import (
     RulesSpec,
     Stream,
-    join_sides,
-    join_spans,
     needs_rows,
     record_fields,
-    revise_of,
     spec_of,
     stream_of,
 )
@@ -109,56 +107,31 @@ def _graph(graph: m.Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _stream(graph: m.Graph, node: m.StreamNode) -> dict[str, str]:  # noqa: C901 - a case for each kind of stream
+def _stream(graph: m.Graph, node: m.StreamNode) -> dict[str, str]:
     """Return what a stream is; of a node with state also where that is, and for how long it is kept."""
-    match node:
-        case m.SelectNode():
-            by_branch = "a row that comes by several streams is there for each, known by their names"
-            return {
-                "union": by_branch if m.is_by_branch(graph, node) else "",
-                "where": node.where or "",
-                "derive": _derived(node.derive),
-                "select": ", ".join(node.select or ()),
-                "bound": _bound(stream_of(graph, node.name)),
-            }
-        case m.SplitNode(name, _, outputs, other):
-            split = [f"{name}.{output.name}: where {output.sql}, and none before" for output in outputs]
-            split += [f"{name}.{other}: all others"] if other else []
-            return {"split": "\n".join(split), "bound": _bound(stream_of(graph, node.input))}
-        case m.FlatMapNode():
-            lines = [f"a record for each element of {node.field}, with the other fields of its record"]
-            lines += [] if node.position is None else [f"{node.position} is the number of the element, from 0"]
-            lines += ["a record without elements gives one with null in their place"] if node.outer else []
-            return {"flat_map": "\n".join(lines), "bound": _bound(stream_of(graph, node.name))}
-        case m.DeduplicateNode():
-            nouns = {
-                "unique by": f"{', '.join(node.key)}, within {m.format_duration(node.within)} of event time",
-                "duplicates": f"{node.name}.duplicates",
-            }
-        case m.TableNode():
-            deleted = f"\na record with {node.deleted} removes the row" if node.deleted else ""
-            deleted += "\nthe record of a deletion removes the row" if _are_changes(graph, node) else ""
-            nouns = {"table": f"the last record of each {', '.join(node.key)}{deleted}"}
-        case m.LookupNode():
-            nouns = {"lookup": _looked_up(graph, node)}
-        case m.JoinNode() | m.TableJoinNode():
-            nouns = {"join": _joined(node)}
-        case m.WindowNode() | m.ProcessNode() | m.RulesNode():
-            given = stream_of(graph, node.input)
-            passed = _passed(given.time) if len(given.sources) == 1 else _all_passed(given.sources)
-            nouns = {"derive": _derived(node.derive)} | _keyed(graph, node, passed)
-            is_running = isinstance(node, m.WindowNode) and isinstance(node.window, m.Global)
-            if is_running and (given.is_changelog or graph.is_read(node)):
-                nouns["emit"] = "each change of a row revises the results of its key"
-            elif isinstance(node, m.WindowNode) and given.is_changelog:
-                nouns["emit"] = _over_windows(given, passed)
-    levels = len(graph.levels)
+    nouns = _result(graph, node) if isinstance(node, m.ResultNode) else dict(kind_of(node).words(graph, node))
+    bound = _bound(stream_of(graph, next(m.outputs_of(node))))
+    if not isinstance(node, m.KeyedNode):
+        return nouns | {"bound": bound}
+    levels, kept = len(graph.levels), _kept(graph, node)
     return nouns | {
         "level": f"{graph.level_of(node)} of {levels}" if levels > 1 and node in graph.keyed else "",
         "order": _order(graph, node) if node in graph.keyed else "",
-        "bound": _bound(stream_of(graph, node.name)) if _kept(graph, node) else "",
-        "keeps": _kept(graph, node),
+        "bound": bound if kept else "",
+        "keeps": kept,
     }
+
+
+def _result(graph: m.Graph, node: m.ResultNode) -> dict[str, str]:
+    given = stream_of(graph, node.input)
+    passed = _passed(given.time) if len(given.sources) == 1 else _all_passed(given.sources)
+    nouns = {"derive": _derived(node.derive)} | _keyed(graph, node, passed)
+    is_running = isinstance(node, m.WindowNode) and isinstance(node.window, m.Global)
+    if is_running and (given.is_changelog or graph.is_read(node)):
+        nouns["emit"] = "each change of a row revises the results of its key"
+    elif isinstance(node, m.WindowNode) and given.is_changelog:
+        nouns["emit"] = _over_windows(given, passed)
+    return nouns
 
 
 def _rows(stream: Stream) -> str:
@@ -189,44 +162,6 @@ def _bound(stream: Stream) -> str:
     return f"{what} until the watermark is {m.format_duration(stream.bound)} past {past}"
 
 
-def _keys(node: m.AnyJoinNode) -> str:
-    pairs = zip(node.key, node.right_key, strict=True)
-    return ", ".join(f"the same {one}" if one == other else f"{one} = {other}" for one, other in pairs)
-
-
-def _looked_up(graph: m.Graph, node: m.LookupNode) -> str:
-    """Return which row of a table a record gets, and what comes of it later."""
-    lines = [f"the row of {node.table} with {_keys(node)}"]
-    if node.as_of == "order":
-        lines.append("the one that is there when the record comes, in the order of watermarks; it stays")
-    else:
-        lines.append("the one that held at the record's event time")
-        revise = revise_of(graph, node)
-        past = f"is {m.format_duration(revise)} past the record" if revise else "has reached the record's time"
-        lines.append(f"one that comes until the watermark {past} replaces it")
-    alone = "there, with null in the fields of the table" if node.how == "left" else "left out"
-    lines.append(f"a record without a row is {alone}")
-    if node.broadcast:
-        lines.append(f"broadcast: each of {graph.key_groups} key groups has the whole table, and a part of the records")
-    return "\n".join(lines)
-
-
-def _joined(node: m.JoinNode | m.TableJoinNode) -> str:
-    """Return which records are pairs, and which are there alone."""
-    outer = {"left": [node.left], "right": [node.right], "full": [node.left, node.right]}.get(node.how, [])
-    if isinstance(node, m.TableJoinNode):
-        alone = "a row of {} is there alone while there is no partner"
-        lines = [f"pairs of rows of {node.left} and {node.right} with {_keys(node)}"]
-        return "\n".join([*lines, *(alone.format(name) for name in outer)])
-    lines = [f"pairs of {node.left} and {node.right} with {_keys(node)}"]
-    spans = [f"up to {m.format_duration(node.before)} before"] if node.before else []
-    spans += [f"up to {m.format_duration(node.after)} after"] if node.after else []
-    near = f"{' or '.join(spans)} that" if spans else "the same as that"
-    lines.append(f"the event time of {node.right} is {near} of {node.left}")
-    alone = "a record of {} without a partner is there alone once none can be on time; a late one takes that back"
-    return "\n".join([*lines, *(alone.format(name) for name in outer)])
-
-
 def _over_windows(given: Stream, passed: str) -> str:
     """Return when a window over rows that change fires, and what revises it."""
     and_hold = f" and {m.format_duration(given.hold)} more" if given.hold else ""
@@ -248,14 +183,9 @@ def _order(graph: m.Graph, node: m.KeyedNode) -> str:
 
 def _kept(graph: m.Graph, node: m.KeyedNode) -> str:
     """Return for how long the state of a node is kept."""
-    if isinstance(node, m.DeduplicateNode):
-        bound = stream_of(graph, node.input).bound
-        if bound is None:
-            return "every key, for ever"
-        return f"a key until the watermark is {m.format_duration(node.within + bound)} past its record"
     if isinstance(node, m.ResultNode):
         return _kept_of_window(graph, node) if isinstance(node, m.WindowNode) else ""
-    return _kept_of_join(graph, node)
+    return kind_of(node).keeps(graph, node)
 
 
 def _kept_of_window(graph: m.Graph, node: m.WindowNode) -> str:
@@ -268,34 +198,6 @@ def _kept_of_window(graph: m.Graph, node: m.WindowNode) -> str:
     if not spec.lateness:
         return f"{what} of a window until the watermark has reached its end"
     return f"{what} of a window until the watermark is {m.format_duration(spec.lateness)} past its end"
-
-
-def _kept_of_join(graph: m.Graph, node: m.TableNode | m.AnyJoinNode) -> str:
-    if isinstance(node, m.TableNode):
-        return "the row of each key" if node in graph.keyed else ""
-    if isinstance(node, m.TableJoinNode):
-        return "the rows of both tables"
-    if isinstance(node, m.JoinNode):
-        kept = zip(node.inputs, join_spans(graph, node), strict=True)
-        return "\n".join(
-            f"a record of {name} until the watermark is {m.format_duration(span.kept)} past it" for name, span in kept
-        )
-    each = "in each key group " if node.broadcast else ""
-    if node.as_of == "order":
-        return f"{each}the row of each key of {node.table}"
-    revise = revise_of(graph, node)
-    past = m.format_duration(max(revise, stream_of(graph, node.left).bound or 0))
-    lines = [f"{each}of each key of {node.table} the rows that held until the watermark is {past} past them"]
-    table = graph.producer(node.table)
-    is_removed = isinstance(table, m.TableNode) and (table.deleted is not None or _are_changes(graph, table))
-    if is_removed and join_sides(graph, node)[1].stream.bound is None:
-        lines.append(f"{each}for ever, of each key that was removed, that it was: its versions have no lateness")
-    lines.append(f"a record of {node.left} until the watermark is {m.format_duration(revise)} past it")
-    return "\n".join(lines)
-
-
-def _are_changes(graph: m.Graph, node: m.TableNode) -> bool:
-    return stream_of(graph, node.input).lacking is not None
 
 
 def _source(node: m.SourceNode, table: str) -> dict[str, str]:

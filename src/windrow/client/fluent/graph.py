@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, assert_never
+from typing import Literal
 
 from windrow import model as m
 from windrow.authoring.aggregate_text import Measure
@@ -220,17 +220,7 @@ def _pairs(by: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
 
 
-Made = (
-    Selection
-    | m.SplitNode
-    | m.FlatMapNode
-    | m.DeduplicateNode
-    | m.TableNode
-    | m.AnyJoinNode
-    | Aggregated
-    | Emitted
-    | Processed
-)
+Made = Selection | m.FilterNode | m.FlatMapNode | m.TableNode | m.AnyJoinNode | Aggregated | Emitted | Processed
 
 
 @checked
@@ -265,8 +255,8 @@ class GraphBuilder(Unfinished):
 
         Args:
             name: the name by which the graph knows it.
-            made: a selection, a split, a flat_map, a deduplication, a table, a lookup, a join, windows (``aggregate``
-                or ``emit``), or a process function.
+            made: a selection, a split, a flat_map, a deduplication, a table, a lookup, a join, windows
+                (``aggregate`` or ``emit``), or a process function.
             salt: of windows, over how many key groups each key's records are spread before they come together.
             at_end: of a process function, whether the end of a bounded input fires its timers.
 
@@ -321,16 +311,6 @@ def _node(name: str, made: Made, salt: int, at_end: Literal["fire", "hold"]) -> 
     match made:
         case Selection(node):
             return replace(node, name=name)
-        case (
-            m.SplitNode()
-            | m.FlatMapNode()
-            | m.DeduplicateNode()
-            | m.TableNode()
-            | m.JoinNode()
-            | m.TableJoinNode()
-            | m.LookupNode()
-        ):
-            return replace(made, name=name)
         case Aggregated():
             return _node(name, Emitted(made, m.Emit()), salt, at_end)
         case Emitted(aggregated, emit):
@@ -343,7 +323,7 @@ def _node(name: str, made: Made, salt: int, at_end: Literal["fire", "hold"]) -> 
             given = _given(name, of)
             return m.ProcessNode(name, given.input, key, process, at_end, derive=given.derived)
         case _:
-            assert_never(made)
+            return replace(made, name=name)
 
 
 def _given(name: str, of: Timed | Given) -> Given:

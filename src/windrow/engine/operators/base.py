@@ -34,7 +34,7 @@ from windrow.engine.messages import (
 )
 from windrow.engine.schema import OFFSET, PARTITION
 from windrow.engine.state.migrate import StoredState
-from windrow.engine.state.store import OperatorState
+from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
 from windrow.engine.tick import Tick
 from windrow.expressions import AnySpec, is_window_spec
@@ -293,6 +293,11 @@ class Operator(Protocol):
     serves all key groups. The output is the same in every cut of the log into steps, except for the order of rows of
     different partitions. It reads no clock: time comes with the step.
     """
+
+    @property
+    def state(self) -> Mapping[str, StoreKind]:
+        """The kinds of blobs that it stores, and how."""
+        ...
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""

@@ -28,7 +28,7 @@ from windrow.engine.operators.dead_letters import ResultDeadLetters
 from windrow.engine.operators.window.operator import change_diffs
 from windrow.engine.schema import DIFF
 from windrow.engine.state.migrate import StoredState
-from windrow.engine.state.store import OperatorState
+from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
 from windrow.expressions import Computed, WindowSpec, formulas, results
 
@@ -62,6 +62,11 @@ class FormulaOperator:
         self._formulas = tuple(Computed(name, name, formula) for name, formula in made.items())
         self._evaluator = Evaluator(self._formulas)
         self._dead_letters = ResultDeadLetters(graph, spec.node)
+
+    @property
+    def state(self) -> Mapping[str, StoreKind]:
+        """The kinds of the operator."""
+        return self._operator.state
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""

@@ -7,7 +7,7 @@ be on time any more; a partner that comes later takes that row back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,7 +35,7 @@ from windrow.engine.schema import (
 )
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Runs, migrate_runs
-from windrow.engine.state.store import OperatorState
+from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
 from windrow.expressions import JoinSide, JoinSpan, join_sides, join_spans, spec_of, stream_of
 
@@ -80,6 +80,10 @@ class JoinOperator:
     Both sides are kept in runs: the records of a step meet those before it, and each other. Which records of an outer
     side have met a partner is kept as long as they are, as the partner may go before; no row of a table does.
     """
+
+    state: Final[Mapping[str, StoreKind]] = {
+        f"{side}{rows}": "runs" for side in _KINDS for rows in ("", "_paired", "_fired")
+    }
 
     def __init__(self, graph: m.Graph, node: m.JoinNode | m.TableJoinNode) -> None:
         spec = spec_of(graph, node)

@@ -7,7 +7,8 @@ sent there unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +22,15 @@ from windrow.engine.operators.window.assigner import on_time_for_all
 from windrow.engine.operators.window.sql import window_sql
 from windrow.engine.schema import TIME, WATERMARK, WINDOW
 from windrow.engine.state.migrate import StoredState
-from windrow.engine.state.store import MemoryState, OperatorState
+from windrow.engine.state.store import MemoryState, OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
 from windrow.expressions import WindowSpec, key_of
 
 
 class LocalAggregate:
     """Judges a step's records and pre-aggregates those on time, for the node of that name; it has no state."""
+
+    state: Final[Mapping[str, StoreKind]] = {}
 
     def __init__(self, name: str, spec: WindowSpec) -> None:
         self._name = name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +19,7 @@ from windrow.engine.operators.settled import settle_ordered
 from windrow.engine.schema import DIFF, ID, OFFSET, PARTITION, PLACE, TIME, record_schema
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Runs, migrate_runs
-from windrow.engine.state.store import MemoryState, OperatorState
+from windrow.engine.state.store import MemoryState, OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
 from windrow.expressions import AnySpec, OperatorSpec, made_rows, spec_of, stream_of
 
@@ -39,6 +39,8 @@ class DeduplicateOperator:
     Only records whose key has another one, in the step or in the state, are looked at one by one. `lateness` is how far
     behind the watermark records can be (microseconds); a key is forgotten when none can be near it any more.
     """
+
+    state: Final[Mapping[str, StoreKind]] = {_KIND: "runs"}
 
     def __init__(self, spec: OperatorSpec[m.DeduplicateNode], lateness: int | None) -> None:
         node = self._node = spec.node
@@ -109,6 +111,8 @@ class RowsOperator:
 
     A row that is taken back, and one with its key that is added at the same place, are an update.
     """
+
+    state: Final[Mapping[str, StoreKind]] = {}
 
     def __init__(self, spec: AnySpec) -> None:
         self._changes = schema.changes(made_rows(spec))

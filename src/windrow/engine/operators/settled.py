@@ -7,7 +7,7 @@ back, so what is settled at the end of a step is a beginning of the merged order
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from windrow.engine.operators.base import Operator, OperatorOutput, OperatorStep
 from windrow.engine.operators.route import input_schema
 from windrow.engine.schema import DIFF, PARTITION, PLACE, WATERMARK
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
-from windrow.engine.state.store import MemoryState, OperatorState
+from windrow.engine.state.store import MemoryState, OperatorState, StoreKind
 from windrow.engine.state.time_buffer import Mask, TimeBuffer
 from windrow.engine.state.widening import StateChange
 from windrow.expressions import AnySpec, spec_of
@@ -49,6 +49,11 @@ class SettledOperator:
         self._operator = operator
         self._records = records
         self._duck = duckdb_sql.Connection()
+
+    @property
+    def state(self) -> Mapping[str, StoreKind]:
+        """The kinds of the operator, and the records that wait."""
+        return {**self._operator.state, _KIND: "buffer"}
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""
@@ -95,6 +100,11 @@ class NetOperator:
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
         self._duck = duckdb_sql.Connection()
+
+    @property
+    def state(self) -> Mapping[str, StoreKind]:
+        """The kinds of the operator."""
+        return self._operator.state
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""

@@ -38,7 +38,7 @@ from windrow.engine.operators.settled import settle_ordered
 from windrow.engine.schema import DELETED, DIFF, ID, OFFSET, PARTITION, PLACE, SIDE, TIME, WATERMARK, record_schema
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Compaction, Runs, migrate_runs
-from windrow.engine.state.store import OperatorState
+from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.time_buffer import Mask
 from windrow.engine.state.widening import StateChange
 from windrow.expressions import join_sides, revise_of, spec_of, stream_of
@@ -59,6 +59,8 @@ def build_table(graph: m.Graph, node: m.TableNode) -> Operator:
 
 class TableOperator:
     """Keeps the last version of each key; one that comes takes back the row before it."""
+
+    state: Final[Mapping[str, StoreKind]] = {_VERSIONS: "runs"}
 
     def __init__(self, graph: m.Graph, node: m.TableNode) -> None:
         spec = spec_of(graph, node)
@@ -158,6 +160,8 @@ class LookupOperator:
     the ones count that are less than `revise` behind it by the watermark. Of versions with the same event time the last
     by place counts.
     """
+
+    state: Final[Mapping[str, StoreKind]] = {_VERSIONS: "runs", _LEFT: "runs"}
 
     def __init__(self, graph: m.Graph, node: m.LookupNode) -> None:
         spec = spec_of(graph, node)
@@ -410,6 +414,8 @@ class _LookupSql:
 def _files_of(graph: m.Graph, stream: str) -> set[int]:
     """Return the numbers of the sources of a stream that are files by reading, and whose records it has as they are."""
     node = graph.producer(stream)
+    if isinstance(node, m.FilterNode):
+        return _files_of(graph, node.input)
     match node:
         case m.SourceNode():
             return {number for number, one in enumerate(graph.sources) if one == node and one.is_by_reading}
@@ -417,7 +423,7 @@ def _files_of(graph: m.Graph, stream: str) -> set[int]:
             return set()
         case m.LookupNode():
             return _files_of(graph, node.left)
-        case m.SelectNode() | m.SplitNode() | m.FlatMapNode() | m.DeduplicateNode() | m.TableNode():
+        case m.SelectNode() | m.FlatMapNode() | m.TableNode():
             return set().union(*(_files_of(graph, name) for name in node.inputs))
         case _:
             assert_never(node)

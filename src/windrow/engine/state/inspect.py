@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from windrow import model as m
 from windrow.engine.columns import unpack
+from windrow.engine.operators.registry import build_operator
 from windrow.engine.operators.window.slices import windows_of_slices
 from windrow.engine.state.store import MemoryState
 from windrow.engine.watermarks.clocks import PartitionClocks
@@ -51,6 +52,7 @@ def inspect_state(graph: m.Graph, states: Iterable[tuple[int, MemoryState]], lar
     """Count windows, keys and bytes in the states of a pipeline's key groups."""
     clocks: PartitionClocks | None = None
     keyed = {node.name: node for node in graph.keyed}
+    stores = {name: build_operator(graph, node).state for name, node in keyed.items()}
     open_windows: set[tuple[str, int]] = set()
     fired: set[tuple[str, int]] = set()
     sessions = 0
@@ -78,7 +80,7 @@ def inspect_state(graph: m.Graph, states: Iterable[tuple[int, MemoryState]], lar
             blobs.append((len(blob), group, kind, bucket))
             table = unpack(blob)
             stream, _, own_kind = kind.rpartition("/")
-            is_text = isinstance(keyed[stream], m.ProcessNode) and own_kind == "keys"
+            is_text = stores[stream].get(own_kind) == "keys"
             found[stream].append(table.select(["key"] if is_text else list(keyed[stream].key)))
         blobs = sorted(blobs, reverse=True)[:largest]
         groups.append(KeyGroupReport(group, state.size, sum(map(_distinct_keys, found.values())), count))

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+StoreKind = Literal["runs", "windows", "buckets", "keys", "buffer"]
+"""How an operator stores blobs of a kind, which says what their bucket is.
+
+Rows with the node's key as columns: in `runs` that are merged, a bucket a run; by the `windows` or slices that they
+belong to; in `buckets` by a hash of the key; and in the `buffer` of records that wait for the watermark. Or entries
+under `keys` as texts (`KeyedStore`).
+"""
 
 
 class BlobStore(Protocol):

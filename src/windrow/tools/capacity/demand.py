@@ -153,7 +153,7 @@ class Demand:
         machine, made = self.machine, dict.fromkeys(_PARTS, 0.0)
         made["read and decode"] = SECOND * sum(self.reads.values())
         for one in self.operators:
-            has_lookups = isinstance(one.node, m.LookupNode | m.DeduplicateNode | m.TableNode | m.TableJoinNode)
+            has_lookups = isinstance(one.node, m.LookupNode | m.FilterNode | m.TableNode | m.TableJoinNode)
             made["operate"] += one.taken * (machine.lookup if has_lookups else machine.take)
             made["results"] += one.rows_made * machine.change
             made["write state"] += sum(

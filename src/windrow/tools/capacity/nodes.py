@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Final, assert_never
+from typing import Final
 
 import numpy as np
 
@@ -68,8 +68,10 @@ class _Model:
             case m.SinkNode():
                 rate = sum(flow.rate for flow in flows)
                 return NodeExpected(node, rate, inserts=rate, changelog=rate, doubts=flows[0].doubts)
-            case _:
-                assert_never(node)
+            case _:  # a row for each key
+                (flow,) = flows
+                held = self._merged_runs("keys", keys.number, min(flow.rate, keys.number / self._setting.step))
+                return NodeExpected(node, flow.rate, 0.0, (held,), given=flow.rate * node.share, doubts=flow.doubts)
 
     def _inflow(self, stream: str, taker: str) -> Inflow:
         """Return the records of a stream on their way to a node."""

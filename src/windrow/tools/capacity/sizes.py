@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, assert_never
+from typing import Final
 
 import pyarrow as pa
 
@@ -61,15 +61,13 @@ def _stored(graph: m.Graph, node: m.KeyedNode | m.SinkNode, kind: str) -> pa.Sch
             left, right = join_sides(graph, node)
             side = left if kind == "left" else right
             return pa.schema([one for one in side_schema(side) if one.name != SIDE])
-        case m.DeduplicateNode():
-            records = record_schema(spec_of(graph, node))
-            return pa.schema([*(records.field(name) for name in node.key), records.field(TIME)])
         case m.TableNode():
             return stream_schema(stream_of(graph, node.input), record_schema(spec_of(graph, node)))
         case m.RulesNode() | m.ProcessNode() | m.SinkNode():
             return record_schema(spec_of(graph, node))
-        case _:
-            assert_never(node)
+        case _:  # a row for each key
+            records = record_schema(spec_of(graph, node))
+            return pa.schema([*(records.field(name) for name in node.key), records.field(TIME)])
 
 
 def layout_of(graph: m.Graph, sink: m.SinkNode) -> Layout:

@@ -15,9 +15,9 @@ from typing import Final
 import pyarrow as pa
 
 from windrow import model as m
-from windrow.authoring.checks.base import is_name
 from windrow.authoring.checks.fields import RESERVED
 from windrow.authoring.pipeline_file import parse_pipeline
+from windrow.declare.findings import is_name
 from windrow.engine.columns import to_micros
 from windrow.engine.decode.decoder import Decoder
 from windrow.engine.decode.exact import KEY, LOG_TIME_TYPE, VALUE, parse_object

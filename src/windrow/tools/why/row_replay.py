@@ -181,7 +181,7 @@ class RowTarget:
         return {texts.get(column, column): column for column in columns}
 
 
-_PASSED: Final = (m.SourceNode, m.SelectNode, m.SplitNode, m.FlatMapNode, m.DeduplicateNode)
+_PASSED: Final = m.SourceNode | m.SelectNode | m.FilterNode | m.FlatMapNode
 """Nodes whose records are still records of a log."""
 WINDOW_COLUMNS: Final = ("window_start", "window_end")
 

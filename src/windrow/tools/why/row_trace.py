@@ -410,7 +410,7 @@ def _behind(  # noqa: PLR0911 - a case for each kind of node
             return f"{semi(wanted, f'g.{ID} = w.{ID}', f'g.{SIDE} = 0')} UNION ALL {versions}"
         case m.JoinNode() | m.TableJoinNode() | m.LookupNode() if not is_judged:
             return semi(_sides(wanted, keys), f"g.{SIDE} = w.side", f"g.{ID} = w.id")
-        case m.DeduplicateNode() if not is_judged:
+        case _ if isinstance(node, m.FilterNode) and not is_judged:
             return f"SELECT g.{_ROW} FROM {table} g SEMI JOIN {wanted} w ON g.{ID} = w.{ID}"
         case _:
             return semi(wanted)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +44,7 @@ from windrow.engine.schema import (
 )
 from windrow.engine.state.keyed import KEYED_KIND, NEVER, BucketIndex, KeyedEntry, KeyedStore
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
-from windrow.engine.state.store import MemoryState, OperatorState
+from windrow.engine.state.store import MemoryState, OperatorState, StoreKind
 from windrow.engine.state.time_buffer import BUFFER_KIND, TimeBuffer
 from windrow.engine.state.widening import StateChange
 from windrow.engine.user_code import key_text, qualified_name, raise_user_code_error, record_place
@@ -116,6 +116,8 @@ class ProcessOperator:
     it gives the rows as a stream of records, too: what is emitted is not taken back; `name` is for their identity where
     the records are rows that were emitted (see `EmissionTrace`). `labels` name the sources.
     """
+
+    state: Final[Mapping[str, StoreKind]] = {KEYED_KIND: "keys", BUFFER_KIND: "buffer"}
 
     def __init__(
         self,

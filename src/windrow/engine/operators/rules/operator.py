@@ -40,7 +40,7 @@ from windrow.engine.operators.rules.versions import Versions
 from windrow.engine.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW, record_schema
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Runs
-from windrow.engine.state.store import BlobStore, MemoryState, OperatorState
+from windrow.engine.state.store import BlobStore, MemoryState, OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
 from windrow.expressions import RulesSpec, made_rows, spec_of
 
@@ -211,6 +211,8 @@ def build_rules(graph: m.Graph, node: m.RulesNode) -> Operator:
 
 class RulesOperator:
     """Judges records in the order of the log; see `histories` for what each judgement sees."""
+
+    state: Final[Mapping[str, StoreKind]] = {_RECORDS: "runs", _ALERTS: "runs"}
 
     def __init__(self, spec: RulesSpec, dead_letters: DeadLetterTable) -> None:
         rules = self._rules = spec.node.rules

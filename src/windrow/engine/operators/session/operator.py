@@ -7,7 +7,7 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -41,7 +41,7 @@ from windrow.engine.operators.session.sql import SessionValues
 from windrow.engine.operators.window.operator import change_records
 from windrow.engine.schema import END, OFFSET, PARTITION, PLACE, TIME, WATERMARK, WINDOW, record_schema
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredColumns, StoredState
-from windrow.engine.state.store import BlobStore, MemoryState, OperatorState
+from windrow.engine.state.store import BlobStore, MemoryState, OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
 from windrow.errors import PipelineError
 from windrow.expressions import GAP, WindowSpec
@@ -55,6 +55,8 @@ class SessionOperator:
     `is_traced` it takes its records in the merged order, and gives its rows as a changelog, too. It also takes them in
     that order where early panes count records.
     """
+
+    state: Final[Mapping[str, StoreKind]] = {"sessions": "buckets"}
 
     def __init__(self, spec: WindowSpec, *, is_traced: bool = False) -> None:
         if not isinstance(spec.node.window, m.Session):

@@ -7,7 +7,7 @@ one revision.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,7 +37,7 @@ from windrow.engine.schema import (
     record_schema,
 )
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState, state_of_tables
-from windrow.engine.state.store import OperatorState
+from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
 from windrow.engine.state.window_store import (
     WindowSummary,
@@ -81,6 +81,8 @@ class ChangelogWindowOperator:
     can be behind and be on time. Changes after it revise the aggregate: it is updated, or deleted with the last row.
     Nothing is expired: no change comes after the lateness of what makes the changes.
     """
+
+    state: Final[Mapping[str, StoreKind]] = {_ROWS: "windows", _REVISIONS: "windows"}
 
     def __init__(self, spec: WindowSpec, hold: int = 0, *, is_traced: bool = False) -> None:
         if not isinstance(spec.node.window, m.Tumbling | m.Sliced | m.Calendar):

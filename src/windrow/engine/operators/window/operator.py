@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +37,7 @@ from windrow.engine.schema import (
     record_schema,
 )
 from windrow.engine.state.migrate import BlobAddress, RowsByKeyGroup, StoredColumns, StoredState, state_of_tables
-from windrow.engine.state.store import OperatorState
+from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
 from windrow.engine.state.window_store import WindowSummary, is_in_windows, split_by_window, windows_in
 from windrow.engine.windows import window_bounds
@@ -50,6 +51,8 @@ class WindowOperator:
     an `ID` come with `has_id`. Those that come in the merged order anyway (`is_settled`) revise in that order: of
     records at one place of the log, as those of all timers are, the partition and the offset tell none.
     """
+
+    state: Final[Mapping[str, StoreKind]] = {"panes": "windows", SLICE_KIND: "windows", WAITING_KIND: "windows"}
 
     def __init__(
         self, spec: WindowSpec, *, is_traced: bool = False, has_id: bool = False, is_settled: bool = False

@@ -10,7 +10,7 @@ computed from theirs anew, as windows over a changelog do. A key without rows ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -40,7 +40,7 @@ from windrow.engine.schema import (
 )
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Runs, migrate_runs
-from windrow.engine.state.store import OperatorState
+from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
 from windrow.engine.windows import GLOBAL_START
 from windrow.expressions import WindowSpec, made_rows, needs_rows
@@ -95,6 +95,8 @@ class RunningAggregateOperator:
 
     What a step adds to an accumulator is stored as it is, and merged with the rest when runs are.
     """
+
+    state: Final[Mapping[str, StoreKind]] = {_PANES: "runs"}
 
     def __init__(self, spec: WindowSpec, *, is_changelog: bool, is_traced: bool = False) -> None:
         self._spec = spec
@@ -195,6 +197,8 @@ class RunningSql:
 
 class RunningRowsOperator:
     """The aggregates of each key over all rows, those of a changelog or records, which are kept."""
+
+    state: Final[Mapping[str, StoreKind]] = {_ROWS: "runs", _REVISIONS: "runs"}
 
     def __init__(self, spec: WindowSpec, *, is_traced: bool = False) -> None:
         self._spec = spec

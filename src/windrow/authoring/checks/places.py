@@ -1,0 +1,92 @@
+"""Places of a graph in its file, and the findings about fields and conditions that all kinds of streams share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from windrow import model as m
+from windrow.declare.findings import Finding, error
+from windrow.errors import PipelineError
+from windrow.expressions import Stream, analyse, stream_of
+
+
+def section_of(node: m.Node) -> str:
+    """Return the section of a graph file that a node is in."""
+    match node:
+        case m.SourceNode():
+            return "sources"
+        case m.SinkNode():
+            return "sinks"
+        case _:
+            return "streams"
+
+
+def at(node: m.Node, part: str = "") -> str:
+    """Return where a node is in a graph file, or a part of it."""
+    return f"{section_of(node)}.{node.name}" + (f".{part}" if part else "")
+
+
+def place(graph: m.Graph, node: m.Node, part: str = "") -> str:
+    """Return where a node of a graph, or a part of it, is: in a short form, a section of its own."""
+    return part or "source" if graph.is_short else at(node, part)
+
+
+def part_of(node: m.Node, stream: str) -> str:
+    """Return where a node names a stream that it takes."""
+    if not isinstance(node, m.AnyJoinNode) or stream == node.left:
+        return "from"
+    return "lookup.table" if isinstance(node, m.LookupNode) else "join.with"
+
+
+def named_streams(node: m.Node) -> tuple[str, ...]:
+    """Return the streams that a node names."""
+    return (node.left, node.right) if isinstance(node, m.AnyJoinNode) else node.inputs
+
+
+def selected_from(graph: m.Graph, stream: str) -> str:
+    """Return the stream that a selection, or a part of a split, takes all its rows from; of another stream, itself."""
+    by_name = {name: node for node in graph.nodes for name in m.outputs_of(node)}
+    seen: set[str] = set()
+    while stream not in seen:
+        seen.add(stream)
+        match by_name.get(stream):
+            case m.SelectNode(inputs=(name,)) | m.SplitNode(input=name) if name in by_name:
+                stream = name
+            case _:
+                break
+    return stream
+
+
+def is_typed(graph: m.Graph, name: str) -> bool:
+    """Return whether the fields of a stream are known: no expression above it is wrong."""
+    try:
+        stream_of(graph, name)
+    except PipelineError:
+        return False
+    return True
+
+
+def condition_findings(given: Stream, text: str, where: str) -> Iterator[Finding]:
+    """Yield why a text is not a condition over the fields of a stream."""
+    nullable = frozenset(field.name for field in given.fields if field.optional)
+    try:
+        made = analyse(text, given.fields, nullable)
+    except PipelineError as exc:
+        yield error(where, exc.message)
+        return
+    if made.type != m.BooleanType():
+        yield error(where, f"{text!r} is not a condition; write one that is true or false, such as kind = 'buy'")
+
+
+def key_problems(name: str, before: Sequence[str], fields: Mapping[str, m.Field]) -> Iterator[str]:
+    """Yield why a field cannot be one of a key, after those before it."""
+    if name not in fields:
+        yield f"there is no field {name!r}; it has {', '.join(fields)}"
+    elif isinstance(fields[name].type, m.ArrayType):
+        yield f"{name!r} is an array, which only flat_map takes"
+    elif isinstance(fields[name].type, m.DoubleType):
+        yield f"{name!r} is a double, and equal doubles can differ in text; use another field"
+    elif fields[name].optional:
+        yield f"{name!r} can be null, and a key must not be; derive one: coalesce({name}, ...)"
+    if name in before:
+        yield f"{name!r} is given twice; keep one of them"

@@ -1,0 +1,161 @@
+"""Joins: pairs of records that are near each other in event time, or of the rows of two tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from windrow import model as m
+from windrow.authoring.checks.places import at, is_typed, selected_from
+from windrow.authoring.sections.nodes.kind import NodeKind, from_key
+from windrow.authoring.sections.nodes.pairs import Pairs, by_python, pair_findings, pair_words
+from windrow.declare.findings import Finding, error, too_long
+from windrow.declare.spec import DURATION, TEXT, Key, Section, choice
+from windrow.expressions import Stream, join_spans, stream_of
+
+_KEYS: Section[Mapping[str, Any]] = Section(
+    "",
+    dict,
+    (
+        Key(
+            "with",
+            TEXT,
+            "the source or stream with the right records, or the right table.",
+            required=True,
+            field="right",
+        ),
+        Key(
+            "by",
+            Pairs(),
+            "the fields that a pair has in common; where they have other names on the right, a mapping: "
+            "`{order_id: id}`.",
+            required=True,
+        ),
+        Key("before", DURATION, "how much earlier than the left record the right one of a pair can be."),
+        Key("after", DURATION, "how much later than the left record the right one of a pair can be."),
+        Key(
+            "how",
+            choice("inner", "left", "right", "full"),
+            "with `left`, `right` or `full`, records of that side (or of both) that have no partner are there alone, "
+            "with null in the fields of the other.",
+            default="inner",
+        ),
+    ),
+    parts=lambda settings: {"with": settings["right"], **settings},
+)
+
+
+def _findings(graph: m.Graph, node: m.JoinNode | m.TableJoinNode, given: Stream) -> Iterator[Finding]:  # noqa: ARG001 - as others
+    if not is_typed(graph, node.right):
+        return
+    sides = [(stream_of(graph, name), part) for name, part in ((node.left, "from"), (node.right, "join.with"))]
+    are_tables = [stream.rows_of == "tables" for stream, _ in sides]
+    for stream, part in sides:
+        if isinstance(node, m.JoinNode) and stream.rows_of == "tables":
+            yield error(
+                at(node, part), "a table has no event time of its own: join it with a table, without before and after"
+            )
+    if isinstance(node, m.TableJoinNode) and not all(are_tables):
+        table = selected_from(graph, node.right)
+        look_up = f"; or look rows up in {table!r}: lookup: {{table: {table}, by: ...}}"
+        yield error(
+            at(node, "join"),
+            "every pair would be kept for ever: say how far apart in event time partners can be, such as after: 15m"
+            + (
+                look_up
+                if isinstance(graph.producer(table), m.TableNode) and not are_tables[0]
+                else ", or join two tables"
+            ),
+        )
+    yield from pair_findings(graph, node, "join")
+    if isinstance(node, m.JoinNode):
+        yield from _interval(node)
+
+
+def _interval(node: m.JoinNode) -> Iterator[Finding]:
+    for part, span in (("before", node.before), ("after", node.after)):
+        if span < 0:
+            yield error(at(node, f"join.{part}"), "must not be negative")
+        yield from too_long(at(node, f"join.{part}"), span)
+
+
+def _words(graph: m.Graph, node: m.JoinNode | m.TableJoinNode) -> Mapping[str, str]:  # noqa: ARG001 - as others
+    return {"join": _pairs(node)}
+
+
+def _pairs(node: m.JoinNode | m.TableJoinNode) -> str:
+    """Return which records are pairs, and which are there alone."""
+    outer = {"left": [node.left], "right": [node.right], "full": [node.left, node.right]}.get(node.how, [])
+    if isinstance(node, m.TableJoinNode):
+        alone = "a row of {} is there alone while there is no partner"
+        lines = [f"pairs of rows of {node.left} and {node.right} with {pair_words(node)}"]
+        return "\n".join([*lines, *(alone.format(name) for name in outer)])
+    lines = [f"pairs of {node.left} and {node.right} with {pair_words(node)}"]
+    spans = [f"up to {m.format_duration(node.before)} before"] if node.before else []
+    spans += [f"up to {m.format_duration(node.after)} after"] if node.after else []
+    near = f"{' or '.join(spans)} that" if spans else "the same as that"
+    lines.append(f"the event time of {node.right} is {near} of {node.left}")
+    alone = "a record of {} without a partner is there alone once none can be on time; a late one takes that back"
+    return "\n".join([*lines, *(alone.format(name) for name in outer)])
+
+
+def _keeps(graph: m.Graph, node: m.JoinNode | m.TableJoinNode) -> str:
+    if isinstance(node, m.TableJoinNode):
+        return "the rows of both tables"
+    kept = zip(node.inputs, join_spans(graph, node), strict=True)
+    return "\n".join(
+        f"a record of {name} until the watermark is {m.format_duration(span.kept)} past it" for name, span in kept
+    )
+
+
+def _label(node: m.JoinNode | m.TableJoinNode) -> str:
+    label = f"{node.how} join by {', '.join(node.key)}"
+    if isinstance(node, m.TableJoinNode):
+        return label
+    return f"{label}; {m.format_duration(node.before)} before to {m.format_duration(node.after)} after"
+
+
+def _python(node: m.JoinNode | m.TableJoinNode, streams: Sequence[str]) -> str:
+    arguments = [streams[1], by_python(node)]
+    if isinstance(node, m.JoinNode):
+        spans = {"before": node.before, "after": node.after}
+        spans = {name: span for name, span in spans.items() if span} or {"after": 0}
+        arguments += [f"{name}={DURATION.python(span)}" for name, span in spans.items()]
+    arguments += [] if node.how == "inner" else [f"how={node.how!r}"]
+    return f"{streams[0]}.join({', '.join(arguments)})"
+
+
+def _node(left: str, join: Mapping[str, Any]) -> m.JoinNode | m.TableJoinNode:
+    by = join["by"]
+    before, after = join["before"], join["after"]
+    if before is None and after is None:
+        return m.TableJoinNode("", left, join["right"], tuple(by), tuple(by.values()), join["how"])
+    return m.JoinNode("", left, join["right"], tuple(by), tuple(by.values()), before or 0, after or 0, join["how"])
+
+
+def _parts(node: m.JoinNode | m.TableJoinNode) -> Mapping[str, Any]:
+    spans: dict[str, int | None] = {"before": None, "after": None}
+    if isinstance(node, m.JoinNode):
+        spans |= {"before": node.before or None, "after": node.after if node.after or not node.before else None}
+    settings = dict(vars(node)) | spans | {"by": dict(zip(node.key, node.right_key, strict=True))}
+    return dict(vars(node)) | {"from": node.left, "join": settings}
+
+
+JOIN: Final = NodeKind(
+    m.JoinNode | m.TableJoinNode,
+    ("join",),
+    Section(
+        "",
+        _node,
+        (
+            from_key("the source or stream whose records it takes; of a join, with the left records.", "left"),
+            Key("join", _KEYS, "pairs records of two streams, or rows of two tables.", required=True),
+        ),
+        parts=_parts,
+    ),
+    _findings,
+    _words,
+    _label,
+    _python,
+    _keeps,
+)

@@ -1,0 +1,100 @@
+"""Tables: the last record of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from windrow import model as m
+from windrow.authoring.checks.places import at, condition_findings, key_problems
+from windrow.authoring.sections.nodes.kind import STREAM, NodeKind, from_key
+from windrow.declare.findings import Finding, error, warning
+from windrow.declare.spec import NAMES, TEXT, Key, Section
+from windrow.expressions import ROWS_OF, Stream, stream_of
+
+_KEYS: Section[Mapping[str, Any]] = Section(
+    "",
+    dict,
+    (
+        Key(
+            "key",
+            NAMES,
+            "the fields that a row is known by: a record replaces the one before it in the order of watermarks, "
+            "whatever the event time of the two.",
+            required=True,
+        ),
+        Key("deleted", TEXT, "a condition; a record for which it is true removes the row."),
+    ),
+    parts=dict,
+)
+
+
+def _findings(graph: m.Graph, node: m.TableNode, given: Stream) -> Iterator[Finding]:
+    fields = {field.name: field for field in stream_of(graph, node.name).fields}
+    are_changes = any(source.source.format == "debezium" for source in given.sources)
+    if not node.key:
+        yield error(at(node, "table.key"), "is empty; name the fields that a row is known by")
+    for index, name in enumerate(node.key):
+        for problem in key_problems(name, node.key[:index], fields):
+            yield error(at(node, f"table.key.{index}"), problem)
+    if node.deleted is not None:
+        yield from condition_findings(given, node.deleted, at(node, "table.deleted"))
+    elif are_changes and given.lacking is None:
+        yield warning(
+            at(node, "table"),
+            "has no `deleted`, and is made of some of the changes of rows, so rows that were deleted can stay: make a "
+            "table of the source, and choose among its rows",
+        )
+    elif are_changes:
+        pass
+    elif any(field.tombstones for source in given.sources for field in source.decode.fields):
+        yield warning(
+            at(node, "table"),
+            "has no `deleted`, so a tombstone is a row like any other, with null in its fields: say what tells them "
+            "apart, such as deleted: amount IS NULL",
+        )
+    elif any(isinstance(source.source, m.FileSource) for source in given.sources):
+        yield warning(at(node, "table"), "has no `deleted`, so rows that leave the file stay: deleted: _deleted")
+    if given.is_changelog:
+        yield error(at(node, "from"), f"a table is made of records, and {ROWS_OF[given.rows_of]} are taken back")
+
+
+def _words(graph: m.Graph, node: m.TableNode) -> Mapping[str, str]:
+    deleted = f"\na record with {node.deleted} removes the row" if node.deleted else ""
+    deleted += "\nthe record of a deletion removes the row" if are_changes(graph, node) else ""
+    return {"table": f"the last record of each {', '.join(node.key)}{deleted}"}
+
+
+def are_changes(graph: m.Graph, node: m.TableNode) -> bool:
+    """Return whether the records of a table are changes of rows of a database."""
+    return stream_of(graph, node.input).lacking is not None
+
+
+def _python(node: m.TableNode, streams: Sequence[str]) -> str:
+    condition = [] if node.deleted is None else [f"deleted={node.deleted!r}"]
+    return f"{streams[0]}.table({', '.join([*map(repr, node.key), *condition])})"
+
+
+def _node(input: str, table: Mapping[str, Any]) -> m.TableNode:  # noqa: A002 - the model's name
+    return m.TableNode("", input, **table)
+
+
+def _parts(node: m.TableNode) -> Mapping[str, Any]:
+    return dict(vars(node)) | {"from": node.input, "table": {"key": node.key, "deleted": node.deleted}}
+
+
+TABLE: Final = NodeKind(
+    m.TableNode,
+    ("table",),
+    Section(
+        "",
+        _node,
+        (from_key(STREAM), Key("table", _KEYS, "keeps the newest row of each key.", required=True)),
+        parts=_parts,
+    ),
+    _findings,
+    _words,
+    lambda node: f"table by {', '.join(node.key)}",
+    _python,
+    lambda graph, node: "the row of each key" if node in graph.keyed else "",
+)
