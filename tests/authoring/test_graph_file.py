@@ -559,6 +559,70 @@ def test_problems_of_a_join_have_their_lines(change: tuple[str, str], expected: 
     assert any(one.startswith(expected) for one in found), found
 
 
+SAMPLED = """\
+name: sampled
+sources:
+  readings:
+    source: {log: {path: data/readings}}
+    decode: {sensor: string, room: "string?", t: timestamp_millis, value: double}
+    time: {field: t, delay: 1m, future: 1h}
+streams:
+  few: {from: readings, sample: {by: [sensor], every: 10}}
+  minutes: {from: few, key: sensor, window: {tumbling: 1m}, aggregate: {highest: max(value)}}
+sinks:
+  to_few: {from: few, sink: {sqlite: {path: few.db, table: few}}}
+  to_minutes: {from: minutes, sink: {sqlite: {path: few.db, table: minutes}}}
+"""
+
+
+def test_a_sample_reads_back_and_says_what_it_does(tmp_path: Path) -> None:
+    graph = read(SAMPLED)
+    assert problems_of(SAMPLED) == []
+    assert read(to_yaml(graph)) == graph
+    (tmp_path / "sampled.py").write_text(to_python_file(graph))
+    assert open_pipeline(str(tmp_path / "sampled.py")).runnable() == graph
+    lines = [" ".join(line.split()) for line in to_text(graph).splitlines()]
+    for line in (
+        "stream few (from readings)",
+        "sample records 10, 20, 30 and so on of each sensor",
+        "order by watermark: a record waits until the watermark of every partition has reached its own",
+        "keeps the number of records of each key",
+        "rows one for each record, by source, partition and offset",
+    ):
+        assert line in lines, line
+    assert "sample by sensor, 1 in 10" in to_mermaid(graph)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("every: 10", "every: 0"), "8: streams.few.sample.every: must be from 1 to 1,000,000,000, such as 10"),
+        (("every: 10", "every: 2000000000"), "8: streams.few.sample.every: must be from 1 to 1,000,000,000"),
+        (("by: [sensor]", "by: []"), "8: streams.few.sample.by: is empty; name the fields"),
+        (("by: [sensor]", "by: room"), "8: streams.few.sample.by.0: 'room' can be null"),
+        (("by: [sensor]", "by: sensr"), "8: streams.few.sample.by.0: there is no field 'sensr'"),
+        (("by: [sensor]", "by: value"), "8: streams.few.sample.by.0: 'value' is a double"),
+        (
+            ("{from: few, key: sensor,", "{from: last, key: sensor,"),
+            "9: streams.minutes.from: the rows of a table have no event time",
+        ),
+    ],
+)
+def test_problems_of_a_sample_have_their_lines(change: tuple[str, str], expected: str) -> None:
+    assert change[0] in SAMPLED
+    text = SAMPLED.replace(*change)
+    if "last" in change[1]:
+        text = text.replace("sinks:", "  last: {from: readings, table: {key: sensor}}\nsinks:")
+    found = problems_of(text)
+    assert any(one.startswith(expected) for one in found), found
+
+
+def test_rows_that_change_have_no_sample() -> None:
+    last = "  last: {from: readings, table: {key: sensor}}\n  few: {from: last, sample"
+    found = problems_of(SAMPLED.replace("  few: {from: readings, sample", last))
+    assert "9: streams.few.from: the rows of a table change, so they cannot be counted; sample records" in found
+
+
 ITEMS = """\
 name: items
 sources:

@@ -7,7 +7,7 @@ and no state here, and no code of the operators.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -34,6 +34,7 @@ from windrow.model import (
     Max,
     ProcessNode,
     Punctuated,
+    SampleNode,
     SelectNode,
     Session,
     SourceNode,
@@ -150,6 +151,8 @@ class GraphOracle:
             case DeduplicateNode():
                 accepted, duplicates = self._deduplicated(node, until)
                 found = duplicates if name.endswith(".duplicates") else accepted
+            case SampleNode():
+                found = self._sampled(node, until)
             case JoinNode():
                 found = self._joined(node, until)
             case TableNode():
@@ -284,6 +287,15 @@ class GraphOracle:
                 times[key].append(one.time)
                 accepted.append(one)
         return accepted, duplicates
+
+    def _sampled(self, node: SampleNode, until: int) -> list[Record]:
+        counts: Counter[tuple[Any, ...]] = Counter()
+        found = []
+        for row in sorted(self.rows(node.input, until), key=in_order_of_reading):
+            key = tuple(row.values[name] for name in node.key)
+            counts[key] += 1
+            found += [row] if counts[key] % node.every == 0 else []
+        return found
 
     def _counted(self, node: ProcessNode, until: int) -> list[Record]:
         """The rows of `counted`, in the order of the log or of event time."""

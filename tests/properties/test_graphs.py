@@ -54,6 +54,7 @@ from windrow.model import (
     Process,
     ProcessNode,
     Punctuated,
+    SampleNode,
     SelectNode,
     Session,
     SinkNode,
@@ -384,8 +385,11 @@ def of_records(draw: st.DrawFn, nodes: list[Node], at: str) -> str:
     if draw(st.sampled_from([False, False, True])):
         nodes.append(ProcessNode("counted", at, ("user",), draw(st.sampled_from(PROCESSES))))
         at = "counted"
-    taken = draw(st.sampled_from(["none", "unique", "unique.duplicates"]))
-    if taken != "none":
+    taken = draw(st.sampled_from(["none", "unique", "unique.duplicates", "sampled"]))
+    if taken == "sampled":
+        nodes.append(SampleNode("sampled", at, ("user",), draw(st.integers(2, 3))))
+        at = taken
+    elif taken != "none":
         nodes.append(DeduplicateNode("unique", at, ("id",), 8 * MINUTE))
         at = taken
     return at

@@ -35,6 +35,7 @@ from windrow.model import (
     Max,
     Node,
     ProcessNode,
+    SampleNode,
     SelectNode,
     SinkNode,
     SplitNode,
@@ -96,7 +97,7 @@ class Streams:
         kind = self.draw(st.sampled_from([one for one in kinds if self.by_kind[one]]))
         return kind, self.draw(st.sampled_from(self.by_kind[kind]))
 
-    def add(self, what: str) -> None:
+    def add(self, what: str) -> None:  # noqa: C901 - a case for each kind
         """Add a stream of some kind over streams that are there."""
         name, all_kinds = f"{what} {len(self.nodes)}", [kind for kind, streams in self.by_kind.items() if streams]
         match what:
@@ -111,6 +112,9 @@ class Streams:
                 kind, stream = self.any_of(*KEPT)
                 self._put(kind, DeduplicateNode(name, stream, ("user", "v"), 6 * MINUTE))
                 self.by_kind[kind].append(f"{name}.duplicates")
+            case "sample":
+                kind, stream = self.any_of(*KEPT)
+                self._put(kind, SampleNode(name, stream, ("user",), self.draw(st.integers(1, 3))))
             case "join":
                 by, how = self.draw(st.sampled_from(["user", "id"])), self.draw(st.sampled_from(HOW))
                 (one, left), (other, right) = (self.any_of(*KEPT, "changes") for _ in "lr")
@@ -156,7 +160,7 @@ class Streams:
 def graphs(draw: st.DrawFn) -> Graph:
     """Streams over streams, most of them unions, with a sink of each that no other takes, and a window."""
     streams = Streams(draw)
-    kinds = ["filter", "split", "deduplicate", "join", "lookup", "process", "table"]
+    kinds = ["filter", "split", "deduplicate", "sample", "join", "lookup", "process", "table"]
     for _ in range(draw(st.integers(1, 4))):
         if draw(st.booleans()):
             streams.add(draw(st.sampled_from([*kinds, *(["join tables"] if streams.by_kind["tables"] else [])])))

@@ -134,6 +134,24 @@ class DeduplicateNode(_OfOne):
 
 
 @dataclass(frozen=True)
+class SampleNode(_OfOne):
+    """Each `every`-th record of a `key` of the node `input`, counted from the first.
+
+    Records of a key are counted in the order of watermarks over all partitions; the others are in no stream.
+    """
+
+    key: tuple[str, ...]
+    every: int
+    derive: tuple[()] = ()
+    salt: Literal[1] = 1
+
+    @property
+    def share(self) -> float:
+        """One of `every`."""
+        return 1 / self.every
+
+
+@dataclass(frozen=True)
 class JoinNode:
     """The pairs of records of the nodes `left` and `right` with the same key, near each other in event time.
 
@@ -279,10 +297,10 @@ ResultNode = WindowNode | ProcessNode | RulesNode
 AnyJoinNode = JoinNode | TableJoinNode | LookupNode
 """A node that joins two streams by key."""
 
-FilterNode = SplitNode | DeduplicateNode
+FilterNode = SplitNode | DeduplicateNode | SampleNode
 """A node whose streams have records of its input as they are, each in one of them or in none."""
 
-KeyedNode = ResultNode | DeduplicateNode | TableNode | AnyJoinNode
+KeyedNode = ResultNode | DeduplicateNode | SampleNode | TableNode | AnyJoinNode
 """A node with an operator: its records are partitioned by key."""
 
 StreamNode = SelectNode | FilterNode | FlatMapNode | KeyedNode
@@ -503,7 +521,7 @@ class Graph:
             case JoinNode():
                 # which pairs there are does not depend on any order, but when a record is alone does
                 return node.how != "inner" or any(map(self.is_taken_back, node.inputs))
-            case TableNode() | TableJoinNode() | LookupNode():
+            case SampleNode() | TableNode() | TableJoinNode() | LookupNode():
                 return True
             case ProcessNode():
                 return self.is_read(node) or not self.is_raw(node.input) or len(self.feeding(node.input)) > 1

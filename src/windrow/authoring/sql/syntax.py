@@ -238,6 +238,7 @@ _INSTEAD = {
     "order": "a stream has no end at which it could be sorted; order the rows when you read the table",
     "limit": "a stream has no end; in YAML an aggregate top_k_by keeps the greatest",
     "distinct": "for copies of a record, use ROW_NUMBER() OVER (PARTITION BY id ORDER BY PROCTIME()) = 1",
+    "sample": "in YAML, sample takes each n-th record of a key",
     "laterals": "elements of an array are said in YAML, by flat_map: ARRAY",
 }
 

@@ -127,6 +127,13 @@ class Named(Unfinished):
         """
         return m.DeduplicateNode("", self.name, by, duration_micros(within, "deduplicate.within"), scope)
 
+    def sample(self, /, *by: str, every: int) -> m.SampleNode:
+        """Take each `every`-th record of those with the same fields `by`, in the order of watermarks.
+
+        With ``every=10`` these are the 10th, the 20th and so on of each key.
+        """
+        return m.SampleNode("", self.name, by, every)
+
     def table(self, /, *key: str, deleted: str | None = None) -> m.TableNode:
         """Keep the last record of each key as a row of a table; it replaces the one before it.
 
@@ -255,7 +262,7 @@ class GraphBuilder(Unfinished):
 
         Args:
             name: the name by which the graph knows it.
-            made: a selection, a split, a flat_map, a deduplication, a table, a lookup, a join, windows
+            made: a selection, a split, a flat_map, a deduplication, a sample, a table, a lookup, a join, windows
                 (``aggregate`` or ``emit``), or a process function.
             salt: of windows, over how many key groups each key's records are spread before they come together.
             at_end: of a process function, whether the end of a bounded input fires its timers.

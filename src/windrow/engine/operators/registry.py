@@ -14,6 +14,7 @@ OPERATORS: Final[Mapping[type[m.KeyedNode | m.SinkNode], str]] = {
     m.ProcessNode: "windrow.engine.operators.process.operator:build_process",
     m.RulesNode: "windrow.engine.operators.rules.operator:build_rules",
     m.DeduplicateNode: "windrow.engine.operators.records:build_deduplicate",
+    m.SampleNode: "windrow.engine.operators.sample:build_sample",
     m.TableNode: "windrow.engine.operators.table:build_table",
     m.LookupNode: "windrow.engine.operators.table:build_lookup",
     m.JoinNode: "windrow.engine.operators.join:build_join",

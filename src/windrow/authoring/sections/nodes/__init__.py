@@ -10,11 +10,12 @@ from windrow.authoring.sections.nodes.flat_map import FLAT_MAP
 from windrow.authoring.sections.nodes.join import JOIN
 from windrow.authoring.sections.nodes.kind import NodeKind
 from windrow.authoring.sections.nodes.lookup import LOOKUP
+from windrow.authoring.sections.nodes.sample import SAMPLE
 from windrow.authoring.sections.nodes.selection import SELECTION
 from windrow.authoring.sections.nodes.split import SPLIT
 from windrow.authoring.sections.nodes.table import TABLE
 
-KINDS: Final = (DEDUPLICATE, TABLE, LOOKUP, JOIN, SPLIT, FLAT_MAP, SELECTION)
+KINDS: Final = (DEDUPLICATE, SAMPLE, TABLE, LOOKUP, JOIN, SPLIT, FLAT_MAP, SELECTION)
 """In the order in which keys tell them apart; a selection is what has no key of the others."""
 
 

@@ -1,0 +1,76 @@
+"""Samples: each n-th record of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from windrow import model as m
+from windrow.authoring.checks.places import at, key_problems
+from windrow.authoring.sections.nodes.kind import STREAM, NodeKind, from_key
+from windrow.declare.findings import Finding, error
+from windrow.declare.spec import NAMES, NUMBER, Key, Section
+from windrow.expressions import ROWS_OF, Stream
+
+_MOST_SAMPLED: Final = 1_000_000_000
+_KEYS: Section[Mapping[str, Any]] = Section(
+    "",
+    dict,
+    (
+        Key("by", NAMES, "the fields whose records are counted together.", required=True, field="key"),
+        Key(
+            "every",
+            NUMBER,
+            "which records are taken: with 10 the 10th, 20th, 30th and so on of each key, in the order of watermarks.",
+            required=True,
+        ),
+    ),
+    parts=lambda settings: {"by": settings["key"], "every": settings["every"]},
+)
+
+
+def _findings(graph: m.Graph, node: m.SampleNode, given: Stream) -> Iterator[Finding]:  # noqa: ARG001 - as others
+    fields = {field.name: field for field in given.fields}
+    if not node.key:
+        yield error(at(node, "sample.by"), "is empty; name the fields whose records are counted together")
+    for index, name in enumerate(node.key):
+        for problem in key_problems(name, node.key[:index], fields):
+            yield error(at(node, f"sample.by.{index}"), problem)
+    if not 1 <= node.every <= _MOST_SAMPLED:
+        yield error(at(node, "sample.every"), f"must be from 1 to {_MOST_SAMPLED:,}, such as 10")
+    if given.is_changelog:
+        yield error(at(node, "from"), f"{ROWS_OF[given.rows_of]} change, so they cannot be counted; sample records")
+
+
+def _words(graph: m.Graph, node: m.SampleNode) -> Mapping[str, str]:  # noqa: ARG001 - as others
+    first = ", ".join(str(number * node.every) for number in (1, 2, 3))
+    return {"sample": f"records {first} and so on of each {', '.join(node.key)}"}
+
+
+def _python(node: m.SampleNode, streams: Sequence[str]) -> str:
+    return f"{streams[0]}.sample({', '.join(map(repr, node.key))}, every={node.every})"
+
+
+def _node(input: str, sample: Mapping[str, Any]) -> m.SampleNode:  # noqa: A002 - the model's name
+    return m.SampleNode("", input, **sample)
+
+
+def _parts(node: m.SampleNode) -> Mapping[str, Any]:
+    return dict(vars(node)) | {"from": node.input, "sample": {"key": node.key, "every": node.every}}
+
+
+SAMPLE: Final = NodeKind(
+    m.SampleNode,
+    ("sample",),
+    Section(
+        "",
+        _node,
+        (from_key(STREAM), Key("sample", _KEYS, "takes each n-th record of a key.", required=True)),
+        parts=_parts,
+    ),
+    _findings,
+    _words,
+    lambda node: f"sample by {', '.join(node.key)}, 1 in {node.every}",
+    _python,
+    lambda _, __: "the number of records of each key",
+)
