@@ -48,6 +48,7 @@ from windrow.model import (
     Records,
     Rule,
     RuleSet,
+    SampleNode,
     SelectNode,
     Session,
     SinkNode,
@@ -402,6 +403,16 @@ def test_duplicates_are_named(tmp_path: Path) -> None:
     ran(graph)
     found = ask(graph, tmp_path, USER, START)
     assert [(one.offset, one.verdict) for one in found.records] == [(0, "on_time"), (1, "duplicate")]
+    assert found.differences == ()
+
+
+def test_a_sample_before_a_window_counts_all_records_of_the_key(tmp_path: Path) -> None:
+    unique = deduplicated(pipeline_of(tmp_path, *(line("ann", 1, f"{amount}.00") for amount in range(2, 9))))
+    sample = SampleNode("unique", "payments", ("user",), 3)
+    graph = unique.map_nodes(lambda node: sample if isinstance(node, DeduplicateNode) else node)
+    ran(graph)
+    found = ask(graph, tmp_path, USER, START)
+    assert [(one.offset, one.verdict) for one in found.records] == [(2, "on_time"), (5, "on_time")]
     assert found.differences == ()
 
 

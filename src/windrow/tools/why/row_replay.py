@@ -99,7 +99,7 @@ class ExplainedDeadLetter:
 
 @dataclass(frozen=True)
 class RowTarget:
-    """What makes the rows of a sink: the producer of its stream; `above` are the deduplications before it.
+    """What makes the rows of a sink: the producer of its stream; `above` are the deduplications and samples before it.
 
     It `is_direct` if it takes records of a log, and so judges each of them.
     """
@@ -128,7 +128,7 @@ class RowTarget:
         while waiting:
             before = graph.producer(waiting.pop())
             is_direct = is_direct and isinstance(before, _PASSED)
-            if isinstance(before, m.DeduplicateNode):
+            if isinstance(before, m.FilterNode) and isinstance(before, m.KeyedNode):
                 above[before.name] = None
             waiting += before.inputs
         return RowTarget(graph, sink, node, sink_spec(graph, sink), tuple(above), is_direct)
@@ -506,7 +506,8 @@ class RowHost(MemoryHost):
             if isinstance(self._target.node, m.TableNode) and seen.given.num_rows:
                 self._add(seen.given, ["taken"] * seen.given.num_rows)
         elif seen.node in self._target.above:
-            self._leave_out(seen.made.records[1], "duplicate")
+            for duplicates in seen.made.records[1:]:
+                self._leave_out(duplicates, "duplicate")
             for judged in seen.judged:
                 # by the lateness of its source
                 self._leave_out(judged.records, "expired")
