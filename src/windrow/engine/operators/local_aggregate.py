@@ -27,7 +27,7 @@ from windrow.expressions import WindowSpec, key_of
 
 
 class LocalAggregate:
-    """Judges a step's records and pre-aggregates those on time, for the node of that name; it has no state."""
+    """Judges a step's records and pre-aggregates the on-time ones, for the node of that name; it has no state."""
 
     def __init__(self, name: str, spec: WindowSpec) -> None:
         self._name = name
@@ -36,7 +36,7 @@ class LocalAggregate:
         self._begin = window_sql(spec).begin
         self._keys = pa.schema(schema.key_fields(key_of(spec)))
 
-    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:  # noqa: ARG002 - it has none
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:  # noqa: ARG002 - no state
         """Run one step of one key group; the packets are for the key groups of the keys."""
         times, watermarks = (to_micros(step.records.column(name)) for name in (TIME, WATERMARK))
         on_time, starts = on_time_for_all(self._spec.node.window, times, watermarks, step.time.fired_until)
@@ -49,7 +49,7 @@ class LocalAggregate:
         judged = (Judged.of_all(records.drop_columns(WINDOW), expired=False),)
         return OperatorOutput(packets=tuple(packets), judged=judged)
 
-    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no state
         """Return no state for each key group."""
         return [(None, MemoryState()) for _ in range(self._spec.key_groups)]
 
