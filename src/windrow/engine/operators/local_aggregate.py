@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.columns import pack, rescale, to_micros, unscale
-from windrow.engine.keys import KeyGroups, key_groups
+from windrow.engine.keys import KeyGroups, key_groups, split_by_group
 from windrow.engine.messages import Packet, PartialPanes, Records
 from windrow.engine.operators.base import Judged, OperatorOutput, OperatorStep
 from windrow.engine.operators.window.assigner import on_time_for_all
@@ -42,7 +41,7 @@ class LocalAggregate:
         on_time, starts = on_time_for_all(self._spec.node.window, times, watermarks, step.time.fired_until)
         groups = self._groups(step.records)
         late = step.records.filter(pa.array(~on_time))
-        packets = [Packet(to, Records(self._name, pack(rest))) for to, rest in self._by_group(late, groups[~on_time])]
+        packets = [Packet(to, Records(self._name, pack(rest))) for to, rest in split_by_group(late, groups[~on_time])]
         records = unscale(step.records).append_column(WINDOW, pa.array(starts)).filter(pa.array(on_time))
         if records.num_rows:
             packets += self._parts(step.group, records)
@@ -56,7 +55,7 @@ class LocalAggregate:
     def _parts(self, group: int, records: pa.Table) -> Iterator[Packet]:
         """Aggregate records by window and key."""
         parts = duckdb_sql.query(self._duck, self._begin, records=records)
-        for to, part in self._by_group(parts, self._groups(parts)):
+        for to, part in split_by_group(parts, self._groups(parts)):
             yield Packet(to, PartialPanes(self._name, group, pack(part)))
 
     def _groups(self, rows: pa.Table) -> KeyGroups:
@@ -64,7 +63,3 @@ class LocalAggregate:
         keys = rows.select(self._keys.names)
         plain = keys if keys.schema.types == self._keys.types else rescale(keys, self._keys)
         return key_groups(self._duck, plain, self._spec.key_groups)
-
-    def _by_group(self, rows: pa.Table, groups: KeyGroups) -> Iterator[tuple[int, pa.Table]]:
-        for group in np.unique(groups).tolist():
-            yield group, rows.filter(pa.array(groups == group))

@@ -303,9 +303,9 @@ class StoredSessions:
         for bucket in set(touched) - set(filled.tolist()):
             summary.buckets.pop(bucket, None)
             state.drop(_SESSION_KIND, bucket)
-        ends, entries = np.append(firsts[1:], len(order)), self._entries(parts, firsts, low)
-        for bucket, first, end, entry in zip(filled.tolist(), firsts.tolist(), ends.tolist(), entries, strict=True):
-            state.set(_SESSION_KIND, bucket, pack(rows.slice(first, end - first)))
+        sizes, entries = np.diff(firsts, append=len(order)), self._entries(parts, firsts, low)
+        for bucket, first, size, entry in zip(filled.tolist(), firsts.tolist(), sizes.tolist(), entries, strict=True):
+            state.set(_SESSION_KIND, bucket, pack(rows.slice(first, size)))
             summary.buckets[bucket] = entry
 
     def put(

@@ -8,7 +8,6 @@ one revision.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -41,16 +40,6 @@ NEIGHBOURS: Final = f"""
     {", ".join(f"lead({name}) OVER versions AS __next{name}" for name in PLACE)}
 """
 """The columns of a history with values of the versions before and after."""
-
-
-@dataclass(frozen=True)
-class _Windows:
-    """The windows of a step: those that fire, fired ones that it touches, those with state, and expired ones."""
-
-    firing: frozenset[int]
-    touched: frozenset[int]
-    known: frozenset[int]
-    evicted: frozenset[int]
 
 
 class ChangelogWindowOperator:
@@ -98,8 +87,9 @@ class ChangelogWindowOperator:
             added = part.drop_columns(WINDOW)
             state.set(_ROWS, start, pack(added if blob is None else pa.concat_tables([unpack(blob), added])))
         evicted = operator.ended_windows(self._window, summary.fired, time.low - self._spec.lateness)
-        windows = _Windows(frozenset(firing), frozenset(touched & summary.fired), frozenset(known), frozenset(evicted))
-        changes = self._changes(rows, windows, state)
+        changes = self._changes(
+            rows, state, firing=firing, revised=touched & summary.fired, known=known, evicted=evicted
+        )
         for start in sorted(evicted & known):
             state.drop(_ROWS, start)
             state.drop(_REVISIONS, start)
@@ -129,10 +119,21 @@ class ChangelogWindowOperator:
             made.append((operator.reduce_summary(together, panes).encode(), state_of_tables(tables)))
         return made
 
-    def _changes(self, rows: pa.Table, windows: _Windows, state: OperatorState) -> pa.Table:
-        """Fire windows and revise those that have fired; store their rows."""
-        firing, known, evicted = windows.firing, windows.known, windows.evicted
-        involved = firing | windows.touched
+    def _changes(
+        self,
+        rows: pa.Table,
+        state: OperatorState,
+        *,
+        firing: set[int],
+        revised: set[int],
+        known: set[int],
+        evicted: set[int],
+    ) -> pa.Table:
+        """Fire windows and revise others; store the rows of both, unless they are evicted.
+
+        The `known` windows have state.
+        """
+        involved = firing | revised
         if not involved:
             return self._no_changes
         stored = window_store.load_panes(state, _ROWS, involved & known, self._no_rows)

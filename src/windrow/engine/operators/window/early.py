@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from windrow.engine.schema import OFFSET, PARTITION, REVISION, TIME, WATERMARK, 
 from windrow.engine.state.store import OperatorState
 from windrow.engine.state.window_store import WindowSummary, drop_windows, load_panes, store_panes, windows_in
 from windrow.engine.user_code import key_text, record_place
-from windrow.engine.windows import GLOBAL_END, WindowBounds, window_bounds
+from windrow.engine.windows import GLOBAL_END, window_bounds
 from windrow.expressions import WindowSpec, made_rows
 
 _LAST_PANE: Final = GLOBAL_END - 1
@@ -145,14 +145,38 @@ class EarlyPanes:
         return pa.array(np.where(at < ends, at, GLOBAL_END))
 
     def _evaluate(self, step: PaneStep, panes: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Evaluate the trigger at each record and at the tick; return the records in chunks, and its states."""
+        """Evaluate the trigger at each on-time record in log order, and at the tick.
+
+        Return the records with CHUNK (the number of early panes of their window and key in the step before them) and
+        EARLY (an early pane follows), and the state of the trigger by window and key, with whether a pane is due by
+        processing time.
+        """
         observed = duckdb_sql.query(self._duck, self._sql.observed, records=step.on_time, panes=panes)
         bounds = window_bounds(self._window, to_micros(observed.column(WINDOW)))
-        found = evaluate_trigger(self._spec, self._trigger, observed, bounds, step)
-        memory = observed.select([WINDOW, *self._spec.key]).take(found.firsts)
+        chunks = np.zeros(step.on_time.num_rows, dtype=np.int64)
+        early = np.zeros(step.on_time.num_rows, dtype=np.bool_)
+        firsts: list[int] = []
+        runs: list[_TriggerRun] = []
+        states = sql.COUNT, sql.WAITING, sql.PANES, sql.SINCE, sql.MEMORY
+        columns = (observed.column(name).to_pylist() for name in (WINDOW, sql.ROW, TIME, sql.NTH, *states))
+        for place, (window, row, time, nth, *known) in enumerate(zip(*columns, strict=True)):
+            if nth is None or nth == 1:
+                firsts.append(place)
+                start, end = int(bounds.starts[place]), int(bounds.ends[place])
+                runs.append(_TriggerRun(self._trigger, window, start, end, tuple(known)))
+            if nth is not None:
+                describe = partial(_record_place, self._spec, step.on_time, row)
+                chunks[row], early[row] = runs[-1].at_record(time, describe)
+        now, latest = step.time.now, step.time.latest
+        due = [
+            now is not None and latest is not None and run.window not in step.firing and run.at_tick(now, latest)
+            for run in runs
+        ]
+        memory = observed.select([WINDOW, *self._spec.key]).take(pa.array(firsts, pa.int64()))
+        memory = memory.append_column(sql.MEMORY, pa.array([run.memory for run in runs], pa.string()))
         return (
-            step.on_time.append_column(sql.CHUNK, found.chunks).append_column(sql.EARLY, found.early),
-            memory.append_column(sql.MEMORY, found.memories).append_column("__due", found.due),
+            step.on_time.append_column(sql.CHUNK, pa.array(chunks)).append_column(sql.EARLY, pa.array(early)),
+            memory.append_column("__due", pa.array(due, pa.bool_())),
         )
 
 
@@ -175,26 +199,12 @@ _Known = tuple[int, int, int, int | None, str | None]
 """A window and key before the step: records, pending records, early panes, SINCE, and the state of the trigger."""
 
 
-class Evaluation(NamedTuple):
-    """The result of evaluating a trigger.
-
-    By record: its chunk (the number of early panes of its window and key in the step before it), and whether an early
-    pane follows it. By window and key: its first row of the input, the state of the trigger, and whether an early pane
-    is due by processing time.
-    """
-
-    chunks: pa.Array
-    early: pa.Array
-    firsts: pa.Array
-    memories: pa.Array
-    due: pa.Array
-
-
 class _TriggerRun:
     """The trigger of a window and key in a step."""
 
-    def __init__(self, trigger: m.Trigger, bounds: tuple[int, int], known: _Known) -> None:
-        self._bounds = bounds
+    def __init__(self, trigger: m.Trigger, window: int, start: int, end: int, known: _Known) -> None:
+        self.window = window
+        self._bounds = start, end
         self._records, self._waiting, self._panes, self._since, memory = known
         self._before = self._panes
         self._trigger = start_trigger(trigger)
@@ -230,38 +240,6 @@ class _TriggerRun:
         self._panes += 1
         self._waiting, self._since = 0, None
         self._trigger.reset()
-
-
-def evaluate_trigger(
-    spec: WindowSpec, trigger: m.Trigger, observed: pa.Table, bounds: WindowBounds, step: PaneStep
-) -> Evaluation:
-    """Evaluate a trigger at each on-time record in log order, and at the tick; `bounds` are those of `observed`."""
-    chunks = np.zeros(step.on_time.num_rows, dtype=np.int64)
-    early = np.zeros(step.on_time.num_rows, dtype=np.bool_)
-    firsts: list[int] = []
-    runs: list[_TriggerRun] = []
-    windows: list[int] = []
-    states = sql.COUNT, sql.WAITING, sql.PANES, sql.SINCE, sql.MEMORY
-    columns = (observed.column(name).to_pylist() for name in (WINDOW, sql.ROW, TIME, sql.NTH, *states))
-    for place, (window, row, time, nth, *known) in enumerate(zip(*columns, strict=True)):
-        if nth is None or nth == 1:
-            firsts.append(place)
-            windows.append(window)
-            runs.append(_TriggerRun(trigger, (int(bounds.starts[place]), int(bounds.ends[place])), tuple(known)))
-        if nth is not None:
-            chunks[row], early[row] = runs[-1].at_record(time, partial(_record_place, spec, step.on_time, row))
-    now, latest = step.time.now, step.time.latest
-    due = [
-        now is not None and latest is not None and window not in step.firing and run.at_tick(now, latest)
-        for window, run in zip(windows, runs, strict=True)
-    ]
-    return Evaluation(
-        pa.array(chunks),
-        pa.array(early),
-        pa.array(firsts, pa.int64()),
-        pa.array([run.memory for run in runs], pa.string()),
-        pa.array(due, pa.bool_()),
-    )
 
 
 def _record_place(spec: WindowSpec, records: pa.Table, row: int) -> str:

@@ -19,7 +19,7 @@ from windrow.engine.operators.base import Judged, OperatorOutput, OperatorStep
 from windrow.engine.operators.window.assigner import assign
 from windrow.engine.operators.window.early import EarlyPanes
 from windrow.engine.operators.window.late import WAITING_KIND, LateGroups
-from windrow.engine.operators.window.panes import Panes, PaneStep, WatermarkPanes
+from windrow.engine.operators.window.panes import PaneStep, WatermarkPanes
 from windrow.engine.operators.window.slices import SLICE_KIND, is_slice_node, windows_of_slices
 from windrow.engine.operators.window.sql import window_sql
 from windrow.engine.schema import DIFF, END, ID, OFFSET, PARTITION, PLACE, REVISION, TIME, WATERMARK, WINDOW
@@ -60,7 +60,7 @@ class WindowOperator:
         # it orders records at the same place, which are counted
         ids = [ID] if has_id and self._groups is not None else []
         self._due_columns = [*empty.column_names, *ids]
-        self._panes: Panes = (
+        self._panes = (
             WatermarkPanes(spec, self._duck, empty, is_traced=is_traced)
             if spec.node.emit.early is None
             else EarlyPanes(spec, spec.node.emit.early, self._duck, empty)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -49,14 +49,6 @@ class PaneStep:
     known: frozenset[int]
     evicted: frozenset[int]
     reached: int
-
-
-class Panes(Protocol):
-    """The contract of an engine that stores and emits panes."""
-
-    def process(self, step: PaneStep, summary: WindowSummary, state: OperatorState) -> pa.Table:
-        """Run a step; return its changes, those of a window and key in the order of effect."""
-        ...
 
 
 class WatermarkPanes:

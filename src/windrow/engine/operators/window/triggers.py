@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, assert_never
+from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
@@ -66,22 +66,12 @@ RecordPlace = Callable[[], str]
 """Returns the place and the key of a record."""
 
 
-class TriggerState(Protocol):
-    """The trigger of a window and key; its memory is plain JSON."""
+TriggerState: TypeAlias = "_SimpleTrigger | _CombinedTrigger | _RepeatTrigger"
+"""A trigger of a window and key; its `memory` is plain JSON.
 
-    memory: Any
-
-    def at_record(self, pane: m.PaneSoFar, place: RecordPlace) -> bool:
-        """Whether it fires after another record; `place` is called for the message of an error."""
-        ...
-
-    def at_tick(self, waited: int) -> bool:
-        """Whether it fires `waited` microseconds after the first unseen record."""
-        ...
-
-    def reset(self) -> None:
-        """Continue after a pane."""
-        ...
+`at_record` says whether it fires after another record of the window (its `place` is called for the message of an
+error), `at_tick` whether it fires `waited` microseconds after the first unseen record. `reset` continues after a pane.
+"""
 
 
 def start_trigger(trigger: m.Trigger) -> TriggerState:
