@@ -149,7 +149,7 @@ def failing(said: str) -> Iterator[None]:
     assert type(raised.value) is RunError
     assert not raised.value.passes
     assert str(raised.value).encode().startswith(said.encode())
-    assert str(raised.value).endswith("; what was committed stays; mend it and start again")
+    assert str(raised.value).endswith("; what was committed stays; fix it and start again")
 
 
 NAME = f"{__name__}.thrower.<locals>.throws"

@@ -22,7 +22,7 @@ from windrow.expressions import AnySpec, Rows, sink_specs
 
 @dataclass(frozen=True)
 class StepOutput:
-    """All rows of one step (or of one key group in it), in the schemas of `windrow.engine.schema`."""
+    """The rows of a step (or of a key group in it), in the schemas of `windrow.engine.schema`."""
 
     changes: pa.Table
     late: pa.Table
@@ -32,42 +32,30 @@ class StepOutput:
     @staticmethod
     def empty(rows: Rows) -> StepOutput:
         """Return an output with no rows."""
-        return StepOutput(
-            changes=schema.changes(rows).empty_table(),
-            late=schema.NO_LATE,
-            dead=schema.NO_DEAD,
-            clocks=schema.NO_CLOCKS,
-        )
+        return StepOutput(schema.changes(rows).empty_table(), schema.NO_LATE, schema.NO_DEAD, schema.NO_CLOCKS)
 
     @staticmethod
     def concat(parts: Iterable[StepOutput]) -> StepOutput:
         """Join the outputs of several key groups; there must be at least one."""
-        rows = list(parts)
-        return StepOutput(
-            changes=pa.concat_tables([part.changes for part in rows]),
-            late=pa.concat_tables([part.late for part in rows]),
-            dead=pa.concat_tables([part.dead for part in rows]),
-            clocks=pa.concat_tables([part.clocks for part in rows]),
-        )
+        tables = zip(*((part.changes, part.late, part.dead, part.clocks) for part in parts), strict=True)
+        return StepOutput(*map(pa.concat_tables, tables))
 
 
 _REASON = (
     r"(?s)^((?:missing|null|wrong type|out of range|future|expression|null key|long key|conflict|unavailable): [^ :]+"
     r"|[^:]*).*$"
 )
-"""The kind of a reason: its first word, and the name of the field that it is about, if it is about one."""
+"""The kind of a reason: its first word, and the name of the field that it is about, if any."""
 _KINDS = 20
 
 
 def reason_kinds(dead: Iterable[pa.Table]) -> dict[str, int]:
-    """Count dead letters by the kind of their reason, such as ``missing: amount``; of many kinds the most frequent."""
-    reasons = [one.column("reason") for one in dead if one.num_rows]
-    if not reasons:
+    """Count dead letters by the kind of their reason, such as ``missing: amount``; only the most frequent kinds."""
+    chunks = [chunk for letters in dead if letters.num_rows for chunk in letters.column("reason").chunks]
+    if not chunks:
         return {}
-    kinds = pc.replace_substring_regex(
-        pa.chunked_array([c for reason in reasons for c in reason.chunks]), _REASON, r"\1"
-    )
-    counts = {one["values"]: one["counts"] for one in kinds.value_counts().to_pylist()}
+    kinds = pc.replace_substring_regex(pa.chunked_array(chunks), _REASON, r"\1")
+    counts = {count["values"]: count["counts"] for count in kinds.value_counts().to_pylist()}
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_KINDS])
 
 
@@ -75,8 +63,8 @@ def concat_by_sink(
     nothing: Mapping[str, StepOutput], parts: Iterable[Mapping[str, StepOutput]]
 ) -> dict[str, StepOutput]:
     """Join the outputs of several key groups for each sink; `nothing` is an output without rows for each."""
-    rows = list(parts)
-    return {name: StepOutput.concat([none, *(part[name] for part in rows)]) for name, none in nothing.items()}
+    outputs = list(parts)
+    return {name: StepOutput.concat([none, *(part[name] for part in outputs)]) for name, none in nothing.items()}
 
 
 def empty_by_sink(graph: m.Graph) -> dict[str, StepOutput]:
@@ -87,21 +75,21 @@ def empty_by_sink(graph: m.Graph) -> dict[str, StepOutput]:
 def source_numbers(graph: m.Graph, partitions: pa.ChunkedArray) -> Micros:
     """Return the number of the source of each partition."""
     numbers = to_micros(partitions)
-    # what no record made has a partition behind all others
+    # rows without a record have a partition behind all others
     return np.minimum(numbers // m.MAX_PARTITIONS, len(graph.sources) - 1)
 
 
 def source_places(graph: m.Graph, partitions: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
-    """Return the label of the source of each partition, and the number that the partition has there."""
+    """Return the label of the source of each partition, and the number of the partition in it."""
     numbers = source_numbers(graph, partitions)
     labels = pa.array([source.source.label for source in graph.sources], pa.string()).take(pa.array(numbers))
     return labels, pa.array(to_micros(partitions) - numbers * m.MAX_PARTITIONS, pa.int32())
 
 
 def with_labels(graph: m.Graph, table: pa.Table) -> pa.Table:
-    """Return rows by place in the log as tables have them: with the label of the source and the partition in it.
+    """Return rows by place in the log as in tables: with the label of the source and the partition in it.
 
-    Those without a place, which are dead letters, stay as they are.
+    Dead letters without a place are not changed.
     """
     if len(graph.sources) == 1 or not table.num_rows:
         return table
@@ -117,7 +105,7 @@ def with_labels(graph: m.Graph, table: pa.Table) -> pa.Table:
 
 
 def with_numbers(graph: m.Graph, table: pa.Table) -> pa.Table:
-    """Return rows of tables with the numbers that partitions have in the graph: the opposite of `with_labels`."""
+    """Return rows of tables with the numbers of partitions in the graph: the inverse of `with_labels`."""
     if len(graph.sources) == 1:
         return table
     labels = pa.array([source.source.label for source in graph.sources], pa.string())
@@ -128,14 +116,15 @@ def with_numbers(graph: m.Graph, table: pa.Table) -> pa.Table:
 
 
 ROW = "__row"
-"""In the late output what a row is made of, where several can have one place: no field has this name."""
+"""The identity of a row in the late output, where several rows can have the same place: no field has this name."""
 
 
 def late_output(connection: Connection, spec: AnySpec, expired: pa.Table) -> pa.Table:
     """Return the rows of the late output for expired records with their windows and watermark, in log order."""
     if expired.num_rows == 0:
         return schema.NO_LATE
-    members = [f"{literal(field.name)}: {_json(field)}" for field in spec.decode.fields]
+    fields = spec.decode.fields
+    members = [f"{literal(field.name)}: {json_value(identifier(field.name), field.type)}" for field in fields]
     if ID in expired.column_names:
         members.append(f"{literal(ROW)}: {ID}")
     record = ", ".join(members)
@@ -148,21 +137,16 @@ def late_output(connection: Connection, spec: AnySpec, expired: pa.Table) -> pa.
     return query(connection, sql, expired=expired).cast(schema.LATE)
 
 
-def _json(field: m.Field) -> str:
-    """Return the SQL of a value that JSON holds without loss: decimals as text, times in ISO 8601."""
-    return json_value(identifier(field.name), field.type)
-
-
 def json_value(value: str, type_: m.DataType, depth: int = 0) -> str:
-    """Return the SQL of such a value, given its own."""
+    """Return the SQL that converts a value to one that JSON holds without loss: decimals as text, times in ISO 8601."""
     match type_:
         case m.DecimalType():
             return f"{value}::VARCHAR"
         case m.TimestampType():
             return f"strftime({value} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ')"
         case m.ArrayType(element):
-            one = f"__{depth}"
-            return f"list_transform({value}, lambda {one}: {_json_element(one, element, depth + 1)})"
+            variable = f"__{depth}"
+            return f"list_transform({value}, lambda {variable}: {_json_element(variable, element, depth + 1)})"
         case _:
             return value
 

@@ -1,8 +1,8 @@
 """Arrow columns: times as microseconds, tables as bytes, decimals as whole numbers.
 
 A time is an int64 of microseconds since the epoch, UTC; `MIN_TIME` and `MAX_TIME` stand for minus and plus infinity. A
-packed table is an Arrow IPC stream, so that Spark moves one row where there are thousands of records. A decimal is
-seen as its unscaled whole number (12.34 as 1234) by a view of its buffers, without a copy.
+packed table is an Arrow IPC stream, so that Spark moves one row instead of thousands of records. A decimal is converted
+to its unscaled whole number (12.34 to 1234) by a view of its buffers, without a copy.
 """
 
 from __future__ import annotations
@@ -23,37 +23,39 @@ MAX_TIME: Final = 2**63 - 1
 """Plus infinity: the watermark at the end of the input."""
 
 FIRST_TIME: Final = MIN_TIME + 2
-"""A time before all others that is above minus infinity, for which both `MIN_TIME` and `-MAX_TIME` stand."""
+"""The first time above minus infinity, for which both `MIN_TIME` and `-MAX_TIME` stand."""
 
 
 def to_micros(column: pa.ChunkedArray | pa.Array) -> Micros:
     """View a column of int64 or timestamp[us] without nulls as a numpy array."""
-    array = whole(column) if isinstance(column, pa.ChunkedArray) else column
+    array = whole(column)
     if not pa.types.is_int64(array.type):
         array = array.cast(pa.int64())
     return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array, without a copy if it is one."""
+def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Return a column as an array, without a copy if it has a single chunk."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def distinct(numbers: Micros | npt.NDArray[np.int32]) -> list[int]:
-    """Return the distinct numbers of a column, ascending; quicker than numpy where equal ones mostly stand together."""
+    """Return the distinct numbers of a column, ascending; faster than numpy where equal numbers are mostly adjacent."""
     begins = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
     return sorted({*numbers[:1].tolist(), *numbers[begins].tolist()})
 
 
 def concat(nothing: pa.Table, tables: Iterable[pa.Table]) -> pa.Table:
-    """Return tables of one schema as one; `nothing` is the one without rows."""
+    """Concatenate tables of the same schema; `nothing` is the table without rows."""
     some = [table for table in tables if table.num_rows]
-    # a small step pays for each call of Arrow's
+    # each call of Arrow counts in a small step
     return (some or [nothing])[0] if len(some) <= 1 else pa.concat_tables(some)
 
 
 def are_before(places: Sequence[Micros], others: Sequence[Micros | int]) -> npt.NDArray[np.bool_]:
-    """Return the mask of places that are before others, given as columns of which the first decides most."""
+    """Return the mask of places that are before others, given as columns, the most significant first."""
     is_before: npt.NDArray[np.bool_] = np.zeros(len(places[0]), dtype=np.bool_)
     for column, other in zip(reversed(places), reversed(others), strict=True):
         is_before = (column < other) | ((column == other) & is_before)
@@ -61,7 +63,7 @@ def are_before(places: Sequence[Micros], others: Sequence[Micros | int]) -> npt.
 
 
 def with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table's columns of these names, in this order, cast where the type is another."""
+    """Return a table's columns in the order of a schema, cast where the type differs."""
     columns = map(table.column, schema.names)
     return pa.Table.from_arrays(
         [
@@ -97,7 +99,7 @@ def unscale(table: pa.Table) -> pa.Table:
 
 
 def unscale_array(array: pa.Array) -> pa.Array:
-    """View an array of decimals as its unscaled whole numbers; return any other array as it is."""
+    """View an array of decimals as its unscaled whole numbers; return any other array unchanged."""
     return reinterpret(array, _unscaled_type(array.type))
 
 
@@ -111,7 +113,7 @@ def rescale(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Cast a table to a schema, keeping nulls in columns that it declares without.
+    """Cast a table to a schema, keeping nulls in columns that are not nullable.
 
     An aggregate that was added to a running pipeline is null for older windows, even if it is otherwise never null.
     """

@@ -1,8 +1,8 @@
 """Queries of DuckDB over Arrow tables, and quoting of names and texts in them.
 
-DuckDB is used as a library of vectorised operators: each step's tables are its input, and nothing is kept in it. There
-are two databases a process: one for windrow's own queries, and that of `expressions.engine` for users' expressions,
-which a `Projection` evaluates and which has no access to files, settings or the variables of Python.
+DuckDB is used as a library of vectorised operators: each step's tables are its input, and it stores nothing. There are
+two databases a process: one for windrow's own queries, and that of `expressions.engine` for users' expressions, which a
+`Projection` evaluates and which has no access to files, settings or the variables of Python.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ warnings.filterwarnings("ignore", "Arrow output on a DB-API result makes an extr
 T = TypeVar("T")
 
 _ROWS_THAT_GROW = 8
-"""So many rows at a time have room for values each of which is as large as it may be."""
+"""The number of rows that fit into memory if each value is as large as possible."""
 
 _FEW_ROWS = 10_000
-"""Up to so many rows a query is planned once for all tables of its schemas: planning it takes longer than it does."""
+"""Up to this number of rows a query is planned once for all tables of its schemas: planning costs more than running."""
 
 
 QUERIES: Final = Engine("SET GLOBAL TimeZone = 'UTC'")
@@ -43,7 +43,7 @@ QUERIES: Final = Engine("SET GLOBAL TimeZone = 'UTC'")
 class Connection:
     """A connection to this process's DuckDB, with a namespace of its own; `query` keeps plans in it.
 
-    An error of the user's code in a query names the `key` for whose rows alone the query fails, if its tables have one.
+    An error of the user's code in a query names the first `key` whose rows alone make the query fail.
     """
 
     def __init__(self, key: Iterable[str] = ()) -> None:
@@ -54,7 +54,7 @@ class Connection:
 
     @property
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """The connection, which is to another database once an internal error has invalidated the first."""
+        """The connection, reopened if an internal error has invalidated the database."""
         if not QUERIES.is_current(self._database):
             self._database = QUERIES.database()
             self._cursor = self._database.cursor()
@@ -64,8 +64,8 @@ class Connection:
 def query(connection: Connection, sql: str, **tables: pa.Table) -> pa.Table:
     """Run a query over the named tables; raise RunError if it fails.
 
-    A query is planned for the numbers of rows that it is given. For few rows this takes longer than the query itself,
-    so the second time that a query runs over few rows, it is planned for all tables of these schemas.
+    DuckDB plans a query for the numbers of rows of its tables. For few rows this takes longer than the query itself, so
+    the second time that a query runs over few rows, it is planned for all tables of these schemas.
     """
     plan = None
     if sum(table.num_rows for table in tables.values()) <= _FEW_ROWS:
@@ -83,20 +83,20 @@ def query(connection: Connection, sql: str, **tables: pa.Table) -> pa.Table:
 
 
 def _failing_key(connection: Connection, sql: str, tables: Mapping[str, pa.Table]) -> str:
-    """Return the first key for whose rows alone the code of the user in a query fails; empty if it does for none.
+    """Return the first key for whose rows alone the user's code in a query fails; empty if there is none.
 
-    The keys are tried by halves, which costs some runs of the query over fewer and fewer rows, once it has failed.
+    The keys are tried by halves, so a query that has failed is run again over fewer and fewer rows.
     """
     cursor, by = connection.cursor, ", ".join(map(identifier, connection.key))
     keyed = {name: table for name, table in tables.items() if set(connection.key) <= set(table.column_names)}
 
     def fails(keys: pa.Table) -> bool:
-        given = dict(tables)
+        some = dict(tables)
         for name, table in keyed.items():
             found = _run_over({"rows": table, "keys": keys}, cursor, f"FROM rows SEMI JOIN keys USING ({by})")
-            given[name] = found.cast(table.schema)
+            some[name] = found.cast(table.schema)
         try:
-            _run_over(given, cursor, sql)
+            _run_over(some, cursor, sql)
         except duckdb.Error as exc:
             return bool(_message_of_code(exc))
         return False
@@ -115,7 +115,7 @@ def _failing_key(connection: Connection, sql: str, tables: Mapping[str, pa.Table
 
 
 def _on_valid(engine: Engine, run: Callable[[], T]) -> T:
-    """Run a query, once more if DuckDB has invalidated the database, perhaps by an internal error of another query."""
+    """Run a query; run it again if DuckDB has invalidated the database, perhaps by an error of another query."""
     try:
         return run()
     except (duckdb.FatalException, duckdb.InternalException):
@@ -124,15 +124,15 @@ def _on_valid(engine: Engine, run: Callable[[], T]) -> T:
 
 
 class EvaluationError(RunError):
-    """An expression fails for at least one of the rows that it was given."""
+    """An expression fails for at least one row."""
 
 
 class Projection:
-    """Users' expressions over the rows of a table, as a query over `rows` that gives a row for each.
+    """Users' expressions over the rows of a table, as a query over `rows` that returns a row for each.
 
-    It is planned once for all tables of one schema, of which it reads `columns`, as each costs. What it makes of a row
-    can be much larger than the row if it `grows`: it is computed for a few rows at a time. Raise EvaluationError if an
-    expression fails, and RunError if the machine does.
+    It is planned once for all tables of a schema, and reads only `columns`, as each has a cost. If it `grows`, the
+    values of a row can be much larger than the row, so they are computed for a few rows at a time. Raise
+    EvaluationError if an expression fails, and RunError if the machine does.
     """
 
     def __init__(self, sql: str, columns: Iterable[str], *, grows: bool = False) -> None:
@@ -143,15 +143,15 @@ class Projection:
 
     @staticmethod
     def of(expressions: Iterable[str], columns: Iterable[str], *, grows: bool = False) -> Projection:
-        """Return the projection of some expressions: columns `c0`, `c1` ..."""
+        """Return the projection of expressions to columns `c0`, `c1` ..."""
         values = (f"{sql} AS c{number}" for number, sql in enumerate(expressions))
         return Projection(f"SELECT {', '.join(values)} FROM rows", columns, grows=grows)
 
     def table(self, rows: pa.Table) -> pa.Table:
         """Return the values for each row."""
-        found: pa.Table = self._run(rows, duckdb.DuckDBPyConnection.to_arrow_table)
-        _check_rows(found.num_rows, rows)
-        return found
+        values: pa.Table = self._run(rows, duckdb.DuckDBPyConnection.to_arrow_table)
+        _check_rows(values.num_rows, rows)
+        return values
 
     def masks(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
         """Return the values of conditions, which are never null, by row and number."""
@@ -161,7 +161,7 @@ class Projection:
         return masks
 
     def _run(self, rows: pa.Table, fetch: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        # for the number of rows there is always a column
+        # always a column, for the number of rows
         tables = {"rows": rows.select(self._columns or rows.column_names[:1])}
         if self._plan is None or not self._plan.is_for(tables):
             self._plan = _Plan(EXPRESSIONS, self._sql, tables, self._most)
@@ -180,7 +180,7 @@ _MACHINE = (
     duckdb.InterruptException,
     duckdb.ConnectionException,
 )
-"""Errors that say nothing of the rows."""
+"""Errors of the machine, not of the rows."""
 
 
 def _check_rows(found: int, rows: pa.Table) -> None:
@@ -190,9 +190,9 @@ def _check_rows(found: int, rows: pa.Table) -> None:
 
 
 def evaluate_in_halves(evaluate: Callable[[pa.Table], T], rows: pa.Table) -> tuple[list[T], dict[int, str]]:
-    """Return what comes of the rows for which an evaluation does not fail, in parts, and why it fails by row.
+    """Return the values of the rows for which an evaluation does not fail, in parts, and the other rows' errors.
 
-    What fails is tried by halves, so whether a row fails does not depend on the others.
+    Rows that fail together are tried by halves, so whether a row fails does not depend on the others.
     """
     parts: list[T] = []
     failed: dict[int, str] = {}
@@ -213,8 +213,8 @@ def evaluate_in_halves(evaluate: Callable[[pa.Table], T], rows: pa.Table) -> tup
 class _Plan:
     """A query that is planned once for all tables of the same schemas, when it first runs.
 
-    It reads the tables by views of objects that give another stream in each run. These and the prepared statement are
-    in a namespace of their own. DuckDB computes with at most `most` rows at a time, if that is given.
+    It reads the tables by views of objects that return another stream in each run. These and the prepared statement are
+    in a namespace of their own. DuckDB computes at most `most` rows at a time, if given.
     """
 
     def __init__(self, engine: Engine, sql: str, tables: Mapping[str, pa.Table], most: int | None = None) -> None:
@@ -224,8 +224,8 @@ class _Plan:
         self._cursor: duckdb.DuckDBPyConnection
 
     def is_for(self, tables: Mapping[str, pa.Table]) -> bool:
-        """Return whether the tables have the schemas that it is planned for."""
-        # metadata of a field can make its type another one
+        """Whether the tables have the schemas that it is planned for."""
+        # metadata of a field can change its type
         return all(
             stream.schema.equals(tables[name].schema, check_metadata=True) for name, stream in self._streams.items()
         )
@@ -236,24 +236,21 @@ class _Plan:
             stream.table = tables[name]
         try:
             if not self._engine.is_current(self._database):
-                opened = self._engine.database()
-                # after a failure it is prepared again
-                self._cursor, self._database = self._prepared(opened), opened
+                database = self._engine.database()
+                cursor = database.cursor()
+                for name, stream in self._streams.items():
+                    cursor.register(name, stream)
+                cursor.execute(f"PREPARE planned AS {self._sql}")
+                # last, so that after a failure it is prepared again
+                self._cursor, self._database = cursor, database
             return fetch(self._cursor.execute(_parsed("EXECUTE planned")))
         finally:
             for stream in self._streams.values():
                 stream.table = None
 
-    def _prepared(self, opened: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-        cursor = opened.cursor()
-        for name, stream in self._streams.items():
-            cursor.register(name, stream)
-        cursor.execute(f"PREPARE planned AS {self._sql}")
-        return cursor
-
 
 class _Streams:
-    """Gives a stream of its table whenever DuckDB asks; between runs it has none."""
+    """Returns a stream of its table for each run; between runs it has no table."""
 
     def __init__(self, schema: pa.Schema, most: int | None) -> None:
         self.schema = schema

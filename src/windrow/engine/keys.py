@@ -1,11 +1,11 @@
-"""Key groups: the fixed parts that a pipeline's keys, and with them its work and state, are divided into.
+"""Key groups: the fixed number of parts into which a pipeline's keys, and so its work and state, are divided.
 
-How many there are is part of the pipeline; which one a key is in depends on nothing but the key and that number.
+Their number is part of the pipeline; the group of a key depends only on the key and that number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +20,7 @@ from windrow.engine.schema import ID, LAST_PARTITION, OFFSET, PARTITION
 KeyGroups = npt.NDArray[np.int64]
 
 MAX_KEY_BYTES: Final = 2048
-"""The most bytes of UTF-8 that the texts of a key may have together, whatever the sink.
+"""The maximum total bytes of UTF-8 of the texts of a key, for any sink.
 
 A row of PostgreSQL's index has at most 2,704 bytes. Some 650 are left for the bounds of the window, the revision, other
 key fields (8 bytes each, a decimal up to 25), and up to 7 bytes a text for its length and alignment.
@@ -28,14 +28,14 @@ key fields (8 bytes each, a decimal up to 25), and up to 7 bytes a text for its 
 
 
 def text_bytes(texts: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
-    """Return the bytes of UTF-8 of each row in some columns of strings, at least one, together; null has none."""
+    """Return the total bytes of UTF-8 of each row in at least one column of strings; a null has none."""
     counts = [pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False) for column in texts]
     bytes_: npt.NDArray[np.int64] = np.sum(counts, axis=0, dtype=np.int64)
     return bytes_
 
 
 def key_numbers(keys: pa.Table) -> npt.NDArray[np.int64]:
-    """Number the keys in the rows of a table without nulls, from 0 on; a number is less than there are rows."""
+    """Number the keys in the rows of a table without nulls; the numbers are at least 0, below the number of rows."""
     numbers, is_constant = np.zeros(keys.num_rows, dtype=np.int64), True
     for column in keys.columns:
         encoded = whole(column).dictionary_encode()
@@ -49,10 +49,10 @@ def key_numbers(keys: pa.Table) -> npt.NDArray[np.int64]:
 def key_groups(connection: Connection, keys: pa.Table, groups: int, *, are_ids: bool = False) -> KeyGroups:
     """Return the key group of each row of a table of keys.
 
-    The hash is MD5 of the key's text, so it is the same on every machine and in every version, and state is found under
-    the key group that it was written for. It is computed once for each distinct key. Keys that mostly
-    occur once, such as ids, have the hash of pandas, which is as stable: to make texts of them would take longer than
-    all else that is done with them. Without a key all rows are in the first group.
+    The hash is MD5 of the key's text, so it is the same on every machine and in every version, and state is found in
+    the key group that it was written for. It is computed once for each distinct key. Keys that mostly occur once, such
+    as ids, have the hash of pandas, which is as stable: making texts of them takes longer than the rest of the step.
+    Without a key all rows are in the first group.
     """
     if not keys.num_columns:
         return np.zeros(keys.num_rows, dtype=np.int64)
@@ -68,10 +68,16 @@ def key_groups(connection: Connection, keys: pa.Table, groups: int, *, are_ids: 
     return hashed[distinct.indices.to_numpy()]  # type: ignore[no-any-return]
 
 
-def place_groups(connection: Connection, records: pa.Table, groups: int) -> KeyGroups:
-    """Return the key group that each record has by its place in the log, whatever its key.
+def split_by_group(rows: pa.Table, groups: KeyGroups) -> Iterator[tuple[int, pa.Table]]:
+    """Split rows by their key group."""
+    for group in np.unique(groups).tolist():
+        yield group, rows.filter(pa.array(groups == group))
 
-    What no record made, such as the rows of timers, has one place for all of it, and goes by its `ID`.
+
+def place_groups(connection: Connection, records: pa.Table, groups: int) -> KeyGroups:
+    """Return the key group of each record by its place in the log, whatever its key.
+
+    Rows without a record, such as those of timers, are all at the same place, and go by their `ID`.
     """
     found = key_groups(connection, records.select([PARTITION, OFFSET]), groups, are_ids=True)
     is_made = to_micros(records.column(PARTITION)) == LAST_PARTITION
@@ -82,7 +88,7 @@ def place_groups(connection: Connection, records: pa.Table, groups: int) -> KeyG
 
 
 def hashable(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return whole numbers and times as they are, and the hash of the text of any other value."""
+    """Return whole numbers and times unchanged, and the hash of the text of other values."""
     if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
         return to_micros(column)
     import pandas as pd  # noqa: PLC0415 - as above
@@ -93,7 +99,7 @@ def hashable(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def key_texts(connection: Connection, keys: pa.Table) -> pa.ChunkedArray:
-    """Return a text for each row: different for different keys, and the same on every machine."""
+    """Return a text for each row that is unique to its key, and the same on every machine."""
     if keys.num_columns == 1 and pa.types.is_string(keys.schema.types[0]):
         return keys.column(0)
     parts = [f"{identifier(name)}::VARCHAR" for name in keys.column_names]

@@ -1,9 +1,9 @@
 """Levels: the parts of a graph between exchanges, and the step of one key group at a level.
 
-A node with state is at the level behind those of the nodes with state above it; one that is salted has its local
-aggregates at the level before its own. All operators of a level run in the same task. The clocks of partitions advance
-once for all of them, in the same way in every key group and at every level, since each receives the same messages about
-partitions.
+A node with state is at the level after those of the nodes with state that it reads; the local aggregates of salted keys
+are at the level before that of their node. All operators of a level run in the same task. The clocks of partitions
+advance once for all of them, in the same way in every key group and at every level, since each receives the same
+messages about partitions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -23,25 +23,9 @@ from windrow.engine import duckdb_sql, schema
 from windrow.engine.changelog import StepOutput, empty_by_sink, late_output, source_numbers, with_labels
 from windrow.engine.columns import concat, pack, to_micros, unpack
 from windrow.engine.keys import place_groups
-from windrow.engine.messages import (
-    Message,
-    Observation,
-    Packet,
-    PartialPanes,
-    Records,
-    Results,
-    TimersEnded,
-)
-from windrow.engine.operators.base import (
-    GroupOutput,
-    GroupStats,
-    Judged,
-    NodeInput,
-    Operator,
-    OperatorOutput,
-    OperatorStep,
-    StepInput,
-)
+from windrow.engine.messages import Message, Observation, Packet, PartialPanes, Records, Results, TimersEnded
+from windrow.engine.operators import base
+from windrow.engine.operators.base import Judged, OperatorOutput, StepInput
 from windrow.engine.operators.dead_letters import ResultDeadLetters
 from windrow.engine.operators.local_aggregate import LocalAggregate
 from windrow.engine.operators.registry import build_operator
@@ -52,7 +36,7 @@ from windrow.engine.state.store import MemoryState, OperatorState, State, blobs_
 from windrow.engine.state.widening import StateChange
 from windrow.engine.watermarks.clocks import PartitionClocks
 from windrow.engine.watermarks.sources import SourceTimes, sources_of
-from windrow.engine.watermarks.tracker import ClockAdvance, ClockSteps, EncodedClocks
+from windrow.engine.watermarks.tracker import ClockAdvance, ClockSteps
 from windrow.expressions import is_window_spec, spec_of, stream_of
 
 
@@ -62,9 +46,9 @@ def open_levels(
     packed: Callable[[pa.Table], bytes] = pack,
     probe: OpenProbe = NoProbe,
 ) -> tuple[LevelRunner, ...]:
-    """Return the levels of a pipeline; `partitions` are those that the source had when it was first started.
+    """Return the levels of a pipeline; `partitions` are those of the sources when it was first started.
 
-    `packed` packs the records that a level gives the next one. `probe` opens what observes a step of a key group.
+    `packed` packs the records that a level sends to the next. `probe` opens the probe of a step of a key group.
     """
     levels, known = graph.levels, tuple(partitions)
     return tuple(LevelRunner(graph, places, known, packed, probe, is_last=places is levels[-1]) for places in levels)
@@ -77,10 +61,8 @@ def number_of_levels(graph: m.Graph) -> int:
 
 def levels_with_state(graph: m.Graph) -> tuple[int, ...]:
     """Return the numbers of the levels that have more state than the clocks, counted from the last, which is 0."""
-    levels = graph.levels
-    return tuple(
-        number for number, places in enumerate(reversed(levels)) if not all(place.is_local for place in places)
-    )
+    levels = enumerate(reversed(graph.levels))
+    return tuple(number for number, places in levels if not all(place.is_local for place in places))
 
 
 _CLOCKS, _OPERATORS = '{"clocks": ', ', "operators": '
@@ -88,97 +70,90 @@ _CLOCKS, _OPERATORS = '{"clocks": ', ', "operators": '
 
 @dataclass
 class LevelSummary:
-    """The summary of a key group at a level: the clocks, and the operators' own parts by node (plain JSON)."""
+    """The summary of a key group at a level: the clocks as JSON, and the parts of operators by node (plain JSON)."""
 
-    clocks: EncodedClocks
+    clocks: str
     operators: dict[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Write as JSON."""
-        return f"{_CLOCKS}{self.clocks.text}{_OPERATORS}{json.dumps(self.operators)}}}".encode()
+        return f"{_CLOCKS}{self.clocks}{_OPERATORS}{json.dumps(self.operators)}}}".encode()
 
     @staticmethod
     def decode(blob: bytes) -> LevelSummary:
         """Read what `encode` wrote."""
-        # names in the clocks are values, so that nothing in them looks like what follows them
+        # names in the clocks are JSON strings, so the separator does not occur in them
         clocks, _, operators = blob.decode().removeprefix(_CLOCKS).partition(_OPERATORS)
-        return LevelSummary(EncodedClocks(clocks), json.loads(operators[:-1]))
+        return LevelSummary(clocks, json.loads(operators[:-1]))
 
 
 def join_levels(states: Iterable[MemoryState]) -> MemoryState:
-    """Return the states of a key group at all levels as one.
+    """Return the joined state of a key group at all levels.
 
-    The clocks are the same at each, but the last level has the `timers` of all.
+    The clocks are the same at each, but only the last level has all `timers`.
     """
     first, *others = states
     if not others:
         return first
-    joined, together = MemoryState(), None
+    joined = MemoryState()
+    summaries: list[LevelSummary] = []
     for state in (first, *others):
-        blob = state.summary()
-        if blob is not None:
-            summary = LevelSummary.decode(blob)
-            if together is None:
-                together = summary
-            else:
-                together = LevelSummary(summary.clocks, together.operators | summary.operators)
+        if (blob := state.summary()) is not None:
+            summaries.append(LevelSummary.decode(blob))
         for (kind, bucket), data in state.items():
             joined.set(kind, bucket, data)
-    if together is not None:
-        joined.set_summary(together.encode())
+    if summaries:
+        operators = {name: own for summary in summaries for name, own in summary.operators.items()}
+        joined.set_summary(LevelSummary(summaries[-1].clocks, operators).encode())
     return joined
 
 
 def migrate(graph: m.Graph, changes: Mapping[str, StateChange], states: Iterable[MemoryState]) -> list[MemoryState]:
     """Return the initial states of the pipeline's key groups (of all levels), in their order, from those of a run.
 
-    `changes` says by node how the run's differed; a node that it does not have starts without state. Clocks are the
-    same in every key group, so any of them gives the clocks of all.
+    `changes` says by node how that of the run differed; any other node starts without state. Clocks are the same in
+    every key group, so those of the first are used.
     """
     known = [(LevelSummary.decode(blob), state) for state in states if (blob := state.summary()) is not None]
-    made = [MemoryState() for _ in range(graph.key_groups)]
+    new = [MemoryState() for _ in range(graph.key_groups)]
     if not known:
-        return made
-    clocks = known[0][0].clocks.decode()
-    summaries: list[dict[str, Any]] = [{} for _ in made]
+        return new
+    clocks = PartitionClocks.decode(json.loads(known[0][0].clocks))
+    summaries: list[dict[str, Any]] = [{} for _ in new]
     for node in graph.computed:
         name = node.name
         if name not in changes:
             continue
-        # a table of a stream of records can be new, and has no state
+        # a node that the run did not have state for, such as a new table of a stream, has no summary
         stored = [
             (summary.operators[name], blobs_of(name, state)) for summary, state in known if name in summary.operators
         ]
         low = clocks.low(sources_of(graph, node))
         migrated = build_operator(graph, node).migrate(changes[name], low, stored)
-        for state, summary, (own, blobs) in zip(made, summaries, migrated, strict=True):
+        for state, summary, (own, blobs) in zip(new, summaries, migrated, strict=True):
             summary[name] = own
             for (kind, bucket), blob in blobs.items():
                 state.set(scoped_kind(name, kind), bucket, blob)
-    for state, summary in zip(made, summaries, strict=True):
-        state.set_summary(LevelSummary(EncodedClocks.of(clocks), summary).encode())
-    return made
+    for state, summary in zip(new, summaries, strict=True):
+        state.set_summary(LevelSummary(json.dumps(clocks.encode()), summary).encode())
+    return new
 
 
-class _Hosted:
+class _NodeRunner:
     """A node at a level: its operator, and where its output goes."""
 
     def __init__(
-        self,
-        graph: m.Graph,
-        place: m.LevelNode,
-        packed: Callable[[pa.Table], bytes],
-        local: Container[str],
+        self, graph: m.Graph, place: m.LevelNode, packed: Callable[[pa.Table], bytes], local: Container[str]
     ) -> None:
         self._graph = graph
         node = self.node = place.node
         spec = self.spec = spec_of(graph, node)
         self.name = node.name
         self.is_local = place.is_local
-        self.operator: Operator = (
+        self.operator: base.Operator = (
             LocalAggregate(node.name, spec) if place.is_local and is_window_spec(spec) else build_operator(graph, node)
         )
-        self.input = NodeInput.of(spec, input_schema(graph, node))
+        self.input = base.NodeInput.of(spec, input_schema(graph, node))
         self.sources = sources_of(graph, node)
         # by the number of the source
         self.is_limited = np.array([source.lateness is not None for source in graph.sources])
@@ -194,7 +169,7 @@ class _Hosted:
     def step(
         self, group: int, given: StepInput, advance: ClockAdvance, local: Sequence[pa.Table], state: OperatorState
     ) -> NodeStep:
-        """Run the step of the operator; `local` are records that nodes of the same level made for it."""
+        """Run the step of the operator; `local` are records from nodes of the same level."""
         raw = records = given.raw[self.name]
         late, expired = schema.NO_LATE, tuple[Judged, ...]()
         if raw.num_rows:
@@ -202,17 +177,17 @@ class _Hosted:
             records, late, expired = self.split_expired(raw, group)
         records = self.input.join([records, given.records[self.name], *local])
         time = advance.time(self.sources, self.node.inputs)
-        output = self.operator.process(OperatorStep(group, time, records, given.parts[self.name]), state)
+        output = self.operator.process(base.OperatorStep(group, time, records, given.parts[self.name]), state)
         if late.num_rows:
             output = replace(output, late=pa.concat_tables([late, output.late]))
         return NodeStep(group, self.name, given, advance, raw, records, (*expired, *output.judged), output)
 
     def split_expired(self, records: pa.Table, group: int) -> tuple[pa.Table, pa.Table, tuple[Judged, ...]]:
-        """Return the records that are within the lateness of their source, the late output of the others, and these.
+        """Return the records within the lateness of their source, and the late output and verdicts of expired ones.
 
-        Of the versions of a broadcast lookup, which all key groups have, each is in the late output of one.
+        All key groups have the versions of a broadcast lookup, but each version is in the late output of only one.
         """
-        if not (records.num_rows and self.is_limited.any()):
+        if not self.is_limited.any():
             return records, schema.NO_LATE, ()
         times, watermarks = (to_micros(records.column(name)) for name in (TIME, WATERMARK))
         sources = source_numbers(self._graph, records.column(PARTITION))
@@ -222,7 +197,7 @@ class _Hosted:
         records, expired = records.filter(pa.array(~is_expired)), records.filter(pa.array(is_expired))
         if isinstance(self.node, m.LookupNode) and self.node.broadcast:
             expired = expired.filter(pa.array(place_groups(self._duck, expired, self.spec.key_groups) == group))
-        # no window is missed but its own microsecond
+        # the window that they missed is their own microsecond
         times = to_micros(expired.column(TIME))
         expired = expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))
         return records, late_output(self._duck, self.spec, expired), (Judged.of_all(expired, expired=True),)
@@ -239,7 +214,7 @@ class _Hosted:
             yield from self.router.close()
 
     def timers_ended(self, output: OperatorOutput, advance: ClockAdvance) -> Iterator[Packet]:
-        """Yield packets for all key groups with how far timers that the end of the input fired are ahead of it."""
+        """Yield packets for all key groups with the last time of timers that the end of the input fired."""
         if advance.is_end and isinstance(self.node, m.ProcessNode) and output.records and output.records[0].num_rows:
             time = int(to_micros(output.records[0].column(TIME)).max())
             if time > advance.ended(self.node.input):
@@ -247,7 +222,7 @@ class _Hosted:
                     yield Packet(group, TimersEnded(self.name, time))
 
     def results(self, group: int, output: OperatorOutput) -> Iterator[Packet]:
-        """Yield packets with what the sinks are given, for a later level."""
+        """Yield packets with the changes and the late output for sinks, which are at the last level."""
         if self.is_local:
             return
         counts = output.late_records, output.duplicates
@@ -259,9 +234,9 @@ class _Hosted:
 
 def with_window_ids(name: str, key: Sequence[str], rows: pa.Table) -> pa.Table:
     """Return the rows of windows with their `ID`: the names of the stream, the window and the key, the revision."""
-    window = [rows.column(one).cast(pa.string()) for one in ("window_start", "window_end")]
-    keys = [rows.column(one).cast(pa.string()) for one in key]
-    # so that a/b and c are not a and b/c
+    window = [rows.column(name).cast(pa.string()) for name in ("window_start", "window_end")]
+    keys = [rows.column(name).cast(pa.string()) for name in key]
+    # the keys (a/b, c) and (a, b/c) differ
     for plain, escaped in (("\\", "\\\\"), ("/", "\\/")):
         keys = [pc.replace_substring(key, plain, escaped) for key in keys]
     parts = [pa.scalar(name), *window, *keys, rows.column(REVISION).cast(pa.string())]
@@ -271,9 +246,8 @@ def with_window_ids(name: str, key: Sequence[str], rows: pa.Table) -> pa.Table:
 class LevelRunner:
     """Runs the steps of a level in its key groups.
 
-    It keeps nothing between steps but how the last one has moved the clocks, which is the same in all key groups.
-    Unless the level `is_last`, it forwards all messages that are not for its operators to the key group of the same
-    number at the next level, since every key group receives those.
+    Between steps it keeps only the last move of the clocks, which is the same in all key groups. Unless the level
+    `is_last`, it forwards all messages that are not for its operators to the same key group at the next level.
     """
 
     def __init__(
@@ -281,25 +255,25 @@ class LevelRunner:
         graph: m.Graph,
         places: Iterable[m.LevelNode],
         partitions: tuple[int, ...],
-        packed: Callable[[pa.Table], bytes] = pack,
-        probe: OpenProbe = NoProbe,
+        packed: Callable[[pa.Table], bytes],
+        probe: OpenProbe,
         *,
-        is_last: bool = True,
+        is_last: bool,
     ) -> None:
         self._graph = graph
         self._probe = probe
         self.is_last = is_last
-        # sinks come last: the others of the level make what they take
+        # sinks come last: they read the rows of the other nodes of the level
         ordered = sorted(places, key=lambda place: isinstance(place.node, m.SinkNode))
         sinks = {place.node.name for place in ordered if isinstance(place.node, m.SinkNode)}
-        self._nodes = [_Hosted(graph, place, packed, sinks) for place in ordered]
+        self._nodes = [_NodeRunner(graph, place, packed, sinks) for place in ordered]
         self._names = frozenset(node.name for node in self._nodes)
         self._inputs = {node.name: node.input for node in self._nodes}
         self._nothing = empty_by_sink(graph)
-        self._first_clocks = EncodedClocks.of(PartitionClocks.start(partitions))
+        self._first_clocks = json.dumps(PartitionClocks.start(partitions).encode())
         self._clocks = ClockSteps(SourceTimes.of(graph))
         self._makers = {sink.name: _maker(graph, sink) for sink in graph.sinks}
-        # the rows of these name a partition, by its number among those of all sources
+        # the rows of these sinks have a partition, as its number among those of all sources
         self._with_places = {
             sink.name
             for sink in graph.sinks
@@ -320,7 +294,7 @@ class LevelRunner:
                 state.set(scoped_kind(name, kind), bucket, data)
 
     def change_lists(self, changes: Sequence[m.ListChange]) -> None:
-        """Have the lists of rules change for records that are still to come."""
+        """Change the lists of rules for all later records."""
         from windrow.engine.operators.rules.operator import RulesOperator  # noqa: PLC0415 - only pipelines with rules need it
 
         for node in self._nodes:
@@ -331,7 +305,7 @@ class LevelRunner:
         """Whether a message is for an operator of this level."""
         return isinstance(message, Records | PartialPanes) and message.to in self._names
 
-    def step(self, group: int, messages: Iterable[Message], state: State) -> GroupOutput:
+    def step(self, group: int, messages: Iterable[Message], state: State) -> base.GroupOutput:
         """Run one step of one key group."""
         taken = list(messages)
         given = StepInput.of(self._inputs, taken)
@@ -359,9 +333,8 @@ class LevelRunner:
             own_data = (Packet(group, message) for message in taken if not self.takes(message))
             if (seen := probe.blob()) is not None:
                 packets.append(Packet(group, Observation(seen)))
-            return GroupOutput(
-                self._nothing, _stats(group, outputs.values(), given, advance.clocks), (*own_data, *packets)
-            )
+            stats = _count_step(group, outputs.values(), given, advance.clocks)
+            return base.GroupOutput(self._nothing, stats, (*own_data, *packets))
         given = given.with_dead(packet.message for packet in packets)
         # clocks are identical in every key group, so only group 0 writes the journal
         journal = advance.journal if group == 0 else schema.NO_CLOCKS
@@ -370,16 +343,16 @@ class LevelRunner:
         observed = [bytes(message.blob) for message in taken if isinstance(message, Observation)]
         if (seen := probe.blob()) is not None:
             observed.append(seen)
-        return GroupOutput(rows, _stats(group, outputs.values(), given, advance.clocks), observed=tuple(observed))
+        stats = _count_step(group, outputs.values(), given, advance.clocks)
+        return base.GroupOutput(rows, stats, observed=tuple(observed))
 
     def _output(
         self, sink: str, outputs: Mapping[str, OperatorOutput], given: StepInput, journal: pa.Table
     ) -> StepOutput:
-        """Return what a sink is given: what this level made, and what earlier ones sent."""
+        """Return the rows of a sink: those of this level, and those that earlier levels sent."""
         maker, above = self._makers[sink], self._above_sink[sink]
-        sent = given.results.get(maker, ())
-        changes = [unpack(one.blob) for one in sent if one.table == "changes"]
-        late = [unpack(one.blob) for name in above for one in given.results.get(name, ()) if one.table == "late"]
+        changes = _tables("changes", given.results.get(maker, ()))
+        late = _tables("late", (result for name in above for result in given.results.get(name, ())))
         if maker in outputs:
             changes.append(outputs[maker].changes)
         late += [outputs[name].late for name in above if name in outputs]
@@ -393,6 +366,10 @@ class LevelRunner:
         )
 
 
+def _tables(kind: Literal["changes", "late"], results: Iterable[Results]) -> list[pa.Table]:
+    return [unpack(result.blob) for result in results if result.table == kind]
+
+
 def _maker(graph: m.Graph, sink: m.SinkNode) -> str:
     """Return the name of the node whose operator makes the rows of a sink."""
     return sink.input if isinstance(graph.producer(sink.input), m.ResultNode) else sink.name
@@ -401,7 +378,7 @@ def _maker(graph: m.Graph, sink: m.SinkNode) -> str:
 def _all_above(graph: m.Graph, sink: m.SinkNode) -> tuple[str, ...]:
     """Return the names of the nodes that a sink depends on, and its own.
 
-    The versions of a table have a name of their own: a lookup takes what they are, not what the table's operator does.
+    The versions of a table have a name of their own: a lookup reads the versions, not the output of its operator.
     """
     found, stack = {sink.name: None}, [*sink.inputs]
     while stack:
@@ -415,22 +392,19 @@ def _all_above(graph: m.Graph, sink: m.SinkNode) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _stats(
-    group: int,
-    outputs: Iterable[OperatorOutput],
-    given: StepInput,
-    clocks: PartitionClocks,
-) -> GroupStats:
+def _count_step(
+    group: int, outputs: Iterable[OperatorOutput], given: StepInput, clocks: PartitionClocks
+) -> base.GroupStats:
     """Count a step; records by the messages about partitions, which every key group receives."""
-    made = list(outputs)
+    own = list(outputs)
     sent = [result for results in given.results.values() for result in results]
-    counted: list[OperatorOutput | Results] = [*made, *sent]
-    changes = [one.changes for one in made] + [unpack(one.blob) for one in sent if one.table == "changes"]
-    return GroupStats(
-        records=sum(one.records for one in given.progress) if group == 0 else 0,
-        late=sum(one.late_records for one in counted),
-        expired=sum(one.late.num_rows for one in made)
-        + sum(unpack(one.blob).num_rows for one in sent if one.table == "late"),
+    counted: list[OperatorOutput | Results] = [*own, *sent]
+    changes = [*(output.changes for output in own), *_tables("changes", sent)]
+    late = [*(output.late for output in own), *_tables("late", sent)]
+    return base.GroupStats(
+        records=sum(progress.records for progress in given.progress) if group == 0 else 0,
+        late=sum(output.late_records for output in counted),
+        expired=sum(table.num_rows for table in late),
         dead=given.dead[None].num_rows,
         inserts=_count(changes, "insert"),
         revisions=_count(changes, "update_after"),
@@ -439,7 +413,7 @@ def _stats(
         low=clocks.low(),
         idle=[] if group else sorted(clocks.idle),
         rejected=sum(table.num_rows for name, table in given.dead.items() if name is not None),
-        duplicates=sum(one.duplicates for one in counted),
+        duplicates=sum(output.duplicates for output in counted),
     )
 
 

@@ -1,9 +1,9 @@
-"""Lists of rules: the entries of a file, read once, at the start of a run; those of a topic are read by its source."""
+"""Lists of rules: the entries of a file, read once at the start of a run; those of a topic are read by its source."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,69 +12,71 @@ from windrow.errors import InputError
 
 
 def with_entries(graph: m.Graph, read_topic: Callable[[m.TopicList], Iterable[str]] | None = None) -> m.Graph:
-    """Return a pipeline with the entries of its lists in it, so that other machines need not have the files.
+    """Return a pipeline that contains the entries of its lists, so that other machines need not have the files.
 
-    Without `read_topic` lists in topics stay as they are. Raise InputError for a file that cannot be read.
+    Without `read_topic` lists in topics are not changed. Raise InputError for a file that cannot be read.
     """
 
-    def known(one: m.RuleList) -> m.RuleList:
-        if isinstance(one, m.FileList):
-            return replace(one, entries=tuple(sorted(_entries(one))))
-        return one if read_topic is None else replace(one, entries=tuple(sorted(read_topic(one))))
+    def read(rule_list: m.RuleList) -> m.RuleList:
+        if isinstance(rule_list, m.FileList):
+            return replace(rule_list, entries=tuple(sorted(_entries(rule_list))))
+        return rule_list if read_topic is None else replace(rule_list, entries=tuple(sorted(read_topic(rule_list))))
 
-    return with_lists_of(graph, [known(one) for one in lists_of(graph)])
+    return with_lists_of(graph, map(read, lists_of(graph)))
 
 
 def lists_of(graph: m.Graph) -> tuple[m.RuleList, ...]:
     """Return the lists of the rules of a graph."""
-    return tuple(one for node in graph.rules for one in node.rules.lists)
+    return tuple(rule_list for node in graph.rules for rule_list in node.rules.lists)
 
 
 def with_lists_of(graph: m.Graph, lists: Iterable[m.RuleList]) -> m.Graph:
     """Return a graph with other lists of the same names."""
-    named = {one.name: one for one in lists}
-    return graph.map_nodes(lambda node: _with_lists(node, named))
+    by_name = {rule_list.name: rule_list for rule_list in lists}
 
+    def replace_lists(node: m.Node) -> m.Node:
+        if not isinstance(node, m.RulesNode) or not node.rules.lists:
+            return node
+        return replace(node, rules=replace(node.rules, lists=tuple(by_name[old.name] for old in node.rules.lists)))
 
-def _with_lists(node: m.Node, lists: Mapping[str, m.RuleList]) -> m.Node:
-    if not isinstance(node, m.RulesNode) or not node.rules.lists:
-        return node
-    return replace(node, rules=replace(node.rules, lists=tuple(lists[one.name] for one in node.rules.lists)))
+    return graph.map_nodes(replace_lists)
 
 
 def read_entries(lists: Iterable[m.RuleList]) -> dict[str, frozenset[str]]:
     """Return the entries of each list; raise InputError for a file that cannot be read, or a topic that was not."""
-    return {one.name: _entries(one) for one in lists}
+    return {rule_list.name: _entries(rule_list) for rule_list in lists}
 
 
 def list_problems(graph: m.Graph) -> Iterator[tuple[str, str]]:
-    """Yield where a list of a pipeline is said whose file cannot be read on this machine, and why."""
-    for one in lists_of(graph):
-        if isinstance(one, m.FileList):
+    """Yield the key and the error of each list of a pipeline whose file cannot be read on this machine."""
+    for rule_list in lists_of(graph):
+        if isinstance(rule_list, m.FileList):
             try:
-                _entries(one)
+                _entries(rule_list)
             except InputError as exc:
-                is_there = one.column is not None and Path(one.path).is_file()
-                yield f"lists.{one.name}.{'key' if is_there else 'file'}", exc.message
+                is_column = rule_list.column is not None and Path(rule_list.path).is_file()
+                yield f"lists.{rule_list.name}.{'key' if is_column else 'file'}", exc.message
 
 
-def _entries(given: m.RuleList) -> frozenset[str]:
-    if given.entries is not None:
-        return frozenset(given.entries)
-    if isinstance(given, m.TopicList):
-        msg = f"the list {given.name!r}: topic {given.topic} was not read; run the pipeline with `windrow run`"
+def _entries(rule_list: m.RuleList) -> frozenset[str]:
+    if rule_list.entries is not None:
+        return frozenset(rule_list.entries)
+    name = rule_list.name
+    if isinstance(rule_list, m.TopicList):
+        msg = f"the list {name!r}: topic {rule_list.topic} was not read; run the pipeline with `windrow run`"
         raise InputError(msg)
+    path, column = rule_list.path, rule_list.column
     try:
-        with Path(given.path).open(encoding="utf-8-sig", newline="") as file:
-            if given.column is None:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            if column is None:
                 return frozenset(filter(None, (line.strip() for line in file)))
             rows = csv.DictReader(file)
-            if given.column not in (rows.fieldnames or ()):
+            if column not in (rows.fieldnames or ()):
                 names = ", ".join(rows.fieldnames or ()) or "none"
-                msg = f"the list {given.name!r}: {given.path} has no column {given.column!r}; its columns are {names}"
+                msg = f"the list {name!r}: {path} has no column {column!r}; its columns are {names}"
                 raise InputError(msg)
-            return frozenset(filter(None, ((row[given.column] or "").strip() for row in rows)))
+            return frozenset(filter(None, ((row[column] or "").strip() for row in rows)))
     except (OSError, UnicodeDecodeError, csv.Error) as exc:
         why = exc.strerror if isinstance(exc, OSError) else exc
-        msg = f"the list {given.name!r}: {given.path} cannot be read: {why}"
+        msg = f"the list {name!r}: {path} cannot be read: {why}"
         raise InputError(msg) from exc

@@ -1,7 +1,7 @@
-"""Merged order of records: by watermark, partition and offset, and where these are the same by what a row is made of.
+"""Merged order of records: by watermark, partition and offset, then by the identity of the row.
 
-The text of an `ID` has numbers in it, of places in a log and of elements; ids are compared by these as numbers, and
-only ids that are then the same as texts.
+The text of an `ID` contains numbers, of places in a log and of elements; ids are compared by these as numbers, and
+where they are equal, as texts.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Order = npt.NDArray[np.intp]
 
 
 def in_merged_order(records: pa.Table) -> pa.Table:
-    """Sort records by watermark, partition and offset; with the same ones by side of a join, and by what they are."""
+    """Sort records by watermark, partition and offset, then by side of a join and `ID`."""
     return _sorted(records, _columns(records, (*PLACE, SIDE) if SIDE in records.column_names else PLACE))
 
 
 def numbered_in_merged_order(records: pa.Table) -> pa.Table:
-    """Return records as of one partition, whose offsets number their places in the merged order."""
+    """Return records with partition 0, and their number in the merged order as offset."""
     columns = _columns(records, PLACE)
     order = np.lexsort(columns[::-1])
     numbers = np.empty_like(order)
@@ -39,12 +39,12 @@ def numbered_in_merged_order(records: pa.Table) -> pa.Table:
 
 
 def in_log_order(records: pa.Table) -> pa.Table:
-    """Sort records by partition and offset; with the same ones by what they are."""
+    """Sort records by partition and offset, then by `ID`."""
     return _sorted(records, _columns(records, (PARTITION, OFFSET)))
 
 
 def in_event_time_order(records: pa.Table) -> pa.Table:
-    """Sort records by event time, partition and offset; with the same ones by what they are."""
+    """Sort records by event time, partition and offset, then by `ID`."""
     times, partitions, offsets = _columns(records, (TIME, PARTITION, OFFSET))
     return _sorted(records, [times, partitions | BEHIND_PARTITIONS, offsets])
 
@@ -54,7 +54,7 @@ def _columns(records: pa.Table, names: Sequence[str]) -> list[Micros]:
 
 
 def _sorted(records: pa.Table, columns: list[Micros]) -> pa.Table:
-    """Sort records by columns of whole numbers, and where these are the same by `ID`, if they have one."""
+    """Sort records by columns of whole numbers, then by `ID`, if they have any."""
     if not records.num_rows:
         return records
     order = np.lexsort(columns[::-1])
@@ -69,29 +69,29 @@ def _sorted(records: pa.Table, columns: list[Micros]) -> pa.Table:
 
 
 def runs_of_equals(columns: Sequence[Micros]) -> Micros:
-    """Number the runs of consecutive rows that have the same values in all of some columns, from 0 on."""
+    """Number the runs of consecutive rows with equal values in all columns, from 0 on."""
     is_first = np.zeros(len(columns[0]), dtype=np.bool_)
     for column in columns:
         is_first[1:] |= np.diff(column) != 0
     return np.cumsum(is_first)
 
 
-def is_later_sql(one: str, other: str) -> str:
+def is_later_sql(row: str, other: str) -> str:
     """Return SQL for whether a row's place is after another's."""
-    watermark, partition, offset = ((f"{one}.{name}", f"{other}.{name}") for name in PLACE)
+    watermark, partition, offset = ((f"{row}.{name}", f"{other}.{name}") for name in PLACE)
     is_later = f"{' > '.join(partition)} OR ({' = '.join(partition)} AND {' > '.join(offset)})"
     return f"({' > '.join(watermark)} OR ({' = '.join(watermark)} AND ({is_later})))"
 
 
 def tied(columns: Sequence[Micros], order: Order) -> Order:
-    """Return the rows that have the same values in all of some columns as another one, which is next to it in order."""
+    """Return the rows with the same values in all columns as a neighbour in `order`, in that order."""
     runs = runs_of_equals([column[order] for column in columns])
     rows: Order = order[np.bincount(runs)[runs] > 1]
     return rows
 
 
 def _with_whole_numbers(ids: pa.Array) -> pa.Array:
-    """Return ids in which whole numbers have as many digits, so that they are in order as text."""
+    """Return ids whose whole numbers have equal numbers of digits, so that their order is that of texts."""
     padded = pc.replace_substring_regex(ids, _NUMBER, rf"\1{'0' * _DIGITS}\2")
     return pc.replace_substring_regex(padded, _PADDED, r"\1\2")
 
@@ -102,4 +102,4 @@ _NUMBER: Final = r"([/#])([0-9]+)"
 _PADDED: Final = rf"([/#])[0-9]*([0-9]{{{_DIGITS}}})"
 _PADDED_SQL: Final = f"regexp_replace({ID}, '{_NUMBER}', '\\1{'0' * _DIGITS}\\2', 'g')"
 ID_ORDER: Final = (f"regexp_replace({_PADDED_SQL}, '{_PADDED}', '\\1\\2', 'g')", ID)
-"""SQL of what an `ID` is ordered by, as `in_merged_order` does."""
+"""SQL by which an `ID` is ordered as in `in_merged_order`."""

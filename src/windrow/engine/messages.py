@@ -1,8 +1,7 @@
-"""Messages to key groups: records, the progress of partitions, and control; and their form on the wire.
+"""Messages to key groups: records, the progress of partitions, and control; and their encoding.
 
-A packet is one message to one key group, one row whatever the number of records in it. An adaptive watermark needs the
-event times of all records, whatever their key, so every key group receives them: as offsets and times of one or two
-bytes.
+A packet is a message to a key group: a row, whatever the number of records in it. An adaptive watermark needs the event
+times of all records, whatever their key, so every key group receives them: as offsets and times of one or two bytes.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from windrow.engine.tick import Tick
 class Records:
     """Good records (`windrow.engine.schema.record_schema`) for the node `to`, packed.
 
-    Those of a source (`is_raw`) have the watermark at each as far as their own step has moved it; those that an
-    operator gives have the final one.
+    Records of a source (`is_raw`) have the watermark at each as far as their own step has moved it; records that an
+    operator emits have the final watermark.
     """
 
     to: str
@@ -53,9 +52,9 @@ class DeadLetters:
 
 @dataclass(frozen=True)
 class Results:
-    """What the node `of` gave at an earlier level, on its way to the sinks: its changes, or its late output, packed.
+    """Rows of the node `of` at an earlier level for the sinks: its changes, or its late output, packed.
 
-    `late_records` and `duplicates` are counts of its operator, given with the changes.
+    `late_records` and `duplicates` are counts of its operator, sent with the changes.
     """
 
     of: str
@@ -81,7 +80,7 @@ class EventTimes:
 class Progress:
     """The progress (`PartitionProgress`) of all partitions that a task has read in a step, packed.
 
-    One message for all of them: their number times that of the key groups would be too many rows.
+    It is one message for all partitions, as a message for each would be too many rows: each goes to all key groups.
     """
 
     blob: Blob
@@ -104,7 +103,7 @@ class PartitionProgress(NamedTuple):
 
 @dataclass(frozen=True)
 class Observation:
-    """What the probe of a task has seen in a step (`windrow.engine.probe`), for the output of the last level."""
+    """The observations of a task's probe in a step (`windrow.engine.probe`), for the output of the last level."""
 
     blob: Blob
 
@@ -120,7 +119,7 @@ class RecordsLost:
 
 @dataclass(frozen=True)
 class PartitionIdle:
-    """By the journal of the run that is replayed a partition is idle, and the low watermark of its source >= `low`."""
+    """A partition is idle by the journal of the replayed run, and the low watermark of its source at least `low`."""
 
     partition: int
     low: int
@@ -128,9 +127,9 @@ class PartitionIdle:
 
 @dataclass(frozen=True)
 class TimersEnded:
-    """The end of the input fired a timer of the node `of`, which emitted a row at a time that is ahead of the records.
+    """The end of the input fired a timer of the node `of`, which emitted a row at a time ahead of the records.
 
-    Each key group sends its last such time to all key groups: windows that have begun by then fire with this step.
+    Each key group sends the last such time to all key groups: windows that have begun by then fire with this step.
     """
 
     of: str
@@ -139,7 +138,7 @@ class TimersEnded:
 
 @dataclass(frozen=True)
 class LevelState:
-    """What an earlier level of a batch run keeps in its key group after the last step, for a savepoint; packed."""
+    """The state of an earlier level of a batch run in its key group after the last step, for a savepoint; packed."""
 
     blob: Blob
 
@@ -192,7 +191,7 @@ def decode_message(kind: str, text: str, blob: Blob) -> Message:
 
 
 def pack_progress(progress: Sequence[PartitionProgress]) -> bytes:
-    """Pack the progress of partitions: numbers of 64 bits, compressed, as they are much alike."""
+    """Pack the progress of partitions: numbers of 64 bits, compressed, as they are similar."""
     return zlib.compress(np.array(progress, dtype="<i8").tobytes(), 1)
 
 
@@ -215,8 +214,8 @@ _WIDTHS = ((pa.uint8(), 1 << 8), (pa.uint16(), 1 << 16), (pa.uint32(), 1 << 32))
 def pack_times(offsets: Micros, times: Micros) -> bytes:
     """Pack ascending offsets and the event times at them, all in microseconds.
 
-    A time is stored as a multiple of a unit above the least time, an offset as the gap to the one before; both in the
-    narrowest type that holds them. Without gaps, nothing is stored of the offsets.
+    A time is stored as a multiple of a unit above the least time, an offset as the gap to the previous offset; both in
+    the narrowest type that holds them. Without gaps, no offsets are stored.
     """
     least = int(times.min())
     above = times - least

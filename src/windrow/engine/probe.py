@@ -1,8 +1,8 @@
 """The probe of a run: all that the engine knows of telemetry.
 
-A probe watches the steps of a task. What it has seen leaves the task as a blob that only its own kind reads: as an
-`Observation` on its way to the last level, and from there with the output of a key group. Nothing that is computed
-depends on it, and none of it is state.
+A probe watches the steps of a task. Its observations leave the task as a blob that only its own kind reads: as an
+`Observation` on its way to the last level, and from there with the output of a key group. No result depends on it, and
+it has no state.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ class NodeStep:
     """The step of a node's operator in the key group `group`.
 
     `input` and `clocks` are those of all nodes of the level. `raw` are the node's records of sources with their final
-    watermarks, `given` all records that the operator was given: without those of `raw` that were expired by the
-    lateness of their source. These are in `judged`, with the records that the operator has judged itself. `made` is its
-    output.
+    watermarks, `given` all input of the operator: without those of `raw` that were expired by the lateness of their
+    source. These are in `judged`, with the records that the operator has judged itself. `made` is its output.
     """
 
     group: int
@@ -42,7 +41,7 @@ class Probe(Protocol):
     """Watches one step of one task: of an ingest, or of a key group at a level."""
 
     def read(self, batch: pa.RecordBatch, records: pa.Table) -> None:
-        """Observe a batch of raw records, and the good ones among them with their watermarks (ingest)."""
+        """Observe a batch of raw records, and its good records with their watermarks (ingest)."""
         ...
 
     def step(self, step: NodeStep) -> None:
@@ -54,7 +53,7 @@ class Probe(Protocol):
         ...
 
     def blob(self) -> bytes | None:
-        """Return what was observed, packed; None if it is nothing."""
+        """Return the observations, packed, or None."""
         ...
 
 
@@ -63,7 +62,7 @@ OpenProbe = Callable[[], Probe]
 
 
 class NoProbe:
-    """Observes nothing; a probe that looks only at some of a step is a subclass."""
+    """Observes nothing; the base class of probes that observe some parts of a step."""
 
     def read(self, batch: pa.RecordBatch, records: pa.Table) -> None:
         """Ignore a batch."""

@@ -11,11 +11,7 @@ from typing import Final, assert_never
 import pyarrow as pa
 
 from windrow import model as m
-from windrow.expressions import (
-    AnySpec,
-    Rows,
-    computed,
-)
+from windrow.expressions import AnySpec, Rows, computed
 
 MICROS = pa.timestamp("us", tz="UTC")
 
@@ -42,8 +38,8 @@ DEAD = pa.schema(
 )
 """Dead letters: records that cannot be decoded; `raw` is the value's bytes, null for a tombstone.
 
-Of a row that no single record of a log is, such as that of a window, `source` is the name of its stream, partition and
-offset are null, and `raw` is the row as a JSON object.
+For a row that is not a single record of a log, such as a row of a window, `source` is the name of its stream, partition
+and offset are null, and `raw` is the row as a JSON object.
 """
 
 LATE = pa.schema(
@@ -59,8 +55,8 @@ LATE = pa.schema(
         pa.field("record", pa.string(), nullable=False),
     ]
 )
-"""Late output: expired records, one row for each window that was missed; `lateness_ms` is how far the watermark was
-past the window's end, `record` the decoded fields as a JSON object."""
+"""Late output: a row for each expired record and window that it missed; `lateness_ms` is how far the watermark was past
+the window's end, `record` the decoded fields as a JSON object."""
 
 CLOCKS = pa.schema(
     [
@@ -74,10 +70,12 @@ CLOCKS = pa.schema(
 )
 """The clock journal: every move of a clock that the log's records alone do not explain."""
 
-# of no batches, as an array without values would load pandas
+# without batches, as an array without values would load pandas
 _OPERATIONS = pa.schema([pa.field("op", pa.string(), nullable=False)])
-NO_DEAD, NO_LATE, NO_CLOCKS, NO_CHANGES = (pa.Table.from_batches([], one) for one in (DEAD, LATE, CLOCKS, _OPERATIONS))
-"""Tables without rows: to make one takes longer than much of what a small step does."""
+NO_DEAD, NO_LATE, NO_CLOCKS, NO_CHANGES = (
+    pa.Table.from_batches([], columns) for columns in (DEAD, LATE, CLOCKS, _OPERATIONS)
+)
+"""Tables without rows, made once: making a table is a large part of a small step."""
 
 
 def arrow_type(type_: m.DataType) -> pa.DataType:  # noqa: PLR0911 - a case for each type
@@ -120,9 +118,9 @@ def value_fields(rows: Rows) -> list[pa.Field]:
 def row_key(rows: Rows) -> list[pa.Field]:
     """Return the Arrow fields that identify a row of the results: window and key, or the place of a record.
 
-    A row of a table has its key; one of a join the places of its records, as text: ``orders/0/17+payments/1/4``; one of
-    a flat_map the place of its record and the number of its element: ``orders/0/17#2``; one of a union whose branches
-    can have the same row that branch, too: ``returned/orders/0/17``; an alert its identity.
+    For a row of a table it is its key; of a join the places of its records, as text: ``orders/0/17+payments/1/4``; of a
+    flat_map the place of its record and the number of its element: ``orders/0/17#2``; of a union whose branches can
+    have the same row, the branch, too: ``returned/orders/0/17``; for an alert its identity.
     """
     match rows.kind:
         case "alerts":
@@ -144,7 +142,7 @@ def changes(rows: Rows) -> pa.Schema:
     """Return the schema of the changelog: op, pane, revision, window, key..., values..., in order of effect.
 
     `op` is insert, update_before, update_after or delete; `pane` is early, on_time or late; `revision` counts from 0
-    per window and key. A stream of records has their source, partition and offset in the place of window and key.
+    per window and key. A stream of records has source, partition and offset in the place of window and key.
     """
     return pa.schema(
         [
@@ -167,17 +165,17 @@ PLACE: Final = (WATERMARK, PARTITION, OFFSET)
 """The merged order: a record's place among those of all partitions, the same in every run."""
 REVISION: Final = "__revision"
 LAST_PARTITION: Final = 2**31 - 1
-"""The partition of what no record made, such as a pane: behind all partitions."""
+"""The partition of rows without a record, such as panes: behind all partitions."""
 BEHIND_PARTITIONS: Final = 1 << 30
-"""A bit of the partition of what a record makes when its time has come: behind all records of that watermark."""
+"""A bit of the partition of rows that a record makes at a later time: behind all records of that watermark."""
 DIFF: Final = "__diff"
-"""In a changelog: 1 for a row that was added, -1 for one that was taken back."""
+"""In a changelog: 1 for a row that was added, -1 for a row that was taken back."""
 DELETED: Final = "__deleted"
-"""Of the versions of a table's rows, and of changes of rows by Debezium: whether it removes the row of its key."""
+"""In versions of a table's rows, and in changes by Debezium: whether it removes the row of its key."""
 REPLACED: Final = "__replaced"
-"""Of changes of rows by Debezium: whether it is the row that the record behind it replaces, under another key."""
+"""In changes by Debezium: whether the next record replaces this row, under another key."""
 SIDE: Final = "__side"
-"""Of the records that a join takes: 0 for the left ones, 1 for the right ones."""
+"""In the input of a join: 0 for left records, 1 for right records."""
 ID: Final = "__id"
 """The identity of a row, as text, where several rows can have one place in a log: joins, flat_map and unions."""
 
@@ -185,8 +183,8 @@ ID: Final = "__id"
 def record_schema(spec: AnySpec | m.SourceNode) -> pa.Schema:
     """Return the schema of good records on their way to a key group.
 
-    Time and watermark are int64 microseconds; the watermark is the one at the record, as far as its own step moved it.
-    The decoded fields come first, then those that expressions compute. A source of changes of rows has `DELETED`, too.
+    Time and watermark are int64 microseconds; the watermark is that at the record, as far as its own step moved it. The
+    decoded fields come first, then those that expressions compute. A source of changes of rows has `DELETED`, too.
     """
     are_changes = isinstance(spec, m.SourceNode) and spec.source.format == "debezium"
     return pa.schema(
@@ -196,7 +194,7 @@ def record_schema(spec: AnySpec | m.SourceNode) -> pa.Schema:
             pa.field(TIME, pa.int64()),
             pa.field(WATERMARK, pa.int64()),
             *(pa.field(field.name, arrow_type(field.type)) for field in spec.decode.fields),
-            *(pa.field(one.name, arrow_type(one.expression.type)) for one in computed(spec)),
+            *(pa.field(column.name, arrow_type(column.expression.type)) for column in computed(spec)),
             *([pa.field(DELETED, pa.bool_())] if are_changes else []),
         ]
     )

@@ -13,17 +13,18 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from windrow.engine.user_code import shorten_repr
+
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
-_SHOWN = 80
 
 
 @dataclass(frozen=True)
 class ValueCodec:
     """Conversion of values of one type between Arrow, Python and JSON.
 
-    `accept` returns the plain value of what a user gives, or raises TypeError; `write` and `read` make it JSON and
+    `accept` returns the plain value of a user's value, or raises TypeError; `write` and `read` convert it to JSON and
     back, and are None where JSON holds the value itself.
     """
 
@@ -32,16 +33,16 @@ class ValueCodec:
     read: Callable[[Any], Any] | None = None
 
     def written(self, value: Any) -> Any:  # noqa: ANN401 - a value of the user's type
-        """Return a value, or None, as JSON holds it."""
+        """Return a value, or None, as plain JSON."""
         return value if self.write is None or value is None else self.write(value)
 
     def kept(self, value: Any) -> Any:  # noqa: ANN401 - plain JSON
-        """Return a value, or None, from what `written` returned."""
+        """Return the value, or None, of the plain JSON that `written` returned."""
         return value if self.read is None or value is None else self.read(value)
 
 
 def value_codec(type_: pa.DataType, name: str) -> ValueCodec:
-    """Return the codec of one of the types that fields have; `name` is what messages call the value."""
+    """Return the codec of a type of fields; `name` is the name of the value in messages."""
     if pa.types.is_string(type_):
         return ValueCodec(_text(name))
     if pa.types.is_boolean(type_):
@@ -77,14 +78,11 @@ def time_of(micros: int) -> datetime:
 
 
 def _type_error(name: str, value: object, type_: str) -> TypeError:
-    shown = repr(value)
-    if len(shown) > _SHOWN:
-        shown = f"{shown[:_SHOWN]}..."
-    return TypeError(f"{name} is {shown} ({type(value).__name__}), which is not a {type_}")
+    return TypeError(f"{name} is {shorten_repr(value)} ({type(value).__name__}), which is not a {type_}")
 
 
 def _text(name: str) -> Callable[[Any], str]:
-    def accept(value: Any) -> str:  # noqa: ANN401 - what a user gives
+    def accept(value: Any) -> str:  # noqa: ANN401 - the user's value
         if type(value) is str and value.isascii() and "\x00" not in value:
             return value
         if not isinstance(value, str) or "\x00" in value:
@@ -99,7 +97,7 @@ def _text(name: str) -> Callable[[Any], str]:
 
 
 def _boolean(name: str) -> Callable[[Any], bool]:
-    def accept(value: Any) -> bool:  # noqa: ANN401 - what a user gives
+    def accept(value: Any) -> bool:  # noqa: ANN401 - the user's value
         if type(value) is bool:
             return value
         if isinstance(value, np.bool_):
@@ -110,7 +108,7 @@ def _boolean(name: str) -> Callable[[Any], bool]:
 
 
 def _long(name: str) -> Callable[[Any], int]:
-    def accept(value: Any) -> int:  # noqa: ANN401 - what a user gives
+    def accept(value: Any) -> int:  # noqa: ANN401 - the user's value
         if type(value) is not int:
             if isinstance(value, bool | np.bool_):
                 raise _type_error(name, value, "long")
@@ -126,7 +124,7 @@ def _long(name: str) -> Callable[[Any], int]:
 
 
 def _double(name: str) -> Callable[[Any], float]:
-    def accept(value: Any) -> float:  # noqa: ANN401 - what a user gives
+    def accept(value: Any) -> float:  # noqa: ANN401 - the user's value
         if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
             try:
                 number = float(value)
@@ -143,7 +141,7 @@ def _decimal(name: str, precision: int, scale: int) -> Callable[[Any], Decimal]:
     exact = Context(prec=precision, traps=[Inexact, InvalidOperation])
     unit = Decimal(1).scaleb(-scale)
 
-    def accept(value: Any) -> Decimal:  # noqa: ANN401 - what a user gives
+    def accept(value: Any) -> Decimal:  # noqa: ANN401 - the user's value
         if isinstance(value, (int, Decimal, np.integer)) and not isinstance(value, bool):
             number = value if isinstance(value, Decimal) else Decimal(int(value))
             if not number.is_finite():
@@ -158,7 +156,7 @@ def _decimal(name: str, precision: int, scale: int) -> Callable[[Any], Decimal]:
 
 
 def _time(name: str) -> Callable[[Any], datetime]:
-    def accept(value: Any) -> datetime:  # noqa: ANN401 - what a user gives
+    def accept(value: Any) -> datetime:  # noqa: ANN401 - the user's value
         if isinstance(value, datetime) and value.tzinfo is not None:
             if value.tzinfo is UTC and type(value) is datetime:
                 return value

@@ -1,7 +1,7 @@
-"""Window assignment: the windows that an event time falls in, by vectorised arithmetic on microseconds.
+"""Window assignment: the windows of an event time, by vectorised arithmetic on microseconds.
 
-A window is known by a number, the time at which it starts. Cumulate windows share their starts, so they are known by
-their ends.
+A window is identified by a number, the time at which it starts. Cumulate windows share their starts, so they are
+identified by their ends.
 
 Calendar windows (hours to months in a time zone) are computed once a distinct local day; all others by arithmetic.
 """
@@ -23,7 +23,7 @@ GLOBAL_START: Final = -62_135_596_800_000_000
 """0001-01-01T00:00:00Z, where the global window starts."""
 
 GLOBAL_END: Final = 253_402_300_799_999_999
-"""9999-12-31T23:59:59.999999Z, which is written as the global window's end; no time is outside of it."""
+"""9999-12-31T23:59:59.999999Z, which is written as the global window's end; no time is after it."""
 
 
 class WindowBounds(NamedTuple):
@@ -34,7 +34,7 @@ class WindowBounds(NamedTuple):
 
 
 class Hops(NamedTuple):
-    """Windows of each time, where these overlap: the first and the last; of a time in a gap, last is before first."""
+    """The first and the last window of each time, where windows overlap; in a gap the last is before the first."""
 
     first: Micros
     last: Micros
@@ -65,7 +65,7 @@ def times_with_windows(window: m.Window) -> tuple[int, int]:
 
 
 def windows_of(window: m.Tumbling | m.Calendar | m.Global | m.Session, times: Micros) -> WindowBounds:
-    """Return each time's window, of a session the one of this record alone; negative times round down, too."""
+    """Return each time's window, for a session that of a single record; negative times round down, too."""
     match window:
         case m.Tumbling(size, offset):
             starts = (times - offset) // size * size + offset
@@ -131,7 +131,7 @@ _FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
 _LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NEAR: Final = np.arange(-2, 3)
-"""Days by which a local date may differ from the date in UTC; one more than occurs, on both sides."""
+"""Days by which a local date may differ from the date in UTC, and one more on both sides."""
 
 
 def calendar_bounds(window: m.Calendar, times: Micros) -> tuple[Micros, Micros]:
@@ -140,7 +140,7 @@ def calendar_bounds(window: m.Calendar, times: Micros) -> tuple[Micros, Micros]:
         return times, times
     days = np.unique(np.unique((times - window.offset) // _DAY)[:, np.newaxis] + _NEAR)
     numbers = np.unique(_numbers(window, days))
-    # one window more, as the end of the last is the start of the next
+    # and the next window, as the end of the last is its start
     numbers = np.unique(np.concatenate([numbers, numbers + 1]))
     # two boundaries are equal where a zone has skipped a whole day
     boundaries = np.unique(np.array([_boundary(window, number) for number in numbers.tolist()], dtype=np.int64))
@@ -149,7 +149,7 @@ def calendar_bounds(window: m.Calendar, times: Micros) -> tuple[Micros, Micros]:
 
 
 def _numbers(window: m.Calendar, days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the numbers of the windows, from the origin on, that each local day (counted from 1970-01-01) is in."""
+    """Return the numbers of the windows of local days (counted from 1970-01-01), from the origin on."""
     first = _day_number(window.begins_at)
     match window.unit:
         case "hour":
@@ -159,7 +159,7 @@ def _numbers(window: m.Calendar, days: npt.NDArray[np.int64]) -> npt.NDArray[np.
         case "week":
             units = (days - first) // 7
         case "month":
-            # as if each month began on the origin's day, which every month has
+            # months begin on the origin's day, which every month has
             units = _month_numbers(days - (window.begins_at.day - 1)) - _month_numbers(np.array([first]))
         case _:
             assert_never(window.unit)
@@ -193,22 +193,22 @@ def _day_number(day: date) -> int:
 
 
 def _month_numbers(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the months since January 1970 of days."""
+    """Return the months since January 1970, given days."""
     return days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
 
 
 def _instant(local: int, zone: ZoneInfo) -> int:
-    """Return the first moment at which clocks in the zone show this local time or, if they skip it, a later one.
+    """Return the first moment at which clocks in the zone show this local time or, if they skip it, a later time.
 
     Outside of the years 1 to 9999, the zone's offset is that of the nearest of these years.
     """
     shown = _datetime(local).replace(tzinfo=zone)
-    one, other = (local - _difference(shown.replace(fold=fold)) for fold in (0, 1))
-    if one <= other:
-        return one
-    # clocks skip it: read by the offset before the gap it is after the gap, and the other way round
-    before, after = other // _SECOND, -(-one // _SECOND)
-    difference = _difference(_datetime(other).astimezone(zone))
+    first, second = (local - _difference(shown.replace(fold=fold)) for fold in (0, 1))
+    if first <= second:
+        return first
+    # clocks skip it: by the offset before the gap it is after the gap, and vice versa
+    before, after = second // _SECOND, -(-first // _SECOND)
+    difference = _difference(_datetime(second).astimezone(zone))
     while after - before > 1:
         middle = (before + after) // 2
         if _difference(_datetime(middle * _SECOND).astimezone(zone)) == difference:

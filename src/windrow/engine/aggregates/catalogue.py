@@ -1,18 +1,18 @@
 """Catalogue of aggregates: for each function its accumulators and their SQL.
 
 - Counts, sums and means of exact numbers are exact; a mean is rounded half away from zero.
-- Least and greatest values, and whether all or any are true, merge as they begin.
-- Sets keep values sorted and once. The estimate of their size is KMV (Bar-Yossef et al., Counting Distinct Elements in
+- Least and greatest values, and whether all or any are true, merge by the function that begins them.
+- Sets keep distinct values, sorted. The estimate of their size is KMV (Bar-Yossef et al., Counting Distinct Elements in
   a Data Stream, 2002; Beyer et al., On Synopses for Distinct-Value Estimation Under Multiset Operations, 2007): of
   random hashes in [0, 1) the k-th least is near k / n. The least hashes of a union are the least of the least, so
   merges are exact in any order.
-- Quantiles and the most frequent values keep values with how often each came. An approximate quantile counts buckets
+- Quantiles and the most frequent values keep distinct values with their counts. An approximate quantile counts buckets
   in the place of values: a double's sign, exponent and first bits, so that a bucket's middle is within
-  `1 / 2**(BITS + 1)` of all in it. Counts add up, in any order.
-- First, last and collected values, and those by a measure, travel with their record's place in the order, which no
-  other record has.
+  `1 / 2**(BITS + 1)` of all its values. Counts add up, in any order.
+- First, last and collected values, and those by a measure, are kept with their record's place in the order, which is
+  unique.
 - Variance of exact numbers is made of exact sums of values and squares, so it does not depend on any order: a square
-  can have 56 digits, so a value is cut into two halves and the squares' parts are summed. Of doubles the state is
+  can have 56 digits, so a value is cut into two halves and the squares' parts are summed. For doubles the state is
   (count, mean, squared distances from it), merged as in Chan, Golub and LeVeque, Updating Formulae and a Pairwise
   Algorithm for Computing Sample Variances, 1979.
 
@@ -21,43 +21,46 @@ Values in JSON are written as the late output writes them: decimals as text with
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import Literal, assert_never
 
 from windrow import model as m
 from windrow.engine.aggregates import kernels
-from windrow.engine.aggregates.accumulators import Accumulator, AggregateSql, ArgumentSql
+from windrow.engine.aggregates.accumulators import Accumulator, AggregateParts, AggregateSql, ArgumentSql, not_null
 from windrow.engine.aggregates.custom import custom
 from windrow.engine.duckdb_sql import identifier
 from windrow.engine.schema import DIFF, OFFSET, PARTITION, TIME
-from windrow.expressions import Argument, WindowSpec, arguments, results
+from windrow.expressions import WindowSpec, arguments, results
 from windrow.expressions.engine import sql_type
 from windrow.expressions.results import MEAN_DIGITS
 
 
 def compile_aggregates(spec: WindowSpec) -> tuple[AggregateSql, ...]:
     """Return the pipeline's aggregates in their order."""
-    made = zip(spec.node.aggregates, arguments(spec), results(spec), strict=True)
+    declared = enumerate(zip(spec.node.aggregates, arguments(spec), results(spec), strict=True))
     return tuple(
-        _compile(f"__a{number}", aggregate.name, aggregate.function, given, result.type)
-        for number, (aggregate, given, result) in enumerate(made)
+        AggregateSql(aggregate.name, *_compile(f"__a{number}", aggregate, tuple(map(ArgumentSql.of, of)), result.type))
+        for number, (aggregate, of, result) in declared
     )
 
 
 def compile_running(spec: WindowSpec, *, is_changelog: bool) -> tuple[AggregateSql, ...]:
-    """Return the aggregates of rows that are merged one after the other, those of a changelog with `DIFF`.
+    """Return the aggregates of rows that are merged one after the other, in a changelog by `DIFF`.
 
-    They are those of a pipeline that does not need its rows (`needs_rows`).
+    The pipeline does not need its rows (`needs_rows`).
     """
     compiled = compile_aggregates(spec)
     if not is_changelog:
         return compiled
-    given = zip(compiled, spec.node.aggregates, arguments(spec), strict=True)
-    return tuple(_invertible(fold, one.function, tuple(map(_argument_sql, of))) for fold, one, of in given)
+    return tuple(
+        _invert(fold, aggregate.function, tuple(map(ArgumentSql.of, inputs)))
+        for fold, aggregate, inputs in zip(compiled, spec.node.aggregates, arguments(spec), strict=True)
+    )
 
 
-def _invertible(fold: AggregateSql, function: m.Function, inputs: tuple[ArgumentSql, ...]) -> AggregateSql:
+def _invert(fold: AggregateSql, function: m.Function, inputs: tuple[ArgumentSql, ...]) -> AggregateSql:
     """Return an aggregate over rows that are added and taken back."""
     match function:
         case m.Formula():
@@ -68,134 +71,113 @@ def _invertible(fold: AggregateSql, function: m.Function, inputs: tuple[Argument
         case m.Sum() | m.Avg():
             (of,) = inputs
             # a sum of no values is null, so it needs their number, too
-            average = mean(fold.name, _column(fold), of)
-            sum_, number = average.accumulators
-            begin = f"CAST(coalesce(sum({of.sql}::HUGEINT * {DIFF}), 0) AS {_WHOLE})"
-            given = replace(number, begin=_net(f"{of.sql} IS NOT NULL" if of.nullable else None))
+            (sum_, number), average = mean(fold.accumulators[0].column.removesuffix("_sum"), of)
+            sum_ = replace(sum_, begin=f"CAST(coalesce(sum({of.sql}::HUGEINT * {DIFF}), 0) AS {_WHOLE})")
+            number = replace(number, begin=_net(f"{of.sql} IS NOT NULL" if of.nullable else None))
             finish = f"CASE WHEN {identifier(number.column)} > 0 THEN {identifier(sum_.column)} END"
-            return AggregateSql(
-                fold.name,
-                (replace(sum_, begin=begin), given),
-                average.finish if isinstance(function, m.Avg) else finish,
-            )
+            return AggregateSql(fold.name, (sum_, number), average if isinstance(function, m.Avg) else finish)
         case _:
             msg = f"{type(function).__name__} cannot take a row back"
             raise TypeError(msg)
 
 
-def _column(fold: AggregateSql) -> str:
-    return fold.accumulators[0].column.removesuffix("_sum")
-
-
 def _net(condition: str | None) -> str:
-    """Return the SQL of how many rows there are more after changes, all or those for which a condition is true."""
+    """Return the SQL of the net number of added rows, all or those for which a condition is true."""
     rows = DIFF if condition is None else f"CASE WHEN {condition} THEN {DIFF} ELSE 0 END"
     return f"CAST(sum({rows}) AS BIGINT)"
 
 
 def _compile(
-    column: str, name: str, function: m.Function, given: tuple[Argument, ...], result: m.DataType
-) -> AggregateSql:
-    inputs = tuple(map(_argument_sql, given))
-    match function:
+    column: str, aggregate: m.Aggregate, inputs: tuple[ArgumentSql, ...], result: m.DataType
+) -> AggregateParts:
+    match aggregate.function:
         case m.Count():
-            return count(name, column, inputs[0].sql if inputs else None)
-        case m.Custom(aggregate, of):
-            return custom(name, column, aggregate, of, inputs)
+            return count(column, inputs[0].sql if inputs else None)
+        case m.Custom(code, names):
+            return custom(aggregate.name, column, code, names, inputs)
         case m.Formula():
-            # it is over finished results, so `FormulaOperator` computes it
-            return AggregateSql(name, (), f"CAST(NULL AS {sql_type(result)})")
-        case _:
-            return _compile_unary(column, name, function, *inputs)
+            # `FormulaOperator` computes it over the finished results
+            return (), f"CAST(NULL AS {sql_type(result)})"
+        case function:
+            return _compile_unary(column, function, *inputs)
+
+
+_CALLS: Mapping[type[m.UnaryFunction], Literal["min", "max", "bool_and", "bool_or"]] = {
+    m.Min: "min",
+    m.Max: "max",
+    m.BoolAnd: "bool_and",
+    m.BoolOr: "bool_or",
+    m.First: "min",
+    m.Last: "max",
+    m.MinBy: "min",
+    m.MaxBy: "max",
+    m.BottomKBy: "min",
+    m.TopKBy: "max",
+}
+"""The function of SQL that begins an accumulator."""
 
 
 def _compile_unary(  # noqa: C901, PLR0911, PLR0912 - a case for each of them
-    column: str,
-    name: str,
-    function: m.UnaryFunction,
-    of: ArgumentSql,
-    *measure: ArgumentSql,
-) -> AggregateSql:
+    column: str, function: m.UnaryFunction, of: ArgumentSql, *measure: ArgumentSql
+) -> AggregateParts:
+    call = _CALLS.get(type(function), "")
     match function:
         case m.Sum():
-            return total(name, column, of)
+            return total(column, of)
         case m.Avg():
-            return mean(name, column, of)
-        case m.Min():
-            return extreme(name, column, of, "min")
-        case m.Max():
-            return extreme(name, column, of, "max")
-        case m.BoolAnd():
-            return extreme(name, column, of, "bool_and")
-        case m.BoolOr():
-            return extreme(name, column, of, "bool_or")
+            return mean(column, of)
+        case m.Min() | m.Max() | m.BoolAnd() | m.BoolOr():
+            return (Accumulator(column, f"{call}({of.sql})", call),), identifier(column)
         case m.CountDistinct():
-            return count_distinct(name, column, of)
+            return count_distinct(column, of)
         case m.ApproxCountDistinct():
-            return approx_count_distinct(name, column, of)
+            return approx_count_distinct(column, of)
         case m.CollectSet(_, most):
-            return collect_set(name, column, of, most)
+            return collect_set(column, of, most)
         case m.Quantile(_, at):
-            return quantile(name, column, of, at)
+            return quantile(column, of, at)
         case m.ApproxQuantile(_, at):
-            return approx_quantile(name, column, of, at)
+            return approx_quantile(column, of, at)
         case m.TopK(_, k):
-            return top_k(name, column, of, k)
-        case m.First(_, by):
-            return first_or_last(name, column, of, by=by, call="min")
-        case m.Last(_, by):
-            return first_or_last(name, column, of, by=by, call="max")
-        case m.MaxBy():
-            return by_measure(name, column, of, *measure, call="max")
-        case m.MinBy():
-            return by_measure(name, column, of, *measure, call="min")
-        case m.TopKBy(_, _, k):
-            return ranked(name, column, of, *measure, call="max", k=k)
-        case m.BottomKBy(_, _, k):
-            return ranked(name, column, of, *measure, call="min", k=k)
+            return top_k(column, of, k)
+        case m.First(_, by) | m.Last(_, by):
+            return first_or_last(column, of, by=by, call=call)
+        case m.MaxBy() | m.MinBy():
+            return by_measure(column, of, *measure, call=call)
+        case m.TopKBy(_, _, k) | m.BottomKBy(_, _, k):
+            return ranked(column, of, *measure, call=call, k=k)
         case m.CollectList(_, most, by):
-            return collect_list(name, column, of, most, by=by)
+            return collect_list(column, of, most, by=by)
         case m.Variance():
-            return variance(name, column, of)
+            return variance(column, of)
         case m.Stddev():
-            return stddev(name, column, of)
+            return stddev(column, of)
         case _:
             assert_never(function)
-
-
-def _argument_sql(argument: Argument) -> ArgumentSql:
-    type_ = argument.type
-    scale = type_.scale if isinstance(type_, m.DecimalType) else None
-    return ArgumentSql(
-        sql=identifier(argument.column),
-        type=sql_type(m.DecimalType(type_.precision, 0) if isinstance(type_, m.DecimalType) else type_),
-        scale=scale,
-        nullable=argument.nullable,
-    )
 
 
 _WHOLE = "DECIMAL(38,0)"
 
 
-def count(name: str, column: str, condition: str | None) -> AggregateSql:
+def count(column: str, condition: str | None) -> AggregateParts:
     """Count all records, or those for which a condition is true."""
     begin = "count(*)" if condition is None else f"count(*) FILTER (WHERE {condition})"
-    return AggregateSql(name, (_count(column, begin),), identifier(column))
+    return (_count(column, begin),), identifier(column)
 
 
-def total(name: str, column: str, of: ArgumentSql) -> AggregateSql:
+def total(column: str, of: ArgumentSql) -> AggregateParts:
     """Sum a number."""
-    return AggregateSql(name, (_sum(column, of),), _finite_sum(column, of))
+    return (_sum(column, of),), _finite_sum(column, of)
 
 
-def mean(name: str, column: str, of: ArgumentSql) -> AggregateSql:
+def mean(column: str, of: ArgumentSql) -> AggregateParts:
     """Divide the sum by the count, with `MEAN_DIGITS` more digits than the number has."""
     begin = f"count({of.sql})" if of.nullable else "count(*)"
     parts = _sum(f"{column}_sum", of), _count(f"{column}_count", begin)
     dividend, divisor = _finite_sum(parts[0].column, of), identifier(parts[1].column)
     if of.nullable:
         divisor = f"nullif({divisor}, 0)"
-    return AggregateSql(name, parts, f"{dividend} / {divisor}" if of.is_double else _mean(dividend, divisor))
+    return parts, f"{dividend} / {divisor}" if of.is_double else _mean(dividend, divisor)
 
 
 def _sum(column: str, of: ArgumentSql) -> Accumulator:
@@ -206,7 +188,7 @@ def _sum(column: str, of: ArgumentSql) -> Accumulator:
 def _finite_sum(column: str, of: ArgumentSql) -> str:
     """Return the SQL of a sum, with plus infinity in the place of NaN, the sum of infinities of both signs.
 
-    A sum of doubles that is too large is infinite, and whether both signs meet depends on the steps. NaN would be null
+    A sum of doubles that is too large is infinite, and whether both signs occur depends on the steps. NaN would be null
     in SQLite.
     """
     sum_ = identifier(column)
@@ -224,32 +206,27 @@ def _mean(dividend: str, divisor: str) -> str:
     return f"(sign({dividend}::HUGEINT) * (({whole} // {by}) * {10**MEAN_DIGITS} + {tail}))::{_WHOLE}"
 
 
-def extreme(name: str, column: str, of: ArgumentSql, call: str) -> AggregateSql:
-    """Apply one of SQL's min, max, bool_and and bool_or."""
-    return AggregateSql(name, (Accumulator(column, f"{call}({of.sql})", call),), identifier(column))
-
-
 HASHES = 1024
-"""Number of least hashes that are kept; the estimate's standard error is 1 / sqrt(HASHES - 2), 3.1 %."""
+"""Number of least hashes to keep; the estimate's standard error is 1 / sqrt(HASHES - 2), 3.1 %."""
 
 
-def count_distinct(name: str, column: str, of: ArgumentSql) -> AggregateSql:
+def count_distinct(column: str, of: ArgumentSql) -> AggregateParts:
     """Keep every value once."""
-    return AggregateSql(name, (_set(column, of.sql, of.given),), f"coalesce(len({identifier(column)}), 0)")
+    return (_set(column, of.sql, not_null(of)),), f"coalesce(len({identifier(column)}), 0)"
 
 
-def collect_set(name: str, column: str, of: ArgumentSql, most: int) -> AggregateSql:
+def collect_set(column: str, of: ArgumentSql, most: int) -> AggregateParts:
     """Keep the least `most` of the values."""
-    return AggregateSql(name, (_set(column, of.sql, of.given, most),), json_array(identifier(column), of))
+    return (_set(column, of.sql, not_null(of), most),), json_array(identifier(column), of)
 
 
-def approx_count_distinct(name: str, column: str, of: ArgumentSql) -> AggregateSql:
+def approx_count_distinct(column: str, of: ArgumentSql) -> AggregateParts:
     """Keep the least `HASHES` of the values' hashes; they are 64 bits of the MD5 of the value's text."""
     hashed = f"md5_number_lower({of.sql}::VARCHAR)"
     kept = identifier(column)
     estimate = f"round({HASHES - 1} / (({kept}[{HASHES}]::DOUBLE + 1) / {float(2**64)!r}))::BIGINT"
     finish = f"CASE WHEN len({kept}) = {HASHES} THEN {estimate} ELSE coalesce(len({kept}), 0) END"
-    return AggregateSql(name, (_set(column, hashed, of.given, HASHES),), finish)
+    return (_set(column, hashed, not_null(of), HASHES),), finish
 
 
 def _set(column: str, sql: str, given: str, most: int | None = None) -> Accumulator:
@@ -262,27 +239,27 @@ def _set(column: str, sql: str, given: str, most: int | None = None) -> Accumula
     )
 
 
-def quantile(name: str, column: str, of: ArgumentSql, at: float) -> AggregateSql:
+def quantile(column: str, of: ArgumentSql, at: float) -> AggregateParts:
     """Count every value."""
-    return AggregateSql(name, (_counts(column, of.sql, of.given, of.type),), _value_at(column, of.type, at))
+    return (_counts(column, of.sql, not_null(of), of.type),), _value_at(column, of.type, at)
 
 
-def approx_quantile(name: str, column: str, of: ArgumentSql, at: float) -> AggregateSql:
+def approx_quantile(column: str, of: ArgumentSql, at: float) -> AggregateParts:
     """Count buckets of values."""
     bucket, middle = kernels.bucket(), kernels.middle()
     scale = "" if of.scale is None else f" / {float(10**of.scale)!r}"
     finish = f"{middle}({_value_at(column, 'BIGINT', at)}){scale}"
-    return AggregateSql(name, (_counts(column, f"{bucket}({of.sql}::DOUBLE)", of.given, "BIGINT"),), finish)
+    return (_counts(column, f"{bucket}({of.sql}::DOUBLE)", not_null(of), "BIGINT"),), finish
 
 
-def top_k(name: str, column: str, of: ArgumentSql, k: int) -> AggregateSql:
+def top_k(column: str, of: ArgumentSql, k: int) -> AggregateParts:
     """Count every value; show the `k` most frequent as [value, count], equal counts in the order of the values."""
     ranked = f"list_sort(list_transform({identifier(column)}, lambda e: {{c: -e.n, v: e.v}}))[:{k}]"
     pair = f"[to_json({as_json('e.v', of)}), to_json(-e.c)]"
     finish = (
         f"CASE WHEN len({identifier(column)}) > 0 THEN to_json(list_transform({ranked}, lambda e: {pair}))::VARCHAR END"
     )
-    return AggregateSql(name, (_counts(column, of.sql, of.given, of.type),), finish)
+    return (_counts(column, of.sql, not_null(of), of.type),), finish
 
 
 def _counts(column: str, sql: str, given: str, type_: str) -> Accumulator:
@@ -290,7 +267,7 @@ def _counts(column: str, sql: str, given: str, type_: str) -> Accumulator:
 
 
 def _value_at(column: str, type_: str, at: float) -> str:
-    # exactly the fraction that is written: 0.1 is a tenth
+    # the exact decimal fraction: 0.1 is a tenth
     return f"{kernels.rank(type_, Fraction(str(at)))}({identifier(column)})"
 
 
@@ -300,67 +277,57 @@ _PLACES = {
 }
 
 
-def first_or_last(
-    name: str, column: str, of: ArgumentSql, *, by: Literal["time", "log"], call: Literal["min", "max"]
-) -> AggregateSql:
+def first_or_last(column: str, of: ArgumentSql, *, by: Literal["time", "log"], call: str) -> AggregateParts:
     """Keep the value of the first (min) or last (max) record."""
-    begin = f"{call}({{{_PLACES[by]}, v: {of.sql}}}){of.given}"
-    return AggregateSql(name, (Accumulator(column, begin, call),), f"{identifier(column)}.v")
+    begin = f"{call}({{{_PLACES[by]}, v: {of.sql}}}){not_null(of)}"
+    return (Accumulator(column, begin, call),), f"{identifier(column)}.v"
 
 
-def by_measure(
-    name: str, column: str, of: ArgumentSql, measure: ArgumentSql, *, call: Literal["min", "max"]
-) -> AggregateSql:
-    """Keep the value of the record with the least (min) or greatest (max) measure, of equal ones the first."""
-    row, given = _measured(of, measure, call)
-    return AggregateSql(name, (Accumulator(column, f"{call}({row}){given}", call),), f"{identifier(column)}.v")
+def by_measure(column: str, of: ArgumentSql, measure: ArgumentSql, *, call: str) -> AggregateParts:
+    """Keep the value of the record with the least (min) or greatest (max) measure, the first if several have it."""
+    row, given = _row_by_measure(of, measure, call)
+    return (Accumulator(column, f"{call}({row}){given}", call),), f"{identifier(column)}.v"
 
 
-def ranked(
-    name: str, column: str, of: ArgumentSql, measure: ArgumentSql, *, call: Literal["min", "max"], k: int
-) -> AggregateSql:
+def ranked(column: str, of: ArgumentSql, measure: ArgumentSql, *, call: str, k: int) -> AggregateParts:
     """Keep the `k` records with the least (min) or greatest (max) measures, in their order; show [value, measure]."""
-    row, given = _measured(of, measure, call)
+    row, given = _row_by_measure(of, measure, call)
     order = "ASC" if call == "min" else "DESC"
     kept = Accumulator(column, f"{call}({row}, {k}){given}", "list", f"list_sort(flatten({{}}), '{order}')[:{k}]")
     pair = f"[to_json({as_json('e.v', of)}), to_json({as_json('e.m', measure)})]"
     rows = f"to_json(list_transform({identifier(column)}, lambda e: {pair}))::VARCHAR"
-    return AggregateSql(name, (kept,), f"CASE WHEN len({identifier(column)}) > 0 THEN {rows} END")
+    return (kept,), f"CASE WHEN len({identifier(column)}) > 0 THEN {rows} END"
 
 
-def _measured(of: ArgumentSql, measure: ArgumentSql, call: Literal["min", "max"]) -> tuple[str, str]:
-    """Return the SQL of a record by its measure, and of the condition that it has one and a value."""
+def _row_by_measure(of: ArgumentSql, measure: ArgumentSql, call: str) -> tuple[str, str]:
+    """Return the SQL of a record by its measure, and the filter clause that skips records without measure or value."""
     sign = "" if call == "min" else "-"
     place = f"t: {sign}{TIME}, p: {sign}{PARTITION}, o: {sign}{OFFSET}"
-    nullable = [one.sql for one in (of, measure) if one.nullable]
-    given = f" FILTER (WHERE {' AND '.join(f'{one} IS NOT NULL' for one in nullable)})" if nullable else ""
-    return f"{{m: {measure.sql}, {place}, v: {of.sql}}}", given
+    return f"{{m: {measure.sql}, {place}, v: {of.sql}}}", not_null(of, measure)
 
 
-def collect_list(name: str, column: str, of: ArgumentSql, most: int, *, by: Literal["time", "log"]) -> AggregateSql:
+def collect_list(column: str, of: ArgumentSql, most: int, *, by: Literal["time", "log"]) -> AggregateParts:
     """Keep the first `most` values in the order of event time, or of the log."""
-    begin = f"min({{{_PLACES[by]}, v: {of.sql}}}, {most}){of.given}"
+    begin = f"min({{{_PLACES[by]}, v: {of.sql}}}, {most}){not_null(of)}"
     merge = Accumulator(column, begin, "list", f"list_sort(flatten({{}}))[:{most}]")
     values = f"list_transform({identifier(column)}, lambda e: e.v)"
-    return AggregateSql(name, (merge,), json_array(values, of))
+    return (merge,), json_array(values, of)
 
 
-def variance(name: str, column: str, of: ArgumentSql) -> AggregateSql:
+def variance(column: str, of: ArgumentSql) -> AggregateParts:
     """Square the distances from the mean."""
     if of.is_double:
         state = identifier(column)
-        return AggregateSql(
-            name, (_moments(column, of),), f"CASE WHEN {state}.n > 1 THEN {state}.d / ({state}.n - 1) END"
-        )
+        return (_moments(column, of),), f"CASE WHEN {state}.n > 1 THEN {state}.d / ({state}.n - 1) END"
     parts = _sums_of_squares(column, of)
     sums = ", ".join(identifier(part.column) for part in parts)
-    return AggregateSql(name, parts, f"{kernels.variance(of.scale or 0)}({sums})")
+    return parts, f"{kernels.variance(of.scale or 0)}({sums})"
 
 
-def stddev(name: str, column: str, of: ArgumentSql) -> AggregateSql:
+def stddev(column: str, of: ArgumentSql) -> AggregateParts:
     """Take the square root of the variance."""
-    of_squares = variance(name, column, of)
-    return AggregateSql(name, of_squares.accumulators, f"sqrt({of_squares.finish})")
+    accumulators, finish = variance(column, of)
+    return accumulators, f"sqrt({finish})"
 
 
 def _moments(column: str, of: ArgumentSql) -> Accumulator:
@@ -400,7 +367,7 @@ def json_array(values: str, of: ArgumentSql) -> str:
 
 
 def as_json(value: str, of: ArgumentSql) -> str:
-    """Return the SQL of a value in the form that `to_json` should write."""
+    """Return the SQL of a value as `to_json` should write it."""
     if of.scale is not None:
         return _decimal_text(value, of.scale)
     if of.type == "TIMESTAMPTZ":

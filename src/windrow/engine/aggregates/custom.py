@@ -1,4 +1,4 @@
-"""Custom aggregates in Python: states are JSON, and a call is made for each window and key, not for each record."""
+"""Custom aggregates in Python: states are JSON, and a method is called for each window and key, not for each record."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from windrow import model as m
-from windrow.engine.aggregates.accumulators import Accumulator, AggregateSql, ArgumentSql
-from windrow.engine.aggregates.kernels import register, whole
-from windrow.engine.columns import reinterpret, unscale_array
+from windrow.engine.aggregates.accumulators import Accumulator, AggregateParts, ArgumentSql, not_null, unscaled_sql_type
+from windrow.engine.aggregates.kernels import register
+from windrow.engine.columns import reinterpret, unscale_array, whole
 from windrow.engine.duckdb_sql import identifier
 from windrow.engine.schema import arrow_type
-from windrow.engine.user_code import raise_user_code_error
+from windrow.engine.user_code import raise_user_code_error, shorten_repr
 from windrow.engine.value_codec import value_codec
-from windrow.expressions.engine import sql_type
 
 T = TypeVar("T")
 
@@ -28,29 +27,23 @@ _numbers = count()
 
 def custom(
     name: str, column: str, aggregate: m.CustomAggregate, names: tuple[str, ...], of: tuple[ArgumentSql, ...]
-) -> AggregateSql:
+) -> AggregateParts:
     """Return the SQL of a custom aggregate; records without a value for an argument are skipped."""
     number = next(_numbers)
-    fields = ", ".join(f"c{place}: {one.sql}" for place, one in enumerate(of))
-    types = ", ".join(f"c{place} {one.type}" for place, one in enumerate(of))
-    lacking = [one for one in of if one.nullable]
-    given = f" FILTER (WHERE {' AND '.join(f'{one.sql} IS NOT NULL' for one in lacking)})" if lacking else ""
+    fields = ", ".join(f"c{place}: {argument.sql}" for place, argument in enumerate(of))
+    types = ", ".join(f"c{place} {argument.type}" for place, argument in enumerate(of))
     calls = AggregateCalls(name, aggregate)
     begin = register(f"__begin_{number}", partial(_begin, calls, names, of), [f"STRUCT({types})[]"], "VARCHAR")
     merge = register(f"__merge_{number}", partial(_merge, calls), ["VARCHAR[]"], "VARCHAR")
-    finish = register(f"__finish_{number}", partial(_finish, calls), ["VARCHAR"], _sql(aggregate.returns))
-    state = Accumulator(column, f"{begin}(list({{{fields}}}){given})", "list", f"{merge}({{}})")
-    return AggregateSql(name, (state,), f"{finish}({identifier(column)})")
-
-
-def _sql(returns: m.DataType) -> str:
-    return sql_type(m.DecimalType(returns.precision, 0) if isinstance(returns, m.DecimalType) else returns)
+    finish = register(f"__finish_{number}", partial(_finish, calls), ["VARCHAR"], unscaled_sql_type(aggregate.returns))
+    state = Accumulator(column, f"{begin}(list({{{fields}}}){not_null(*of)})", "list", f"{merge}({{}})")
+    return (state,), f"{finish}({identifier(column)})"
 
 
 def _begin(calls: AggregateCalls, names: tuple[str, ...], of: tuple[ArgumentSql, ...], records: pa.Array) -> pa.Array:
     lists = whole(records)
     entries = lists.flatten()
-    columns = [_scaled(entries.field(place), one) for place, one in enumerate(of)]
+    columns = [_scale(entries.field(place), argument) for place, argument in enumerate(of)]
     ends = np.cumsum(lists.value_lengths().fill_null(0).to_numpy()).tolist()
     states = []
     for start, end in zip([0, *ends], ends, strict=False):
@@ -76,10 +69,10 @@ def _finish(calls: AggregateCalls, states: pa.Array) -> pa.Array:
 
 
 class AggregateCalls:
-    """Calls the methods of an aggregate; a state is JSON, which is read anew for each call.
+    """Calls the methods of an aggregate; a state is JSON, which is parsed again for each call.
 
-    So a method sees the same whatever it was that made a state: a call just before, or one of a run that has ended. A
-    state that is not equal when it is read again is refused.
+    So it does not matter to a method whether a state comes from the previous call, or from a run that has ended. A
+    state that is not equal when it is parsed again is an error.
     """
 
     def __init__(self, name: str, aggregate: m.CustomAggregate) -> None:
@@ -92,38 +85,39 @@ class AggregateCalls:
     def step(self, records: Mapping[str, pa.Array]) -> str:
         """Return the state of some records."""
         state = json.loads(self._empty())
-        return self._call("step", lambda: _encoded(self._aggregate.step(state, records)))
+        return self._call("step", lambda: _encode(self._aggregate.step(state, records)))
 
-    def merge(self, one: str, other: str) -> str:
+    def merge(self, state: str, other: str) -> str:
         """Return the state of the records of both."""
-        return self._call("merge", lambda: _encoded(self._aggregate.merge(json.loads(one), json.loads(other))))
+        return self._call("merge", lambda: _encode(self._aggregate.merge(json.loads(state), json.loads(other))))
 
     def finish(self, state: str | None) -> Any:  # noqa: ANN401 - of the type that the aggregate returns
         """Return the result of a state; None is that of no records."""
-        given = json.loads(self._empty() if state is None else state)
+        own = json.loads(self._empty() if state is None else state)
 
-        def finished() -> Any:  # noqa: ANN401 - the same
-            result = self._aggregate.finish(given)
+        def finish() -> Any:  # noqa: ANN401 - the same
+            result = self._aggregate.finish(own)
             if isinstance(result, pa.Scalar):
                 result = result.as_py()
             return None if result is None else self._accept(result)
 
-        return self._call("finish", finished)
+        return self._call("finish", finish)
 
     def check_zero(self) -> None:
-        """Raise RunError if `zero` returns another state than it first did: records are in it that are not its own."""
+        """Raise RunError if `zero` returns another state than it first did: a method has changed that object."""
         if self._zero is not None:
-            self._call("zero", self._same_zero)
+            self._call("zero", self._compare_zero)
 
     def _empty(self) -> str:
         if self._zero is None:
-            self._zero = self._call("zero", lambda: _encoded(self._aggregate.zero()))
+            self._zero = self._call("zero", lambda: _encode(self._aggregate.zero()))
         return self._zero
 
-    def _same_zero(self) -> None:
+    def _compare_zero(self) -> None:
         before, now = json.loads(self._empty()), self._aggregate.zero()
         if now != before:
-            msg = f"it returned {_shown(before)} before, and now {_shown(now)}: return a new state in each call"
+            texts = shorten_repr(before), shorten_repr(now)
+            msg = f"it returned {texts[0]} before, and now {texts[1]}: return a new state in each call"
             raise ValueError(msg)
 
     def _call(self, method: str, call: Callable[[], T]) -> T:
@@ -133,28 +127,22 @@ class AggregateCalls:
             raise_user_code_error(exc, f"the aggregate {self._name!r} failed in {method}()")
 
 
-def _encoded(state: Any) -> str:  # noqa: ANN401 - the user's own
+def _encode(state: Any) -> str:  # noqa: ANN401 - the user's own
     try:
         text = json.dumps(state, allow_nan=False)
     except (TypeError, ValueError) as exc:
-        msg = f"the state {_shown(state)} cannot be kept as JSON ({exc}): {_STATE}"
+        msg = f"the state {shorten_repr(state)} cannot be kept as JSON ({exc}): {_STATE}"
         raise TypeError(msg) from exc
     kept = json.loads(text)
     if kept != state:
-        msg = f"the state {_shown(state)} would be {_shown(kept)} when it is read again: {_STATE}"
+        msg = f"the state {shorten_repr(state)} would be {shorten_repr(kept)} when it is read again: {_STATE}"
         raise TypeError(msg)
     return text
 
 
 _STATE: Final = "use None, booleans, finite numbers, texts, lists, and dicts whose keys are texts"
-_SHOWN: Final = 80
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-def _scaled(column: pa.Array, of: ArgumentSql) -> pa.Array:
+def _scale(column: pa.Array, of: ArgumentSql) -> pa.Array:
     """Return the values with their scale, if they are decimals."""
     return column if of.scale is None else reinterpret(column, pa.decimal128(column.type.precision, of.scale))

@@ -1,4 +1,4 @@
-"""Aggregate kernels: functions over Arrow columns that DuckDB calls where SQL has no words, with many rows at once.
+"""Aggregate kernels: functions over Arrow columns that DuckDB calls, with many rows at once, for aggregates not in SQL.
 
 Each is registered with the process's DuckDB when it is first used, by a name that contains its types.
 """
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
+from windrow.engine.columns import whole
 from windrow.engine.duckdb_sql import QUERIES
 
 Longs = npt.NDArray[np.int64]
@@ -24,7 +25,7 @@ Longs = npt.NDArray[np.int64]
 HALF = 10**14
 """The power of ten at which `variance` splits a number of up to 28 digits in two."""
 BITS = 6
-"""Bits after the first that a bucket of doubles keeps: its values are within 0.8 % of its middle."""
+"""Bits of a double after the first that its bucket keeps: its values are within 0.8 % of its middle."""
 _SHIFT = 52 - BITS
 
 
@@ -45,19 +46,19 @@ def register(name: str, function: Callable[..., pa.Array], given: list[str], giv
 
 @lru_cache(maxsize=64)
 def count(type_: str) -> str:
-    """Return the name of: values of a type -> the different ones in their order, with how often each came."""
+    """Return the name of: values of a type -> the distinct values in order, with their counts."""
     return register(_name("count", type_), _count, [f"{type_}[]"], _counted(type_))
 
 
 @lru_cache(maxsize=64)
 def add(type_: str) -> str:
-    """Return the name of: lists that `count` made -> the one that it makes of all their values."""
+    """Return the name of: lists that `count` made -> the list that it makes of all their values."""
     return register(_name("add", type_), _add, [f"{_counted(type_)}[]"], _counted(type_))
 
 
 @lru_cache(maxsize=64)
 def rank(type_: str, at: Fraction) -> str:
-    """Return the name of: a list that `count` made -> the first value that at least the fraction `at` reach."""
+    """Return the name of: a list that `count` made -> the least value that at least the fraction `at` do not exceed."""
 
     def function(counted: pa.Array) -> pa.Array:
         return _rank(counted, at)
@@ -67,7 +68,7 @@ def rank(type_: str, at: Fraction) -> str:
 
 @lru_cache(maxsize=1)
 def bucket() -> str:
-    """Return the name of: doubles -> the numbers of their buckets, which are in the order of the doubles."""
+    """Return the name of: doubles -> the numbers of their buckets, in the order of the doubles."""
     return register("__bucket", _bucket, ["DOUBLE"], "BIGINT")
 
 
@@ -99,7 +100,7 @@ def _counted(type_: str) -> str:
 def _count(values: pa.Array) -> pa.Array:
     lists = whole(values)
     flat = lists.flatten()
-    return _grouped(lists, _rows(lists), flat, pa.array(np.ones(len(flat), dtype=np.int64)))
+    return _sum_counts(lists, _rows(lists), flat, pa.array(np.ones(len(flat), dtype=np.int64)))
 
 
 def _add(counted: pa.Array) -> pa.Array:
@@ -107,10 +108,10 @@ def _add(counted: pa.Array) -> pa.Array:
     inner = outer.flatten()
     entries = inner.flatten()
     rows = _rows(outer)[_rows(inner)]
-    return _grouped(outer, rows, entries.field("v"), entries.field("n"))
+    return _sum_counts(outer, rows, entries.field("v"), entries.field("n"))
 
 
-def _grouped(lists: pa.Array, rows: Longs, values: pa.Array, counts: pa.Array) -> pa.Array:
+def _sum_counts(lists: pa.Array, rows: Longs, values: pa.Array, counts: pa.Array) -> pa.Array:
     """Add up the counts of equal values in each row."""
     table = pa.table({"row": rows, "v": values, "n": counts})
     added = table.group_by(["row", "v"], use_threads=False).aggregate([("n", "sum")])
@@ -129,7 +130,7 @@ def _rank(counted: pa.Array, at: Fraction) -> pa.Array:
     starts = np.concatenate([[0], ends[:-1]])
     reached = np.concatenate([[0], np.cumsum(entries.field("n").to_numpy())])
     numbers = reached[ends] - reached[starts]
-    # exact in Python's whole numbers, one for each row
+    # exact in Python's whole numbers
     wanted = [max(1, -(-number * at.numerator // at.denominator)) for number in numbers.tolist()]
     places = np.searchsorted(reached, reached[starts] + np.array(wanted, dtype=np.int64)) - 1
     return entries.field("v").take(pa.array(places, mask=numbers == 0))
@@ -150,7 +151,7 @@ def _middle(buckets: pa.Array) -> pa.Array:
 
 
 def _variance(scale: int, number: int, *sums: int | None) -> float | None:
-    if number < 2:  # noqa: PLR2004 - of one value there is none
+    if number < 2:  # noqa: PLR2004 - a single value has no variance
         return None
     total, high, mixed, low = (int(part or 0) for part in sums)
     squares = high * HALF**2 + 2 * mixed * HALF + low
@@ -158,13 +159,8 @@ def _variance(scale: int, number: int, *sums: int | None) -> float | None:
     return float(variance_)
 
 
-def whole(column: pa.Array) -> pa.Array:
-    """Return a column as one array."""
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
 def _rows(lists: pa.Array) -> Longs:
-    """Return the index of the list that each of the flattened values is from."""
+    """Return the index of the list of each flattened value."""
     return np.repeat(np.arange(len(lists)), lists.value_lengths().fill_null(0).to_numpy())
 
 

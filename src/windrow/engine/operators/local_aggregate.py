@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.columns import pack, rescale, to_micros, unscale
-from windrow.engine.keys import KeyGroups, key_groups
+from windrow.engine.keys import KeyGroups, key_groups, split_by_group
 from windrow.engine.messages import Packet, PartialPanes, Records
 from windrow.engine.operators.base import Judged, OperatorOutput, OperatorStep
 from windrow.engine.operators.window.assigner import on_time_for_all
@@ -28,7 +27,7 @@ from windrow.expressions import WindowSpec, key_of
 
 
 class LocalAggregate:
-    """Judges a step's records and pre-aggregates those on time, for the node of that name; it has no state."""
+    """Judges a step's records and pre-aggregates the on-time ones, for the node of that name; it has no state."""
 
     state: Final[Mapping[str, StoreKind]] = {}
 
@@ -39,27 +38,27 @@ class LocalAggregate:
         self._begin = window_sql(spec).begin
         self._keys = pa.schema(schema.key_fields(key_of(spec)))
 
-    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:  # noqa: ARG002 - it has none
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:  # noqa: ARG002 - no state
         """Run one step of one key group; the packets are for the key groups of the keys."""
         times, watermarks = (to_micros(step.records.column(name)) for name in (TIME, WATERMARK))
         on_time, starts = on_time_for_all(self._spec.node.window, times, watermarks, step.time.fired_until)
         groups = self._groups(step.records)
         late = step.records.filter(pa.array(~on_time))
-        packets = [Packet(to, Records(self._name, pack(rest))) for to, rest in self._by_group(late, groups[~on_time])]
+        packets = [Packet(to, Records(self._name, pack(rest))) for to, rest in split_by_group(late, groups[~on_time])]
         records = unscale(step.records).append_column(WINDOW, pa.array(starts)).filter(pa.array(on_time))
         if records.num_rows:
             packets += self._parts(step.group, records)
         judged = (Judged.of_all(records.drop_columns(WINDOW), expired=False),)
         return OperatorOutput(packets=tuple(packets), judged=judged)
 
-    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no state
         """Return no state for each key group."""
         return [(None, MemoryState()) for _ in range(self._spec.key_groups)]
 
     def _parts(self, group: int, records: pa.Table) -> Iterator[Packet]:
         """Aggregate records by window and key."""
         parts = duckdb_sql.query(self._duck, self._begin, records=records)
-        for to, part in self._by_group(parts, self._groups(parts)):
+        for to, part in split_by_group(parts, self._groups(parts)):
             yield Packet(to, PartialPanes(self._name, group, pack(part)))
 
     def _groups(self, rows: pa.Table) -> KeyGroups:
@@ -67,7 +66,3 @@ class LocalAggregate:
         keys = rows.select(self._keys.names)
         plain = keys if keys.schema.types == self._keys.types else rescale(keys, self._keys)
         return key_groups(self._duck, plain, self._spec.key_groups)
-
-    def _by_group(self, rows: pa.Table, groups: KeyGroups) -> Iterator[tuple[int, pa.Table]]:
-        for group in np.unique(groups).tolist():
-            yield group, rows.filter(pa.array(groups == group))

@@ -1,9 +1,9 @@
-"""State report: what the states of key groups hold, counted in bytes, keys, windows and blobs."""
+"""State report: the contents of the states of key groups, counted in bytes, keys, windows and blobs."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ from windrow.errors import InputError
 
 @dataclass(frozen=True)
 class KeyGroupReport:
-    """State of one key group: number of bytes, keys, and blobs (panes by window, slices, buckets of keys)."""
+    """State of a key group: number of bytes, keys, and blobs (panes by window, slices, buckets of keys)."""
 
     group: int
     bytes: int
@@ -35,9 +35,9 @@ class KeyGroupReport:
 class StateReport:
     """State of all key groups: the clocks, identical in each (None before the first step), and counts of windows.
 
-    `windows` are those open in some key group (of sessions: of some key), of all streams; `revisable` those that have
-    fired and are kept for revisions, without sessions. `kinds` are bytes by kind of blob, `largest` the largest blobs
-    as (bytes, key group, kind, bucket).
+    `windows` are those of all streams that are open in some key group (sessions: of some key); `revisable` those that
+    have fired and are kept for revisions, without sessions. `kinds` are bytes by kind of blob, `largest` the largest
+    blobs as (bytes, key group, kind, bucket).
     """
 
     clocks: PartitionClocks | None
@@ -65,12 +65,12 @@ def inspect_state(graph: m.Graph, states: Iterable[tuple[int, MemoryState]], lar
             fields = json.loads(summary)
             clocks = PartitionClocks.decode(fields["clocks"])
             lows = {node.name: clocks.low(sources_of(graph, node)) for node in graph.keyed}
-            for name, one in keyed.items():
+            for name, node in keyed.items():
                 own = fields["operators"][name]
                 open_windows.update((name, start) for start in own.get("open", ()))
-                open_windows.update((name, start) for start in _windows_of_slices(one, own, lows[name]))
+                open_windows.update((name, start) for start in _windows_of_slices(node, own, lows[name]))
                 fired.update((name, start) for start in own.get("fired", ()))
-                if isinstance(one, m.WindowNode) and isinstance(one.window, m.Session):
+                if isinstance(node, m.WindowNode) and isinstance(node.window, m.Session):
                     sessions += sum(bucket[-1] for bucket in own["buckets"])
         found: dict[str, list[pa.Table]] = {name: [] for name in keyed}
         count = 0
@@ -105,10 +105,10 @@ def rows_of_key(
     key: Mapping[str, str],
     read: Callable[[pa.Field, str], Any],
 ) -> Iterator[KeyRows]:
-    """Yield what the states of key groups hold of a key, or of all keys with these values.
+    """Yield the stored rows of a key, or of all keys with these values.
 
-    `read` returns the value of a column as Arrow has it. Raise InputError if no stream has such a key, or if a process
-    has it, which stores keys in a form of its own.
+    `read` returns the Arrow value of a column from its text. Raise InputError if no stream has such a key, or if it is
+    the key of a process, which stores keys in a form of its own.
     """
     keys = {node.name: node.key for node in graph.keyed}
     streams = {name for name, fields in keys.items() if key.keys() <= set(fields)}
@@ -142,17 +142,14 @@ def _windows_of_slices(node: m.KeyedNode, summary: Any, low: int) -> set[int]:  
 
 def _distinct_keys(tables: list[pa.Table]) -> int:
     """Return the number of distinct keys in tables; a process stores its keys as text, but held records as columns."""
-    return max(
-        (_count([table for table in tables if table.schema.names == names]) for names in _names(tables)), default=0
-    )
+    by_columns: defaultdict[tuple[str, ...], list[pa.Table]] = defaultdict(list)
+    for table in tables:
+        by_columns[tuple(table.schema.names)].append(table)
+    return max(map(_count_rows, by_columns.values()), default=0)
 
 
-def _names(tables: list[pa.Table]) -> list[list[str]]:
-    return list({tuple(table.schema.names): table.schema.names for table in tables}.values())
-
-
-def _count(tables: list[pa.Table]) -> int:
-    if not tables[0].num_columns:  # no key, which is one
+def _count_rows(tables: list[pa.Table]) -> int:
+    if not tables[0].num_columns:  # without key columns there is a single key
         return int(any(table.num_rows for table in tables))
     rows = pa.concat_tables(tables)
     return int(rows.group_by(rows.column_names).aggregate([]).num_rows)

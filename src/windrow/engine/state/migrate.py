@@ -1,8 +1,8 @@
-"""State migration: what operators share to rewrite the states of a run for a pipeline that resumes from its savepoint.
+"""State migration: operators rewrite the states of a run for a pipeline that resumes from its savepoint.
 
 The pipeline may have other aggregates, wider types, another lateness and another number of key groups; `StateChange`
-says how it differs. Rows of stored tables go to the key group that their key has now. What a summary says is merged
-over all key groups and reduced to the blobs that each has.
+says how it differs. Rows of stored tables move to the new key group of their key. Summaries of all key groups are
+merged, and reduced to the blobs of each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,21 +22,21 @@ from windrow.engine.aggregates.catalogue import compile_aggregates
 from windrow.engine.columns import pack, rescale, unscale
 from windrow.engine.decode.evaluation import Evaluator
 from windrow.engine.duckdb_sql import identifier
-from windrow.engine.keys import KeyGroups, key_groups, place_groups
+from windrow.engine.keys import KeyGroups, key_groups, place_groups, split_by_group
 from windrow.engine.schema import DELETED, arrow_type, record_schema
 from windrow.engine.state.store import MemoryState
 from windrow.engine.state.widening import StateChange, added_digits, why_not_wider, widen
-from windrow.expressions import AnySpec, WindowSpec, arguments, computed, key_of
+from windrow.expressions import AnySpec, Computed, WindowSpec, arguments, computed, key_of
 
 StoredState = tuple[Any, MemoryState]
-"""What a key group has stored of an operator: its part of the summary (None in the first step), and the blobs."""
+"""The state of an operator in a key group: its part of the summary (None in the first step), and the blobs."""
 
 _ACCUMULATOR = re.compile(r"__a(\d+)(.*)")
 _COMPUTED = re.compile(r"__e\d+")
 
 
 class StoredColumns:
-    """Columns of stored tables, converted to those of a pipeline; a new aggregate starts as one of no records."""
+    """Columns of stored tables, converted to those of a pipeline; a new aggregate starts without records."""
 
     def __init__(self, spec: WindowSpec, plan: StateChange, connection: duckdb_sql.Connection) -> None:
         self._spec = spec
@@ -45,13 +44,13 @@ class StoredColumns:
         accumulators = [accumulator for fold in compile_aggregates(spec) for accumulator in fold.accumulators]
         self._names = [accumulator.column for accumulator in accumulators]
         self._no_records = unscale(record_schema(spec).empty_table())
-        made = ", ".join(f"{accumulator.begin} AS {identifier(accumulator.column)}" for accumulator in accumulators)
-        sql = f"SELECT {made or '0 AS __none'} FROM records"
+        begin = ", ".join(f"{accumulator.begin} AS {identifier(accumulator.column)}" for accumulator in accumulators)
+        sql = f"SELECT {begin or '0 AS __none'} FROM records"
         self._nothing = duckdb_sql.query(connection, sql, records=self._no_records)
         was = plan.before(spec)
         self._were = pa.schema([pa.field(field.name, arrow_type(field.type)) for field in was.decode.fields])
         self._columns = computed(was)
-        self._anew = [
+        self._recomputed = [
             here.name
             for there, here in zip(self._columns, computed(spec), strict=True)
             if why_not_wider(there.expression.type, here.expression.type) is not None
@@ -69,71 +68,61 @@ class StoredColumns:
             return table
         rest = table.drop_columns(before)
         keys = list(self._spec.key)
-        rows = pa.array([0] * table.num_rows, pa.int64())
+        first_rows = pa.array([0] * table.num_rows, pa.int64())
         columns = {name: widen(rest.column(name), self._no_records.schema.field(name).type) for name in keys}
         for name in self._names:
             nothing = self._nothing.column(name)
-            number, there = self._before(name)
-            columns[name] = (
-                nothing.take(rows) if there is None else widen(table.column(there), nothing.type, self._shifts[number])
-            )
+            number, there = self._stored_column(name)
+            if there is None:
+                columns[name] = nothing.take(first_rows)
+            else:
+                columns[name] = widen(table.column(there), nothing.type, self._shifts[number])
         columns |= {name: rest.column(name) for name in rest.column_names if name not in keys}
         return pa.table(columns)
 
     def records(self, table: pa.Table) -> pa.Table:
-        """Return waiting records with the fields of the pipeline; a field that they were not decoded for is null.
+        """Return waiting records with the fields of the pipeline, null where the run did not decode a field.
 
-        Expressions are computed from the types that records were decoded with. Those whose type would then not be one
-        that the pipeline's is wider than, so that no run has computed them, are computed from the pipeline's types.
+        Expressions are computed from the types by which records were decoded. If the type of the result cannot then be
+        widened to that of the pipeline, so that no run has computed it, it is computed from the pipeline's types.
         """
         if self._plan.same_records:
             return table
         there = [name for name in self._were.names if name in table.column_names]
-        kept = rescale(table.select(there), pa.schema([self._were.field(name) for name in there]))
+        stored = rescale(table.select(there), pa.schema([self._were.field(name) for name in there]))
         decoded = pa.table(
             [
-                kept.column(field.name) if field.name in there else pa.nulls(table.num_rows, field.type)
+                stored.column(field.name) if field.name in there else pa.nulls(table.num_rows, field.type)
                 for field in self._were
             ],
             schema=self._were,
         )
         types = record_schema(self._spec)
         fields = decoded.cast(pa.schema([types.field(name) for name in decoded.column_names]))
-        values = dict(zip(fields.column_names, fields.columns, strict=True))
-        values |= {
-            name: pa.chunked_array([array.cast(types.field(name).type)])
-            for name, array in self._computed(decoded, fields).items()
-        }
-        columns = {
-            name: values[name] if name in values else table.column(name) for name in _in_order(table, list(values))
-        }
-        return unscale(pa.table(columns))
+        values = _evaluate(self._columns, decoded)
+        if self._recomputed:
+            again = _evaluate(computed(self._spec), fields)
+            values |= {name: again[name] for name in self._recomputed}
+        columns = dict(zip(fields.column_names, fields.columns, strict=True))
+        columns |= {name: pa.chunked_array([array.cast(types.field(name).type)]) for name, array in values.items()}
+        # the columns of the operator are around the fields
+        own = [name for name in table.column_names if name.startswith("__") and not _COMPUTED.fullmatch(name)]
+        before = list(takewhile(lambda name: name in own, table.column_names))
+        names = [*before, *columns, *own[len(before) :]]
+        return unscale(pa.table({name: columns[name] if name in columns else table.column(name) for name in names}))
 
-    def _computed(self, decoded: pa.Table, fields: pa.Table) -> dict[str, pa.Array]:
-        """Return computed columns: from records as they were decoded, some from records as the pipeline has them."""
-        made, _ = Evaluator(self._columns).compute(decoded)
-        found = {one.name: array for one, array in zip(self._columns, made, strict=True)}
-        if self._anew:
-            columns = computed(self._spec)
-            made, _ = Evaluator(columns).compute(fields)
-            found |= {one.name: array for one, array in zip(columns, made, strict=True) if one.name in self._anew}
-        return found
-
-    def _before(self, name: str) -> tuple[int, str | None]:
+    def _stored_column(self, name: str) -> tuple[int, str | None]:
         """Return the number of an accumulator's aggregate, and its column in the run, or None."""
-        found = _ACCUMULATOR.fullmatch(name)
-        if found is None:
+        match = _ACCUMULATOR.fullmatch(name)
+        if match is None:
             raise ValueError(name)
-        number = self._plan.aggregates[int(found[1])]
-        return int(found[1]), None if number is None else f"__a{number}{found[2]}"
+        number = self._plan.aggregates[int(match[1])]
+        return int(match[1]), None if number is None else f"__a{number}{match[2]}"
 
 
-def _in_order(table: pa.Table, values: list[str]) -> list[str]:
-    """Return the columns of records in order: values between the columns that the operator has put around them."""
-    names = table.column_names
-    own = [name for name in names if name.startswith("__") and not _COMPUTED.fullmatch(name)]
-    before = list(takewhile(lambda name: name in own, names))
-    return [*before, *values, *own[len(before) :]]
+def _evaluate(columns: tuple[Computed, ...], records: pa.Table) -> dict[str, pa.Array]:
+    arrays, _ = Evaluator(columns).compute(records)
+    return {column.name: array for column, array in zip(columns, arrays, strict=True)}
 
 
 BlobAddress = tuple[str, int]
@@ -143,28 +132,28 @@ BlobAddress = tuple[str, int]
 _NO_SCHEMAS: Mapping[str, pa.Schema] = {}
 
 
-def _with_lacking(rows: pa.Table, given: pa.Schema) -> pa.Table:
-    """Return rows with the fields of a schema in its order, null where the rows lack one.
+def _add_missing_fields(rows: pa.Table, fields: pa.Schema) -> pa.Table:
+    """Return rows with the fields of a schema in its order, null where the rows lack a field.
 
-    The columns of windrow's own stay between the fields where the rows have them.
+    The columns of windrow itself keep their places between the fields.
     """
     names, before = rows.column_names, None
-    for field in given:
+    for field in fields:
         if field.name.startswith("__"):
             continue
         if field.name not in names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
             names.insert(0 if before is None else names.index(before) + 1, field.name)
         before = field.name
-    fields = iter(dict.fromkeys(name for name in (*given.names, *names) if not name.startswith("__")))
-    return rows.select([name if name.startswith("__") else next(fields) for name in names])
+    in_order = iter(dict.fromkeys(name for name in (*fields.names, *names) if not name.startswith("__")))
+    return rows.select([name if name.startswith("__") else next(in_order) for name in names])
 
 
 class RowsByKeyGroup:
-    """Rows of stored tables, gathered by the key group that the pipeline has for their key.
+    """Rows of stored tables, collected by the key group of their key in the pipeline.
 
     In a broadcast lookup, records are in the key group of their place, and the versions of a table's rows in all.
-    `schemas` are those of the pipeline's rows by kind; optional fields that stored rows lack are null in them.
+    `schemas` are those of the pipeline's rows by kind; optional fields that stored rows lack are null.
     """
 
     def __init__(
@@ -181,9 +170,9 @@ class RowsByKeyGroup:
     def add(self, address: BlobAddress, rows: pa.Table) -> None:
         """Add rows that have the key as columns, with decimals scaled or unscaled."""
         if address[0] in self._schemas:
-            rows = _with_lacking(rows, self._schemas[address[0]])
+            rows = _add_missing_fields(rows, self._schemas[address[0]])
         if DELETED in rows.column_names:
-            # the run may have had them in all key groups
+            # the run may have stored them in all key groups
             is_version = rows.column(DELETED).is_valid()
             self._versions[address].append(rows.filter(is_version))
             rows = rows.filter(pc.invert(is_version))
@@ -198,18 +187,18 @@ class RowsByKeyGroup:
         self.add_texts(address, rows, plain)
 
     def add_texts(self, address: BlobAddress, rows: pa.Table, keys: pa.Table) -> None:
-        """Add rows whose keys are given as a table beside them."""
+        """Add rows with the table of their keys."""
         self._add(address, rows, key_groups(self._duck, keys, len(self._parts), are_ids=self._are_ids))
 
     def _add(self, address: BlobAddress, rows: pa.Table, groups: KeyGroups) -> None:
-        for group in np.unique(groups).tolist():
-            self._parts[group][address].append(rows.filter(pa.array(groups == group)))
+        for group, part in split_by_group(rows, groups):
+            self._parts[group][address].append(part)
 
     def tables(self) -> Iterator[dict[BlobAddress, pa.Table]]:
         """Yield the tables of each key group, by kind and bucket."""
         for address, tables in self._versions.items():
-            given = pa.concat_tables(tables)
-            versions = duckdb_sql.query(self._duck, "SELECT DISTINCT * FROM given", given=given).cast(given.schema)
+            stored = pa.concat_tables(tables)
+            versions = duckdb_sql.query(self._duck, "SELECT DISTINCT * FROM stored", stored=stored).cast(stored.schema)
             if self._is_broadcast and versions.num_rows:
                 for parts in self._parts:
                     parts[address].append(versions)

@@ -1,4 +1,4 @@
-"""Runs: rows with event times that are kept until the watermark is so far past them, in blobs that never change."""
+"""Runs: rows that are kept until the watermark is a given time past their event time, in blobs that never change."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.store import BlobStore, MemoryState
 
 Compaction = Callable[[pa.Table, bool], pa.Table]
-"""Returns the rows that are needed of some that are stored, given whether these are all."""
+"""Returns the rows to keep of some stored rows, given whether these are all."""
 
 _GROWTH: Final = 4
-"""A run is merged with the one before unless that has more than so many times its rows."""
+"""A run is merged with the previous run unless that has more than this number of times its rows."""
 
 
 class Run(NamedTuple):
@@ -33,24 +33,24 @@ class Run(NamedTuple):
 
 
 _CACHED_BYTES: Final = 256 << 20
-"""Bytes of tables that a process keeps, as they are in memory."""
+"""Bytes of tables in memory that a process keeps."""
 _UNSEEN: Final = 1 << 14
-"""A list of runs is forgotten that is not seen while so many lists are: its key group has gone to other processes."""
+"""A list of runs not seen for this number of lists is forgotten: its key group has moved to other processes."""
 
 
 class _Cache(threading.local):
-    """The tables of runs that this thread has used last, by digest: what a state store holds is slow to read.
+    """The tables of runs that this thread has used last, by digest: a state store is slow to read.
 
-    The steps of a key group are taken by several processes, so runs that one of them keeps are dropped by others. It
-    knows that by the list of runs in the state: what was in a list with some of the same runs, and is not any more, is
-    not needed. As a digest is that of the content, no result depends on what is kept.
+    Several processes run the steps of a key group, so runs in the cache of a process may be dropped by another. The
+    list of runs in the state shows that: a run that was in a list with some of the same runs, and no longer is, is not
+    needed. As the digest is that of the content, no result depends on the cache.
     """
 
     def __init__(self) -> None:
         self._tables: OrderedDict[str, pa.Table] = OrderedDict()
         self._bytes = 0
         self._lists: dict[int, frozenset[str]] = {}
-        """The lists that are known by the number of the time when they were seen last, the first seen first."""
+        """The known lists by the number of the look when they were last seen, in that order."""
         self._list_of: dict[str, int] = {}
         self._seen = 0
 
@@ -72,7 +72,7 @@ class _Cache(threading.local):
         self._bytes -= 0 if table is None else table.nbytes
 
     def keep(self, digests: Collection[str], before: Collection[str] = ()) -> None:
-        """Note a list of runs as it is now, and was `before`; drop the tables of runs that are not in it any more."""
+        """Note a list of runs as it is now, and was `before`; drop the tables of runs that are no longer in it."""
         self._seen += 1
         for number in {self._list_of[digest] for digest in (*digests, *before) if digest in self._list_of}:
             self._forget(number, but=digests)
@@ -95,10 +95,10 @@ _cache = _Cache()
 
 @dataclass
 class Runs:
-    """Rows in runs: a step adds one, small ones are merged, and one goes when all of it is past.
+    """Rows in runs: a step adds a run, small runs are merged, and a run is dropped when all of its rows are past.
 
     So a step writes little more than its own rows, and the runs are few: their rows grow like the powers of a number.
-    As runs never change, a process that has used one keeps it. `kind` is that of the blobs.
+    As runs never change, a process keeps those that it has used. `kind` is the kind of the blobs.
     """
 
     kind: str
@@ -106,19 +106,19 @@ class Runs:
     next: int = 0
 
     def read(self, state: BlobStore, least: int = -MAX_TIME, greatest: int = MAX_TIME) -> Iterator[pa.Table]:
-        """Yield the runs that have rows in a range of event times, and perhaps others."""
+        """Yield the runs that may have rows in a range of event times."""
         for number, run in self.runs.items():
             if run.least <= greatest and run.greatest >= least:
                 yield self._table(number, state)
 
     def table(self, rows: pa.Schema, state: BlobStore, least: int = -MAX_TIME, greatest: int = MAX_TIME) -> pa.Table:
-        """Return these runs as one table; `rows` is its schema."""
+        """Return the rows of these runs; `rows` is their schema."""
         return pa.concat_tables([rows.empty_table(), *self.read(state, least, greatest)])
 
     def add(self, rows: pa.Table, after: int, state: BlobStore, compact: Compaction | None = None) -> None:
-        """Add a run, and drop the runs, and the rows of runs that are merged, whose time is not `after` that.
+        """Add a run, and drop the runs, and the rows of merged runs, whose time is not greater than `after`.
 
-        Of runs that are merged, those rows are kept that `compact` returns; it is told whether there are no others.
+        `compact` returns the rows to keep of merged runs, given whether these are all runs.
         """
         before = self._digests
         for number, run in list(self.runs.items()):
@@ -134,22 +134,22 @@ class Runs:
             tables.append(self._table(number, state))
             count += run.rows
             self._drop(number, state)
-        made = pa.concat_tables(reversed(tables))
+        run_rows = pa.concat_tables(reversed(tables))
         if compact is not None:
-            made = compact(made, not self.runs)
-            if not made.num_rows:
+            run_rows = compact(run_rows, not self.runs)
+            if not run_rows.num_rows:
                 return
-        times = to_micros(made.column(TIME))
+        times = to_micros(run_rows.column(TIME))
         if int(times.min()) <= after:
-            made = made.filter(pa.array(times > after))
-            times = to_micros(made.column(TIME))
-        if made.num_rows:
-            made = made.combine_chunks()
-            blob = pack(made)
+            run_rows = run_rows.filter(pa.array(times > after))
+            times = to_micros(run_rows.column(TIME))
+        if run_rows.num_rows:
+            run_rows = run_rows.combine_chunks()
+            blob = pack(run_rows)
             digest = hashlib.blake2b(blob, digest_size=16).hexdigest()
             state.set(self.kind, self.next, blob)
-            _cache.put(digest, made)
-            self.runs[self.next] = Run(int(times.min()), int(times.max()), made.num_rows, digest)
+            _cache.put(digest, run_rows)
+            self.runs[self.next] = Run(int(times.min()), int(times.max()), run_rows.num_rows, digest)
             self.next += 1
         _cache.keep(self._digests, before)
 
@@ -191,9 +191,9 @@ class Runs:
 def migrate_runs(
     groups: RowsByKeyGroup, states: Sequence[StoredState], greatest: str | None = None
 ) -> list[StoredState]:
-    """Return the states of an operator that keeps nothing but runs, each row in the key group of its key.
+    """Return the states of an operator that keeps only runs, each row in the key group of its key.
 
-    In the summary there can be one more entry, of which all key groups get the `greatest`.
+    The summary can have another entry `greatest`: all key groups get its greatest value.
     """
     kinds = {kind for summary, _ in states for kind in summary if kind != greatest}
     known = [summary[greatest] for summary, _ in states if greatest in summary]
@@ -206,5 +206,5 @@ def migrate_runs(
         runs, store = {kind: Runs(kind) for kind in kinds}, MemoryState()
         for (kind, _), table in tables.items():
             runs[kind].add(table, -MAX_TIME, store)
-        made.append(({kind: one.encode() for kind, one in runs.items()} | more, store))
+        made.append(({kind: own.encode() for kind, own in runs.items()} | more, store))
     return made

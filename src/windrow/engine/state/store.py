@@ -1,7 +1,7 @@
-"""State store of a key group: one summary, and blobs by kind and bucket.
+"""State store of a key group: a summary, and blobs by kind and bucket.
 
-A host provides the `State` of a key group at a level; `MemoryState` is one in a dictionary. `OperatorState` is the part
-of it that belongs to one operator.
+A host provides the `State` of a key group at a level; `MemoryState` is a dictionary. `OperatorState` is the part of it
+that belongs to an operator.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ under `keys` as texts (`KeyedStore`).
 
 
 class BlobStore(Protocol):
-    """Blobs by kind and bucket; operators define what a bucket is: a window's start, a hash of keys."""
+    """Blobs by kind and bucket; operators define the bucket: a window's start, a hash of keys."""
 
     def get(self, kind: str, bucket: int) -> bytes | None:
-        """Return a blob, None if there is none."""
+        """Return a blob, or None."""
         ...
 
     def set(self, kind: str, bucket: int, blob: bytes) -> None:
-        """Write a blob, replacing the one that is there, if any."""
+        """Write or replace a blob."""
         ...
 
     def drop(self, kind: str, bucket: int) -> None:
-        """Delete a blob, if there is one."""
+        """Delete a blob, if it exists."""
         ...
 
 
@@ -56,15 +56,15 @@ class OperatorState:
     summary: Any = None
 
     def get(self, kind: str, bucket: int) -> bytes | None:
-        """Return a blob, None if there is none."""
+        """Return a blob, or None."""
         return self.blobs.get(scoped_kind(self.name, kind), bucket)
 
     def set(self, kind: str, bucket: int, blob: bytes) -> None:
-        """Write a blob, replacing the one that is there, if any."""
+        """Write or replace a blob."""
         self.blobs.set(scoped_kind(self.name, kind), bucket, blob)
 
     def drop(self, kind: str, bucket: int) -> None:
-        """Delete a blob, if there is one."""
+        """Delete a blob, if it exists."""
         self.blobs.drop(scoped_kind(self.name, kind), bucket)
 
 
@@ -84,7 +84,7 @@ class MemoryState:
         self._summary = blob
 
     def get(self, kind: str, bucket: int) -> bytes | None:
-        """Return a blob, None if there is none."""
+        """Return a blob, or None."""
         return self._blobs.get((kind, bucket))
 
     def set(self, kind: str, bucket: int, blob: bytes) -> None:
@@ -118,7 +118,7 @@ class MemoryState:
 
 
 def scoped_kind(name: str, kind: str) -> str:
-    """Return a kind of blobs of a node as it is stored; that of a short form has no name."""
+    """Return the stored kind of blobs of a node; the node of a short form has no name."""
     return f"{name}/{kind}" if name else kind
 
 

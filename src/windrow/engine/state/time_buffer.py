@@ -1,4 +1,4 @@
-"""Time buffer: records that are held until the low watermark has passed a time of theirs."""
+"""Time buffer: records that are held until the low watermark has passed their time in a column."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass
 class TimeBuffer:
-    """Held records: one blob for each step that added some, so a step touches only what it adds or releases.
+    """Held records: a blob for each step that added some, so a step touches only records that it adds or releases.
 
-    `least` is the least time in each blob, by its number; `column` has the times, `kind` is that of the blobs.
+    `least` is the least time in each blob, by its number; `column` has the times, `kind` is the kind of the blobs.
     """
 
     least: dict[int, int] = field(default_factory=dict)
@@ -37,20 +37,19 @@ class TimeBuffer:
     ) -> pa.Table:
         """Add a step's records, and return those whose time is below `bound`; `close` stores the others.
 
-        With `released`, return those for which it is true; no record from the bound on may be.
+        With `released`, return those in its mask, which must be below the bound.
         """
-        given = {
-            number: unpack(blob) for number in self._due(bound) if (blob := state.get(self.kind, number)) is not None
-        }
+        due = [number for number, least in self.least.items() if least < bound]
+        tables = {number: unpack(blob) for number in due if (blob := state.get(self.kind, number)) is not None}
         if records.num_rows:
-            given[self.next] = records
+            tables[self.next] = records
             self.next += 1
-        let_go = [records.slice(0, 0)]
-        for number, table in given.items():
-            passed = to_micros(table.column(self.column)) < bound if released is None else released(table)
-            let_go.append(table.filter(pa.array(passed)))
-            self._changed[number] = table.filter(pa.array(~passed))
-        return pa.concat_tables(let_go)
+        passed = [records.slice(0, 0)]
+        for number, table in tables.items():
+            is_passed = to_micros(table.column(self.column)) < bound if released is None else released(table)
+            passed.append(table.filter(pa.array(is_passed)))
+            self._changed[number] = table.filter(pa.array(~is_passed))
+        return pa.concat_tables(passed)
 
     def put(self, records: pa.Table, state: BlobStore) -> None:
         """Add the records of another state's buffer."""
@@ -59,7 +58,7 @@ class TimeBuffer:
         self.close(state)
 
     def close(self, state: BlobStore) -> None:
-        """Write what changed."""
+        """Write the blobs that have changed."""
         for number, table in self._changed.items():
             if table.num_rows:
                 self.least[number] = int(np.min(to_micros(table.column(self.column))))
@@ -76,6 +75,3 @@ class TimeBuffer:
     def decode(fields: Any, column: str = TIME, kind: str = BUFFER_KIND) -> TimeBuffer:  # noqa: ANN401 - plain JSON
         """Read what `encode` returned."""
         return TimeBuffer(dict(fields["least"]), fields["next"], column, kind)
-
-    def _due(self, bound: int) -> list[int]:
-        return [number for number, least in self.least.items() if least < bound]

@@ -1,8 +1,8 @@
 """Type widening: which changes of field types stored state survives, and its values converted to the wider types.
 
-A type may take the place of another if each value of the old type is the same value in the new one. That is not
-enough where the value's type shows in what is stored: in a key's text, a sketch's hashes, a rounded mean.
-`incompatible_fields` returns the fields for which this is so, with the reason.
+A type may replace another if each value of the old type is the same value in the new type. That is not enough where
+the stored state depends on the value's type: in a key's text, a sketch's hashes, a rounded mean. `incompatible_fields`
+returns these fields, with the reason.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _S = TypeVar("_S", bound=AnySpec)
 class StateChange:
     """How a restored pipeline differs from the one that wrote the savepoint, as far as state is concerned.
 
-    `aggregates` holds for each aggregate of the pipeline its number in the run, None for a new one; `lateness` is the
-    run's, in microseconds. `same_records` says that records have the same columns. `were` are the decoded fields, as
-    the run had them, whose type has changed or that are now optional.
+    `aggregates` holds for each aggregate of the pipeline its number in the run, None for a new aggregate; `lateness` is
+    the run's, in microseconds. `same_records` says that records have the same columns. `were` are the decoded fields of
+    the run whose type has changed or that are now optional.
     """
 
     aggregates: tuple[int | None, ...] = ()
@@ -39,7 +39,7 @@ class StateChange:
         """Return the end up to which windows can no longer be revised.
 
         `forgotten_until` is that of the run, `low` the low watermark. A window that the run has dropped stays dropped,
-        however much lateness the pipeline allows.
+        whatever the lateness of the pipeline.
         """
         return max(forgotten_until, low - self.lateness) if lateness > self.lateness else forgotten_until
 
@@ -51,11 +51,11 @@ class StateChange:
 
 
 LONG_DIGITS = 19
-"""Digits that a decimal needs before the point to hold every long."""
+"""Digits before the point of a decimal that holds every long."""
 
 
 def why_not_wider(there: m.DataType, here: m.DataType) -> str | None:
-    """Return why a type cannot take the place of another; None if each of its values is the same value in both."""
+    """Return why a type cannot replace another; None if each value of the old type is the same value in both."""
     if there == here or (isinstance(here, m.DecimalType) and _holds(here, there)):
         return None
     return f"not every {there} is the same value as a {here}"
@@ -72,25 +72,22 @@ def _holds(here: m.DecimalType, there: m.DataType) -> bool:
 
 
 def added_digits(there: m.DataType, here: m.DataType) -> int:
-    """Return how many more digits behind the point the wider type has."""
-    return _scale(here) - _scale(there)
-
-
-def _scale(type_: m.DataType) -> int:
-    return type_.scale if isinstance(type_, m.DecimalType) else 0
+    """Return how many more digits after the point the wider type has."""
+    old, new = (type_.scale if isinstance(type_, m.DecimalType) else 0 for type_ in (there, here))
+    return new - old
 
 
 def incompatible_fields(spec: AnySpec, plan: StateChange) -> dict[str, str]:
-    """Return the decoded fields whose new types stored state does not allow, with the reason of each."""
+    """Return the decoded fields whose new types do not fit stored state, with the reasons."""
     try:
         return _TypeChanges(spec, plan).found()
     except PipelineError as exc:
-        # expressions over stored records are computed by the types that they were decoded with
+        # expressions over stored records are computed with the types by which these were decoded
         return {field.name: exc.message for field in plan.were}
 
 
 class _TypeChanges:
-    """A pipeline with the types of the run and with its own, compared."""
+    """The types of a pipeline compared with those of the run."""
 
     def __init__(self, spec: AnySpec, plan: StateChange) -> None:
         self._now = spec
@@ -98,10 +95,10 @@ class _TypeChanges:
         self._plan = plan
         self._before = {field.name: field.type for field in record_fields(self._was)}
         self._after = {field.name: field.type for field in record_fields(spec)}
-        self._made = {one.name: one.expression for one in computed(spec)}
+        self._computed = {column.name: column.expression for column in computed(spec)}
 
     def found(self) -> dict[str, str]:
-        """Return the reason for each decoded field whose change is not allowed."""
+        """Return the reason for each decoded field whose change does not fit stored state."""
         found: dict[str, str] = {}
         for columns, why in chain(self._fields(), self._keys(), self._aggregates()):
             for name in self._roots(columns):
@@ -112,24 +109,26 @@ class _TypeChanges:
         for name, here in self._after.items():
             there = self._before[name]
             why = why_not_wider(there, here)
+            if why is not None and name in self._computed:
+                why = f"derive.{name} would be {here}, and is {there}; {why}"
             if why is not None:
-                yield [name], why if name not in self._made else f"derive.{name} would be {here}, and is {there}; {why}"
+                yield [name], why
 
     def _keys(self) -> Iterator[tuple[Iterable[str], str]]:
         for name in self._now.key:
             there, here = self._before[name], self._after[name]
             if added_digits(there, here):
-                yield [name], f"a key's digits behind the point are part of what it is ({there} there, {here} here)"
-            elif name in self._made and isinstance(here, m.StringType):
-                yield [name], f"the key {name} is a text that is made of it, and would be another"
+                yield [name], f"the digits after the point are part of a key ({there} there, {here} here)"
+            elif name in self._computed and isinstance(here, m.StringType):
+                yield [name], f"the key {name} is a text computed from it, which would change"
 
     def _aggregates(self) -> Iterator[tuple[Iterable[str], str]]:
         if not is_window_spec(self._now) or not is_window_spec(self._was):
             return
-        plan = zip(self._now.node.aggregates, self._plan.aggregates, strict=True)
-        both = zip(arguments(self._was), arguments(self._now), strict=True)
+        inputs = arguments(self._was), arguments(self._now)
+        aggregates = zip(self._now.node.aggregates, self._plan.aggregates, *inputs, strict=True)
         kept: dict[str, tuple[Argument, ...]] = {}
-        for (aggregate, number), (there, here) in zip(plan, both, strict=True):
+        for aggregate, number, there, here in aggregates:
             if number is None:
                 continue
             kept[aggregate.name] = here
@@ -141,27 +140,25 @@ class _TypeChanges:
         others = {here.name for there, here in zip(*types, strict=True) if _may_differ(there.type, here.type)}
         for name, formula in formulas(self._now, types[1]).items():
             for of in others & set(formula.columns) & kept.keys() if name in kept else set():
-                yield (
-                    (one.column for one in kept[of]),
-                    f"aggregate.{name} is a formula over {of}, of another type then",
-                )
+                why = f"aggregate.{name} is a formula over {of}, whose type would change"
+                yield (argument.column for argument in kept[of]), why
 
     def _roots(self, columns: Iterable[str]) -> Iterator[str]:
         """Yield the decoded fields with changed types that columns are computed from."""
         for column in columns:
-            if column in self._made:
-                yield from self._roots(self._made[column].columns)
+            if column in self._computed:
+                yield from self._roots(self._computed[column].columns)
             elif self._before[column] != self._after[column]:
                 yield column
 
 
 def _may_differ(there: m.DataType, here: m.DataType) -> bool:
-    """Whether results over values may differ though the values are the same numbers."""
+    """Whether results may differ although the values are the same numbers."""
     return there != here and bool(added_digits(there, here) or not isinstance(there, m.DecimalType))
 
 
 def _why_not(aggregate: m.Aggregate, there: m.DataType, here: m.DataType) -> str | None:
-    """Return why the state of an aggregate cannot be kept with another type of its argument, or None."""
+    """Return why the state of an aggregate does not fit another type of its argument, or None."""
     why = why_not_wider(there, here)
     if why is not None:
         return f"would be over {here}, and is over {there}; {why}"
@@ -173,15 +170,15 @@ def _why_not(aggregate: m.Aggregate, there: m.DataType, here: m.DataType) -> str
 def _why_not_over(function: m.Function, there: m.DataType, digits: int) -> str | None:
     match function:
         case m.TopK() | m.TopKBy() | m.BottomKBy() | m.CollectList() | m.CollectSet():
-            return "shows values as they are written, which would change what it has said"
+            return "shows the text of values, which would change earlier results"
         case m.Custom():
             return f"has a state of its own, made of {there}"
         case m.Avg() if digits:
-            return "is rounded by the digits of its field, which would change what it has said"
+            return "is rounded by the digits of its field, which would change earlier results"
         case m.MaxBy() | m.MinBy() if digits:
-            return "keeps a value and its measure together, of which one would get more digits"
+            return "keeps a value and its measure together, and only one would get more digits"
         case m.ApproxCountDistinct() | m.ApproxQuantile() | m.Variance() | m.Stddev() if digits:
-            return f"knows numbers by their digits, which are those of {there}"
+            return f"depends on the digits of numbers, which are those of {there}"
         case _:
             return None
 
@@ -195,10 +192,10 @@ def widen(column: pa.ChunkedArray, type_: pa.DataType, shift: int = 0) -> pa.Chu
         return column
     table = pa.table({"column": column})
     try:
-        # more digits behind the point: the unscaled number gets as many zeros at its end
+        # more digits after the point: zeros are appended to the unscaled number
         grown = table.cast(pa.schema({"column": _with_scale(type_, shift)}))
     except pa.ArrowInvalid as exc:
-        msg = f"a number in the savepoint has too many digits to go on with {shift} more behind the point: {exc}"
+        msg = f"a number in the savepoint has too many digits to get {shift} more after the point: {exc}"
         raise CheckpointError(msg) from exc
     return _view(grown, pa.schema({"column": type_})).column("column")
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.engine.columns import MIN_TIME, Micros, pack, to_micros, unpack
+from windrow.engine.columns import MIN_TIME, pack, to_micros, unpack
 from windrow.engine.schema import WINDOW
 from windrow.engine.state.store import BlobStore
 
@@ -21,29 +21,36 @@ def load_panes(state: BlobStore, kind: str, windows: Collection[int], empty: pa.
     for start in sorted(windows):
         blob = state.get(kind, start)
         if blob is not None:
-            tables.append(with_window(unpack(blob), start).select(empty.column_names))
+            panes = unpack(blob)
+            windows = pa.array(np.full(panes.num_rows, start, dtype=np.int64))
+            tables.append(panes.append_column(WINDOW, windows).select(empty.column_names))
     return pa.concat_tables(tables)
 
 
 def store_panes(state: BlobStore, kind: str, panes: pa.Table) -> None:
-    """Store panes under their windows, in the place of what is there."""
+    """Store panes by window, replacing the stored ones."""
     for start, part in split_by_window(panes):
         state.set(kind, start, pack(part.drop_columns(WINDOW)))
 
 
-def with_window(panes: pa.Table, start: int) -> pa.Table:
-    """Put panes into a window."""
-    return panes.append_column(WINDOW, pa.array(np.full(panes.num_rows, start, dtype=np.int64)))
-
-
 def windows_in(table: pa.Table) -> set[int]:
-    """Return the windows that a table has rows of."""
+    """Return the windows of the rows of a table."""
     return set(np.unique(to_micros(table.column(WINDOW))).tolist())
 
 
-def is_in_windows(windows: Micros, starts: Collection[int]) -> npt.NDArray[np.bool_]:
-    """Return which windows are among some."""
-    return np.isin(windows, np.fromiter(starts, dtype=np.int64, count=len(starts)))
+def is_in_windows(table: pa.Table, windows: Collection[int]) -> npt.NDArray[np.bool_]:
+    """Return the mask of rows in some windows."""
+    return np.isin(to_micros(table.column(WINDOW)), np.fromiter(windows, dtype=np.int64, count=len(windows)))
+
+
+def take_windows(table: pa.Table, windows: Collection[int]) -> pa.Table:
+    """Return the rows of some windows."""
+    return table.filter(pa.array(is_in_windows(table, windows)))
+
+
+def drop_windows(table: pa.Table, windows: Collection[int]) -> pa.Table:
+    """Return the rows of all windows but some."""
+    return table.filter(pa.array(~is_in_windows(table, windows)))
 
 
 def split_by_window(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -61,10 +68,10 @@ def split_by_window(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 class WindowSummary:
     """The operator's summary; windows are known by their number (see `windrow.engine.windows`).
 
-    `open` holds the windows that have something of their own and have not fired, `waiting` those that late records
-    wait in (for the window to fire, or for more of them), `fired` those that have fired and can still be revised.
+    `open` holds the windows that have panes or records of their own and have not fired, `waiting` those in which late
+    records wait (for the window to fire, or for more of them), `fired` those that have fired and can still be revised.
     `slices` holds by level the starts of the slices that windows are made of, `pending` by window the processing time
-    from which on it waits for an early pane (by event time, the watermark at which it has one). Windows that end by
+    since which it waits for an early pane (by event time, the watermark at which the pane is due). Windows that end by
     `forgotten_until` were forgotten when lateness was shorter than it is now.
     """
 

@@ -1,8 +1,8 @@
-"""Adaptive delay: a watermark whose delay follows the lateness that the records of a partition have shown so far.
+"""Adaptive delay: a watermark whose delay follows the lateness of the records of a partition so far.
 
-The delay is computed anew at every offset that is a multiple of `RENEWAL_OFFSETS`, from the latenesses of all good
+The delay is computed again at every offset that is a multiple of `RENEWAL_OFFSETS`, from the latenesses of all good
 records with smaller offsets. So it depends on offsets and event times alone, not on where steps end. Latenesses are
-counted in buckets with whole bounds, eight to each doubling, so it depends on no rounding either.
+counted in buckets with whole bounds, eight to each doubling, so it does not depend on rounding either.
 """
 
 from __future__ import annotations
@@ -22,24 +22,19 @@ from windrow.engine.messages import unpack_times
 RENEWAL_OFFSETS = 256
 _PER_DOUBLING = 8
 _DOUBLINGS = 60
-"""Enough for any lateness: from year 1 to 9999 are fewer microseconds than 2 to this power."""
+"""Enough for any lateness: the years 1 to 9999 have fewer microseconds than 2 to this power."""
 
-
-def _lateness_bounds() -> Micros:
-    """Return 0 and the whole part of every power of the eighth root of 2, each once."""
-    roots = {isqrt(isqrt(isqrt(2**eighths))) for eighths in range(_DOUBLINGS * _PER_DOUBLING)}
-    return np.array(sorted({0, *roots}), dtype=np.int64)
-
-
-LATENESS_BOUNDS = _lateness_bounds()
-"""The upper bounds of the buckets, in microseconds; the bound itself is in its bucket."""
+# 0 and the whole part of every power of the eighth root of 2
+_ROOTS = {0, *(isqrt(isqrt(isqrt(2**eighths))) for eighths in range(_DOUBLINGS * _PER_DOUBLING))}
+LATENESS_BOUNDS: Micros = np.array(sorted(_ROOTS), dtype=np.int64)
+"""The inclusive upper bounds of the buckets, in microseconds."""
 
 
 @dataclass(frozen=True)
 class Lateness:
     """Latenesses of a partition up to an offset in block `block` (an offset divided by `RENEWAL_OFFSETS`).
 
-    `clock` is the greatest event time, `counts` are the records by bucket, `delay` is that of the block.
+    `clock` is the greatest event time, `counts` are the records by bucket, `delay` is the delay in the block.
     """
 
     block: int
@@ -67,7 +62,7 @@ class Lateness:
 
 @dataclass(frozen=True)
 class PartitionSlice:
-    """A partition's good records of a step, as packed `times` (`pack_times`), and where it is before them.
+    """A partition's good records of a step, as packed `times` (`pack_times`), and its clocks before them.
 
     `following` is the offset after the last record that was read.
     """
@@ -81,7 +76,7 @@ class PartitionSlice:
 
 @dataclass(frozen=True)
 class AdaptiveProgress:
-    """The state of a partition after a batch of records; the watermarks and clocks at the offsets of the valid ones."""
+    """The state of a partition after a batch of records, and the watermarks and clocks at the good records' offsets."""
 
     lateness: Lateness
     watermark: int
@@ -91,21 +86,21 @@ class AdaptiveProgress:
 
 
 @lru_cache(maxsize=1)
-def advance_adaptive(adaptive: m.Adaptive, stretches: tuple[PartitionSlice, ...]) -> dict[int, AdaptiveProgress]:
+def advance_adaptive(adaptive: m.Adaptive, slices: tuple[PartitionSlice, ...]) -> dict[int, AdaptiveProgress]:
     """Advance partitions through their records of a step; return the progress by partition.
 
-    All key groups receive the same records, so the cache shares the work among those of one process.
+    All key groups receive the same records, so the cache shares the work among the key groups of a process.
     """
-    return {stretch.partition: _advance(adaptive, stretch) for stretch in stretches}
+    return {slice_.partition: _advance(adaptive, slice_) for slice_ in slices}
 
 
-def _advance(adaptive: m.Adaptive, stretch: PartitionSlice) -> AdaptiveProgress:
-    known = stretch.lateness
-    unpacked = [(_NO_TIMES, _NO_TIMES), *map(unpack_times, stretch.times)]
+def _advance(adaptive: m.Adaptive, slice_: PartitionSlice) -> AdaptiveProgress:
+    known = slice_.lateness
+    unpacked = [(_NO_TIMES, _NO_TIMES), *map(unpack_times, slice_.times)]
     offsets, times = (np.concatenate(columns) for columns in zip(*unpacked, strict=True))
     clocks = np.maximum.accumulate(np.concatenate(([known.clock], times)))
     latenesses = np.maximum(clocks[:-1], times) - times
-    blocks, places = np.unique(np.append(offsets, stretch.following) // RENEWAL_OFFSETS, return_inverse=True)
+    blocks, places = np.unique(np.append(offsets, slice_.following) // RENEWAL_OFFSETS, return_inverse=True)
     # a row for each block: the number of its records in each bucket
     size = len(LATENESS_BOUNDS)
     cells = places[:-1] * size + np.searchsorted(LATENESS_BOUNDS, latenesses)
@@ -114,11 +109,11 @@ def _advance(adaptive: m.Adaptive, stretch: PartitionSlice) -> AdaptiveProgress:
     delays = _delays(adaptive, sums[:-1])
     if blocks[0] == known.block:
         delays[0] = known.delay
-    # within a block the watermark only rises, so of earlier blocks only the clock at their last offset matters
+    # the watermark only rises within a block, so only the clock at the last offset of earlier blocks matters
     closing = clocks[np.searchsorted(offsets, blocks * RENEWAL_OFFSETS + RENEWAL_OFFSETS - 1)]
     start = _behind(np.array([known.clock]), np.array([known.delay]))
     before = np.maximum.accumulate(np.concatenate((start, _behind(closing, delays)[:-1])))
-    at = np.maximum(np.maximum(before[places], _behind(clocks, delays[places])), stretch.watermark)
+    at = np.maximum(np.maximum(before[places], _behind(clocks, delays[places])), slice_.watermark)
     after = Lateness(int(blocks[-1]), int(delays[-1]), int(clocks[-1]), tuple(sums[-1].tolist()))
     return AdaptiveProgress(after, int(at[-1]), offsets, at[:-1], clocks[:-1])
 
@@ -130,7 +125,7 @@ def _delays(adaptive: m.Adaptive, seen: Micros) -> Micros:
     """Return the delay for each row of counts by bucket."""
     sums = np.cumsum(seen, axis=1)
     target = Fraction(str(adaptive.target))
-    # the number of records that is enough, as an exact whole number
+    # the number of records that must not be late, as an exact whole number
     enough = np.array([-(-total * target.numerator // target.denominator) for total in sums[:, -1].tolist()])
     bounds = LATENESS_BOUNDS[np.argmax(sums >= enough[:, None], axis=1)]
     delays: Micros = np.where(sums[:, -1] == 0, adaptive.most, np.clip(bounds, adaptive.least, adaptive.most))

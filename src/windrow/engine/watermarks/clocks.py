@@ -1,7 +1,7 @@
-"""Partition clocks: the watermark of every partition as a key group knows it, and the low watermark of each source.
+"""Partition clocks: the watermark of every partition in a key group, and the low watermark of each source.
 
-Watermarks are kept in two places. `StepWatermark` is the running watermark of one partition within one step; ingest
-writes it beside each record. `PartitionClocks` is what earlier steps left behind; it is part of the state of every key
+Watermarks are kept in two places. `StepWatermark` is the running watermark of a partition within a step; ingest writes
+it beside each record. `PartitionClocks` are the clocks after earlier steps; they are part of the state of every key
 group, and identical in all of them, because each receives the same messages.
 """
 
@@ -27,7 +27,7 @@ RaiseReason = Literal["joined", "active"]
 
 @dataclass(frozen=True)
 class RaisedPartition:
-    """A partition whose watermark is not below `low` from the offset `first` on; its clock is at `clock` there."""
+    """A partition whose watermark is at least `low` from the offset `first` on, and its `clock` there."""
 
     partition: int
     first: int
@@ -38,7 +38,7 @@ class RaisedPartition:
 
 @dataclass(frozen=True)
 class LostRecords:
-    """Lost records of a partition: it resumes at the offset `first`, with this clock and watermark; what happened."""
+    """Lost records of a partition: it resumes at the offset `first`, with this clock and watermark. `what` happened."""
 
     partition: int
     first: int
@@ -52,17 +52,17 @@ class PartitionClocks:
     """Each known partition's watermark and next offset, and the low watermark of each source, which never goes back.
 
     The low watermark of a source is the least of its partitions (`lows`, by the number of the source), that of an
-    operator the least of its sources. Partitions that were there at the start hold it back until their first record.
-    One that comes later joins with its watermark at the low watermark, as its records cannot be on time for windows
-    that have fired.
+    operator the least of its sources. Partitions that exist at the start hold it back until their first record. A later
+    partition joins with its watermark at the low watermark, as its records cannot be on time for windows that have
+    fired.
 
-    `now` is the last tick, `active` the tick at which a partition last had a record. The `idle` ones do not hold the
-    low watermark back; a source whose partitions are all idle keeps up with the furthest one that it is connected with,
-    so that an operator is never behind those that take what it gives. `still` has by source the tick at which all
-    partitions connected with it had become idle, and the low watermark then. `lateness` is what an adaptive delay
-    depends on. By source, `reached` is the greatest event time so far, and `ended` how far event time had come when the
-    input last ended. `timers` has by process node the time of the last row that a timer emitted at an end, if that was
-    ahead of event time; the levels behind the node have it.
+    `now` is the last tick, `active` the tick at which a partition last had a record. `idle` partitions do not hold the
+    low watermark back; a source whose partitions are all idle keeps up with the furthest source that it is connected
+    with, so that an operator is never behind the readers of its output. `still` has by source the tick at which all
+    partitions connected with it had become idle, and the low watermark then. `lateness` determines an adaptive delay.
+    By source, `reached` is the greatest event time so far, and `ended` the event time reached at the last end of the
+    input. `timers` has by process node the time of the last row that a timer emitted at an end, if that was ahead of
+    event time; only the levels after the node have it.
     """
 
     watermarks: dict[int, int] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class PartitionClocks:
         return PartitionClocks(dict.fromkeys(partitions, MIN_TIME), dict.fromkeys(partitions, 0))
 
     def low(self, sources: Iterable[int] | None = None) -> int:
-        """Return the low watermark of some sources together, or of all; `MIN_TIME` as long as there is none."""
+        """Return the joint low watermark of some sources, or of all; `MIN_TIME` before the first."""
         numbers = self.lows.keys() if sources is None else sources
         return min((self.lows.get(number, MIN_TIME) for number in numbers), default=MIN_TIME)
 
@@ -110,8 +110,8 @@ class PartitionClocks:
     def last_settled(self, times: SourceTimes, sources: Collection[int]) -> int:
         """Return the greatest partition of the sources whose records at their low watermark are settled.
 
-        None before it can have another record there. Before there is a low watermark that is none (-1): a partition
-        that joins has records in front of those.
+        No partition up to it can have another record there. Before the first low watermark it is -1, as the records of
+        a partition that joins would come first.
         """
         low = self.low(sources)
         if low == MIN_TIME:
@@ -145,14 +145,14 @@ class PartitionClocks:
         return raised
 
     def skip(self, sources: SourceTimes, losses: Iterable[RecordsLost]) -> list[LostRecords]:
-        """Resume behind lost records; the clocks stay, as nobody knows how the lost records would have moved them."""
+        """Resume behind lost records; the clocks stay, as it is unknown how the lost records would have moved them."""
         lost = []
         for loss in losses:
             partition, at, clock = loss.partition, MIN_TIME, MIN_TIME
             if partition in self.watermarks:
                 at, clock = self.watermarks[partition], self.clock(sources, partition)
                 if not 0 < loss.first <= self.next.get(partition, 0):
-                    # no record that was read is there any more: the adaptive delay starts again, as it does in a replay
+                    # no record that was read exists any longer: the adaptive delay starts again, as in a replay
                     self.lateness.pop(partition, None)
                 self.next[partition] = loss.first
             lost.append(LostRecords(partition, loss.first, clock, at, loss.what))
@@ -165,7 +165,7 @@ class PartitionClocks:
         blobs: dict[int, list[Blob]] = {}
         for time in times:
             blobs.setdefault(time.partition, []).append(time.blob)
-        stretches = (
+        slices = (
             PartitionSlice(
                 partition=step.partition,
                 lateness=self.lateness.get(step.partition, Lateness.start(adaptive)),
@@ -175,14 +175,14 @@ class PartitionClocks:
             )
             for step in progress
         )
-        found = advance_adaptive(adaptive, tuple(stretches))
+        found = advance_adaptive(adaptive, tuple(slices))
         for partition, reached in found.items():
             self.lateness[partition] = reached.lateness
             self.watermarks[partition] = reached.watermark
         return found
 
     def reading_ended(self, sources: SourceTimes, partition: int, time: int) -> int:
-        """Return the watermark of the readings of a file that had begun before the step, if `time` is after them."""
+        """Return the watermark of a file's readings that began before the step, if `time` is after them."""
         watermark, reached = sources.watermark(partition), self.reached.get(sources.source(partition), MIN_TIME)
         if not isinstance(watermark, m.Readings) or not MIN_TIME < reached < time:
             return MIN_TIME
@@ -198,24 +198,24 @@ class PartitionClocks:
             self.reached[source] = max(self.reached.get(source, MIN_TIME), step.reached)
             if self.now is not None:
                 self.active[step.partition] = self.now
-        self._settle(sources)
+        self._advance_lows(sources)
 
     def end(self, sources: SourceTimes) -> None:
-        """Note how far event time has come where the input ends."""
+        """Record the event time that is reached where the input ends."""
         for number in range(len(sources.times)):
             at = (times.get(number, MIN_TIME) for times in (self.ended, self.lows, self.reached))
             self.ended[number] = max(at)
 
     def end_timers(self, timers: Mapping[str, int]) -> None:
-        """Note the times of rows that timers have emitted where the input ends, by process node."""
+        """Record the times of rows that timers have emitted where the input ends, by process node."""
         for node, time in timers.items():
             self.timers[node] = max(time, self.timers.get(node, MIN_TIME))
 
-    def rest(self, sources: SourceTimes) -> list[int]:
-        """Mark partitions as idle that have been without a record for so long; return the newly idle ones.
+    def mark_idle(self, sources: SourceTimes) -> list[int]:
+        """Mark partitions without a record for their idle time as idle; return the newly idle ones.
 
-        When all that are connected are idle, their low watermarks stay (hold), or advance with processing time from
-        then on, if that is what all of them say (advance).
+        When all connected partitions are idle, their low watermarks stay (hold), or advance with processing time from
+        then on, if all of them are set to (advance).
         """
         now, fallen = self.now, []
         if now is None:
@@ -240,20 +240,20 @@ class PartitionClocks:
                         self.lows[source] = max(self.lows[source], low + now - since)
             fallen += sorted(idle_now - self.idle)
             self.idle = (self.idle - times.keys()) | idle_now
-        self._settle(sources)
+        self._advance_lows(sources)
         return sorted(fallen)
 
-    def leave_out(self, sources: SourceTimes, idle: Iterable[PartitionIdle]) -> None:
-        """Mark partitions as idle that were so in the run that is replayed; its processing time is unknown."""
-        for one in idle:
-            self.idle.add(one.partition)
+    def replay_idle(self, sources: SourceTimes, idle: Iterable[PartitionIdle]) -> None:
+        """Mark partitions as idle that were idle in the replayed run; its processing time is unknown."""
+        for message in idle:
+            self.idle.add(message.partition)
             # they have been idle since before any later tick
-            self.active[one.partition] = MIN_TIME
-            source = sources.source(one.partition)
-            self.lows[source] = max(self.lows.get(source, MIN_TIME), one.low)
-        self._settle(sources)
+            self.active[message.partition] = MIN_TIME
+            source = sources.source(message.partition)
+            self.lows[source] = max(self.lows.get(source, MIN_TIME), message.low)
+        self._advance_lows(sources)
 
-    def _settle(self, sources: SourceTimes) -> None:
+    def _advance_lows(self, sources: SourceTimes) -> None:
         holding: dict[int, int] = {}
         for partition, watermark in self.watermarks.items():
             if partition not in self.idle:
@@ -301,7 +301,7 @@ class PartitionClocks:
 
 
 class StepWatermark:
-    """The running watermark of one partition in one step.
+    """The running watermark of a partition in a step.
 
     The watermark before the step is in the state of the key groups, and the watermark at a record is the greater of the
     two. An adaptive delay is computed there as well, since it depends on all earlier records, and so is the end of a
@@ -340,6 +340,6 @@ class StepWatermark:
         return reached[before]
 
     def close(self, values: pa.Array) -> None:
-        """Advance past the end of a reading, if the last of the records that were read, good or not, is one."""
+        """Advance past the end of a reading if the last record that was read, good or not, is its last record."""
         if isinstance(self._watermark, m.Readings) and self._reached != MIN_TIME and ends_reading(values[-1].as_py()):
             self.value = max(self.value, self._reached - self._watermark.micros)

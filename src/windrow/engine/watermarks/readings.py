@@ -1,14 +1,14 @@
 """Readings of a file: the records of its log, and the watermark at them.
 
 A log of readings has the rows of a file that were new, changed or deleted each time that it was read
-(`windrow.connectors.file.source`), all with the time of the reading, which is later than that of the one before.
-Without a time of their own, that is their event time. A reading is one moment: at each of its records the watermark is
-the clock of before it, minus infinity at those of the first. So it does not matter where a step ends within it, and a
-record that came before the file was read again is before all of the reading in the merged order.
+(`windrow.connectors.file.source`), all with the time of the reading, which is later than that of the previous reading.
+It is their event time if they have no time of their own. A reading is a single moment: at each of its records the
+watermark is the clock before it, minus infinity at records of the first reading. So it does not matter where a step
+ends within it, and a record that came before the file was read again is before the whole reading in the merged order.
 
-A record begins a reading if its time is above all before it: that is in the log alone, and needs no mark. The clock may
-move on to the time of a reading when no record of it is left to come. The next reading says so, and so does the last
-record of one, with `_more: false`. The records of old logs say nothing; the next run ends their last reading.
+A record begins a reading if its time is above all earlier times, so the log alone shows it. The clock may advance to
+the time of a reading when all of its records have come: at the next reading, or at the last record of a reading, which
+has `_more: false`. Old logs lack it; the next run ends their last reading.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def ends_reading(value: bytes | None) -> bool:
 
 
 def reading_watermarks(times: Micros, delay: int, reached: int, watermark: int) -> Micros:
-    """Return the watermark at records of some times, which are in the order of the log.
+    """Return the watermark at records, given their times in the order of the log.
 
     Before them the greatest time was `reached`, and the watermark at the last record `watermark`.
     """

@@ -1,4 +1,4 @@
-"""Sources as the clocks see them: how each tells time, which depend on each other, and where their streams end."""
+"""Time settings of sources: their event time, the sources that depend on each other, and the ends of their streams."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from windrow.expressions import stream_of
 class SourceTimes:
     """The time settings of a graph's sources, which are numbered in its order.
 
-    `connected` are the groups of sources that feed a common operator, directly or by way of a third one. `above` is how
-    much above the low watermark of a source its partitions join or come back (microseconds): one where an operator
-    takes the records in the order of watermarks, as it may have taken those at the low watermark. `by_reading` are the
-    sources that are a file whose rows have the time of reading.
+    `connected` are the groups of sources that feed a common operator, directly or through other sources. Partitions of
+    a source join or come back `above` microseconds above its low watermark: 1 where an operator processes the records
+    in the order of watermarks, as it may have processed those at the low watermark. `by_reading` are the sources that
+    are a file whose rows have the time of reading.
     """
 
     graph: m.Graph
@@ -33,7 +33,7 @@ class SourceTimes:
     @staticmethod
     @lru_cache(maxsize=32)
     def of(graph: m.Graph) -> SourceTimes:
-        """Return those of a graph."""
+        """Return the time settings of a graph."""
         feeds = [sources_of(graph, node) for node in graph.keyed]
         connected = [{number} for number in range(len(graph.sources))]
         for feed in feeds:
@@ -51,15 +51,15 @@ class SourceTimes:
         )
 
     def source(self, partition: int) -> int:
-        """Return the number of the source that a partition is in."""
+        """Return the number of the source of a partition."""
         return m.source_number(partition, len(self.times))
 
     def time(self, partition: int) -> m.EventTime:
-        """Return how a partition tells time."""
+        """Return the event time settings of a partition."""
         return self.times[self.source(partition)]
 
     def watermark(self, partition: int) -> m.PartitionWatermark:
-        """Return how the watermark of a partition is made."""
+        """Return the watermark settings of a partition."""
         return self.graph.watermark_of(partition)
 
     def connected_with(self, source: int) -> tuple[int, ...]:
@@ -74,10 +74,10 @@ def sources_of(graph: m.Graph, node: m.KeyedNode | m.SinkNode) -> tuple[int, ...
 
 
 def stream_ends(graph: m.Graph, ended: Mapping[int, int], timers: Mapping[str, int]) -> dict[str, int]:
-    """Return how far the event time of each stream's rows can have come at the last end of the input.
+    """Return the greatest event time that each stream's rows can have at the last end of the input.
 
-    That is where event time of the sources `ended`, by their numbers, but rows of a window are at its end, and a
-    process node can have emitted rows by `timers`. It depends on no key, so that all key groups know it.
+    That is where the event time of the sources `ended`, by their numbers, but rows of a window are at its end, and a
+    process node can have emitted rows by `timers`. It does not depend on keys, so it is the same in all key groups.
     """
     found: dict[str, int] = {}
     for node in graph.nodes:
@@ -104,7 +104,7 @@ def _last_time(window: m.Window, time: int) -> int:
     times = np.array([time])
     match window:
         case m.Global():
-            return time  # its rows are at no time
+            return time  # its rows have no time
         case m.Hopping() | m.Cumulate():
             return int(window_bounds(window, hops_of(window, times).last).ends[0]) - 1
         case _:

@@ -1,4 +1,4 @@
-"""Clocks in a step: how its input advances them, and the clock journal's rows of it."""
+"""Clocks in a step: how its input advances them, and its rows of the clock journal."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from windrow.engine.watermarks.sources import SourceTimes, stream_ends
 class ClockAdvance:
     """The effect of a step on the clocks, and rows of the clock journal.
 
-    `clocks` are as after the step, and `before` has the low watermarks and the ends before it. `journal` holds the
+    `clocks` are those after the step, and `before` has the low watermarks and the ends before it. `journal` holds the
     moves that the records do not explain. `known` are the watermarks of the partitions before the step, `adaptive` the
-    progress of those with an adaptive delay in it. `readings` has by partition the time of the last reading of a file
-    before the step, and the watermark of records after it.
+    progress in it of partitions with an adaptive delay. `readings` has by partition the time of the last reading of a
+    file before the step, and the watermark of records after it.
     """
 
     sources: SourceTimes
@@ -42,7 +42,7 @@ class ClockAdvance:
     readings: dict[int, tuple[int, int]]
 
     def time(self, sources: Collection[int], streams: Collection[str] = ()) -> StepTime:
-        """Return the time of an operator that takes streams which are made of some sources."""
+        """Return the time of an operator that reads streams of some sources."""
         low = self.clocks.low(sources)
         ended = max(self.before.ended.get(source, MIN_TIME) for source in sources)
         return StepTime(
@@ -58,7 +58,7 @@ class ClockAdvance:
         )
 
     def ended(self, stream: str) -> int:
-        """Return how far the event time of a stream's rows can have come, if the input ended with the step."""
+        """Return the greatest event time that a stream's rows can have, if the input ended with the step."""
         return stream_ends(self.sources.graph, self.clocks.ended, self.clocks.timers)[stream]
 
     @cached_property
@@ -66,28 +66,28 @@ class ClockAdvance:
         return stream_ends(self.sources.graph, self.before.ended, self.before.timers)
 
     def with_watermarks(self, records: pa.Table) -> pa.Table:
-        """Return records of the step with the final watermark at each: not below the one before it."""
+        """Return records of the step with the final watermark at each: at least the watermark before the step."""
         place = records.column_names.index(WATERMARK)
         return records.set_column(place, WATERMARK, pa.array(self.watermarks(records)))
 
     def watermarks(self, records: pa.Table) -> Micros:
-        """Return the watermark at each record of the step: not below the one before it."""
+        """Return the watermark at each record of the step: at least the watermark before the step."""
         numbers = records.column(PARTITION).to_numpy()
         watermarks: Micros = to_micros(records.column(WATERMARK))
-        # partitions are few, and each one that has records is known
+        # partitions are few, and all partitions with records are known
         known = np.array(sorted(self.known.items()), dtype=np.int64).reshape(-1, 2)
         watermarks = np.maximum(watermarks, known[np.searchsorted(known[:, 0], numbers), 1])
         for partition, progress in self.adaptive.items():
-            its_own = numbers == partition
-            offsets = to_micros(records.column(OFFSET))[its_own]
+            is_own = numbers == partition
+            offsets = to_micros(records.column(OFFSET))[is_own]
             at = progress.watermarks[np.searchsorted(progress.offsets, offsets)]
-            watermarks[its_own] = np.maximum(watermarks[its_own], at)
+            watermarks[is_own] = np.maximum(watermarks[is_own], at)
         for partition, (reached, at_next) in self.readings.items():
             is_after = (numbers == partition) & (to_micros(records.column(TIME)) > reached)
             watermarks[is_after] = np.maximum(watermarks[is_after], at_next)
         if self.sources.by_reading:
             # the first reading of a file is before all records of other sources
-            files = [one for one in self.known if self.sources.source(one) in self.sources.by_reading]
+            files = [partition for partition in self.known if self.sources.source(partition) in self.sources.by_reading]
             watermarks[(watermarks == MIN_TIME) & ~np.isin(numbers, files)] = FIRST_TIME
         return watermarks
 
@@ -95,16 +95,16 @@ class ClockAdvance:
         """Return how far each record with its final watermark is behind the clock of its partition.
 
         A record is behind the watermark of another fixed delay exactly if it is further behind the clock than that
-        delay. The first record of a partition is behind nothing.
+        delay. The first record of a partition is 0 behind.
         """
         numbers = records.column(PARTITION).to_numpy()
         watermarks = to_micros(records.column(WATERMARK))
         partitions, delays = self._delays
         clocks = np.where(watermarks <= FIRST_TIME, MIN_TIME, watermarks + delays[np.searchsorted(partitions, numbers)])
         for partition, progress in self.adaptive.items():
-            its_own = numbers == partition
-            offsets = to_micros(records.column(OFFSET))[its_own]
-            clocks[its_own] = progress.clocks[np.searchsorted(progress.offsets, offsets)]
+            is_own = numbers == partition
+            offsets = to_micros(records.column(OFFSET))[is_own]
+            clocks[is_own] = progress.clocks[np.searchsorted(progress.offsets, offsets)]
         behind: Micros = np.where(clocks == MIN_TIME, 0, clocks - to_micros(records.column(TIME)))
         return behind
 
@@ -126,58 +126,40 @@ def advance_clocks(sources: SourceTimes, clocks: PartitionClocks, given: StepInp
     adaptive: dict[int, AdaptiveProgress] = {}
     for watermark in {time.watermark for time in sources.times}:
         if isinstance(watermark, m.Adaptive):
-            progress = [one for one in given.progress if sources.watermark(one.partition) == watermark]
-            adaptive |= clocks.adapt(watermark, progress, given.times)
+            adapting = [progress for progress in given.progress if sources.watermark(progress.partition) == watermark]
+            adaptive |= clocks.adapt(watermark, adapting, given.times)
+    partitions = [progress.partition for progress in given.progress]
     readings = {
-        one.partition: (clocks.reached[sources.source(one.partition)], at_next)
-        for one in given.progress
-        if (at_next := clocks.reading_ended(sources, one.partition, MAX_TIME)) != MIN_TIME
+        partition: (clocks.reached[sources.source(partition)], at_next)
+        for partition in partitions
+        if (at_next := clocks.reading_ended(sources, partition, MAX_TIME)) != MIN_TIME
     }
     now = None if given.tick is None else clocks.tick(given.tick)
     clocks.advance(sources, given.progress)
-    clocks.leave_out(sources, given.idle)
-    fallen = [] if now is None else clocks.rest(sources)
+    clocks.replay_idle(sources, given.idle)
+    newly_idle = [] if now is None else clocks.mark_idle(sources)
     if given.end:
         clocks.end(sources)
         clocks.end_timers(given.timers)
-    journal = journal_rows(sources, clocks, lost, raised, fallen, end=given.end)
+    journal = journal_rows(sources, clocks, lost, raised, newly_idle, end=given.end)
     return ClockAdvance(sources, clocks, before, now, given.end, journal, known, adaptive, readings)
 
 
-@dataclass(frozen=True)
-class EncodedClocks:
-    """Clocks as they are in the state: JSON."""
-
-    text: str
-
-    @staticmethod
-    def of(clocks: PartitionClocks) -> EncodedClocks:
-        """Encode clocks."""
-        return EncodedClocks(json.dumps(clocks.encode()))
-
-    def decode(self) -> PartitionClocks:
-        """Return the clocks."""
-        return PartitionClocks.decode(json.loads(self.text))
-
-
 class ClockSteps:
-    """Moves clocks through steps. The key groups of a process share a step: they have the same clocks and input."""
+    """Moves clocks through steps, once for all key groups of a process, which have the same clocks and input."""
 
     def __init__(self, sources: SourceTimes) -> None:
         self._sources = sources
         self._key: tuple[object, ...] = ()
-        self._last: tuple[ClockAdvance, EncodedClocks] | None = None
+        self._last: tuple[ClockAdvance, str] | None = None
 
-    def advance(self, clocks: EncodedClocks, given: StepInput) -> tuple[ClockAdvance, EncodedClocks]:
-        """Return how a step moves clocks, and the clocks after it; nobody may change what is returned."""
+    def advance(self, clocks: str, given: StepInput) -> tuple[ClockAdvance, str]:
+        """Return how a step moves clocks (JSON), and the clocks after it; the former is shared: do not change it."""
         key = clocks, given.progress, given.times, given.tick, given.idle, given.lost, given.end, given.timers
         if self._last is None or self._key != key:
-            moved = advance_clocks(self._sources, clocks.decode(), given)
-            self._key, self._last = key, (moved, EncodedClocks.of(moved.clocks))
+            moved = advance_clocks(self._sources, PartitionClocks.decode(json.loads(clocks)), given)
+            self._key, self._last = key, (moved, json.dumps(moved.clocks.encode()))
         return self._last
-
-
-JournalRow = tuple[int, int, int | None, int | None, str]
 
 
 def journal_rows(
@@ -185,39 +167,33 @@ def journal_rows(
     clocks: PartitionClocks,
     lost: Iterable[LostRecords],
     raised: Iterable[RaisedPartition],
-    fallen: Iterable[int],
+    newly_idle: Iterable[int],
     *,
     end: bool,
 ) -> pa.Table:
-    """Return the moves of the clocks that the records do not explain, as they stand after the step.
+    """Return the moves of the clocks that the records do not explain, with the clocks after the step.
 
-    There is a row for each partition that lost records, that joined late or came back, and that fell idle, and for each
-    at the end of the input. A row holds the first offset that it is true of, the partition's clock there, and the low
-    watermark of its source, at which it joins or comes back (of one that lost records, its own watermark); both are
-    null where no record has set them yet.
+    There is a row for each partition that lost records, joined late, came back or became idle, and for each at the end
+    of the input. A row holds the first offset for which it is true, the partition's clock there, and the low watermark
+    of its source, at which it joins or comes back (where records were lost, the partition's watermark); both are null
+    where no record has set them yet.
     """
-    rows: list[JournalRow] = [
-        (one.partition, one.first, _time_or_none(one.clock), _time_or_none(one.watermark), f"{LOST}{one.what}")
-        for one in lost
-    ]
+    rows = [(loss.partition, loss.first, loss.clock, loss.watermark, f"{LOST}{loss.what}") for loss in lost]
     rows += [
-        (one.partition, one.first, _time_or_none(one.clock), _time_or_none(one.low), one.reason)
-        for one in raised
-        # before there is a low watermark, who joins is as who was there from the start
-        if one.reason == "active" or one.low != MIN_TIME
+        (partition.partition, partition.first, partition.clock, partition.low, partition.reason)
+        for partition in raised
+        # before the first low watermark a partition joins as if it had existed at the start
+        if partition.reason == "active" or partition.low != MIN_TIME
     ]
-    now = [(partition, "idle") for partition in fallen]
+    now = [(partition, "idle") for partition in newly_idle]
     if end:
         now += [(partition, "end") for partition in sorted(clocks.watermarks)]
     for partition, reason in now:
         clock, low = clocks.clock(sources, partition), clocks.low([sources.source(partition)])
-        rows.append((partition, clocks.next.get(partition, 0), _time_or_none(clock), _time_or_none(low), reason))
+        rows.append((partition, clocks.next.get(partition, 0), clock, low, reason))
     if not rows:
         return schema.NO_CLOCKS
-    columns = zip(*rows, strict=True)
-    labels = [sources.graph.source_of(partition).source.label for partition, *_ in rows]
-    return pa.table([labels, *columns], schema=schema.CLOCKS)
-
-
-def _time_or_none(micros: int) -> int | None:
-    return None if micros == MIN_TIME else micros
+    partitions, offsets, *times, reasons = zip(*rows, strict=True)
+    labels = [sources.graph.source_of(partition).source.label for partition in partitions]
+    known = [[None if micros == MIN_TIME else micros for micros in column] for column in times]
+    return pa.table([labels, partitions, offsets, *known, reasons], schema=schema.CLOCKS)

@@ -30,7 +30,7 @@ from windrow.engine.operators.session.fragments import (
     SessionTime,
     make_fragments,
 )
-from windrow.engine.operators.session.merge import SessionPlan, plan_step
+from windrow.engine.operators.session.plan import SessionPlan, plan_step
 
 Entry = tuple[int, R]
 """The number of a key, and a record."""

@@ -8,14 +8,14 @@ microseconds UTC. Keys are numbered within a step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.engine.columns import MIN_TIME, Micros
+from windrow.engine.columns import Micros
 
 Mask = npt.NDArray[np.bool_]
 
@@ -24,9 +24,9 @@ ON_TIME: Final = 0
 JOINED: Final = 1
 """Role: late records, in a row of the table."""
 WAITING: Final = 2
-"""Role: late records that are in no row: a new one, or what waits together for an on-time session to fire."""
+"""Role: late records in no row: a new record, or records that wait together for an on-time session to fire."""
 SETTLED: Final = 3
-"""Role: on-time records, and late ones in their row, that no on-time record can extend any more."""
+"""Role: on-time records, and late records in their row, that no on-time record can extend any more."""
 
 UNSEEN: Final = 0
 EARLY: Final = 1
@@ -36,8 +36,8 @@ FIRED: Final = 2
 FRAGMENT_FIELDS: Final = (
     "key",  # the number of its key in this step
     "first",  # least event time
-    "last",  # greatest event time; where each record has its own gap, the greatest end of one
-    "closes",  # on time: that of its session, as far as it is known; all of a session fires together
+    "last",  # greatest event time; where each record has its own gap, the greatest end of a record
+    "closes",  # on time: the last of its session, as far as it is known; all of a session fires together
     "cover",  # on time: no session ends at a time between this and `closes`; waiting: the watermark at the first record
     "role",
     "seen",
@@ -54,110 +54,7 @@ _FRAGMENT = np.dtype([(name, "<i8") for name in FRAGMENT_FIELDS])
 Fragments = npt.NDArray[Any]
 """A structured array with the fields of a fragment."""
 
-
-def make_fragments(length: int, **values: Micros | int) -> Fragments:
-    """Return fragments; fields without a value are 0."""
-    made = np.zeros(length, dtype=_FRAGMENT)
-    for name, value in values.items():
-        made[name] = value
-    return made
-
-
-def order_by_key_and_time(keys: npt.NDArray[np.int64], times: Micros) -> npt.NDArray[np.int64]:
-    """Return the stable order by key, then time."""
-    order = np.argsort(times, kind="stable")
-    shift, highest = 0, int(keys.max(initial=0))
-    while shift == 0 or highest >> shift:
-        # a stable sort of 16 bits at a time is a radix sort, several times faster than any by two columns
-        order = order[np.argsort((keys[order] >> shift).astype(np.uint16), kind="stable")]
-        shift += 16
-    return order
-
-
-def coalesce(
-    keys: npt.NDArray[np.int64], times: Micros, lasts: Micros, watermarks: Micros, gap: int
-) -> tuple[Fragments, npt.NDArray[np.int64]]:
-    """Coalesce on-time records into fragments; return these by (key, time), and the fragment of each record.
-
-    A session ends at t + gap if no record has an event time in (t, t + gap) and a watermark below t + gap. So a record
-    with event time u and watermark w rules out such an end for each t in (c, u), c = max(u, w) - gap. If, in the order
-    of time, each record's time is in the (c, u) of the next one, no later record can separate them: they are one
-    fragment. It rules out the ends that any of them does, which is the interval with the least c.
-
-    Where each record has its own gap, the same is true of ends: `lasts` are the records' ends, and `gap` is 0. A record
-    with end e rules out the ends in (max(u, w), e).
-    """
-    order = order_by_key_and_time(keys, lasts)
-    key, time = keys[order], lasts[order]
-    cover = np.maximum(times[order], watermarks[order]) - gap
-    begins = np.ones(len(order), dtype=np.bool_)
-    begins[1:] = (key[1:] != key[:-1]) | (cover[1:] >= time[:-1])
-    starts = np.flatnonzero(begins)
-    of = np.empty(len(order), dtype=np.int64)
-    of[order] = np.cumsum(begins) - 1
-    if len(starts) == 0:
-        return make_fragments(0), of
-    ends = np.append(starts[1:], len(order)) - 1
-    return make_fragments(
-        len(starts),
-        key=key[starts],
-        first=np.minimum.reduceat(times[order], starts),
-        last=time[ends],
-        closes=time[ends],
-        cover=np.minimum.reduceat(cover, starts),
-        since=MIN_TIME,
-        count=np.diff(starts, append=len(order)),
-    ), of
-
-
-def cluster_fragments(
-    parts: Fragments, gap: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the order of fragments by key and start, that by key and end, and where clusters begin in both.
-
-    Fragments of different clusters do not overlap, so nothing that happens to one cluster affects another. A fragment
-    covers its row's window if it has a row, else the time from its first record to its last + gap.
-    """
-    starts, ends = fragment_extents(parts, gap)
-    key = np.ascontiguousarray(parts["key"])
-    by_start = order_by_key_and_time(key, starts)
-    by_end = order_by_key_and_time(key, ends)
-    begins = np.ones(len(parts), dtype=np.bool_)
-    # a cluster begins at the n-th start of a key if n ends are not after it: the ends of the n fragments before
-    begins[1:] = (key[by_start[1:]] != key[by_start[:-1]]) | (ends[by_end[:-1]] <= starts[by_start[1:]])
-    return by_start, by_end, np.flatnonzero(begins)
-
-
-def fragment_extents(parts: Fragments, gap: int) -> tuple[Micros, Micros]:
-    """Return the start and the end of the time that each fragment covers."""
-    seen = parts["seen"] != UNSEEN
-    return np.where(seen, parts["start"], parts["first"]), np.where(seen, parts["end"], parts["last"] + gap)
-
-
 Numbers = npt.NDArray[np.int64]
-
-
-def distinct_fragments(parts: Fragments, by: str) -> Numbers:
-    """Return the first fragment of each key and value of a field."""
-    order = np.lexsort((parts[by], parts["key"]))
-    ordered = parts[order]
-    is_first = np.ones(len(parts), dtype=np.bool_)
-    is_first[1:] = (np.diff(ordered["key"]) != 0) | (np.diff(ordered[by]) != 0)
-    firsts: Numbers = order[is_first]
-    return firsts
-
-
-@dataclass(frozen=True)
-class SessionTime:
-    """Time in a step: the low watermark `before` and after it, and whether the input has ended.
-
-    `due` is the processing time up to which an unseen record makes an early pane due, None if none is.
-    """
-
-    before: int
-    low: int
-    end: bool
-    due: int | None
 
 
 @dataclass(frozen=True)
@@ -176,16 +73,114 @@ class SessionRecords:
     since: int
     lasts: Micros
 
+    def take(self, rows: Numbers) -> SessionRecords:
+        """Return some of the records."""
+        return replace(self, **{name: column[rows] for name, column in vars(self).items() if name != "since"})
+
+
+def make_fragments(length: int, **values: Micros | int) -> Fragments:
+    """Return fragments; fields without a value are 0."""
+    fragments = np.zeros(length, dtype=_FRAGMENT)
+    for name, value in values.items():
+        fragments[name] = value
+    return fragments
+
+
+def order_by_key_and_time(keys: Numbers, times: Micros) -> Numbers:
+    """Return the stable order by key, then time."""
+    order = np.argsort(times, kind="stable")
+    shift, highest = 0, int(keys.max(initial=0))
+    while shift == 0 or highest >> shift:
+        # a stable sort of 16 bits at a time is a radix sort, several times faster than any by two columns
+        order = order[np.argsort((keys[order] >> shift).astype(np.uint16), kind="stable")]
+        shift += 16
+    return order
+
+
+def coalesce(records: SessionRecords, gap: int) -> tuple[Fragments, Numbers]:
+    """Coalesce on-time records into fragments; return these by (key, time), and the fragment of each record.
+
+    A session ends at t + gap if no record has an event time in (t, t + gap) and a watermark below t + gap. So a record
+    with event time u and watermark w rules out such an end for each t in (c, u), c = max(u, w) - gap. If, in the order
+    of time, each record's time is in the (c, u) of the next one, no later record can separate them: they are one
+    fragment. It rules out the ends that any of its records rules out: the interval with the least c.
+
+    Where each record has its own gap, the same is true of ends: `lasts` are the records' ends, and `gap` is 0. A record
+    with end e rules out the ends in (max(u, w), e).
+    """
+    order = order_by_key_and_time(records.keys, records.lasts)
+    key, time = records.keys[order], records.lasts[order]
+    times = records.times[order]
+    cover = np.maximum(times, records.watermarks[order]) - gap
+    begins = np.ones(len(order), dtype=np.bool_)
+    begins[1:] = (key[1:] != key[:-1]) | (cover[1:] >= time[:-1])
+    starts = np.flatnonzero(begins)
+    fragment_of = np.empty(len(order), dtype=np.int64)
+    fragment_of[order] = np.cumsum(begins) - 1
+    if len(starts) == 0:
+        return make_fragments(0), fragment_of
+    ends = np.append(starts[1:], len(order)) - 1
+    return make_fragments(
+        len(starts),
+        key=key[starts],
+        first=np.minimum.reduceat(times, starts),
+        last=time[ends],
+        closes=time[ends],
+        cover=np.minimum.reduceat(cover, starts),
+        since=records.since,
+        count=np.diff(starts, append=len(order)),
+    ), fragment_of
+
+
+def cluster_fragments(parts: Fragments, gap: int) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the order of fragments by key and start, that by key and end, and where clusters begin in both.
+
+    Fragments of different clusters do not overlap, so a change of one cluster does not affect another. A fragment
+    covers its row's window if it has a row, else the time from its first record to its last + gap.
+    """
+    seen = parts["seen"] != UNSEEN
+    starts = np.where(seen, parts["start"], parts["first"])
+    ends = np.where(seen, parts["end"], parts["last"] + gap)
+    key = np.ascontiguousarray(parts["key"])
+    by_start = order_by_key_and_time(key, starts)
+    by_end = order_by_key_and_time(key, ends)
+    begins = np.ones(len(parts), dtype=np.bool_)
+    # a cluster begins at the n-th start of a key if n ends are not after it: the ends of the n fragments before
+    begins[1:] = (key[by_start[1:]] != key[by_start[:-1]]) | (ends[by_end[:-1]] <= starts[by_start[1:]])
+    return by_start, by_end, np.flatnonzero(begins)
+
+
+def distinct_fragments(parts: Fragments, by: str) -> Numbers:
+    """Return the first fragment of each key and value of a field."""
+    order = np.lexsort((parts[by], parts["key"]))
+    ordered = parts[order]
+    is_first = np.ones(len(parts), dtype=np.bool_)
+    is_first[1:] = (np.diff(ordered["key"]) != 0) | (np.diff(ordered[by]) != 0)
+    firsts: Numbers = order[is_first]
+    return firsts
+
+
+@dataclass(frozen=True)
+class SessionTime:
+    """Time in a step: the low watermark `before` and after it, and whether the input has ended.
+
+    `due` is the processing time up to which an unseen record makes an early pane due, None if no pane is due.
+    """
+
+    before: int
+    low: int
+    end: bool
+    due: int | None
+
 
 @dataclass(frozen=True)
 class SessionSpec:
     """The definition of sessions: gap and lateness in microseconds, and how late records are reported.
 
-    Where they are `is_traced`, records come in the merged order, and each change has the place of its cause. So they do
-    where `count` records that no pane has had make an early pane.
+    With `is_traced` records come in the merged order, and each change has the place of its cause. Records also come in
+    that order where `count` records that no pane has shown make an early pane.
 
-    Where each record has its own gap, `gap` is 0, and what is the last time elsewhere is the end. No gap is longer than
-    `reach`.
+    Where each record has its own gap, `gap` is 0, and ends take the place of last times. No gap is longer than `reach`.
     """
 
     gap: int
@@ -201,12 +196,12 @@ class SessionSpec:
         return self.gap if self.most is None else self.most
 
     @property
-    def is_one_by_one(self) -> bool:
-        """Whether each record is an event of its own, in the merged order."""
+    def is_record_by_record(self) -> bool:
+        """Whether each record is an event by itself, in the merged order."""
         return self.is_traced or self.count is not None
 
     def open(self, stored: Fragments, moment: SessionTime) -> Mask:
-        """Return the mask of stored on-time fragments whose session has not fired for good before."""
+        """Return the mask of stored on-time fragments whose session had not fired for good before the step."""
         ends = stored["closes"] + self.gap
         fired = (ends <= moment.before) | ((stored["seen"] == FIRED) & (ends <= moment.low))
         is_open: Mask = (stored["role"] == ON_TIME) & ~fired
@@ -216,30 +211,31 @@ class SessionSpec:
         """Return the mask of stored fragments that the passage of time alone makes fire."""
         seen = stored["seen"]
         passed = stored["closes"] + self.gap <= moment.low
-        moved = (seen != FIRED) & (passed | moment.end)
+        fires = (seen != FIRED) & (passed | moment.end)
         if moment.due is not None:
-            moved |= (seen == UNSEEN) & (stored["since"] <= moment.due)
-        written: Mask = moved & self.open(stored, moment)
-        return written
+            fires |= (seen == UNSEEN) & (stored["since"] <= moment.due)
+        moved: Mask = fires & self.open(stored, moment)
+        return moved
+
+    def is_past(self, end: Any, moment: SessionTime) -> Any:  # noqa: ANN401 - a number or a column
+        """Whether no later record can touch a row that ends then."""
+        return end + self.reach + self.lateness <= moment.low
 
     def is_evictable(self, stored: Fragments, moment: SessionTime) -> Mask:
         """Return the mask of stored fragments in rows that no later record can touch."""
-        is_evictable: Mask = (stored["seen"] != UNSEEN) & (stored["end"] + self.reach + self.lateness <= moment.low)
+        is_evictable: Mask = (stored["seen"] != UNSEEN) & self.is_past(stored["end"], moment)
         return is_evictable
 
 
 def session_keys(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return the key columns of rows; without a key a constant one, as a table without columns has no rows."""
+    """Return the key columns of rows; without a key a constant column, as a table without columns has no rows."""
     if names:
         return rows.select(list(names))
-    return pa.table({_ALL: pa.repeat(pa.scalar("", pa.string()), rows.num_rows)})
-
-
-_ALL: Final = "__all"
+    return pa.table({"__all": pa.repeat(pa.scalar("", pa.string()), rows.num_rows)})
 
 
 def number_keys(keys: pa.Table) -> tuple[Numbers, pa.Table]:
-    """Return the number of each row's key, and the different keys in the order of their numbers."""
+    """Return the number of each row's key, and the distinct keys in the order of their numbers."""
     numbers: Numbers | None = None
     for column in keys.columns:
         coded = column.combine_chunks().dictionary_encode()
@@ -254,7 +250,7 @@ def number_keys(keys: pa.Table) -> tuple[Numbers, pa.Table]:
 
 
 def _number_by_first(values: Numbers) -> Numbers:
-    """Number whole numbers by where they first come."""
+    """Number distinct values in the order of their first occurrence."""
     _, firsts, numbers = np.unique(values, return_index=True, return_inverse=True)
     ranks = np.empty(len(firsts), dtype=np.int64)
     ranks[np.argsort(firsts)] = np.arange(len(firsts))

@@ -14,23 +14,32 @@ Cause = tuple[int, int, int]
 """A place in the merged order: watermark, partition and offset."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class SessionPart:
-    """A fragment by its number, with the fields that a step changes."""
+    """A fragment by its number, with its fields (`FRAGMENT_FIELDS`), some of which a step changes.
 
+    Parts of a cluster are merged by `turn`, then `kind`: on-time records of a turn come before its late record.
+    `watermark` is the watermark at its record if it has only one.
+    """
+
+    turn: int
+    kind: int
     number: int
+    watermark: int
+    key: int
     first: int
     last: int
     closes: int
     cover: int
     role: int
-    seen: int = UNSEEN
-    since: int = 0
-    partition: int = 0
-    offset: int = 0
-    count: int = 1
-    watermark: int = 0
-    """That at its only record, where records come one by one."""
+    seen: int
+    start: int
+    end: int
+    revision: int
+    since: int
+    partition: int
+    offset: int
+    count: int
 
     @property
     def cause(self) -> Cause:
@@ -40,9 +49,9 @@ class SessionPart:
 
 @dataclass(eq=False)
 class SessionRow:
-    """A row of the table; its values are those of a history at a place in it.
+    """A row of the table; its values are those of a history at a place.
 
-    It is early if it holds on-time records that no on-time pane has held yet, and late only if it holds none at all.
+    It is early if it holds on-time records that no on-time pane has held yet, late-only if it holds late records only.
     """
 
     start: int
@@ -56,7 +65,7 @@ class SessionRow:
 
 
 class SessionChange(NamedTuple):
-    """A change, by where its values are in the histories; `cause` is the place of what made it, if that is needed."""
+    """A change; its values are those of `history` at `place`. `cause` is the place of its cause, where traced."""
 
     op: Op
     pane: PaneName
@@ -100,25 +109,25 @@ class SessionRows:
     rows: list[SessionRow] = field(default_factory=list)
     changes: list[SessionChange] = field(default_factory=list)
     cause: Cause = (0, 0, 0)
-    """What the next changes are made by."""
+    """The place of the record, or of the end of the window, that causes the next changes."""
 
     def touched(self, start: int, end: int) -> list[SessionRow]:
         """Return the rows that touch a window, in their order."""
         return sorted((row for row in self.rows if row.start < end and start < row.end), key=lambda row: row.start)
 
     def put(self, start: int, end: int, parts: Sequence[SessionPart], pane: PaneName) -> list[SessionPart]:
-        """Replace the rows that a session touches by one of exactly these parts; return what other parts they had."""
+        """Replace the rows that a session touches by a row of exactly these parts; return the other parts they had."""
         replaced = self.touched(start, end)
         within = set(map(id, parts))
         left = [part for row in replaced for part in row.parts if id(part) not in within]
-        base = None if left else _largest(replaced)
+        base = None if left else max(replaced, key=_number_of_parts, default=None)
         had = set() if base is None else set(map(id, base.parts))
         added = [part for part in parts if id(part) not in had]
         self._replace(replaced, base, added, SessionRow(start, end, 0, [], is_early=pane == "early"), pane)
         return left
 
     def take(self, row: SessionRow) -> list[SessionPart]:
-        """Delete a row; return its parts, which wait now. On-time records that may be in a longer session stay such."""
+        """Delete a row; return its parts, which wait now. On-time records that a longer session may hold stay so."""
         self._begin(row)
         self._write("delete", "late" if row.is_late_only else "on_time", row)
         self.rows.remove(row)
@@ -133,9 +142,9 @@ class SessionRows:
 
         A row with records that no on-time pane has held yet stays early: it depends on processing time.
         """
-        start, end = min(part.first for part in parts), max(part.last for part in parts) + self.gap
+        start, end = window_of(parts, self.gap)
         replaced = self.touched(start, end)
-        base = _largest(replaced)
+        base = max(replaced, key=_number_of_parts, default=None)
         added = [*parts, *(part for row in replaced if row is not base for part in row.parts)]
         new = SessionRow(
             min([start, *(row.start for row in replaced)]),
@@ -160,7 +169,7 @@ class SessionRows:
         new: SessionRow,
         pane: PaneName,
     ) -> None:
-        """Replace rows by a new one: the parts of `base`, whose history is continued, and the `added` ones."""
+        """Replace rows by a new row of the parts of `base`, whose history is continued, and the `added` parts."""
         for row in replaced:
             self._begin(row)
         if base is None or base.history is None:
@@ -200,5 +209,10 @@ def is_on_time(part: SessionPart) -> bool:
     return part.role in {ON_TIME, SETTLED}
 
 
-def _largest(rows: Sequence[SessionRow]) -> SessionRow | None:
-    return max(rows, key=lambda row: len(row.parts), default=None)
+def window_of(parts: Sequence[SessionPart], gap: int) -> tuple[int, int]:
+    """Return the start and end of the window of some parts."""
+    return min(part.first for part in parts), max(part.last for part in parts) + gap
+
+
+def _number_of_parts(row: SessionRow) -> int:
+    return len(row.parts)

@@ -18,9 +18,9 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Assigned(NamedTuple):
-    """A step's records by window: a row a record and window, with WINDOW and END, and what the verdict on it is.
+    """A step's records by window: a row a record and window, with WINDOW and END, and its verdict.
 
-    The records in `whole` are on time for every window that they are in; their WINDOW is the start of their slice.
+    The records in `whole` are on time for all of their windows; their WINDOW is the start of their slice.
     """
 
     rows: pa.Table
@@ -30,15 +30,15 @@ class Assigned(NamedTuple):
 
 
 def on_time_for_all(window: m.Window, times: Micros, watermarks: Micros, ended: int) -> tuple[Mask, Micros]:
-    """Return which records are on time for every window that they are in, none of which has fired, and these windows.
+    """Return the mask of records that are on time for all of their windows, none fired, and the numbers of these.
 
-    Windows that overlap stand there as the start of the record's slice. `ended` is the time up to which windows have
-    fired at an end before.
+    For windows that overlap it is the start of the record's slice. `ended` is the time up to which windows have fired
+    at an earlier end of the input.
     """
     match window:
         case m.Hopping() | m.Cumulate():
             hops = hops_of(window, times)
-            # no time past the first window's end, which is the least of all, is past any other's
+            # a watermark below the first window's end, the least of all, is below every other end
             first = window_bounds(window, hops.first)
             on_time = (watermarks < first.ends) & (first.starts > ended) & (hops.first <= hops.last)
             return on_time, slice_starts(window, times)
@@ -51,9 +51,10 @@ def on_time_for_all(window: m.Window, times: Micros, watermarks: Micros, ended: 
 
 
 def assign(spec: WindowSpec, records: pa.Table, ended: int, forgotten_until: int = MIN_TIME) -> Assigned:
-    """Judge records by the watermark at each; `ended` is the time up to which windows have fired at an end before.
+    """Judge records by the watermark at each.
 
-    Windows that end by `forgotten_until` take no records, whatever the lateness.
+    `ended` is the time up to which windows have fired at an earlier end of the input. Windows that end by
+    `forgotten_until` accept no records, whatever the lateness.
     """
     times = to_micros(records.column(TIME))
     match spec.node.window:
@@ -78,7 +79,7 @@ def assign(spec: WindowSpec, records: pa.Table, ended: int, forgotten_until: int
 
 
 def in_windows(window: m.Tumbling | m.Sliced | m.Calendar, records: pa.Table) -> pa.Table:
-    """Return a row for each record and window that it is in, with WINDOW and END."""
+    """Return a row for each record and each of its windows, with WINDOW and END."""
     times = to_micros(records.column(TIME))
     if isinstance(window, m.Sliced):
         return _expanded(window, records, hops_of(window, times))
@@ -96,7 +97,7 @@ def _with_window(records: pa.Table, windows: Micros, ends: Micros) -> pa.Table:
 
 def _assigned(spec: WindowSpec, rows: pa.Table, whole: pa.Table, forgotten_until: int) -> Assigned:
     if isinstance(spec.node.window, m.Global):
-        # nothing comes after all time
+        # the global window has no end to be late for
         return Assigned(rows, np.full(rows.num_rows, fill_value=True), np.full(rows.num_rows, fill_value=False), whole)
     watermarks, ends = to_micros(rows.column(WATERMARK)), to_micros(rows.column(END))
     expired = (watermarks >= ends + spec.lateness) | (ends <= forgotten_until)

@@ -1,4 +1,4 @@
-"""The operator of a window node: which of those there are, by its window, its input and what reads its rows."""
+"""The operator of a window node, chosen by its window, its input, and whether nodes read its rows."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def build_windows(graph: m.Graph, node: m.WindowNode) -> Operator:
 
 
 def _build(graph: m.Graph, spec: WindowSpec) -> tuple[Operator, bool]:
-    """Return the operator without formulas, and whether it takes its records in the merged order."""
+    """Return the operator without formulas, and whether its records have to be settled first."""
     node = spec.node
     is_traced = graph.is_read(node)
     if isinstance(node.window, m.Session):
         from windrow.engine.operators.session.operator import SessionOperator  # noqa: PLC0415 - it is large
 
         return SessionOperator(spec, is_traced=is_traced), graph.is_ordered(node)
-    given, is_settled = stream_of(graph, node.input), graph.is_settled(node.input)
+    stream, is_settled = stream_of(graph, node.input), graph.is_settled(node.input)
     if is_running(graph, node):
-        return open_running(spec, is_changelog=given.is_changelog, is_traced=is_traced), not is_settled
-    if given.is_changelog:
-        return ChangelogWindowOperator(spec, given.hold, is_traced=is_traced), not is_settled
-    return WindowOperator(spec, is_traced=is_traced, has_id=given.has_id, is_settled=is_settled), is_traced
+        return open_running(spec, is_changelog=stream.is_changelog, is_traced=is_traced), not is_settled
+    if stream.is_changelog:
+        return ChangelogWindowOperator(spec, stream.hold, is_traced=is_traced), not is_settled
+    return WindowOperator(spec, is_traced=is_traced, has_id=stream.has_id, is_settled=is_settled), is_traced
 
 
 def is_running(graph: m.Graph, node: m.WindowNode) -> bool:

@@ -1,14 +1,13 @@
 """Windows over a changelog: the rows of other windows come, are taken back, and come again.
 
-The rows of a window are kept, and the aggregates of the groups that a step touches are computed from them anew, so any
-aggregate is exact. Changes come in the merged order, those that one record made together: they are one cause, and make
+The rows of a window are kept, and the aggregates of the groups that a step touches are computed from them again, so any
+aggregate is exact. Changes come in the merged order, those of the same record together: they have one cause, and make
 one revision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -19,34 +18,16 @@ from windrow.engine import duckdb_sql, schema
 from windrow.engine.columns import MAX_TIME, cast_table, pack, rescale, to_micros, unpack, unscale
 from windrow.engine.duckdb_sql import identifier
 from windrow.engine.operators.base import OperatorOutput, OperatorStep
+from windrow.engine.operators.window import operator
 from windrow.engine.operators.window.assigner import in_windows
-from windrow.engine.operators.window.operator import begun_windows, change_records, merge_summaries, reduce_summary
-from windrow.engine.operators.window.panes import PLACE_TYPES, with_window_bounds
+from windrow.engine.operators.window.panes import PLACES, append_places, with_window_bounds
 from windrow.engine.operators.window.sql import PaneLists
-from windrow.engine.schema import (
-    DIFF,
-    END,
-    LAST_PARTITION,
-    OFFSET,
-    PARTITION,
-    PLACE,
-    REVISION,
-    TIME,
-    WATERMARK,
-    WINDOW,
-    record_schema,
-)
+from windrow.engine.schema import DIFF, END, LAST_PARTITION, OFFSET, PARTITION, PLACE, REVISION, TIME, WATERMARK, WINDOW
+from windrow.engine.state import window_store
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState, state_of_tables
 from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
-from windrow.engine.state.window_store import (
-    WindowSummary,
-    is_in_windows,
-    load_panes,
-    split_by_window,
-    store_panes,
-    windows_in,
-)
+from windrow.engine.state.window_store import WindowSummary, windows_in
 from windrow.engine.windows import window_bounds
 from windrow.expressions import WindowSpec, made_rows
 
@@ -58,28 +39,15 @@ NEIGHBOURS: Final = f"""
     lag(__live, 1, false) OVER versions AS __was, lead(__live) OVER versions AS __next_live,
     {", ".join(f"lead({name}) OVER versions AS __next{name}" for name in PLACE)}
 """
-"""The columns of a history that are of the versions before and after."""
-
-
-@dataclass(frozen=True)
-class _Windows:
-    """The windows of a step: those that fire, those fired that it touches, those with something stored, and the last.
-
-    Nothing can reach the `evicted` ones after it.
-    """
-
-    firing: frozenset[int]
-    touched: frozenset[int]
-    known: frozenset[int]
-    evicted: frozenset[int]
+"""The columns of a history with values of the versions before and after."""
 
 
 class ChangelogWindowOperator:
     """The aggregate of each window and key of rows that change.
 
-    On time for a window [a, b) are the rows as of the last watermark before b + `hold` (microseconds), by which changes
-    can be behind and be on time. Changes after it revise the aggregate: it is updated, or deleted with the last row.
-    Nothing is expired: no change comes after the lateness of what makes the changes.
+    On time for a window [a, b) are the rows as of the last watermark before b + `hold` (microseconds): on-time changes
+    can be that far behind. Changes after it revise the aggregate: it is updated, or deleted with the last row. No
+    change is expired: none comes after the lateness of the node that makes the changes.
     """
 
     state: Final[Mapping[str, StoreKind]] = {_ROWS: "windows", _REVISIONS: "windows"}
@@ -94,15 +62,12 @@ class ChangelogWindowOperator:
         self._is_traced = is_traced
         self._duck = duckdb_sql.Connection(spec.key)
         self._schema = schema.changes(made_rows(spec))
-        self._sql = ChangelogSql(spec, unscale(record_schema(spec).empty_table()))
-        fields = unscale(record_schema(spec).empty_table()).append_column(DIFF, pa.array([], pa.int64()))
-        self._no_rows = fields.append_column(WINDOW, pa.array([], pa.int64()))
-        keys = [self._no_rows.schema.field(name) for name in spec.key]
-        stored = pa.schema([*keys, pa.field(REVISION, pa.int32()), pa.field(WINDOW, pa.int64())])
-        self._no_revisions = stored.empty_table()
-        self._no_changes = pa.schema(
-            [*self._schema, *(pa.field(name, type_) for name, type_ in PLACE_TYPES)]
-        ).empty_table()
+        records = unscale(schema.record_schema(spec).empty_table())
+        self._sql = ChangelogSql(spec, records)
+        self._no_rows = pa.schema([*records.schema, (DIFF, pa.int64()), (WINDOW, pa.int64())]).empty_table()
+        keys = [records.schema.field(name) for name in spec.key]
+        self._no_revisions = pa.schema([*keys, (REVISION, pa.int32()), (WINDOW, pa.int64())]).empty_table()
+        self._no_changes = pa.schema([*self._schema, *PLACES]).empty_table()
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group: fire, revise, drop."""
@@ -112,29 +77,31 @@ class ChangelogWindowOperator:
         is_late = to_micros(rows.column(WATERMARK)) >= to_micros(rows.column(END)) + self._hold
         touched = windows_in(rows)
         known, revisable = summary.open | summary.fired, len(summary.fired)
-        # none that has begun is open but in the state of an earlier version, which knew less of ends
-        summary.fired |= begun_windows(self._window, touched - summary.open, time.fired_until)
+        # a window that has begun is open only in the state of an earlier version, which knew fewer ends
+        summary.fired |= operator.begun_windows(self._window, touched - summary.open, time.fired_until)
         summary.open |= touched - summary.fired
-        firing = self._ended(summary.open, MAX_TIME if time.end else time.low - self._hold)
+        firing = operator.ended_windows(self._window, summary.open, MAX_TIME if time.end else time.low - self._hold)
         summary.open -= firing
         summary.fired |= firing
         rows = rows.drop_columns(END)
-        for start, part in split_by_window(rows.filter(pa.array(is_in_windows(_windows(rows), summary.open)))):
-            there = state.get(_ROWS, start) if start in known else None
-            made = part.drop_columns(WINDOW)
-            state.set(_ROWS, start, pack(made if there is None else pa.concat_tables([unpack(there), made])))
-        evicted = self._ended(summary.fired, time.low - self._spec.lateness)
-        windows = _Windows(frozenset(firing), frozenset(touched & summary.fired), frozenset(known), frozenset(evicted))
-        changes = self._changes(rows, windows, state)
+        for start, part in window_store.split_by_window(window_store.take_windows(rows, summary.open)):
+            blob = state.get(_ROWS, start) if start in known else None
+            added = part.drop_columns(WINDOW)
+            state.set(_ROWS, start, pack(added if blob is None else pa.concat_tables([unpack(blob), added])))
+        evicted = operator.ended_windows(self._window, summary.fired, time.low - self._spec.lateness)
+        changes = self._changes(
+            rows, state, firing=firing, revised=touched & summary.fired, known=known, evicted=evicted
+        )
         for start in sorted(evicted & known):
             state.drop(_ROWS, start)
             state.drop(_REVISIONS, start)
         fired = len(summary.fired) - revisable
         summary.fired -= evicted
         state.summary = summary.encode()
+        changes, records = operator.emit_changes(changes, is_traced=self._is_traced)
         return OperatorOutput(
-            changes=changes.drop_columns(list(PLACE)),
-            records=(change_records(changes),) if self._is_traced else (),
+            changes=changes,
+            records=records,
             late_records=int(np.count_nonzero(is_late)),
             open_windows=len(summary.open),
             fired_windows=fired,
@@ -147,72 +114,58 @@ class ChangelogWindowOperator:
         for _, state in states:
             for address, blob in state.items():
                 groups.add(address, unpack(blob))
-        together = merge_summaries([WindowSummary.decode(fields) for fields, _ in states])
+        together = operator.merge_summaries([WindowSummary.decode(fields) for fields, _ in states])
         made: list[StoredState] = []
         for tables in groups.tables():
             panes = {("panes", bucket) for _, bucket in tables}
-            made.append((reduce_summary(together, panes).encode(), state_of_tables(tables)))
+            made.append((operator.reduce_summary(together, panes).encode(), state_of_tables(tables)))
         return made
 
-    def _changes(self, rows: pa.Table, windows: _Windows, state: OperatorState) -> pa.Table:
-        """Fire windows and revise those that have fired; store their rows."""
-        firing, known, evicted = windows.firing, windows.known, windows.evicted
-        involved = firing | windows.touched
+    def _changes(
+        self,
+        rows: pa.Table,
+        state: OperatorState,
+        *,
+        firing: set[int],
+        revised: set[int],
+        known: set[int],
+        evicted: set[int],
+    ) -> pa.Table:
+        """Fire windows and revise others; store the rows of both, unless they are evicted.
+
+        The `known` windows have state.
+        """
+        involved = firing | revised
         if not involved:
             return self._no_changes
-        stored = load_panes(state, _ROWS, involved & known, self._no_rows)
-        new = rows.filter(pa.array(is_in_windows(_windows(rows), involved))).select(self._no_rows.column_names)
-        fires = is_in_windows(_windows(stored), firing)
-        # what came before a window fires is in its first pane if it is on time, and so is what comes in the same step
-        ends = window_bounds(self._window, _windows(new)).ends + self._hold
-        begins = is_in_windows(_windows(new), firing) & (to_micros(new.column(WATERMARK)) < ends)
-        all_rows = pa.concat_tables(
-            [
-                marked(stored, is_stored=np.ones(stored.num_rows, dtype=np.bool_), fires=fires),
-                marked(new, is_stored=begins, fires=is_in_windows(_windows(new), firing)),
-            ]
-        )
-        versions = duckdb_sql.query(self._duck, self._sql.versions, rows=all_rows)
-        live = duckdb_sql.query(self._duck, self._sql.live, rows=all_rows, versions=versions)
-        panes = duckdb_sql.query(self._duck, self._sql.begin, records=live)
-        revisions = load_panes(state, _REVISIONS, involved & known, self._no_revisions)
-        history = duckdb_sql.query(self._duck, self._sql.history, versions=versions, panes=panes, revisions=revisions)
-        made = duckdb_sql.query(self._duck, self._sql.changes, history=history)
+        stored = window_store.load_panes(state, _ROWS, involved & known, self._no_rows)
+        new = window_store.take_windows(rows, involved).select(self._no_rows.column_names)
+        # on-time rows that came before a window fires, or in the same step, are in its first pane
+        ends = window_bounds(self._window, to_micros(new.column(WINDOW))).ends + self._hold
+        fires = window_store.is_in_windows(new, firing)
+        begins = fires & (to_micros(new.column(WATERMARK)) < ends)
+        are_stored = np.ones(stored.num_rows, dtype=np.bool_)
+        marked = mark_rows(stored, are_stored, window_store.is_in_windows(stored, firing))
+        all_rows = pa.concat_tables([marked, mark_rows(new, begins, fires)])
+        revisions = window_store.load_panes(state, _REVISIONS, involved & known, self._no_revisions)
+        made, last = self._sql.revise(self._duck, all_rows, revisions)
         kept = duckdb_sql.query(self._duck, self._sql.kept, rows=all_rows).select(self._no_rows.column_names)
-        stays = ~is_in_windows(_windows(kept), evicted)
-        kept = cast_table(kept.filter(pa.array(stays)), self._no_rows.schema)
-        store_panes(state, _ROWS, kept)
+        kept = cast_table(window_store.drop_windows(kept, evicted), self._no_rows.schema)
+        window_store.store_panes(state, _ROWS, kept)
         for start in (involved & known) - windows_in(kept):
             state.drop(_ROWS, start)  # all of its rows have been taken back
-        last = duckdb_sql.query(self._duck, self._sql.revisions, history=history, stored=revisions)
-        stays = ~is_in_windows(_windows(last), evicted)
         last = cast_table(last.select(self._no_revisions.column_names), self._no_revisions.schema)
-        store_panes(state, _REVISIONS, last.filter(pa.array(stays)))
-        return self._finished(made)
+        window_store.store_panes(state, _REVISIONS, window_store.drop_windows(last, evicted))
 
-    def _finished(self, made: pa.Table) -> pa.Table:
-        """Return changes with results, ends and places."""
         changes = rescale(with_window_bounds(self._spec, made.drop_columns(list(PLACE))), self._schema)
-        ends = to_micros(changes.column("window_end"))
+        watermarks, ends = to_micros(made.column(WATERMARK)), to_micros(changes.column("window_end"))
         is_pane = np.equal(made.column(PARTITION).to_numpy(), LAST_PARTITION)
-        for name, type_ in PLACE_TYPES:
-            values = to_micros(made.column(name).cast(pa.int64()))
-            if name == WATERMARK:
-                values = np.where(is_pane, np.maximum(values, ends + self._hold - 1), values)
-            changes = changes.append_column(name, pa.array(values).cast(type_))
-        return changes
-
-    def _ended(self, windows: Collection[int], time: int) -> set[int]:
-        numbers = np.fromiter(windows, dtype=np.int64, count=len(windows))
-        return set(numbers[window_bounds(self._window, numbers).ends <= time].tolist())
+        watermarks = np.where(is_pane, np.maximum(watermarks, ends + self._hold - 1), watermarks)
+        return append_places(changes, [pa.array(watermarks), made.column(PARTITION), made.column(OFFSET)])
 
 
-def _windows(table: pa.Table) -> np.ndarray:
-    return to_micros(table.column(WINDOW))
-
-
-def marked(rows: pa.Table, *, is_stored: np.ndarray, fires: np.ndarray) -> pa.Table:
-    """Return rows of a changelog as the queries of `ChangelogSql` take them."""
+def mark_rows(rows: pa.Table, is_stored: np.ndarray, fires: np.ndarray) -> pa.Table:
+    """Return rows of a changelog as the queries of `ChangelogSql` read them."""
     return rows.append_column(IS_STORED, pa.array(is_stored)).append_column(FIRES, pa.array(fires))
 
 
@@ -222,8 +175,8 @@ class ChangelogSql:
     A window and key has a version for each cause: version 0 are the rows that are stored, or on time where the window
     fires. `versions`: rows -> the versions, with the place of each cause. `live`: rows and versions -> the rows of each
     version. `begin`: these -> accumulators by version. `history`: these, with the versions before and after.
-    `changes`: history -> changes, the end of a window yet to be put in. `kept`: rows -> the rows to be stored.
-    `revisions`: history and what was stored -> the last revision of each window and key.
+    `changes`: history -> changes, with the window's number in the place of its bounds. `kept`: rows -> the rows to be
+    stored. `revisions`: history and the stored revisions -> the last revision of each window and key.
     """
 
     def __init__(self, spec: WindowSpec, records: pa.Table) -> None:
@@ -289,6 +242,17 @@ class ChangelogSql:
                 SELECT {by}, {REVISION} FROM history UNION ALL SELECT {by}, {REVISION} FROM stored
             ) GROUP BY {by} HAVING max({REVISION}) >= 0
         """
+
+    def revise(
+        self, connection: duckdb_sql.Connection, rows: pa.Table, revisions: pa.Table
+    ) -> tuple[pa.Table, pa.Table]:
+        """Return the changes that rows make, and the last revisions, given the stored ones."""
+        versions = duckdb_sql.query(connection, self.versions, rows=rows)
+        live = duckdb_sql.query(connection, self.live, rows=rows, versions=versions)
+        panes = duckdb_sql.query(connection, self.begin, records=live)
+        history = duckdb_sql.query(connection, self.history, versions=versions, panes=panes, revisions=revisions)
+        changes = duckdb_sql.query(connection, self.changes, history=history)
+        return changes, duckdb_sql.query(connection, self.revisions, history=history, stored=revisions)
 
 
 def changes_query(spec: WindowSpec, lists: PaneLists) -> str:

@@ -1,8 +1,7 @@
 """Early panes: panes that a trigger fires before the watermark, then the on-time pane and the revisions.
 
-A trigger that SQL can evaluate (`SqlTrigger`) costs no loop, nor do panes by event time: which of them shows a record
-first is known by the record's own watermark. Any other trigger is evaluated in Python for each record, in the order of
-the log.
+A trigger that SQL can evaluate (`SqlTrigger`) needs no loop, nor do panes by event time: the record's own watermark
+says which of them shows it first. Any other trigger is evaluated in Python for each record, in the order of the log.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,34 +19,22 @@ from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.columns import MIN_TIME, rescale, to_micros
 from windrow.engine.merged_order import in_log_order
+from windrow.engine.operators.window import sql
 from windrow.engine.operators.window.late import LateChunks
 from windrow.engine.operators.window.panes import PaneStep, with_window_bounds
-from windrow.engine.operators.window.sql import (
-    CHUNK,
-    COUNT,
-    EARLY,
-    MEMORY,
-    NTH,
-    PANES,
-    ROW,
-    SINCE,
-    TOUCHED,
-    WAITING,
-    early_pane_sql,
-)
 from windrow.engine.operators.window.triggers import RecordPlace, sql_trigger, start_trigger, trigger_periods
 from windrow.engine.schema import OFFSET, PARTITION, REVISION, TIME, WATERMARK, WINDOW
 from windrow.engine.state.store import OperatorState
-from windrow.engine.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
+from windrow.engine.state.window_store import WindowSummary, drop_windows, load_panes, store_panes, windows_in
 from windrow.engine.user_code import key_text, record_place
-from windrow.engine.windows import GLOBAL_END, WindowBounds, window_bounds
+from windrow.engine.windows import GLOBAL_END, window_bounds
 from windrow.expressions import WindowSpec, made_rows
 
 _LAST_PANE: Final = GLOBAL_END - 1
-"""No early pane is at the end of a window."""
+"""The last time at which an early pane is due: none is due at the end of a window."""
 
 _MANY_PANES: Final = 4
-"""Panes a record, above which it costs less to find those that a step touches than to take them all."""
+"""Panes a record, above which it costs less to find those that a step touches than to read all."""
 
 
 class EarlyPanes:
@@ -66,14 +53,14 @@ class EarlyPanes:
         self._is_by_time = isinstance(trigger, m.Every | m.EveryEventTime)
         self._shortest = min(trigger_periods(trigger), default=None)
         self._duck = connection
-        self._sql = early_pane_sql(spec, self._plain, has_periods=self._shortest is not None)
+        self._sql = sql.EarlyPaneSql(spec, self._plain, has_periods=self._shortest is not None)
         self._no_changes = schema.changes(made_rows(spec)).empty_table()
         self._chunks = LateChunks(spec, connection)
         self._no_panes = duckdb_sql.query(connection, self._sql.empty, records=no_records)
 
-    def take(self, step: PaneStep, summary: WindowSummary, state: OperatorState) -> pa.Table:
+    def process(self, step: PaneStep, summary: WindowSummary, state: OperatorState) -> pa.Table:
         """Run a step; return its changes, by window and key in the order of effect."""
-        windows = windows_in(step.on_time) | windows_in(step.due) | step.firing | self._ticked(step, summary)
+        windows = windows_in(step.on_time) | windows_in(step.due) | step.firing | self._due_windows(step, summary)
         panes = load_panes(state, "panes", windows & step.known, self._no_panes)
         changes = self._no_changes
         if not self._is_by_time:
@@ -81,46 +68,44 @@ class EarlyPanes:
         if panes.num_rows + step.on_time.num_rows + step.due.num_rows:
             clock = _clock(step)
             panes, rest = self._split_touched(step, panes, clock)
-            changes, settled = self._change(step, panes, clock)
+            changes, settled = self._fire(step, panes, clock)
             settled = pa.concat_tables([settled, rest])
-            stays = ~is_in_windows(to_micros(settled.column(WINDOW)), step.evicted)
-            store_panes(state, "panes", settled.filter(pa.array(stays)))
-            self._note_pending(settled, windows, summary)
+            store_panes(state, "panes", drop_windows(settled, step.evicted))
+            self._update_pending(settled, windows, summary)
         for start in sorted(step.evicted & step.known):
             state.drop("panes", start)
         return changes
 
     def _split_touched(self, step: PaneStep, panes: pa.Table, clock: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Return the panes to which something can happen in the step, and the rest, which stays as it is."""
+        """Return the panes that the step can change, and the rest."""
         if panes.num_rows <= _MANY_PANES * (step.on_time.num_rows + step.due.num_rows):
             return panes, panes.slice(0, 0)
         tables = {"records": step.on_time, "late": step.due, "firing": _firing(step), "clock": clock}
         marked = duckdb_sql.query(self._duck, self._sql.touched, panes=panes, **tables)
-        is_touched = marked.column(TOUCHED)
+        is_touched = marked.column(sql.TOUCHED)
         panes = marked.select(panes.column_names)
         return panes.filter(is_touched), panes.filter(pc.invert(is_touched))
 
-    def _change(self, step: PaneStep, panes: pa.Table, clock: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def _fire(self, step: PaneStep, panes: pa.Table, clock: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return the step's changes, and the panes as they are after it."""
         changes: list[pa.Table] = []
         for late in self._chunks.of(step.due):
             if changes:
-                # all else was in the first chunk
+                # all other input was in the first chunk
                 still = replace(step.time, now=None)
                 step = replace(step, time=still, on_time=step.on_time.slice(0, 0), firing=frozenset())
                 clock = _clock(step)
             events = self._events(replace(step, due=late), panes, clock)
             panes = duckdb_sql.query(self._duck, self._sql.settle, events=events, clock=clock)
             rows = duckdb_sql.query(self._duck, self._sql.changes, events=events)
-            changes.append(
-                rescale(with_window_bounds(self._spec, rows), self._no_changes.schema)
-                if rows.num_rows
-                else self._no_changes
-            )
-        return self._chunks.joined(changes), panes
+            if rows.num_rows:
+                changes.append(rescale(with_window_bounds(self._spec, rows), self._no_changes.schema))
+            else:
+                changes.append(self._no_changes)
+        return self._chunks.join(changes), panes
 
-    def _ticked(self, step: PaneStep, summary: WindowSummary) -> set[int]:
-        """Return the windows that an early pane may be due for by now."""
+    def _due_windows(self, step: PaneStep, summary: WindowSummary) -> set[int]:
+        """Return the windows for which an early pane may be due."""
         if isinstance(self._trigger, m.EveryEventTime):
             reached = min(step.reached, _LAST_PANE)
             return {window for window, at in summary.pending.items() if at <= reached}
@@ -128,51 +113,70 @@ class EarlyPanes:
             return set()
         return {window for window, since in summary.pending.items() if step.time.now - since >= self._shortest}
 
-    def _note_pending(self, panes: pa.Table, windows: set[int], summary: WindowSummary) -> None:
-        """Note from when on windows wait for an early pane; where no tick has come yet, at the first one.
+    def _update_pending(self, panes: pa.Table, windows: set[int], summary: WindowSummary) -> None:
+        """Update the processing time since which windows wait for an early pane, `MIN_TIME` before the first tick.
 
-        By event time, note the watermark at which they have one.
+        By event time, update the watermark at which the pane is due.
         """
         if self._shortest is None and not isinstance(self._trigger, m.EveryEventTime):
             return
         for window in windows:
             summary.pending.pop(window, None)
         waiting = panes.filter(pc.is_null(panes.column(REVISION)))
-        since = waiting.append_column("since", pc.fill_null(waiting.column(SINCE), MIN_TIME))
+        since = waiting.append_column("since", pc.fill_null(waiting.column(sql.SINCE), MIN_TIME))
         least = since.group_by(WINDOW).aggregate([("since", "min")])
         summary.pending.update(zip(*(least.column(name).to_pylist() for name in (WINDOW, "since_min")), strict=True))
 
     def _events(self, step: PaneStep, panes: pa.Table, clock: pa.Table) -> pa.Table:
-        """Return all that happens to each window and key in the step, in the order of effect."""
+        """Return the events of each window and key in the step, in the order of effect."""
         tables = {"panes": panes, "late": step.due, "firing": _firing(step), "clock": clock}
         if self._plain is not None:
             records = step.on_time
             if isinstance(self._trigger, m.EveryEventTime):
-                records = records.append_column(SINCE, self._shown_at(records, self._trigger.micros))
+                records = records.append_column(sql.SINCE, self._shown_at(records, self._trigger.micros))
             return duckdb_sql.query(self._duck, self._sql.events, records=records, **tables)
         records, memory = self._evaluate(step, panes)
         return duckdb_sql.query(self._duck, self._sql.events, records=records, memory=memory, **tables)
 
     def _shown_at(self, records: pa.Table, period: int) -> pa.Array:
-        """Return the watermark at which an early pane first holds each on-time record; GLOBAL_END where none does."""
+        """Return the watermark at which an early pane first shows each on-time record; GLOBAL_END if none does."""
         starts, ends = window_bounds(self._window, to_micros(records.column(WINDOW)))
         at = starts + ((np.maximum(to_micros(records.column(WATERMARK)), starts) - starts) // period + 1) * period
         return pa.array(np.where(at < ends, at, GLOBAL_END))
 
     def _evaluate(self, step: PaneStep, panes: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Evaluate the trigger at each record and at the tick; return the records in chunks, and its state."""
+        """Evaluate the trigger at each on-time record in log order, and at the tick.
+
+        Return the records with CHUNK (the number of early panes of their window and key in the step before them) and
+        EARLY (an early pane follows), and the state of the trigger by window and key, with whether a pane is due by
+        processing time.
+        """
         observed = duckdb_sql.query(self._duck, self._sql.observed, records=step.on_time, panes=panes)
-        found = evaluate_trigger(
-            self._spec,
-            self._trigger,
-            observed,
-            window_bounds(self._window, to_micros(observed.column(WINDOW))),
-            step,
-        )
-        memory = observed.select([WINDOW, *self._spec.key]).take(found.firsts)
+        bounds = window_bounds(self._window, to_micros(observed.column(WINDOW)))
+        chunks = np.zeros(step.on_time.num_rows, dtype=np.int64)
+        early = np.zeros(step.on_time.num_rows, dtype=np.bool_)
+        firsts: list[int] = []
+        runs: list[_TriggerRun] = []
+        states = sql.COUNT, sql.WAITING, sql.PANES, sql.SINCE, sql.MEMORY
+        columns = (observed.column(name).to_pylist() for name in (WINDOW, sql.ROW, TIME, sql.NTH, *states))
+        for place, (window, row, time, nth, *known) in enumerate(zip(*columns, strict=True)):
+            if nth is None or nth == 1:
+                firsts.append(place)
+                start, end = int(bounds.starts[place]), int(bounds.ends[place])
+                runs.append(_TriggerRun(self._trigger, window, start, end, tuple(known)))
+            if nth is not None:
+                describe = partial(_record_place, self._spec, step.on_time, row)
+                chunks[row], early[row] = runs[-1].at_record(time, describe)
+        now, latest = step.time.now, step.time.latest
+        due = [
+            now is not None and latest is not None and run.window not in step.firing and run.at_tick(now, latest)
+            for run in runs
+        ]
+        memory = observed.select([WINDOW, *self._spec.key]).take(pa.array(firsts, pa.int64()))
+        memory = memory.append_column(sql.MEMORY, pa.array([run.memory for run in runs], pa.string()))
         return (
-            step.on_time.append_column(CHUNK, found.chunks).append_column(EARLY, found.early),
-            memory.append_column(MEMORY, found.memories).append_column("__due", found.due),
+            step.on_time.append_column(sql.CHUNK, pa.array(chunks)).append_column(sql.EARLY, pa.array(early)),
+            memory.append_column("__due", pa.array(due, pa.bool_())),
         )
 
 
@@ -181,45 +185,31 @@ def _firing(step: PaneStep) -> pa.Table:
 
 
 def _clock(step: PaneStep) -> pa.Table:
-    """Return one row: the processing time of the tick and of the latest one, and the watermark that is reached."""
+    """Return one row: the processing time of the step's tick and of the latest tick, and the watermark."""
     times = {"now": step.time.now, "latest": step.time.latest, "reached": min(step.reached, _LAST_PANE)}
     return pa.table({name: pa.array([time], pa.int64()) for name, time in times.items()})
 
 
 def _numbered(records: pa.Table) -> pa.Table:
-    """Return records in the order of the log, with their number in it."""
-    return in_log_order(records).append_column(ROW, pa.array(np.arange(records.num_rows)))
+    """Return records in the order of the log, with ROW, their number."""
+    return in_log_order(records).append_column(sql.ROW, pa.array(np.arange(records.num_rows)))
 
 
 _Known = tuple[int, int, int, int | None, str | None]
-"""Of a window and key before the step: records, pending ones, early panes, since when it waits, what is remembered."""
-
-
-class Evaluation(NamedTuple):
-    """The result of evaluating a trigger.
-
-    By record: its chunk (how many early panes of its window and key the step has had before it), and whether an early
-    pane follows it. By window and key: its first row in what was told, what the trigger remembers, and whether an early
-    pane is due by processing time.
-    """
-
-    chunks: pa.Array
-    early: pa.Array
-    firsts: pa.Array
-    memories: pa.Array
-    due: pa.Array
+"""A window and key before the step: records, pending records, early panes, SINCE, and the state of the trigger."""
 
 
 class _TriggerRun:
-    """The trigger of one window and key in one step."""
+    """The trigger of a window and key in a step."""
 
-    def __init__(self, trigger: m.Trigger, bounds: tuple[int, int], known: _Known) -> None:
-        self._bounds = bounds
+    def __init__(self, trigger: m.Trigger, window: int, start: int, end: int, known: _Known) -> None:
+        self.window = window
+        self._bounds = start, end
         self._records, self._waiting, self._panes, self._since, memory = known
         self._before = self._panes
-        self._asked = start_trigger(trigger)
+        self._trigger = start_trigger(trigger)
         if memory is not None:
-            self._asked.memory = json.loads(memory)
+            self._trigger.memory = json.loads(memory)
 
     def at_record(self, time: int, place: RecordPlace) -> tuple[int, bool]:
         """Return a record's chunk, and whether an early pane follows it."""
@@ -227,66 +217,33 @@ class _TriggerRun:
         self._records += 1
         self._waiting += 1
         pane = m.PaneSoFar(*self._bounds, self._records, self._waiting, self._panes, time)
-        says = self._asked.at_record(pane, place)
-        if says:
-            self._begin_anew()
-        return chunk, says
+        fires = self._trigger.at_record(pane, place)
+        if fires:
+            self._reset()
+        return chunk, fires
 
     def at_tick(self, now: int, latest: int) -> bool:
         """Return whether an early pane is due."""
         if self._waiting == 0:
             return False
-        says = self._asked.at_tick(now - (latest if self._since is None else self._since))
-        if says:
-            self._begin_anew()
-        return says
+        fires = self._trigger.at_tick(now - (latest if self._since is None else self._since))
+        if fires:
+            self._reset()
+        return fires
 
     @property
     def memory(self) -> str:
         """The state of the trigger."""
-        return json.dumps(self._asked.memory)
+        return json.dumps(self._trigger.memory)
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._panes += 1
         self._waiting, self._since = 0, None
-        self._asked.begin_anew()
-
-
-def evaluate_trigger(
-    spec: WindowSpec, trigger: m.Trigger, observed: pa.Table, bounds: WindowBounds, step: PaneStep
-) -> Evaluation:
-    """Ask a trigger at each on-time record in log order, and at the step's tick; `bounds` are those of told windows."""
-    chunks = np.zeros(step.on_time.num_rows, dtype=np.int64)
-    early = np.zeros(step.on_time.num_rows, dtype=np.bool_)
-    firsts: list[int] = []
-    followed: list[_TriggerRun] = []
-    windows: list[int] = []
-    columns = (
-        observed.column(name).to_pylist() for name in (WINDOW, ROW, TIME, NTH, COUNT, WAITING, PANES, SINCE, MEMORY)
-    )
-    for place, (window, row, time, nth, *known) in enumerate(zip(*columns, strict=True)):
-        if nth is None or nth == 1:
-            firsts.append(place)
-            windows.append(window)
-            followed.append(_TriggerRun(trigger, (int(bounds.starts[place]), int(bounds.ends[place])), tuple(known)))
-        if nth is not None:
-            chunks[row], early[row] = followed[-1].at_record(time, partial(_record_place, spec, step.on_time, row))
-    now, latest = step.time.now, step.time.latest
-    due = [
-        now is not None and latest is not None and window not in step.firing and one.at_tick(now, latest)
-        for window, one in zip(windows, followed, strict=True)
-    ]
-    return Evaluation(
-        pa.array(chunks),
-        pa.array(early),
-        pa.array(firsts, pa.int64()),
-        pa.array([one.memory for one in followed], pa.string()),
-        pa.array(due, pa.bool_()),
-    )
+        self._trigger.reset()
 
 
 def _record_place(spec: WindowSpec, records: pa.Table, row: int) -> str:
-    """Return where a record is, and its key, as an error names them."""
+    """Return the place of a record, and its key, as an error names them."""
     row_of = records.slice(row, 1)
     partition, offset, *key = (row_of.column(name)[0].as_py() for name in (PARTITION, OFFSET, *spec.key))
     return f"{record_place(spec.source.label, partition, offset)}, {key_text(spec.key, key)}"

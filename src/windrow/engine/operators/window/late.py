@@ -1,4 +1,4 @@
-"""Late records on their way to revisions: counted by window and key, and cut to fit into memory."""
+"""Late records that make revisions: counted by window and key, and cut into chunks that fit into memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from windrow.engine.state.window_store import WindowSummary, is_in_windows, spli
 from windrow.expressions import WindowSpec
 
 WAITING_KIND: Final = "waiting"
-"""The kind of blobs of late records that wait: for their window to fire, or to be enough for a revision."""
+"""The kind of blobs of late records that wait for their window to fire, or for more records of their revision."""
 
 _RANK: Final = "__rank"
 _COUNT: Final = "__count"
@@ -36,7 +36,7 @@ def _window_and_key(spec: WindowSpec) -> str:
 class LateGroups:
     """Puts late records of a window and key into groups of `number`, in log order; each group makes one revision.
 
-    What is left waits in the state for more records, until its window goes.
+    The rest waits in the state for more records, until its window is dropped.
     """
 
     def __init__(self, spec: WindowSpec, number: int, connection: duckdb_sql.Connection) -> None:
@@ -49,11 +49,13 @@ class LateGroups:
             FROM late ORDER BY {_RANK}
         """
 
-    def take(self, due: pa.Table, leaving: AbstractSet[int], summary: WindowSummary, state: OperatorState) -> pa.Table:
+    def take_revisions(
+        self, due: pa.Table, leaving: AbstractSet[int], summary: WindowSummary, state: OperatorState
+    ) -> pa.Table:
         """Return the late records that make revisions in this step, with GROUP, the number of the revision.
 
-        `due` are late records of windows that have fired, with `ID` if they have one, which is not kept. Those that are
-        `leaving` get all they have.
+        `due` are late records of windows that have fired; an `ID` that they have is not stored. No record of windows
+        that are `leaving` waits any longer.
         """
         due = in_log_order(due)
         due = due.drop_columns(ID) if ID in due.column_names else due
@@ -62,12 +64,12 @@ class LateGroups:
             return due.append_column(GROUP, pa.array([], pa.int64()))
         stored = sorted(windows & summary.waiting)
         blobs = [blob for blob in (state.get(WAITING_KIND, window) for window in stored) if blob is not None]
-        # what waited before the step is before what has come in it
+        # records that waited before the step are before those of the step
         late = pa.concat_tables([due.slice(0, 0), *(unpack(blob).select(due.column_names) for blob in blobs), due])
         late = late.append_column(_RANK, pa.array(np.arange(late.num_rows)))
         late = duckdb_sql.query(self._duck, self._group, late=late)
         is_whole = np.less_equal((to_micros(late.column(GROUP)) + 1) * self._number, to_micros(late.column(_COUNT)))
-        goes = pa.array(is_whole | is_in_windows(to_micros(late.column(WINDOW)), leaving))
+        goes = pa.array(is_whole | is_in_windows(late, leaving))
         stays = late.filter(pc.invert(goes)).select(due.column_names)
         for window in set(stored) - windows_in(stays):
             state.drop(WAITING_KIND, window)
@@ -78,13 +80,13 @@ class LateGroups:
 
 
 MAX_REVISIONS: Final = 256
-"""Number of revisions of a window and key that are computed at once if accumulators grow with their records."""
+"""Number of revisions of a window and key computed at once if accumulators grow with their records."""
 
 _CHUNK: Final = "__chunk"
 
 
 class LateChunks:
-    """Cuts late records, so that the revisions of a chunk fit into memory with a state each."""
+    """Cuts late records into chunks whose revisions fit into memory with an accumulator each."""
 
     def __init__(self, spec: WindowSpec, connection: duckdb_sql.Connection, place: Sequence[str] = PLACE[1:]) -> None:
         self._duck = connection
@@ -93,14 +95,14 @@ class LateChunks:
         self._grows = spec.node.emit.late != "batch" and any(
             accumulator.merge == "list" for accumulator in accumulators
         )
-        # what one record makes is one revision: all elements of an array, all pairs of a join
+        # rows of one record make one revision: all elements of an array, all pairs of a join
         revision = f"dense_rank() OVER (PARTITION BY {_window_and_key(spec)} ORDER BY {', '.join(place)}) - 1"
         if isinstance(spec.node.emit.late, m.Records):
             revision = GROUP
         self._number = f"SELECT *, ({revision}) // {MAX_REVISIONS} AS {_CHUNK} FROM late"
 
     def of(self, late: pa.Table) -> Iterator[pa.Table]:
-        """Yield late records in the order in which they revise a window and key; there is one chunk at least."""
+        """Yield late records in the order in which they revise a window and key, in at least one chunk."""
         if not self._grows or late.num_rows <= MAX_REVISIONS:
             yield late
             return
@@ -109,8 +111,8 @@ class LateChunks:
         for number in range(pc.max(numbers).as_py() + 1):
             yield numbered.filter(pc.equal(numbers, number)).drop_columns(_CHUNK)
 
-    def joined(self, changes: Iterable[pa.Table]) -> pa.Table:
-        """Join the changes of chunks: by window and key, and those of each in the order of the chunks."""
+    def join(self, changes: Iterable[pa.Table]) -> pa.Table:
+        """Join the changes of chunks by window and key, for each in the order of the chunks."""
         first, *others = changes
         if not others:
             return first

@@ -1,4 +1,4 @@
-"""The window operator: assigns records to windows, fires panes, revises them, and drops what is no longer needed."""
+"""The window operator: assigns records to windows, fires panes, revises them, and drops expired windows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import model as m
-from windrow.engine import duckdb_sql
+from windrow.engine import duckdb_sql, schema
 from windrow.engine.changelog import late_output
 from windrow.engine.columns import MAX_TIME, MIN_TIME, pack, to_micros, unpack, unscale
 from windrow.engine.merged_order import numbered_in_merged_order
@@ -20,26 +20,15 @@ from windrow.engine.operators.base import Judged, OperatorOutput, OperatorStep
 from windrow.engine.operators.window.assigner import assign
 from windrow.engine.operators.window.early import EarlyPanes
 from windrow.engine.operators.window.late import WAITING_KIND, LateGroups
-from windrow.engine.operators.window.panes import Panes, PaneStep, WatermarkPanes
+from windrow.engine.operators.window.panes import PaneStep, WatermarkPanes
 from windrow.engine.operators.window.slices import SLICE_KIND, is_slice_node, windows_of_slices
 from windrow.engine.operators.window.sql import window_sql
-from windrow.engine.schema import (
-    DIFF,
-    END,
-    ID,
-    OFFSET,
-    PARTITION,
-    PLACE,
-    REVISION,
-    TIME,
-    WATERMARK,
-    WINDOW,
-    record_schema,
-)
+from windrow.engine.schema import DIFF, END, ID, OFFSET, PARTITION, PLACE, REVISION, TIME, WATERMARK, WINDOW
+from windrow.engine.state import window_store
 from windrow.engine.state.migrate import BlobAddress, RowsByKeyGroup, StoredColumns, StoredState, state_of_tables
 from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
-from windrow.engine.state.window_store import WindowSummary, is_in_windows, split_by_window, windows_in
+from windrow.engine.state.window_store import WindowSummary, windows_in
 from windrow.engine.windows import window_bounds
 from windrow.expressions import WindowSpec
 
@@ -47,9 +36,9 @@ from windrow.expressions import WindowSpec
 class WindowOperator:
     """The aggregate of each window and key, by the definition of on time, late and expired; not of sessions.
 
-    With `is_traced` it takes its records in the merged order, and gives its rows as a changelog, too. Records that have
-    an `ID` come with `has_id`. Those that come in the merged order anyway (`is_settled`) revise in that order: of
-    records at one place of the log, as those of all timers are, the partition and the offset tell none.
+    With `is_traced` records come in the merged order, and the rows are emitted as a changelog, too. With `has_id`
+    records have an `ID`. If they come in the merged order anyway (`is_settled`), they revise in that order: partition
+    and offset do not order records at the same place of the log, such as those of all timers.
     """
 
     state: Final[Mapping[str, StoreKind]] = {"panes": "windows", SLICE_KIND: "windows", WAITING_KIND: "windows"}
@@ -65,16 +54,16 @@ class WindowOperator:
         self._is_traced = is_traced
         self._is_numbered = is_settled and not is_traced
         self._duck = duckdb_sql.Connection(spec.key)
-        empty = unscale(record_schema(spec).empty_table())
+        empty = unscale(schema.record_schema(spec).empty_table())
         for name in (WINDOW, END):
             empty = empty.append_column(name, pa.array([], pa.int64()))
         self._no_parts = duckdb_sql.query(self._duck, window_sql(spec).begin, records=empty)
         late = spec.node.emit.late
         self._groups = LateGroups(spec, late.number, self._duck) if isinstance(late, m.Records) else None
-        # it says in which order records of one place are counted
+        # it orders records at the same place, which are counted
         ids = [ID] if has_id and self._groups is not None else []
         self._due_columns = [*empty.column_names, *ids]
-        self._panes: Panes = (
+        self._panes = (
             WatermarkPanes(spec, self._duck, empty, is_traced=is_traced)
             if spec.node.emit.early is None
             else EarlyPanes(spec, spec.node.emit.early, self._duck, empty)
@@ -86,11 +75,13 @@ class WindowOperator:
         time = step.time
         judged = assign(self._spec, step.records, time.fired_until, summary.forgotten_until)
 
-        missed = late_output(self._duck, self._spec, self._started(judged.rows.filter(pa.array(judged.expired))))
+        expired = judged.rows.filter(pa.array(judged.expired))
+        # late output names windows by their start, not by their number
+        starts = window_bounds(self._window, to_micros(expired.column(WINDOW))).starts
+        expired = expired.set_column(expired.column_names.index(WINDOW), WINDOW, pa.array(starts))
         rows, whole = unscale(judged.rows), unscale(judged.whole)
         parts = pa.concat_tables([self._no_parts, *step.parts])
-        windows = to_micros(rows.column(WINDOW))
-        touched = set(np.unique(windows[~judged.expired]).tolist())
+        touched = set(np.unique(to_micros(rows.column(WINDOW))[~judged.expired]).tolist())
         slices = windows_in(whole)
         if isinstance(self._window, m.Sliced):
             slices |= windows_in(parts)
@@ -99,10 +90,10 @@ class WindowOperator:
         known, revisable = frozenset(summary.open | summary.fired), len(summary.fired)
         if not isinstance(self._window, m.Global):
             summary.fired |= begun_windows(self._window, touched, time.fired_until)
-        on_time = judged.on_time & ~is_in_windows(windows, summary.fired)
+        on_time = judged.on_time & ~window_store.is_in_windows(rows, summary.fired)
         summary.open |= touched - summary.fired
         reached = MAX_TIME if time.end else time.low
-        firing = self._passed(summary.open | self._of_slices(slices, summary, time.before), reached)
+        firing = ended_windows(self._window, summary.open | self._of_slices(slices, summary, time.before), reached)
         due = self._due(rows.filter(pa.array(~on_time & ~judged.expired)), firing, summary, state)
         if self._is_numbered and due.num_rows:
             due = numbered_in_merged_order(due)
@@ -111,35 +102,32 @@ class WindowOperator:
             summary.open -= firing
             summary.fired |= firing
         fired = len(summary.fired) - revisable
-        evicted = self._passed(summary.fired, time.low - self._spec.lateness)
+        evicted = ended_windows(self._window, summary.fired, time.low - self._spec.lateness)
         if self._groups is not None:
-            due = self._groups.take(due, summary.fired if time.end else evicted, summary, state)
+            due = self._groups.take_revisions(due, summary.fired if time.end else evicted, summary, state)
         summary.fired -= evicted
 
-        changes = self._panes.take(
+        changes = self._panes.process(
             PaneStep(
                 time=time,
                 on_time=rows.filter(pa.array(on_time)),
                 whole=whole,
                 parts=parts,
                 due=due,
-                firing=firing,
+                firing=frozenset(firing),
                 known=known,
-                evicted=evicted,
+                evicted=frozenset(evicted),
                 reached=reached,
             ),
             summary,
             state,
         )
         state.summary = summary.encode()
-        records: tuple[pa.Table, ...] = ()
-        if self._is_traced:
-            records = (change_records(changes),)
-            changes = changes.drop_columns(list(PLACE))
+        changes, records = emit_changes(changes, is_traced=self._is_traced)
         return OperatorOutput(
             changes=changes,
             records=records,
-            late=missed,
+            late=late_output(self._duck, self._spec, expired),
             late_records=int(np.count_nonzero(~judged.on_time & ~judged.expired)),
             open_windows=len(summary.open | self._of_slices(set(), summary, reached)),
             fired_windows=fired,
@@ -158,39 +146,27 @@ class WindowOperator:
                 # inner nodes of slice trees are computed again: not every key group may have had them
                 if not is_slice_node(kind):
                     table = unpack(blob)
-                    fitted = columns.records(table) if kind == WAITING_KIND else columns.panes(table)
-                    groups.add((kind, bucket), fitted)
+                    converted = columns.records(table) if kind == WAITING_KIND else columns.panes(table)
+                    groups.add((kind, bucket), converted)
         together = merge_summaries([WindowSummary.decode(fields) for fields, _ in states])
         lateness = self._spec.lateness
         together.forgotten_until = change.forgotten_until(together.forgotten_until, low, lateness)
         return [(reduce_summary(together, set(tables)).encode(), state_of_tables(tables)) for tables in groups.tables()]
 
-    def _started(self, rows: pa.Table) -> pa.Table:
-        """Return rows with the start of the window in the place of its number."""
-        starts = window_bounds(self._window, to_micros(rows.column(WINDOW))).starts
-        return rows.set_column(rows.column_names.index(WINDOW), WINDOW, pa.array(starts))
-
     def _of_slices(self, more: set[int], summary: WindowSummary, after: int) -> set[int]:
-        """Return the windows of slices, those of the state and some more, that end after a time."""
+        """Return the windows of slices, those in the state and `more`, that end after a time."""
         if not isinstance(self._window, m.Sliced):
             return set()
         return windows_of_slices(self._window, summary.slices.get(0, set()) | more, after)
 
-    def _passed(self, windows: Collection[int], time: int) -> frozenset[int]:
-        """Return the windows that end by a time; the global one ends after all time."""
-        numbers = np.fromiter(windows, dtype=np.int64, count=len(windows))
-        if isinstance(self._window, m.Global):
-            return frozenset(windows if time == MAX_TIME else ())
-        return frozenset(numbers[window_bounds(self._window, numbers).ends <= max(time, MIN_TIME)].tolist())
-
     def _due(self, late: pa.Table, firing: Collection[int], summary: WindowSummary, state: OperatorState) -> pa.Table:
         """Return the late records whose windows have fired by now; let the others wait."""
-        waits = is_in_windows(to_micros(late.column(WINDOW)), summary.open - set(firing))
-        for start, part in split_by_window(late.filter(pa.array(waits))):
+        waiting = summary.open - set(firing)
+        for start, part in window_store.split_by_window(window_store.take_windows(late, waiting)):
             blob = state.get(WAITING_KIND, start) if start in summary.waiting else None
             state.set(WAITING_KIND, start, pack(part if blob is None else pa.concat_tables([unpack(blob), part])))
             summary.waiting.add(start)
-        due = [late.filter(pa.array(~waits))]
+        due = [window_store.drop_windows(late, waiting)]
         for start in sorted(summary.waiting & set(firing)):
             blob = state.get(WAITING_KIND, start)
             if blob is not None:
@@ -205,7 +181,23 @@ def begun_windows(window: m.Tumbling | m.Sliced | m.Calendar, windows: Collectio
     return set(numbers[window_bounds(window, numbers).starts <= time].tolist())
 
 
-def change_records(changes: pa.Table) -> pa.Table:
+def ended_windows(
+    window: m.Tumbling | m.Sliced | m.Calendar | m.Global, windows: Collection[int], time: int
+) -> set[int]:
+    """Return the windows that end by a time; the global window ends after all time."""
+    if isinstance(window, m.Global):
+        return set(windows if time == MAX_TIME else ())
+    numbers = np.fromiter(windows, dtype=np.int64, count=len(windows))
+    return set(numbers[window_bounds(window, numbers).ends <= max(time, MIN_TIME)].tolist())
+
+
+def emit_changes(changes: pa.Table, *, is_traced: bool) -> tuple[pa.Table, tuple[pa.Table, ...]]:
+    """Return changes without their places, and the records of a stream if nodes read the rows (`is_traced`)."""
+    records = (_change_records(changes),) if is_traced else ()
+    return changes.drop_columns(list(PLACE)) if WATERMARK in changes.column_names else changes, records
+
+
+def _change_records(changes: pa.Table) -> pa.Table:
     """Return changes with places as records: their time is the last microsecond of the window, `DIFF` 1 or -1."""
     times = to_micros(changes.column("window_end")) - 1
     fields = [name for name in changes.column_names if name not in {"op", "pane", "revision", *PLACE}]
@@ -221,7 +213,7 @@ def change_records(changes: pa.Table) -> pa.Table:
 
 
 def change_diffs(changes: pa.Table) -> pa.ChunkedArray:
-    """Return the `DIFF` of changes: 1 for those that add a row, -1 for those that take one back."""
+    """Return the `DIFF` of changes: 1 where a row is added, -1 where it is taken back."""
     is_added = pc.is_in(changes.column("op"), pa.array(["insert", "update_after"]))
     return pc.if_else(is_added, 1, -1).cast(pa.int64())
 

@@ -1,11 +1,11 @@
 """Aggregates over all rows, without windows: a result for each key, revised by each change of its rows.
 
-A key has an accumulator, and a step merges what its rows begin into it, one cause after the other: the running merges
-are the results. A step writes little more than its own keys, but if it has a row it searches all keys of its key group
-for them: it costs by its rows and, less steeply, by the number of keys. A key that all rows have left keeps its
+A key has an accumulator, and a step merges its rows into it, one cause after the other: the running merges are the
+results. A step writes little more than its own keys, but if it has a row it searches all keys of its key group for
+them: its cost grows with its rows and, less steeply, with the number of keys. A key that all rows have left keeps its
 revision only. A row that is taken back is subtracted, which counts and exact sums allow; where an aggregate does not,
-or depends on what is merged (`needs_rows`), all rows are kept, and the results of the keys that a step touches are
-computed from theirs anew, as windows over a changelog do. A key without rows has no result.
+or depends on the merged values (`needs_rows`), all rows are kept, and the results of the keys that a step touches are
+computed from their rows again, as windows over a changelog do. A key without rows has no result.
 """
 
 from __future__ import annotations
@@ -21,23 +21,12 @@ from windrow.engine.aggregates.catalogue import compile_running
 from windrow.engine.columns import MAX_TIME, cast_table, rescale, unscale
 from windrow.engine.duckdb_sql import identifier
 from windrow.engine.operators.base import OperatorOutput, OperatorStep
-from windrow.engine.operators.window.changelog import FIRES, NEIGHBOURS, ChangelogSql, changes_query, marked
+from windrow.engine.operators.window.changelog import FIRES, NEIGHBOURS, ChangelogSql, changes_query, mark_rows
 from windrow.engine.operators.window.late import LateChunks
-from windrow.engine.operators.window.operator import change_records
-from windrow.engine.operators.window.panes import PLACE_TYPES, with_window_bounds
+from windrow.engine.operators.window.operator import emit_changes
+from windrow.engine.operators.window.panes import PLACES, append_places, with_window_bounds
 from windrow.engine.operators.window.sql import COUNT, PaneLists
-from windrow.engine.schema import (
-    DIFF,
-    LAST_PARTITION,
-    OFFSET,
-    PARTITION,
-    PLACE,
-    REVISION,
-    TIME,
-    WATERMARK,
-    WINDOW,
-    record_schema,
-)
+from windrow.engine.schema import DIFF, LAST_PARTITION, OFFSET, PARTITION, PLACE, REVISION, TIME, WATERMARK, WINDOW
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Runs, migrate_runs
 from windrow.engine.state.store import OperatorState, StoreKind
@@ -66,34 +55,32 @@ class _Changes:
         self._spec = spec
         self._is_traced = is_traced
         self._schema = schema.changes(made_rows(spec))
-        places = [pa.field(name, type_) for name, type_ in PLACE_TYPES]
-        self._none = pa.schema([*self._schema, *places]).empty_table()
-
-    def none(self) -> OperatorOutput:
-        """Return the output of a step without changes."""
-        return self.output(self._none)
+        self.none = pa.schema([*self._schema, *PLACES]).empty_table()
 
     def output(self, changes: pa.Table) -> OperatorOutput:
         """Return the output of a step with finished changes."""
-        records = (change_records(changes),) if self._is_traced else ()
-        return OperatorOutput(changes=changes.drop_columns(list(PLACE)), records=records)
+        changes, records = emit_changes(changes, is_traced=self._is_traced)
+        return OperatorOutput(changes=changes, records=records)
 
-    def finished(self, made: pa.Table) -> pa.Table:
-        """Return changes with results and places; nothing is late where there is no end."""
+    def finish(self, made: pa.Table) -> pa.Table:
+        """Return the result of a query as changes with places; no row is late, as the window has no end."""
         changes = rescale(with_window_bounds(self._spec, made.drop_columns(list(PLACE))), self._schema)
         pane = changes.column_names.index("pane")
-        changes = changes.set_column(
-            pane, changes.schema.field(pane), pa.repeat(pa.scalar("on_time"), changes.num_rows)
-        )
-        for name, type_ in PLACE_TYPES:
-            changes = changes.append_column(name, made.column(name).cast(type_))
-        return changes
+        on_time = pa.repeat(pa.scalar("on_time"), changes.num_rows)
+        changes = changes.set_column(pane, changes.schema.field(pane), on_time)
+        return append_places(changes, made.select(list(PLACE)).columns)
+
+
+def _in_global_window(records: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Return records of the global window, with decimals unscaled, in the schema `columns`."""
+    rows = unscale(records).append_column(WINDOW, pa.repeat(pa.scalar(GLOBAL_START), records.num_rows))
+    return cast_table(rows.select(columns.names), columns)
 
 
 class RunningAggregateOperator:
     """The aggregates of each key over all rows, by an accumulator a key.
 
-    What a step adds to an accumulator is stored as it is, and merged with the rest when runs are.
+    A step stores what it adds to an accumulator, which is merged with the rest when runs are merged.
     """
 
     state: Final[Mapping[str, StoreKind]] = {_PANES: "runs"}
@@ -104,24 +91,19 @@ class RunningAggregateOperator:
         self._changes = _Changes(spec, is_traced=is_traced)
         self._chunks = LateChunks(spec, self._duck, PLACE)
         self._sql = RunningSql(spec, is_changelog=is_changelog)
-        records = unscale(record_schema(spec).empty_table()).append_column(WINDOW, pa.array([], pa.int64()))
-        records = records.append_column(DIFF, pa.array([], pa.int64())) if is_changelog else records
-        self._records = records.schema
-        begun = duckdb_sql.query(self._duck, self._sql.begin, records=records)
-        revisions = [(name, pa.array([], type_)) for name, type_ in ((REVISION, pa.int32()), (TIME, pa.int64()))]
-        stored = begun.drop_columns(list(PLACE))
-        for name, values in revisions:
-            stored = stored.append_column(name, values)
-        self._stored = stored.schema
+        records = unscale(schema.record_schema(spec).empty_table()).schema
+        more = [(DIFF, pa.int64())] if is_changelog else []
+        self._records = pa.schema([*records, (WINDOW, pa.int64()), *more])
+        begun = duckdb_sql.query(self._duck, self._sql.begin, records=self._records.empty_table())
+        accumulators = begun.drop_columns(list(PLACE)).schema
+        self._stored = pa.schema([*accumulators, (REVISION, pa.int32()), (TIME, pa.int64())])
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""
         runs = Runs.decode(_PANES, (state.summary or {}).get(_PANES))
-        output = self._changes.none()
+        output = self._changes.output(self._changes.none)
         if step.records.num_rows:
-            records = unscale(step.records)
-            records = records.append_column(WINDOW, pa.repeat(pa.scalar(GLOBAL_START), records.num_rows))
-            records = cast_table(records.select(self._records.names), self._records)
+            records = _in_global_window(step.records, self._records)
             panes = runs.table(self._stored, state)
             panes = self._cast(duckdb_sql.query(self._duck, self._sql.near, panes=panes, records=records))
             changes, added = [], []
@@ -129,11 +111,11 @@ class RunningAggregateOperator:
                 begun = duckdb_sql.query(self._duck, self._sql.begin, records=chunk)
                 history = duckdb_sql.query(self._duck, self._sql.history, begun=begun, stored=panes)
                 made = duckdb_sql.query(self._duck, self._sql.changes, history=history)
-                changes.append(self._changes.finished(made))
+                changes.append(self._changes.finish(made))
                 added.append(self._cast(duckdb_sql.query(self._duck, self._sql.add, begun=begun, history=history)))
                 panes = self._merged(pa.concat_tables([panes, added[-1]]))
             runs.add(self._merged(pa.concat_tables(added)), -MAX_TIME, state, lambda rows, _: self._merged(rows))
-            output = self._changes.output(self._chunks.joined(changes))
+            output = self._changes.output(self._chunks.join(changes))
         state.summary = {_PANES: runs.encode()}
         return output
 
@@ -149,11 +131,11 @@ class RunningAggregateOperator:
 
 
 class RunningSql:
-    """Queries over records and accumulators; `COUNT` of these is the number of the rows that are in them.
+    """Queries over records and accumulators, whose `COUNT` is the number of the rows in them.
 
     `begin`: records -> accumulators by cause. `near`: panes and records -> the stored accumulators of the records'
-    keys. `history`: the two -> the accumulators after each cause, as `ChangelogSql` has them, with version 0 for the
-    stored ones. `changes`: history -> changes. `add`: begun and history -> what is to be merged into the stored ones.
+    keys. `history`: the two -> the accumulators after each cause, as in `ChangelogSql`, with version 0 for the stored
+    ones. `changes`: history -> changes. `add`: begun and history -> accumulators to be merged into the stored ones.
     `merge`: panes -> panes, one a key.
     """
 
@@ -196,7 +178,7 @@ class RunningSql:
 
 
 class RunningRowsOperator:
-    """The aggregates of each key over all rows, those of a changelog or records, which are kept."""
+    """The aggregates of each key over all rows of a changelog, or all records, which are kept."""
 
     state: Final[Mapping[str, StoreKind]] = {_ROWS: "runs", _REVISIONS: "runs"}
 
@@ -204,9 +186,9 @@ class RunningRowsOperator:
         self._spec = spec
         self._duck = duckdb_sql.Connection(spec.key)
         self._changes = _Changes(spec, is_traced=is_traced)
-        records = unscale(record_schema(spec).empty_table())
+        records = unscale(schema.record_schema(spec).empty_table())
         self._sql = ChangelogSql(spec, records)
-        self._rows = records.schema.append(pa.field(DIFF, pa.int64())).append(pa.field(WINDOW, pa.int64()))
+        self._rows = pa.schema([*records.schema, (DIFF, pa.int64()), (WINDOW, pa.int64())])
         keys = [self._rows.field(name) for name in spec.key]
         self._revisions = pa.schema([*keys, (REVISION, pa.int32()), (WINDOW, pa.int64()), (TIME, pa.int64())])
         by = ", ".join([WINDOW, *map(identifier, spec.key)])
@@ -218,53 +200,40 @@ class RunningRowsOperator:
         """Run one step of one key group."""
         summary = state.summary or {}
         rows, revisions = (Runs.decode(kind, summary.get(kind)) for kind in (_ROWS, _REVISIONS))
-        given = step.records
-        if not given.num_rows:
-            state.summary = {_ROWS: rows.encode(), _REVISIONS: revisions.encode()}
-            return self._changes.none()
-        if DIFF not in given.column_names:
-            given = given.append_column(DIFF, pa.repeat(pa.scalar(1, pa.int64()), given.num_rows))
-        given = unscale(given).append_column(WINDOW, pa.repeat(pa.scalar(GLOBAL_START), given.num_rows))
-        given = cast_table(given.select(self._rows.names), self._rows)
-        stored = self._near_rows(rows, self._rows, given, state)
-        all_rows = pa.concat_tables(
-            [
-                marked(
-                    table,
-                    is_stored=np.full(table.num_rows, is_stored),
-                    fires=np.zeros(table.num_rows, dtype=np.bool_),
-                )
-                for table, is_stored in ((stored, True), (given, False))
+        changes, records = self._changes.none, step.records
+        if records.num_rows:
+            if DIFF not in records.column_names:
+                records = records.append_column(DIFF, pa.repeat(pa.scalar(1, pa.int64()), records.num_rows))
+            records = _in_global_window(records, self._rows)
+            stored = self._near_rows(rows, self._rows, records, state)
+            all_rows = [
+                mark_rows(table, np.full(table.num_rows, is_stored), np.zeros(table.num_rows, dtype=np.bool_))
+                for table, is_stored in ((stored, True), (records, False))
             ]
-        )
-        before = self._near_rows(revisions, self._revisions, given, state)
-        versions = duckdb_sql.query(self._duck, self._sql.versions, rows=all_rows)
-        live = duckdb_sql.query(self._duck, self._sql.live, rows=all_rows, versions=versions)
-        panes = duckdb_sql.query(self._duck, self._sql.begin, records=live)
-        last = duckdb_sql.query(self._duck, self._last, revisions=before).drop_columns(TIME)
-        history = duckdb_sql.query(self._duck, self._sql.history, versions=versions, panes=panes, revisions=last)
-        changes = duckdb_sql.query(self._duck, self._sql.changes, history=history)
-        made = duckdb_sql.query(self._duck, self._sql.revisions, history=history, stored=last)
-        made = made.append_column(TIME, pa.repeat(pa.scalar(0, pa.int64()), made.num_rows))
-        rows.add(given, -MAX_TIME, state, self._net)
-        revisions.add(cast_table(made.select(self._revisions.names), self._revisions), -MAX_TIME, state, self._greatest)
+            before = self._near_rows(revisions, self._revisions, records, state)
+            last = duckdb_sql.query(self._duck, self._last, revisions=before).drop_columns(TIME)
+            made, after = self._sql.revise(self._duck, pa.concat_tables(all_rows), last)
+            changes = self._changes.finish(made)
+            after = after.append_column(TIME, pa.repeat(pa.scalar(0, pa.int64()), after.num_rows))
+            after = cast_table(after.select(self._revisions.names), self._revisions)
+            rows.add(records, -MAX_TIME, state, self._net)
+            revisions.add(after, -MAX_TIME, state, self._greatest)
         state.summary = {_ROWS: rows.encode(), _REVISIONS: revisions.encode()}
-        return self._changes.output(self._changes.finished(changes))
+        return self._changes.output(changes)
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate rows and revisions."""
         return migrate_runs(RowsByKeyGroup(self._spec, self._duck, {_ROWS: self._rows}), states)
 
-    def _near_rows(self, runs: Runs, rows: pa.Schema, given: pa.Table, state: OperatorState) -> pa.Table:
+    def _near_rows(self, runs: Runs, rows: pa.Schema, records: pa.Table, state: OperatorState) -> pa.Table:
         """Return the stored rows that have the key of a record."""
         stored = runs.table(rows, state)
-        return cast_table(duckdb_sql.query(self._duck, self._near, stored=stored, records=given), rows)
+        return cast_table(duckdb_sql.query(self._duck, self._near, stored=stored, records=records), rows)
 
     def _net(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001, ARG002 - as `Compaction` has it
-        """Return what changes of equal rows come to."""
-        return cast_table(
-            duckdb_sql.query(self._duck, self._sql.kept, rows=rows).select(rows.column_names), rows.schema
-        )
+        """Return the net changes of equal rows."""
+        kept = duckdb_sql.query(self._duck, self._sql.kept, rows=rows)
+        return cast_table(kept.select(rows.column_names), rows.schema)
 
     def _greatest(self, revisions: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001, ARG002 - as above
         """Return the last revision of each key."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,21 @@ from windrow.engine.columns import Micros, to_micros
 from windrow.engine.operators.window.sql import WindowSql
 from windrow.engine.schema import WINDOW
 from windrow.engine.state.store import OperatorState
-from windrow.engine.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
+from windrow.engine.state.window_store import WindowSummary, load_panes, store_panes, take_windows, windows_in
 from windrow.engine.windows import Hops, distance, expand, hops_of, window_bounds
 
 SLICE_KIND: Final = "slices"
-"""The kind of their blobs; that of the nodes of a level has its number behind."""
+"""The kind of their blobs; the number of a level follows it in the kind of the level's nodes."""
 
 _FANOUT = 4
+
+
+class SliceStep(NamedTuple):
+    """The state of a key group in a step, and the time by which windows have fired."""
+
+    summary: WindowSummary
+    state: OperatorState
+    low: int
 
 
 class SliceTree:
@@ -40,44 +48,27 @@ class SliceTree:
         self._sql = statements
         self._no_panes = no_panes
 
-    def take(
-        self,
-        windows: Collection[int],
-        records: pa.Table,
-        parts: pa.Table,
-        summary: WindowSummary,
-        state: OperatorState,
-        *,
-        low: int,
-    ) -> pa.Table:
+    def update(self, windows: Collection[int], records: pa.Table, parts: pa.Table, step: SliceStep) -> pa.Table:
         """Add records that are on time for all windows of their slice, and partial slices made of such.
 
-        Return what the panes of `windows` are to be merged of, under these. Stored is what windows that end after
-        `low` are made of; what is of no use after this step never is.
+        Return the panes that those of `windows` are merged of, under these. Only parts of windows that end after
+        `step.low` are stored.
         """
+        summary, state = step.summary, step.state
         touched, known = windows_in(records) | windows_in(parts), summary.slices.get(0, set())
         slices = self._no_panes
         if touched:
             stored = load_panes(state, _kind_of_level(0), touched & known, self._no_panes)
-            slices = self._sql.added(self._duck, records, parts, stored)
+            slices = self._sql.add_records(self._duck, records, parts, stored)
             summary.slices[0] = known | touched
-        panes = self._parts(windows, slices, known - touched, summary, state, low=low)
-        self._forget(known, summary, state, low=low)
-        store_panes(state, _kind_of_level(0), _panes_of(slices, touched & summary.slices.get(0, set())))
+        panes = self._parts(windows, slices, known - touched, step)
+        self._expire(known, step)
+        store_panes(state, _kind_of_level(0), take_windows(slices, touched & summary.slices.get(0, set())))
         return panes
 
-    def _parts(
-        self,
-        windows: Collection[int],
-        slices: pa.Table,
-        stored: Collection[int],
-        summary: WindowSummary,
-        state: OperatorState,
-        *,
-        low: int,
-    ) -> pa.Table:
-        """Return what windows are made of: of `slices`, and of those that are `stored`."""
-        filled = self._filled(summary)
+    def _parts(self, windows: Collection[int], slices: pa.Table, stored: Collection[int], step: SliceStep) -> pa.Table:
+        """Return the parts of windows: of `slices`, and of those that are `stored`."""
+        filled = self._filled_nodes(step.summary)
         cover: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for window in windows:
             for level, start in self._cover(window):
@@ -85,46 +76,41 @@ class SliceTree:
                     cover[level].append((window, start))
         wanted = defaultdict(set, {level: {start for _, start in pairs} for level, pairs in cover.items()})
         for level in range(max(wanted, default=0), 0, -1):
-            for start in wanted[level] - summary.slices.get(level, set()):
+            for start in wanted[level] - step.summary.slices.get(level, set()):
                 wanted[level - 1].update(set(self._children(level, start)) & filled[level - 1])
-        nodes = pa.concat_tables(
-            [slices, load_panes(state, _kind_of_level(0), wanted[0] & set(stored), self._no_panes)]
-        )
+        loaded = load_panes(step.state, _kind_of_level(0), wanted[0] & set(stored), self._no_panes)
+        nodes = pa.concat_tables([slices, loaded])
         found = [self._no_panes]
         for level in sorted(wanted):
             if level:
-                nodes = self._level(level, wanted[level], nodes, summary, state, low=low)
+                nodes = self._nodes_of_level(level, wanted[level], nodes, step)
             found.append(_panes_by_window(nodes, cover[level]))
         return pa.concat_tables(found)
 
-    def _level(
-        self, level: int, wanted: set[int], below: pa.Table, summary: WindowSummary, state: OperatorState, *, low: int
-    ) -> pa.Table:
-        """Return nodes of a level: those that are stored, and the others made of the level below."""
-        known = summary.slices.get(level, set())
-        nodes = load_panes(state, _kind_of_level(level), wanted & known, self._no_panes)
+    def _nodes_of_level(self, level: int, wanted: set[int], below: pa.Table, step: SliceStep) -> pa.Table:
+        """Return nodes of a level: the stored ones, and the others merged of the level below."""
+        known = step.summary.slices.get(level, set())
+        nodes = load_panes(step.state, _kind_of_level(level), wanted & known, self._no_panes)
         missing = sorted(wanted - known)
         if missing:
-            parts = _panes_by_window(
-                below, [(start, child) for start in missing for child in self._children(level, start)]
-            )
-            made = duckdb_sql.query(self._duck, self._sql.merge, panes=parts)
-            stays = {start for start, done in zip(missing, self._done(missing, low), strict=True) if not done}
-            store_panes(state, _kind_of_level(level), _panes_of(made, stays))
-            summary.slices.setdefault(level, set()).update(stays)
+            pairs = [(start, child) for start in missing for child in self._children(level, start)]
+            made = duckdb_sql.query(self._duck, self._sql.merge, panes=_panes_by_window(below, pairs))
+            stays = set(missing) - self._expired(missing, step.low)
+            store_panes(step.state, _kind_of_level(level), take_windows(made, stays))
+            step.summary.slices.setdefault(level, set()).update(stays)
             nodes = pa.concat_tables([nodes, made.select(nodes.column_names)])
         return nodes
 
-    def _forget(self, known: Collection[int], summary: WindowSummary, state: OperatorState, *, low: int) -> None:
-        """Drop what no window that ends after a time is made of; of the slices `known` are in the state."""
-        for level, starts in summary.slices.items():
-            evicted = {start for start, done in zip(starts, self._done(starts, low), strict=True) if done}
-            for start in sorted(evicted if level else evicted & set(known)):
-                state.drop(_kind_of_level(level), start)
-            summary.slices[level] = starts - evicted
+    def _expire(self, known: Collection[int], step: SliceStep) -> None:
+        """Drop the slices and nodes of which no open window is made; of the slices `known` are in the state."""
+        for level, starts in step.summary.slices.items():
+            expired = self._expired(starts, step.low)
+            for start in sorted(expired if level else expired & set(known)):
+                step.state.drop(_kind_of_level(level), start)
+            step.summary.slices[level] = starts - expired
 
-    def _filled(self, summary: WindowSummary) -> dict[int, set[int]]:
-        """Return the starts of all nodes by level that have something in them."""
+    def _filled_nodes(self, summary: WindowSummary) -> dict[int, set[int]]:
+        """Return the starts of all nodes with rows, by level."""
         slices, offset = _starts_array(summary.slices.get(0, ())), self._window.offset
         levels: dict[int, set[int]] = defaultdict(set)
         length, level = self._window.slice, 0
@@ -134,7 +120,7 @@ class SliceTree:
         return levels
 
     def _cover(self, window: int) -> Iterator[tuple[int, int]]:
-        """Yield the level and start of the fewest nodes that make a window."""
+        """Yield the level and start of the fewest nodes that together are a window."""
         starts, ends = window_bounds(self._window, np.array([window]))
         first, last = (int(bound - self._window.offset) // self._window.slice for bound in (starts[0], ends[0]))
         level, length = 0, self._window.slice
@@ -151,25 +137,20 @@ class SliceTree:
         length = self._window.slice * _FANOUT ** (level - 1)
         return range(start, start + _FANOUT * length, length)
 
-    def _done(self, starts: Collection[int], low: int) -> list[bool]:
-        """Return for each start of a slice or node whether the last window that can hold it ends by a time."""
-        last = hops_of(self._window, _starts_array(starts)).last
-        done: list[bool] = (window_bounds(self._window, last).ends <= low).tolist()
-        return done
+    def _expired(self, starts: Collection[int], low: int) -> set[int]:
+        """Return the starts of slices or nodes that only windows hold that end by a time."""
+        numbers = _starts_array(starts)
+        last = hops_of(self._window, numbers).last
+        return set(numbers[window_bounds(self._window, last).ends <= low].tolist())
 
 
 def windows_of_slices(window: m.Sliced, slices: Collection[int], after: int) -> set[int]:
     """Return the windows of slices that end after a time."""
     first, last = hops_of(window, np.sort(_starts_array(slices)))
-    # each window once: of two slices next to each other, the second has few that the first has not
+    # each window once: of two adjacent slices, the second has few windows that the first does not have
     first[1:] = np.maximum(first[1:], last[:-1] + distance(window))
     _, windows = expand(window, Hops(first, last))
     return set(windows[window_bounds(window, windows).ends > after].tolist())
-
-
-def _panes_of(panes: pa.Table, starts: Collection[int]) -> pa.Table:
-    """Return the panes of some slices or nodes."""
-    return panes.filter(pa.array(is_in_windows(to_micros(panes.column(WINDOW)), starts)))
 
 
 def _panes_by_window(nodes: pa.Table, pairs: Sequence[tuple[int, int]]) -> pa.Table:

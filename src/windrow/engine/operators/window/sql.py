@@ -63,17 +63,17 @@ WAITING: Final = "__waiting"
 GROUP: Final = "__group"
 TOUCHED: Final = "__touched"
 _LATE: Final = 1 << 62
-"""The place of a record in the merged order of all partitions."""
+"""The place of late records, behind all others."""
 
 
 class PaneLists:
-    """The select lists that the queries of a pipeline share; `aggregates` are its own unless others are given."""
+    """The select lists that the queries of a pipeline share; `aggregates` default to those of the pipeline."""
 
     def __init__(
         self, spec: WindowSpec, aggregates: Sequence[AggregateSql] | None = None, *, is_traced: bool = False
     ) -> None:
-        fold = compile_aggregates(spec) if aggregates is None else aggregates
-        accumulators = [accumulator for one in fold for accumulator in one.accumulators]
+        folds = compile_aggregates(spec) if aggregates is None else aggregates
+        accumulators = [accumulator for fold in folds for accumulator in fold.accumulators]
 
         def each(sql: Callable[[Accumulator], str]) -> str:
             return ", ".join(f"{sql(accumulator)} AS {identifier(accumulator.column)}" for accumulator in accumulators)
@@ -81,12 +81,12 @@ class PaneLists:
         keys = [identifier(name) for name in spec.key]
         self.by = ", ".join([WINDOW, *keys])
         self.columns = ", ".join(identifier(accumulator.column) for accumulator in accumulators)
-        self.begin = each(lambda one: one.begin)
-        self.merged = each(lambda one: one.merged())
-        self.running = each(lambda one: one.merged(" OVER history"))
-        values = ", ".join(f"{one.finish} AS {identifier(one.name)}" for one in fold)
+        self.begin = each(lambda accumulator: accumulator.begin)
+        self.merged = each(lambda accumulator: accumulator.merged())
+        self.running = each(lambda accumulator: accumulator.merged(" OVER history"))
+        self.values = ", ".join(f"{fold.finish} AS {identifier(fold.name)}" for fold in folds)
         # the operator knows where windows start and end, and replaces both
-        self.change = ", ".join([f"{WINDOW} AS window_start", f"{WINDOW} AS window_end", *keys, values])
+        self.change = ", ".join([f"{WINDOW} AS window_start", f"{WINDOW} AS window_end", *keys, self.values])
         self.place = ", ".join(PLACE if is_traced else PLACE[1:])
         match spec.node.emit.late:
             case "each":
@@ -97,7 +97,7 @@ class PaneLists:
                 self.late_place, self.late_by = f"{GROUP} AS {PARTITION}, 0 AS {OFFSET}", f"{self.by}, {GROUP}"
             case _:
                 assert_never(spec.node.emit.late)
-        # before all others, also those of a partition without a watermark
+        # before all other places, also those in a partition without a watermark
         first = {WATERMARK: f"{-MAX_TIME} - 1", PARTITION: -1, OFFSET: -1}
         self.first_place = ", ".join(f"{first[name]} AS {name}" for name in (PLACE if is_traced else PLACE[1:]))
         self.change_order = f"ORDER BY {', '.join(['window_start', *keys])}"
@@ -107,7 +107,7 @@ class PaneLists:
 class WindowSql:
     """Queries over tables of records (window and fields) and of panes (window, key, accumulators, revision).
 
-    A small step costs what its queries cost to plan, so there are few of them.
+    The cost of a small step is that of planning its queries, so there are few of them.
 
     `begin`: records -> panes. `add`: records and panes -> panes, one a window and key. `merge`: panes -> panes, one a
     window and key. `revise`: base (panes) and late (records) -> history: every base row that is revised and every
@@ -125,16 +125,16 @@ class WindowSql:
     fired: str
     revised: str
 
-    def added(
+    def add_records(
         self, connection: duckdb_sql.Connection, records: pa.Table, parts: pa.Table, stored: pa.Table
     ) -> pa.Table:
-        """Return the stored panes, one a window and key, with records and parts of panes in them."""
-        held = pa.concat_tables([stored, parts]) if parts.num_rows else stored
-        if records.num_rows and held.num_rows:
-            return duckdb_sql.query(connection, self.add, records=records, panes=held)
+        """Return the stored panes, one a window and key, with records and parts of panes merged into them."""
+        panes = pa.concat_tables([stored, parts]) if parts.num_rows else stored
+        if records.num_rows and panes.num_rows:
+            return duckdb_sql.query(connection, self.add, records=records, panes=panes)
         if records.num_rows:
             return duckdb_sql.query(connection, self.begin, records=records)
-        return duckdb_sql.query(connection, self.merge, panes=held) if parts.num_rows else stored
+        return duckdb_sql.query(connection, self.merge, panes=panes) if parts.num_rows else stored
 
 
 def window_sql(spec: WindowSpec, *, is_traced: bool = False) -> WindowSql:
@@ -169,7 +169,7 @@ def window_sql(spec: WindowSpec, *, is_traced: bool = False) -> WindowSql:
 
 
 def _revise_query(spec: WindowSpec, lists: PaneLists, *, is_traced: bool) -> str:
-    """Return the query of stored panes and the revisions that late records make of them, by running merges."""
+    """Return the query of stored panes and their revisions by late records, by running merges."""
     by = lists.by
     match spec.node.emit.mode:
         case "retract" | "accumulate":
@@ -201,7 +201,7 @@ def _begun_cte(lists: PaneLists) -> str:
 
 
 def _steps_cte(lists: PaneLists) -> str:
-    """`steps`: the stored panes that are revised, before what revises them."""
+    """`steps`: the stored panes that are revised, before their revisions."""
     return f"""steps AS (
         SELECT {lists.by}, {lists.first_place}, {lists.columns}, {REVISION}
         FROM base SEMI JOIN begun USING ({lists.by})
@@ -232,55 +232,41 @@ def _revised_query(spec: WindowSpec, lists: PaneLists, *, is_traced: bool) -> st
     """
 
 
-@dataclass(frozen=True)
-class EarlyPaneSql:
-    """Queries over tables of records, panes, `firing` (windows) and `clock` (one row: now, latest and reached).
-
-    Panes are stored as up to two rows a window and key: what the last pane emitted (with REVISION), and what is
-    pending (REVISION is null). COUNT is how many records the first holds in all, and how many are pending. SINCE is the
-    processing time at which the first pending record came, PANES how many early panes there were, MEMORY what the
-    trigger remembers. With early panes by event time, SINCE is the watermark at which a pane shows a record, there is a
-    pending row for each, and records have SINCE, too.
-
-    Records have ROW, their number in the order of the log, where panes depend on that.
-
-    `empty`: no records -> no panes. `touched`: records, panes, late, firing and clock -> the panes with `__touched`,
-    true where something can happen to the window and key in the step. The other queries take no others. `observed`:
-    records and panes -> what a trigger in Python evaluates, in order. `events`: records, panes, late, firing and clock
-    -> all that happens to a window and key in the step, in the order of effect (if the trigger is evaluated in Python,
-    records have CHUNK and EARLY, and there is a table memory). `changes`: events -> changes, where both bounds of a
-    window are its number. `settle`: events and clock -> panes.
-    """
-
-    empty: str
-    touched: str
-    observed: str
-    events: str
-    changes: str
-    settle: str
-
-
 _EVENT_ORDER = f"__place, {PARTITION}, {OFFSET}"
-
 
 _Evaluated = SqlTrigger | m.EveryEventTime | None
 """A trigger that SQL evaluates, or None."""
 
 
-def early_pane_sql(spec: WindowSpec, trigger: _Evaluated, *, has_periods: bool) -> EarlyPaneSql:
-    """Write the queries of a pipeline; `trigger` is None if it is evaluated in Python.
+class EarlyPaneSql:
+    """Queries over tables of records, panes, `firing` (windows) and `clock` (one row: now, latest and reached).
 
-    If it `has_periods` of processing time, any pane that is pending may be due.
+    Panes are stored as up to two rows a window and key: the last pane emitted (with REVISION), and pending records
+    (REVISION is null). COUNT is the number of records that the first holds in all, and that are pending. SINCE is the
+    processing time at which the first pending record came, PANES the number of early panes so far, MEMORY the state of
+    the trigger. With early panes by event time, SINCE is the watermark at which a pane shows a record, there is a
+    pending row for each, and records have SINCE, too.
+
+    Records have ROW, their number in the order of the log, where panes depend on that.
+
+    `empty`: no records -> no panes. `touched`: records, panes, late, firing and clock -> the panes with `__touched`,
+    true where the step can change the window and key. Only those are input of the other queries. `observed`: records
+    and panes -> the input of a trigger in Python, in order. `events`: records, panes, late, firing and clock -> the
+    events of a window and key in the step, in the order of effect (if the trigger is evaluated in Python, records have
+    CHUNK and EARLY, and there is a table memory). `changes`: events -> changes, where both bounds of a window are its
+    number. `settle`: events and clock -> panes.
+
+    `trigger` is None if it is evaluated in Python. If it `has_periods` of processing time, any pending pane may be due.
     """
-    lists = PaneLists(spec)
-    return EarlyPaneSql(
-        empty=f"SELECT {lists.by}, {lists.begin}, {_PENDING} FROM records GROUP BY {lists.by}",
-        touched=_touched_query(lists.by, trigger, has_periods=has_periods),
-        observed=_observed_query(lists.by),
-        events=_events_query(spec, lists, trigger),
-        changes=_changes_query(spec, lists),
-        settle=_settle_query(spec, lists, trigger),
-    )
+
+    def __init__(self, spec: WindowSpec, trigger: _Evaluated, *, has_periods: bool) -> None:
+        lists = PaneLists(spec)
+        self.empty = f"SELECT {lists.by}, {lists.begin}, {_PENDING} FROM records GROUP BY {lists.by}"
+        self.touched = _touched_query(lists.by, trigger, has_periods=has_periods)
+        self.observed = _observed_query(lists.by)
+        self.events = _events_query(spec, lists, trigger)
+        self.changes = _changes_query(spec, lists)
+        self.settle = _settle_query(spec, lists, trigger)
 
 
 _PENDING = f"""NULL::INTEGER AS {REVISION}, count(*) AS {COUNT}, NULL::BIGINT AS {SINCE}, NULL::INTEGER AS {PANES},
@@ -289,7 +275,7 @@ _PENDING = f"""NULL::INTEGER AS {REVISION}, count(*) AS {COUNT}, NULL::BIGINT AS
 
 
 def _touched_query(by: str, trigger: _Evaluated, *, has_periods: bool) -> str:
-    """Return the query that tells the panes to which something can happen from those that stay as they are."""
+    """Return the query that marks the panes that the step can change."""
     is_due = f"{WINDOW} IN (SELECT {WINDOW} FROM firing)"
     if isinstance(trigger, m.EveryEventTime):
         is_due += f" OR {SINCE} <= (SELECT reached FROM clock)"
@@ -305,7 +291,7 @@ def _touched_query(by: str, trigger: _Evaluated, *, has_periods: bool) -> str:
 
 
 def _observed_query(by: str) -> str:
-    """Return the query of what a trigger in Python evaluates: on-time records with what their window held before."""
+    """Return the query of the input of a trigger in Python: on-time records, with the counts of their window before."""
     return f"""
         WITH held AS (
             SELECT {by}, sum({COUNT}) AS {COUNT}, max({COUNT}) FILTER ({REVISION} IS NULL) AS __waiting,
@@ -323,7 +309,7 @@ def _observed_query(by: str) -> str:
 
 
 def _events_query(spec: WindowSpec, lists: PaneLists, trigger: _Evaluated) -> str:
-    """Return the query of all that happens to a window and key in a step, with the panes that follow each row."""
+    """Return the query of the events of a window and key in a step, with the number of panes that follow each."""
     by = lists.by
     return f"""
         WITH {_events_ctes(lists, trigger)}, {_located_cte(by)}, {_due_cte(by, trigger)},
@@ -380,7 +366,7 @@ def _events_ctes(lists: PaneLists, trigger: _Evaluated) -> str:
 
 
 def _timed_events_ctes(lists: PaneLists) -> str:
-    """`events` where early panes are by event time: what waits for a pane is one row, whenever it came."""
+    """`events` where early panes are by event time: all records that wait for a pane are one row."""
     by, begin = lists.by, lists.begin
     return f"""waiting AS (
         SELECT {by}, {begin}, count(*) AS {COUNT}, {SINCE} FROM records GROUP BY {by}, {SINCE}
@@ -402,7 +388,7 @@ def _timed_events_ctes(lists: PaneLists) -> str:
 
 
 def _located_cte(by: str) -> str:
-    """`located`: events with what their window and key had before the step."""
+    """`located`: events with the state of their window and key before the step."""
     return f"""located AS (
         SELECT *, {WINDOW} IN (SELECT {WINDOW} FROM firing) AS __firing,
             __place < {_LATE} AND lead(__place, 1, {_LATE}) OVER places = {_LATE} AS __newest,
@@ -435,7 +421,7 @@ def _due_cte(by: str, trigger: _Evaluated) -> str:
 
 def _fired_cte(spec: WindowSpec) -> str:
     """`fired`: due events with the number of panes that follow each, the on-time pane among them."""
-    # if a pane holds only what is new, there is no on-time pane for what an early pane has shown
+    # if a pane holds only new records, there is no on-time pane for records that an early pane has shown
     is_new_only = spec.node.emit.mode == "discard" or isinstance(spec.node.window, m.Global)
     has_news = f"__place > -2 AND NOT {EARLY}" if is_new_only else "true"
     return f"""fired AS (
@@ -494,7 +480,7 @@ def _panes_cte() -> str:
 
 
 def _settle_query(spec: WindowSpec, lists: PaneLists, trigger: _Evaluated) -> str:
-    """Return the query of the panes as they are stored after the step: what was emitted, and what is pending."""
+    """Return the query of the panes to be stored after the step: the last one emitted, and pending records."""
     apart = f", CASE WHEN NOT __emitted THEN {SINCE} END" if isinstance(trigger, m.EveryEventTime) else ""
     return f"""
         SELECT {lists.by}, {lists.merged},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, assert_never
+from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from windrow.engine.user_code import qualified_name, raise_user_code_error
 
 @dataclass(frozen=True)
 class SqlTrigger:
-    """A rule for SQL: each `records`, or `micros` after the first unseen one, at most `times` times; None: no rule."""
+    """A rule for SQL: every `records`, `micros` after the first unseen record, at most `times` times."""
 
     records: int | None
     micros: int | None
@@ -63,25 +63,15 @@ def trigger_periods(trigger: m.Trigger) -> Iterator[int]:
 
 
 RecordPlace = Callable[[], str]
-"""Returns where a record is, and its key."""
+"""Returns the place and the key of a record."""
 
 
-class TriggerState(Protocol):
-    """A trigger of one window and key; its memory is plain JSON."""
+TriggerState: TypeAlias = "_SimpleTrigger | _CombinedTrigger | _RepeatTrigger"
+"""A trigger of a window and key; its `memory` is plain JSON.
 
-    memory: Any
-
-    def at_record(self, pane: m.PaneSoFar, place: RecordPlace) -> bool:
-        """Look at the window after one more record; `place` is called for the message of an error."""
-        ...
-
-    def at_tick(self, waited: int) -> bool:
-        """Look at the window after so many microseconds since its first unseen record."""
-        ...
-
-    def begin_anew(self) -> None:
-        """Go on after a pane."""
-        ...
+`at_record` says whether it fires after another record of the window (its `place` is called for the message of an
+error), `at_tick` whether it fires `waited` microseconds after the first unseen record. `reset` continues after a pane.
+"""
 
 
 def start_trigger(trigger: m.Trigger) -> TriggerState:
@@ -103,7 +93,7 @@ def start_trigger(trigger: m.Trigger) -> TriggerState:
 
 
 class _SimpleTrigger:
-    """Remembers nothing."""
+    """A trigger without memory."""
 
     def __init__(self, trigger: m.Every | m.Records | m.When) -> None:
         self._trigger = trigger
@@ -123,83 +113,83 @@ class _SimpleTrigger:
     def at_tick(self, waited: int) -> bool:
         return isinstance(self._trigger, m.Every) and waited >= self._trigger.micros
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         pass
 
 
 def _evaluate_predicate(predicate: Callable[[m.PaneSoFar], object], pane: m.PaneSoFar, place: RecordPlace) -> bool:
     try:
-        says = predicate(pane)
-        if not isinstance(says, bool | np.bool_):
-            msg = f"it returned {type(says).__name__}, and must return True or False: bool(...) makes it one"
-            raise TypeError(msg)  # noqa: TRY301 - reported with the place, as what it raises itself
+        fires = predicate(pane)
+        if not isinstance(fires, bool | np.bool_):
+            msg = f"it returned {type(fires).__name__}, and must return True or False: convert it with bool(...)"
+            raise TypeError(msg)  # noqa: TRY301 - reported with the place, as an error of its own
     except BaseException as exc:  # noqa: BLE001 - the same
         raise_user_code_error(exc, f"the trigger {qualified_name(predicate)} failed {place()}, {pane}")
-    return bool(says)
+    return bool(fires)
 
 
 class _CombinedTrigger:
-    """Asks every part each time, and remembers which have said so since the last pane."""
+    """Evaluates all parts each time, and remembers those that have fired since the last pane."""
 
     def __init__(self, triggers: tuple[m.Trigger, ...], needed: int) -> None:
         self._parts = [start_trigger(trigger) for trigger in triggers]
-        self._said = [False] * len(triggers)
+        self._fired = [False] * len(triggers)
         self._needed = needed
 
     @property
     def memory(self) -> Any:  # noqa: ANN401 - plain JSON
-        return [self._said, [part.memory for part in self._parts]]
+        return [self._fired, [part.memory for part in self._parts]]
 
     @memory.setter
     def memory(self, memory: Any) -> None:  # noqa: ANN401 - the same
-        self._said, parts = memory
-        for part, its_own in zip(self._parts, parts, strict=True):
-            part.memory = its_own
+        self._fired, parts = memory
+        for part, part_memory in zip(self._parts, parts, strict=True):
+            part.memory = part_memory
 
     def at_record(self, pane: m.PaneSoFar, place: RecordPlace) -> bool:
-        return self._enough([part.at_record(pane, place) for part in self._parts])
+        return self._combine([part.at_record(pane, place) for part in self._parts])
 
     def at_tick(self, waited: int) -> bool:
-        return self._enough([part.at_tick(waited) for part in self._parts])
+        return self._combine([part.at_tick(waited) for part in self._parts])
 
-    def begin_anew(self) -> None:
-        self._said = [False] * len(self._parts)
+    def reset(self) -> None:
+        self._fired = [False] * len(self._parts)
         for part in self._parts:
-            part.begin_anew()
+            part.reset()
 
-    def _enough(self, says: list[bool]) -> bool:
-        self._said = [before or now for before, now in zip(self._said, says, strict=True)]
-        return sum(self._said) >= self._needed
+    def _combine(self, fire: list[bool]) -> bool:
+        self._fired = [before or now for before, now in zip(self._fired, fire, strict=True)]
+        return sum(self._fired) >= self._needed
 
 
 class _RepeatTrigger:
-    """Counts the panes before which its trigger has said so since the one before."""
+    """Fires at most `times` times: counts the panes before which its trigger has fired since the pane before."""
 
     def __init__(self, trigger: m.Trigger, times: int) -> None:
         self._trigger = start_trigger(trigger)
         self._left = times
-        self._said = False
+        self._fired = False
 
     @property
     def memory(self) -> Any:  # noqa: ANN401 - plain JSON
-        return [self._left, self._said, self._trigger.memory]
+        return [self._left, self._fired, self._trigger.memory]
 
     @memory.setter
     def memory(self, memory: Any) -> None:  # noqa: ANN401 - the same
-        self._left, self._said, self._trigger.memory = memory
+        self._left, self._fired, self._trigger.memory = memory
 
     def at_record(self, pane: m.PaneSoFar, place: RecordPlace) -> bool:
-        return self._counted(says=self._trigger.at_record(pane, place))
+        return self._limit(fires=self._trigger.at_record(pane, place))
 
     def at_tick(self, waited: int) -> bool:
-        return self._counted(says=self._trigger.at_tick(waited))
+        return self._limit(fires=self._trigger.at_tick(waited))
 
-    def begin_anew(self) -> None:
-        self._left -= self._said
-        self._said = False
-        self._trigger.begin_anew()
+    def reset(self) -> None:
+        self._left -= self._fired
+        self._fired = False
+        self._trigger.reset()
 
-    def _counted(self, *, says: bool) -> bool:
-        says = says and self._left > 0
-        self._said = self._said or says
-        return says
+    def _limit(self, *, fires: bool) -> bool:
+        fires = fires and self._left > 0
+        self._fired = self._fired or fires
+        return fires
