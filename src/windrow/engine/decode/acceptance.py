@@ -108,18 +108,18 @@ class Acceptance:
 
 def _correct(times: pa.Array, sent: pa.Array, log_times: pa.Array) -> tuple[pa.Array, Mask]:
     """Return event times less the skew of the devices' clocks, and the mask of the trusted ones."""
-    usual = fc.holds_mask(_usual(log_times))
-    moved = np.where(usual, log_times.fill_null(0).to_numpy(), 0) - sent.fill_null(0).to_numpy()
+    in_range = fc.holds_mask(_in_range(log_times))
+    moved = np.where(in_range, log_times.fill_null(0).to_numpy(), 0) - sent.fill_null(0).to_numpy()
     corrected = times.fill_null(0).to_numpy() + moved
-    return pa.array(corrected), usual & (corrected >= MIN_TIMESTAMP) & (corrected <= MAX_TIMESTAMP)
+    return pa.array(corrected), in_range & (corrected >= MIN_TIMESTAMP) & (corrected <= MAX_TIMESTAMP)
 
 
-def _usual(log_times: pa.Array) -> pa.Array:
+def _in_range(log_times: pa.Array) -> pa.Array:
     return pc.and_(pc.greater_equal(log_times, MIN_TIMESTAMP), pc.less_equal(log_times, MAX_TIMESTAMP))
 
 
 def _within(times: pa.Array, log_times: pa.Array, future: int) -> Mask:
     """Return the mask of the times that are not too far ahead of the log; it is true where either time is null."""
-    usual = _usual(log_times)
-    ahead = pc.subtract(times, pc.if_else(usual, log_times, 0))
-    return to_mask(pc.fill_null(pc.and_(usual, pc.less_equal(ahead, future)), fill_value=True))
+    in_range = _in_range(log_times)
+    ahead = pc.subtract(times, pc.if_else(in_range, log_times, 0))
+    return to_mask(pc.fill_null(pc.and_(in_range, pc.less_equal(ahead, future)), fill_value=True))

@@ -85,7 +85,7 @@ def read_columns(
     cursors = Cursors(values, skip)
     columns = _Reading(cursors, texts).read(type_, wanted, np.arange(len(values)), 1)
     is_record = columns.pop(_IS_RECORD).trusted
-    return columns, is_record & cursors.finished()
+    return columns, is_record & cursors.at_end()
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class _Reading:
         return {(): FieldColumn(arrays, whole)}
 
     def _map_entry(self, values: avro.AvroType, rows: Rows, depth: int) -> Read:
-        self._sized(rows)
+        self._skip_bytes(rows)
         return self.read(values, None, rows, depth + 1)
 
     def _items(self, rows: Rows, read: Callable[[Rows], Read], found: list[tuple[Longs, Read]] | None = None) -> None:
@@ -237,10 +237,10 @@ class _Reading:
                 words = words.astype(np.uint32) if size == 4 else words  # noqa: PLR2004 - bytes of a float
                 return fc.doubles_column(words.view(np.float32 if size == 4 else np.float64))  # noqa: PLR2004 - the same
             case "bytes":
-                at, sizes = self._sized(rows)
+                at, sizes = self._skip_bytes(rows)
                 return self._bytes(wanted, at, sizes, type_.scale)
             case "string":
-                at, sizes = self._sized(rows)
+                at, sizes = self._skip_bytes(rows)
                 return None if wanted is None else self._text(wanted, fc.valid_text(cursors.texts(at, sizes)))
             case _:
                 assert_never(type_.kind)
@@ -255,7 +255,7 @@ class _Reading:
         self.cursors.fail(rows, wrong)
         return np.where(wrong, 0, index)
 
-    def _sized(self, rows: Rows) -> tuple[Longs, Longs]:
+    def _skip_bytes(self, rows: Rows) -> tuple[Longs, Longs]:
         """Skip bytes behind their number; return their positions and sizes, which are 0 for failed rows."""
         sizes = unzigzag(self.cursors.varint(rows))
         self.cursors.fail(rows, sizes < 0)

@@ -46,10 +46,10 @@ class Cursors:
         if mask.any():
             self.failed[rows[mask]] = True
 
-    def finished(self) -> Mask:
+    def at_end(self) -> Mask:
         """Return the mask of the records that were read to their ends without failure."""
-        finished: Mask = ~self.failed & (self.at == self.end)
-        return finished
+        at_end: Mask = ~self.failed & (self.at == self.end)
+        return at_end
 
     def within(self, at: Longs, sizes: Longs) -> Cursors:
         """Return cursors over ranges of the same bytes, given their beginnings and sizes."""
@@ -57,7 +57,7 @@ class Cursors:
         inner.at, inner.end, inner.failed = at.copy(), at + sizes, np.zeros(len(at), dtype=np.bool_)
         return inner
 
-    def unfailed(self, rows: Rows) -> Rows:
+    def without_failed(self, rows: Rows) -> Rows:
         """Return the rows that have not failed."""
         failed = self.failed[rows]
         return rows[~failed] if failed.any() else rows
@@ -99,7 +99,7 @@ class Cursors:
         return value
 
     def _long_varint(self, at: Longs) -> tuple[npt.NDArray[np.uint64], Longs]:
-        """Return the integers at some positions and their lengths; too long a one gets a length beyond all ends."""
+        """Return the integers at some positions and their lengths; longer integers get a length beyond all ends."""
         word = self._windows[at]
         stops = ~word & _ENDS
         # all bits up to the highest of the last byte; all 64 if the last byte is not among these 8

@@ -1,6 +1,6 @@
 """Decoder: raw records to good records, punctuation marks and dead letters.
 
-Large batches go through the fast decoder first; what it does not accept, and small batches, go through the exact one.
+Large batches go through the fast decoder first; the records that it rejects, and small batches, through the exact one.
 """
 
 from __future__ import annotations

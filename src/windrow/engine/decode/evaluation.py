@@ -32,7 +32,9 @@ class Evaluator:
         computed = [column.name for column in columns]
         used = [name for column in columns for name in column.expression.columns if name not in computed]
         grows = any(column.expression.grows for column in columns)
-        self._all = Projection(_nested([(column.name, column.expression.sql) for column in columns]), used, grows=grows)
+        self._all = Projection(
+            _nested_query([(column.name, column.expression.sql) for column in columns]), used, grows=grows
+        )
         self._each = [_Each(column.expression) for column in columns]
 
     def compute(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
@@ -96,7 +98,7 @@ class _Each:
             values = whole(self._tried.table(fields).column(0))
         except EvaluationError:
             # TRY catches most errors, but not all
-            inputs = _distinct(self._expression, fields, np.arange(fields.num_rows))
+            inputs = _distinct_inputs(self._expression, fields, np.arange(fields.num_rows))
             parts, why = evaluate_in_halves(self._tried.table, inputs)
             values = self._spread(parts, inputs, why)
             failed = _by_row(inputs, why)
@@ -119,7 +121,7 @@ class _Each:
         If the expression may be null, its inputs are halved until few are left that fail as a whole.
         """
         failed: dict[int, str] = {}
-        stack = [_distinct(self._expression, fields, rows)]
+        stack = [_distinct_inputs(self._expression, fields, rows)]
         while stack:
             some = stack.pop()
             if not self._expression.nullable or some.num_rows <= _FEW:
@@ -138,7 +140,7 @@ class _Each:
 _ROWS, _ONE = "__row_list", "__one"
 
 
-def _distinct(expression: Expression, fields: pa.Table, rows: Rows) -> pa.Table:
+def _distinct_inputs(expression: Expression, fields: pa.Table, rows: Rows) -> pa.Table:
     """Return the distinct inputs of an expression among some rows, each with the list of its rows."""
     # group by a constant, too: the expression may have no columns
     among = pa.table({"__row": rows, _ONE: np.zeros(len(rows), dtype=np.int8)})
@@ -193,7 +195,7 @@ def _add_reasons(failed: dict[int, str], column: Computed, reasons: Mapping[int,
         failed.setdefault(row, f"expression: {column.label}: {why}")
 
 
-def _nested(columns: list[tuple[str, str]]) -> str:
+def _nested_query(columns: list[tuple[str, str]]) -> str:
     """Return the query of columns in order, each in a subquery that has those before it."""
     query = "rows"
     for name, sql in columns:

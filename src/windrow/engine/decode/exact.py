@@ -1,4 +1,4 @@
-"""Exact decoder: the authority on what a record means, one record at a time, in plain Python.
+"""Exact decoder: the authority on the meaning of a record, record by record in plain Python.
 
 The fast decoder must agree with it on every record that it accepts, and leaves all others to it.
 """
@@ -197,10 +197,10 @@ class ExactDecoder:
         ]
         found = self._good(tuple(values), log_time, None, is_deleted=is_deleted)
         if operation == debezium.UPDATE and self.table_keys and envelope.get(debezium.BEFORE) is not None:
-            return replace(found, replaced=self._replaced(values, envelope))
+            return replace(found, replaced=self._row_before(values, envelope))
         return found
 
-    def _replaced(
+    def _row_before(
         self, values: Sequence[Value | None], envelope: Mapping[str, object]
     ) -> tuple[Value | None, ...] | None:
         """Return the row before an update of a row with these values, as a deletion; None if its keys are the same.
@@ -293,14 +293,14 @@ class ExactDecoder:
         values = _Read.of(self.mark).values(record)
         if not values:
             return None
-        mark = _micros(_agreed(self.mark, values))
+        mark = _micros(_single_value(self.mark, values))
         self._guard(self.mark.name, mark, log_time)
         return mark
 
     def _value(self, read: _Read, record: Mapping[str, object], *, is_deleted: bool = False) -> Value | None:
         field, values = read.field, read.values(record)
         if values:
-            return _agreed(field, values)
+            return _single_value(field, values)
         if self.may_lack(field) if is_deleted else is_optional(field, self.mark, self.time, self.key):
             return None
         is_there = any(_is_there(path, record) for _, path in read.paths)
@@ -408,7 +408,7 @@ def _is_there(path: tuple[str, ...], record: Mapping[str, object]) -> bool:
     return isinstance(last, dict) and path[-1] in last
 
 
-def _agreed(field: m.Field, values: Iterable[tuple[str, object]]) -> Value:
+def _single_value(field: m.Field, values: Iterable[tuple[str, object]]) -> Value:
     """Return the value that a record has for a field at all paths; raise BadValueError if two of them differ."""
     first, *others = [(path, convert(path, field.type, value)) for path, value in values]
     for name, value in others:

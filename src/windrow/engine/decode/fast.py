@@ -244,12 +244,12 @@ class FastReader:
     def decode(self, raw: pa.RecordBatch) -> GoodRows:
         """Decode the clearly good rows of a batch in `schema.RAW`; all other rows need the exact decoder."""
         good = [decode_exactly(self._exact, raw, np.zeros(0, dtype=np.int64))[0]]
-        good += [self._accepted(raw, read) for read in self._columns.read(raw.column("value"))]
+        good += [self._accept(raw, read) for read in self._columns.read(raw.column("value"))]
         if self._exact.tombstones is not None:
             good.append(self._acceptance.tombstones(raw, self._exact.tombstones))
         return reduce(GoodRows.merge, good)
 
-    def _accepted(self, raw: pa.RecordBatch, read: ReadColumns) -> GoodRows:
+    def _accept(self, raw: pa.RecordBatch, read: ReadColumns) -> GoodRows:
         at = read.columns
         trusted = np.logical_and.reduce([read.is_record, *(column.trusted for column in at.values())])
         return self._acceptance.judge(raw, read.rows, at, self._acceptance.columns(at), trusted)
@@ -318,7 +318,7 @@ def _values_at(read: pa.StructArray, path: tuple[str, ...]) -> pa.Array:
 
 
 def _outside(within: tuple[str, ...]) -> dict[tuple[str, ...], m.DataType]:
-    """Return the members that records wrapped at `within` must lack: one with an operation is an envelope itself."""
+    """Return the members that records wrapped at `within` must lack: with an operation they are envelopes themselves."""
     return {(debezium.OPERATION,): m.StringType()} if within else {}
 
 
@@ -445,7 +445,7 @@ def _bad_values(path: tuple[str, ...], type_: m.DataType, *, optional: bool) -> 
         for field in type_.element.fields:
             yield from _bad_values((field.name,), field.type, optional=field.optional)
     else:
-        # a bad element behind others; in an empty array there is none
+        # a bad element, perhaps behind others; an empty array has no element
         bad = _bad_value(type_.element, r"\]n" if type_.optional else r"\]")
         yield name, rf"[^\[\sn]|\[\s*(?:{_SCALAR}\s*,\s*)*(?:{bad})"
 

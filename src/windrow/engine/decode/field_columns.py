@@ -1,7 +1,7 @@
 """Columns of decoded fields, as fast readers make them with a mask of trusted values, and rows by outcome.
 
-A trusted value equals the result of the exact decoder; a row with an untrusted value is decoded again by that one.
-A row is a position in the raw table: `GoodRows`, `MarkRows` and `DeadRows` are what becomes of rows.
+A trusted value equals that of the exact decoder, which decodes rows with an untrusted value again. A row is a position
+in the raw table: its outcome is in `GoodRows`, `MarkRows` or `DeadRows`.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def read_messages(
     """
     cursors = Cursors(values, skip)
     columns, trusted = _Messages(cursors, texts, 1).read(descriptor, wanted)
-    return columns, trusted & cursors.finished()
+    return columns, trusted & cursors.at_end()
 
 
 class _Messages:
@@ -87,7 +87,7 @@ class _Messages:
             tags = cursors.varint(going)
             for tag in np.unique(tags).tolist():
                 own = going if len(tags) and (tags == tag).all() else going[tags == tag]
-                self._field(tag, fields.get(tag >> 3), cursors.unfailed(own), trusted)
+                self._field(tag, fields.get(tag >> 3), cursors.without_failed(own), trusted)
             going = going[(cursors.at[going] < cursors.end[going]) & ~cursors.failed[going]]
         trusted[going] = False
         for oneof in descriptor.oneofs:
@@ -144,7 +144,7 @@ class _Messages:
 
     def _inner(self, descriptor: Descriptor, wanted: Mapping[str, Wanted], inner: Cursors) -> tuple[Read, Mask]:
         columns, trusted = _Messages(inner, self._texts, self._depth + 1).read(descriptor, wanted)
-        return columns, trusted & inner.finished()
+        return columns, trusted & inner.at_end()
 
 
 _ReadInner = Callable[[Descriptor, Mapping[str, Wanted], Cursors], tuple[Read, Mask]]
@@ -225,7 +225,7 @@ class _Field:
                 break
             cursors.varint(going)
             going = going[(cursors.at[going] < cursors.end[going]) & ~cursors.failed[going]]
-        return cursors.finished()
+        return cursors.at_end()
 
     def _tree(self) -> Mapping[str, Wanted]:
         """Return the types to read within the message, by name."""

@@ -58,7 +58,7 @@ class ProtobufReader:
         if not isinstance(self._schemas, Schemas):
             return _message(self._schemas, raw, 0)
         file = self._schemas.of(raw)
-        descriptor, begin = _indexed(file, raw)
+        descriptor, begin = _find_message(file, raw)
         return _message(descriptor, raw, begin)
 
     def columns(self, types: Mapping[Path, m.DataType]) -> _ProtobufColumns:
@@ -148,7 +148,7 @@ def _pool(files: Iterable[FileDescriptorProto], called: str) -> descriptor_pool.
     return pool
 
 
-def _indexed(file: Any, raw: bytes) -> tuple[Descriptor, int]:  # noqa: ANN401 - as above
+def _find_message(file: Any, raw: bytes) -> tuple[Descriptor, int]:  # noqa: ANN401 - as above
     """Return the message of a file by the indexes behind the id, and the position of its bytes."""
     count, at = _varint(raw, PREFIX)
     if not 0 <= count <= _MOST_INDEXES:

@@ -134,10 +134,10 @@ class RedrivenDecoder:
             dead.sort(key=lambda letter: order[letter["partition"], letter["offset"]])
         places = [(partitions[row], offsets[row]) for row in repeated]
         return DecodedBatch(
-            good=_without(decoded.good, places),
-            marks=_without(decoded.marks, places),
+            good=_drop_places(decoded.good, places),
+            marks=_drop_places(decoded.marks, places),
             dead=pa.Table.from_pylist(dead, schema=schema.DEAD),
-            replaced=_without(decoded.replaced, places),
+            replaced=_drop_places(decoded.replaced, places),
         )
 
     def _open_copies(self, raw: pa.RecordBatch, found: Mapping[int, Redriven]) -> pa.RecordBatch:
@@ -158,7 +158,7 @@ class RedrivenDecoder:
         return pa.RecordBatch.from_arrays(arrays, schema=schema.RAW)
 
 
-def _without(table: pa.Table, places: Collection[tuple[int, int]]) -> pa.Table:
+def _drop_places(table: pa.Table, places: Collection[tuple[int, int]]) -> pa.Table:
     """Remove the records at some places from a table whose first columns are partition and offset."""
     if not places:
         return table
