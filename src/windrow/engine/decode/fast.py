@@ -318,7 +318,7 @@ def _values_at(read: pa.StructArray, path: tuple[str, ...]) -> pa.Array:
 
 
 def _outside(within: tuple[str, ...]) -> dict[tuple[str, ...], m.DataType]:
-    """Return the members that records wrapped at `within` must lack: with an operation they are envelopes themselves."""
+    """Return the members that records wrapped at `within` must lack: with an operation they are envelopes."""
     return {(debezium.OPERATION,): m.StringType()} if within else {}
 
 
