@@ -1,6 +1,6 @@
-"""Acceptance: which records of a batch are clearly good, by the columns that a fast reader made of them.
+"""Acceptance of the records of a batch that are clearly good, by the columns that a fast reader made of them.
 
-What is not accepted is decoded by the exact decoder, so a column may be trusted too little, but never too much.
+The exact decoder decodes all others, so a column may be trusted too little, but never too much.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from windrow import model as m
 from windrow.engine import schema
-from windrow.engine.decode.exact import ExactDecoder, GoodRows, Rows, is_optional
-from windrow.engine.decode.field_columns import FieldColumn, Mask, Path, holds_mask, to_mask, valid_mask, valid_text
+from windrow.engine.decode import field_columns as fc
+from windrow.engine.decode.exact import ExactDecoder, is_optional
+from windrow.engine.decode.field_columns import FieldColumn, GoodRows, Mask, Path, Rows, to_mask
 from windrow.engine.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 _KEY_PATTERNS = {str(m.StringType()): r"^[^\x00]*$", str(m.LongType()): r"^(?:0|-?[1-9][0-9]{0,17})$"}
@@ -28,22 +29,22 @@ class Acceptance:
         self._exact = exact
 
     def columns(self, at: Mapping[Path, FieldColumn]) -> dict[str, FieldColumn]:
-        """Return the fields from what is at their paths."""
+        """Return the columns of the fields from those at their paths."""
         return {field.name: self.one_of(at, field.paths, self.least(field)) for field in self._exact.fields}
 
     def least(self, field: m.Field) -> int:
-        """Return how many values of the field a record must have: 0 or 1."""
+        """Return the number of values of the field that a record must have: 0 or 1."""
         return 0 if is_optional(field, self._exact.mark, self._exact.time, self._exact.key) else 1
 
     def one_of(self, at: Mapping[Path, FieldColumn], paths: Sequence[Path], least: int) -> FieldColumn:
-        """Return the values at some paths; a record with two of them, or fewer than `least`, is not trusted."""
+        """Return the values of a field at its paths; a record with two, or fewer than `least`, is not trusted."""
         columns = [at[path] for path in paths]
         if len(columns) == 1:
-            (one,) = columns
-            if least and one.values.null_count:
-                return FieldColumn(one.values, one.trusted & valid_mask(one.values))
-            return one
-        there = np.sum([valid_mask(column.values) for column in columns], axis=0)
+            (column,) = columns
+            if least and column.values.null_count:
+                return FieldColumn(column.values, column.trusted & fc.valid_mask(column.values))
+            return column
+        there = np.sum([fc.valid_mask(column.values) for column in columns], axis=0)
         return FieldColumn(pc.coalesce(*(column.values for column in columns)), (least <= there) & (there <= 1))
 
     def judge(
@@ -54,9 +55,9 @@ class Acceptance:
         columns: Mapping[str, FieldColumn],
         trusted: Mask,
     ) -> GoodRows:
-        """Return those of the rows of a batch in `schema.RAW` that are clearly good.
+        """Return the clearly good ones among some rows of a batch in `schema.RAW`.
 
-        `at` has what is at each path, `columns` the fields made of it, `trusted` a mask of the rows.
+        `at` has the columns by path, `columns` those of the fields, and `trusted` is a mask of the rows.
         """
         trusted = np.logical_and.reduce([trusted, *(column.trusted for column in columns.values())])
         times = columns[self._exact.time.field].values.cast(pa.int64())
@@ -79,9 +80,9 @@ class Acceptance:
         return good if trusted.all() else good.keep(trusted)
 
     def tombstones(self, raw: pa.RecordBatch, field: m.Field) -> GoodRows:
-        """Return the records with a key, but no value, as far as they are clearly good."""
+        """Return the clearly good tombstones: records with a key and no value."""
         rows: Rows = np.flatnonzero(to_mask(pc.and_(raw.column("value").is_null(), raw.column("key").is_valid())))
-        keys = valid_text(raw.column("key").take(pa.array(rows)))
+        keys = fc.valid_text(raw.column("key").take(pa.array(rows)))
         times = raw.column("log_time").take(pa.array(rows)).cast(pa.int64())
         least, greatest = self._exact.times
         plain = pc.match_substring_regex(keys, _KEY_PATTERNS[str(field.type)])
@@ -106,19 +107,19 @@ class Acceptance:
 
 
 def _correct(times: pa.Array, sent: pa.Array, log_times: pa.Array) -> tuple[pa.Array, Mask]:
-    """Return event times without the skew of the devices' clocks, and a mask of those that are surely right."""
-    usual = holds_mask(_usual(log_times))
-    moved = np.where(usual, log_times.fill_null(0).to_numpy(), 0) - sent.fill_null(0).to_numpy()
+    """Return event times less the skew of the devices' clocks, and the mask of the trusted ones."""
+    in_range = fc.holds_mask(_in_range(log_times))
+    moved = np.where(in_range, log_times.fill_null(0).to_numpy(), 0) - sent.fill_null(0).to_numpy()
     corrected = times.fill_null(0).to_numpy() + moved
-    return pa.array(corrected), usual & (corrected >= MIN_TIMESTAMP) & (corrected <= MAX_TIMESTAMP)
+    return pa.array(corrected), in_range & (corrected >= MIN_TIMESTAMP) & (corrected <= MAX_TIMESTAMP)
 
 
-def _usual(log_times: pa.Array) -> pa.Array:
+def _in_range(log_times: pa.Array) -> pa.Array:
     return pc.and_(pc.greater_equal(log_times, MIN_TIMESTAMP), pc.less_equal(log_times, MAX_TIMESTAMP))
 
 
 def _within(times: pa.Array, log_times: pa.Array, future: int) -> Mask:
-    """Return a mask of the times that are not too far ahead of the log; it is true where either time is null."""
-    usual = _usual(log_times)
-    ahead = pc.subtract(times, pc.if_else(usual, log_times, 0))
-    return to_mask(pc.fill_null(pc.and_(usual, pc.less_equal(ahead, future)), fill_value=True))
+    """Return the mask of the times that are not too far ahead of the log; it is true where either time is null."""
+    in_range = _in_range(log_times)
+    ahead = pc.subtract(times, pc.if_else(in_range, log_times, 0))
+    return to_mask(pc.fill_null(pc.and_(in_range, pc.less_equal(ahead, future)), fill_value=True))

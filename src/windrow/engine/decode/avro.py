@@ -1,10 +1,10 @@
 """Avro: the values of one record, in plain Python (https://avro.apache.org/docs/1.12.0/specification/).
 
-A record becomes what JSON of the same content would be: numbers are `NumberText`, times say their unit (`TimeText`),
-enums are strings; bytes stay bytes, which no field's type holds. So decoding goes on as that of JSON does.
+Values are those of JSON with the same content: numbers are `NumberText`, times have their unit (`TimeText`), enums are
+strings; bytes stay bytes, which no field's type holds. So they are converted to fields as JSON values are.
 
-Read is what the schema says and no more: the datum ends where the record ends. Texts are UTF-8 as far as a field reads
-them; one that is not is given as bytes.
+The datum must end where the record ends. Texts that no field reads need not be UTF-8; a text that is not UTF-8 is read
+as bytes.
 """
 
 from __future__ import annotations
@@ -15,25 +15,15 @@ from decimal import Decimal
 from typing import Final, NoReturn, assert_never
 
 from windrow.engine.decode.values import MAX_DEPTH, TOO_DEEP, MalformedError, NumberText, TimeText
-from windrow.model.avro_schema import (
-    AvroArray,
-    AvroEnum,
-    AvroFixed,
-    AvroMap,
-    AvroPrimitive,
-    AvroRecord,
-    AvroType,
-    AvroUnion,
-    Primitive,
-)
+from windrow.model import avro_schema as avro
 
 _MOST_DIGITS: Final = 4_000
 _MOST_BITS: Final = 13_000
-"""Of a decimal, which has less than `_MOST_DIGITS` digits then; one with more stays bytes, which no field holds."""
+"""Limit of a decimal, so of fewer than `_MOST_DIGITS` digits; longer ones stay bytes, which no field holds."""
 
 
-def read_record(type_: AvroType, raw: bytes, begin: int = 0) -> dict[str, object]:
-    """Return the values of the datum that begins at a byte of a record; raise MalformedError if it is none."""
+def read_record(type_: avro.AvroType, raw: bytes, begin: int = 0) -> dict[str, object]:
+    """Return the fields of the datum that begins at a byte of a record; raise MalformedError if it is malformed."""
     datum = _Datum(raw, begin)
     value = datum.read(type_, 1)
     if datum.at < len(raw):
@@ -46,32 +36,32 @@ def read_record(type_: AvroType, raw: bytes, begin: int = 0) -> dict[str, object
 
 
 class _Datum:
-    """The bytes of a record, and how far they are read."""
+    """A cursor in the bytes of a record."""
 
     def __init__(self, raw: bytes, at: int) -> None:
         self._raw = raw
         self._path: list[str] = []
         self.at = at
 
-    def read(self, type_: AvroType, depth: int) -> object:
-        """Return a value; `depth` is how many records, arrays and maps it is in, with itself."""
-        while isinstance(type_, AvroUnion):
+    def read(self, type_: avro.AvroType, depth: int) -> object:
+        """Return a value; `depth` is the number of records, arrays and maps around it, itself included."""
+        while isinstance(type_, avro.AvroUnion):
             type_ = type_.branches[self._index(len(type_.branches), "union", "branch")]
         match type_:
-            case AvroPrimitive(kind, nanos, scale):
+            case avro.AvroPrimitive(kind, nanos, scale):
                 return self._primitive(kind, nanos, scale)
-            case AvroFixed(size, scale):
+            case avro.AvroFixed(size, scale):
                 return _from_bytes(self._take(size), scale)
-            case AvroEnum(symbols):
+            case avro.AvroEnum(symbols):
                 return symbols[self._index(len(symbols), "enum", "symbol")]
         if depth > MAX_DEPTH:
             raise MalformedError(TOO_DEEP)
         match type_:
-            case AvroRecord():
+            case avro.AvroRecord():
                 return {name: self._field(name, inner, depth) for name, inner in type_.fields}
-            case AvroArray(items):
+            case avro.AvroArray(items):
                 return [self.read(items, depth + 1) for _ in self._items()]
-            case AvroMap(values):
+            case avro.AvroMap(values):
                 found: dict[str, object] = {}
                 for _ in self._items():
                     name = self._take(self._size()).decode(errors="surrogateescape")
@@ -80,13 +70,13 @@ class _Datum:
             case _:
                 assert_never(type_)
 
-    def _field(self, name: str, type_: AvroType, depth: int) -> object:
+    def _field(self, name: str, type_: avro.AvroType, depth: int) -> object:
         self._path.append(name)
         value = self.read(type_, depth + 1)
         self._path.pop()
         return value
 
-    def _primitive(self, kind: Primitive, nanos: int | None, scale: int | None) -> object:  # noqa: PLR0911 - a case each
+    def _primitive(self, kind: avro.Primitive, nanos: int | None, scale: int | None) -> object:  # noqa: PLR0911 - a case each
         match kind:
             case "null":
                 return None
@@ -115,14 +105,14 @@ class _Datum:
                 assert_never(kind)
 
     def _items(self) -> Iterator[None]:
-        """Go through the items of blocks, each of which the caller reads."""
+        """Yield once for each item of the blocks, which the caller reads then."""
         while count := self._long(64):
             end = None
             if count < 0:
                 count = -count
                 size = self._size()
                 end = self.at + size
-            if count > len(self._raw) - self.at:  # also if items have no bytes: nothing else limits their number
+            if count > len(self._raw) - self.at:  # a limit is needed for items without bytes
                 self._fail(f"a block of {count} items is longer than the record", self.at)
             for _ in range(count):
                 yield
@@ -174,7 +164,7 @@ class _Datum:
 def _from_bytes(value: bytes, scale: int | None) -> object:
     if scale is None or not value:
         return value
-    # by its digits: a decimal is rounded by nothing
+    # made of its digits, so that no context rounds it
     unscaled = int.from_bytes(value, "big", signed=True)
     if unscaled.bit_length() > _MOST_BITS:
         return value

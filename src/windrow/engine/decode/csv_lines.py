@@ -1,7 +1,7 @@
 """CSV: a record is a line of values (RFC 4180), one for each column, without a header.
 
-An empty value is null, in quotes or not. A line end behind the record is no part of it; within it, also in quotes, it
-makes the record malformed.
+An empty value is null, in quotes or not. A line end behind the record is ignored; a line end within it, even in
+quotes, makes it malformed.
 """
 
 from __future__ import annotations
@@ -16,17 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from windrow import model as m
-from windrow.engine.decode.field_columns import (
-    FieldColumn,
-    Path,
-    ReadColumns,
-    holds_mask,
-    nothing_there,
-    nothing_trusted,
-    to_mask,
-    valid_text,
-)
-from windrow.engine.decode.text_columns import TextColumns
+from windrow.engine.decode import field_columns as fc
+from windrow.engine.decode.field_columns import FieldColumn, Path, ReadColumns
 from windrow.engine.decode.values import BOOLEAN_TEXTS, MalformedError, PlainText
 
 _LINE_END = re.compile(r"\r?\n\Z")
@@ -43,7 +34,7 @@ class CsvReader:
         self._form = re.compile(f"{value}(?:{delimiter}{value})*")
 
     def parse(self, raw: bytes) -> Mapping[str, object]:
-        """Return the values of a line by their columns, None for those that are empty."""
+        """Return the values of a line by column, None for empty ones."""
         try:
             line = _LINE_END.sub("", raw.decode())
         except UnicodeDecodeError as exc:
@@ -69,17 +60,17 @@ class CsvReader:
         return {name: PlainText(value) if value else None for name, value in zip(columns, values, strict=True)}
 
     def columns(self, types: Mapping[Path, m.DataType]) -> _CsvColumns:
-        """Return what reads fields at these paths of many records."""
+        """Return the reader of the fields at these paths for many records."""
         return _CsvColumns(self._format, types)
 
 
 class _CsvColumns:
-    """Reads columns of CSV, as `ColumnReader` says: of the lines whose form is strictly that of the RFC."""
+    """Reads columns of CSV, as `ColumnReader` says, of the lines in the strict form of the RFC."""
 
     def __init__(self, format_: m.CsvFormat, types: Mapping[Path, m.DataType]) -> None:
         self._names = format_.columns
         self._types = types
-        self._texts = TextColumns()
+        self._texts = fc.TextColumns()
         delimiter = re.escape(format_.delimiter)
         value = rf'(?:"(?:[^"\r\n\x00]|"")*"|[^"\r\n\x00{delimiter}]*)'
         self._strict = f"^{value}(?:{delimiter}{value}){{{len(self._names) - 1}}}$"
@@ -89,9 +80,9 @@ class _CsvColumns:
         )
 
     def read(self, values: pa.Array) -> Iterator[ReadColumns]:
-        """Read binary values, with nulls among them; lines of another form are left to `parse`."""
-        lines = valid_text(values)
-        rows = np.flatnonzero(holds_mask(pc.match_substring_regex(lines, self._strict)))
+        """Read binary values, some of them null; lines in another form are left to `parse`."""
+        lines = fc.valid_text(values)
+        rows = np.flatnonzero(fc.holds_mask(pc.match_substring_regex(lines, self._strict)))
         if not len(rows):
             return
         lines = lines if len(rows) == len(lines) else lines.take(pa.array(rows))
@@ -109,15 +100,15 @@ class _CsvColumns:
 
     def _column(self, table: pa.Table, path: Path, type_: m.DataType) -> FieldColumn:
         if path[0] not in self._names:
-            return nothing_there(type_, table.num_rows)
+            return fc.nulls_column(type_, table.num_rows, trusted=True)
         if len(path) > 1:
-            return nothing_trusted(type_, table.num_rows)
+            return fc.nulls_column(type_, table.num_rows, trusted=False)
         texts = table.column(self._names.index(path[0])).combine_chunks()
-        is_empty = to_mask(pc.equal(texts, ""))
+        is_empty = fc.to_mask(pc.equal(texts, ""))
         if is_empty.any():
             texts = pc.if_else(pa.array(is_empty), pa.scalar(None, pa.string()), texts)
         if isinstance(type_, m.BooleanType):
-            column = FieldColumn(pc.equal(texts, "true"), holds_mask(pc.is_in(texts, pa.array(list(BOOLEAN_TEXTS)))))
+            column = FieldColumn(pc.equal(texts, "true"), fc.holds_mask(pc.is_in(texts, pa.array(list(BOOLEAN_TEXTS)))))
         else:
             column = self._texts.convert(type_, texts)
         values = pc.if_else(pa.array(is_empty), None, column.values) if is_empty.any() else column.values

@@ -1,7 +1,7 @@
-"""Cursors: where each of many binary records is being read, so that a field is read of all of them at once.
+"""Cursors into many binary records, which read one field of all records at once.
 
-A record whose bytes are not what is asked for is marked in `failed`, and stands still from then on; that has no effect
-on its neighbours, as each record has its own end. Reads take the `rows` that they are for, in ascending order.
+A record with unexpected bytes is marked in `failed`, and its cursor stops; its neighbours are not affected, as each
+record has its own end. Reads take their `rows` in ascending order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Mask = npt.NDArray[np.bool_]
 Longs = npt.NDArray[np.int64]
 
 _PAD: Final = 16
-"""Bytes before and behind the records, so that a window around one of their bytes is within the buffer."""
+"""Bytes before and behind the records, so that a window around any of their bytes is within the buffer."""
 _U: Final = np.uint64
 _ENDS: Final = _U(0x8080808080808080)
 _LONGEST: Final = 10
@@ -26,7 +26,7 @@ _LONGEST: Final = 10
 
 
 class Cursors:
-    """A cursor for each of some binary values, none of them null, at byte `skip` of its value."""
+    """A cursor for each of some binary values without nulls, at byte `skip` of its value."""
 
     def __init__(self, values: pa.Array, skip: int = 0) -> None:
         _, offsets, data = values.buffers()
@@ -42,28 +42,28 @@ class Cursors:
         self.at = np.minimum(self.at, self.end)
 
     def fail(self, rows: Rows, mask: Mask) -> None:
-        """Mark those of the rows for which the mask is true as failed."""
+        """Mark the rows for which the mask is true as failed."""
         if mask.any():
             self.failed[rows[mask]] = True
 
-    def finished(self) -> Mask:
-        """Return the mask of the records that did not fail and were read to their ends."""
-        finished: Mask = ~self.failed & (self.at == self.end)
-        return finished
+    def at_end(self) -> Mask:
+        """Return the mask of the records that were read to their ends without failure."""
+        at_end: Mask = ~self.failed & (self.at == self.end)
+        return at_end
 
     def within(self, at: Longs, sizes: Longs) -> Cursors:
-        """Return cursors over the same bytes, each from a place on for so many bytes."""
+        """Return cursors over ranges of the same bytes, given their beginnings and sizes."""
         inner = copy(self)
         inner.at, inner.end, inner.failed = at.copy(), at + sizes, np.zeros(len(at), dtype=np.bool_)
         return inner
 
-    def going(self, rows: Rows) -> Rows:
-        """Return those of the rows that have not failed."""
+    def without_failed(self, rows: Rows) -> Rows:
+        """Return the rows that have not failed."""
         failed = self.failed[rows]
         return rows[~failed] if failed.any() else rows
 
     def skip(self, rows: Rows, count: Longs | int) -> Longs:
-        """Move the cursors on by so many bytes, and return where they were; a failed row stays where it is."""
+        """Move the cursors by `count` bytes, and return their old positions; failed rows do not move."""
         at = self.at[rows]
         to = at + count
         beyond = (to > self.end[rows]) | (to < at)
@@ -78,7 +78,7 @@ class Cursors:
         return self.data[self.skip(rows, 1)]
 
     def words(self, at: Longs) -> npt.NDArray[np.uint64]:
-        """Return the 8 bytes at some places, the least significant one first."""
+        """Return 8 bytes from each position, the least significant first."""
         return self._windows[at]
 
     def varint(self, rows: Rows) -> npt.NDArray[np.uint64]:
@@ -99,10 +99,10 @@ class Cursors:
         return value
 
     def _long_varint(self, at: Longs) -> tuple[npt.NDArray[np.uint64], Longs]:
-        """Return the integers at some places and their lengths; that of one which is too long is beyond all ends."""
+        """Return the integers at some positions and their lengths; longer integers get a length beyond all ends."""
         word = self._windows[at]
         stops = ~word & _ENDS
-        # all bits up to the highest of the last byte; all of them if it is not among these 8
+        # all bits up to the highest of the last byte; all 64 if the last byte is not among these 8
         within = stops ^ (stops - _U(1))
         length = (np.bitwise_count(within) >> 3).astype(np.int64)
         value = word & within & ~_ENDS
@@ -119,14 +119,14 @@ class Cursors:
         return value, length
 
     def texts(self, at: Longs, lengths: Longs) -> pa.Array:
-        """Return the bytes at some places as binary values."""
+        """Return the bytes at some positions as binary values."""
         ends = np.zeros(len(at) + 1, dtype=np.int32)
         np.cumsum(lengths, out=ends[1:])
         places = np.ones(ends[-1], dtype=np.int64)
         there = np.flatnonzero(lengths)
         if len(there):
             starts, sizes = at[there], lengths[there]
-            # each place is one more than that before it, but for the first of a value
+            # each position is the one before plus 1, except for the first of a value
             places[0] = starts[0]
             places[ends[there[1:]]] = starts[1:] - (starts[:-1] + sizes[:-1]) + 1
             np.cumsum(places, out=places)
@@ -135,5 +135,5 @@ class Cursors:
 
 
 def unzigzag(values: npt.NDArray[np.uint64]) -> Longs:
-    """Return signed integers that were written with the sign in the last bit."""
+    """Return signed integers from zigzag encoding, which has the sign in the last bit."""
     return ((values >> _U(1)) ^ (_U(0) - (values & _U(1)))).view(np.int64)

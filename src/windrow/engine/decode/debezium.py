@@ -2,13 +2,13 @@
 
     {"before": {...}, "after": {...}, "source": {"ts_ms": ..., "lsn": ...}, "op": "u", "ts_ms": ..., "transaction": ...}
 
-`op` is c (created), u (updated), r (read by a snapshot) or d (deleted); what else it can be changes no single row. The
-converter may put a schema around it: ``{"schema": {...}, "payload": {...}}``. The columns of a row are in `after`,
-those of a deleted one in `before`, where PostgreSQL without REPLICA IDENTITY FULL has only the key: other columns are
-null there, or have values that were made up.
+`op` is c (created), u (updated), r (read by a snapshot) or d (deleted); other operations change no single row. The
+converter may wrap it with a schema: ``{"schema": {...}, "payload": {...}}``. The columns of a row are in `after`,
+those of a deleted row in `before`, where PostgreSQL without REPLICA IDENTITY FULL has only the key: other columns are
+null there, or have placeholder values.
 
-An update may change what a table here knows its rows by. Then the row in `before` is taken back, at the place and the
-event time of the record, and that in `after` is inserted. Without `before` the key is as it was, as far as is known.
+An update may change the key of a row in a table. Then the row in `before` is deleted, at the place and the event time
+of the record, and the row in `after` is inserted. Without `before` the key counts as unchanged.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ DELETE: Final = "d"
 UPDATE: Final = "u"
 ROW_OPERATIONS: Final = ("c", UPDATE, "r", DELETE)
 TIME_OF_CHANGE: Final = (SOURCE, "ts_ms")
-"""When the change was made in the database, in milliseconds."""
+"""Path of the time of the change in the database, in milliseconds."""
 TIME_OF_CHANGE_TYPE: Final = m.TimestampType("millis")
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 """Debezium's placeholder for an unchanged value that PostgreSQL stores outside the row (TOAST) and does not log."""
 _IN_NO_BYTES: Final = re.compile(r"\.|E-")
-"""In the text of a number with a scale as Java writes it: a point, or an exponent below 0 (``0E-8``)."""
+"""Pattern in each text of a number with a scale, as Java writes it: a point, or an exponent below 0 (``0E-8``)."""
 _NO_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 """Values of PostgreSQL's numeric that no decimal can hold."""
 _NO_ROW: Final = {
@@ -40,7 +40,7 @@ _NO_ROW: Final = {
 
 
 def envelope_of(record: Mapping[str, object]) -> Mapping[str, object] | None:
-    """Return the envelope in a record, without the schema around it; None if there is only null in that."""
+    """Return the envelope in a record, without the schema around it; None if the payload is null."""
     if OPERATION in record or PAYLOAD not in record:
         return record
     payload = record[PAYLOAD]
@@ -48,7 +48,7 @@ def envelope_of(record: Mapping[str, object]) -> Mapping[str, object] | None:
 
 
 def operation(envelope: Mapping[str, object]) -> str:
-    """Return what happened to the row; raise BadValueError if the envelope is none, or of no row."""
+    """Return the operation on the row; raise BadValueError if it is missing, or changes no row."""
     found = envelope.get(OPERATION)
     if found is None:
         msg = f"{'null' if OPERATION in envelope else 'missing'}: {OPERATION} (of Debezium's envelope)"
@@ -69,7 +69,7 @@ def require_row(envelope: Mapping[str, object], side: str) -> None:
 
 
 def time_of_change(field: m.Field, envelope: Mapping[str, object]) -> Value:
-    """Return the event time of a deleted row, whose own columns are not of that time; microseconds."""
+    """Return the event time of a row's deletion in microseconds: its own columns are older."""
     value, path = value_at(envelope, TIME_OF_CHANGE), ".".join(TIME_OF_CHANGE)
     if value is None:
         msg = f"missing: {path} ({field.name} of a deleted row)"
@@ -78,9 +78,9 @@ def time_of_change(field: m.Field, envelope: Mapping[str, object]) -> Value:
 
 
 def require_known(field: m.Field, value: object) -> None:
-    """Raise BadValueError for a text that the database did not log, and for a decimal that is written as its bytes.
+    """Raise BadValueError for a text that the database did not log, and for a decimal that is encoded as bytes.
 
-    Bytes are in base64, which can look like a whole number, but has no point and no sign of an exponent below 0.
+    Bytes are in base64, which can look like a whole number, but contains neither a point nor a negative exponent.
     """
     if isinstance(value, NumberText):
         return
@@ -93,12 +93,12 @@ def require_known(field: m.Field, value: object) -> None:
 
 
 def has_point(type_: m.DataType) -> bool:
-    """Return whether the text of a number of this type has a point, or an exponent below 0, as Debezium writes it."""
+    """Return whether Debezium writes numbers of this type with a point, or an exponent below 0."""
     return isinstance(type_, m.DecimalType) and type_.scale > 0
 
 
 def columns_of_key(key: object) -> Mapping[str, object]:
-    """Return the columns in the key of a record; raise BadValueError if it is no object."""
+    """Return the columns in the key of a record; raise BadValueError if the key is not an object."""
     columns = _object("the key", key)
     return _object("the key", columns[PAYLOAD]) if columns.keys() == {"schema", PAYLOAD} else columns
 

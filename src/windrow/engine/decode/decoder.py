@@ -1,6 +1,6 @@
 """Decoder: raw records to good records, punctuation marks and dead letters.
 
-Large batches go through the fast decoder first; what it does not accept, and small batches, go through the exact one.
+Large batches go through the fast decoder first; the records that it rejects, and small batches, through the exact one.
 """
 
 from __future__ import annotations
@@ -18,48 +18,34 @@ from windrow.engine import schema
 from windrow.engine.columns import to_micros
 from windrow.engine.decode.derived import Deriver, dead_rows
 from windrow.engine.decode.evaluation import Evaluator
-from windrow.engine.decode.exact import (
-    DeadRows,
-    ExactDecoder,
-    GoodRows,
-    MarkRows,
-    Rows,
-    decode_exactly,
-    no_window_reason,
-)
+from windrow.engine.decode.exact import ExactDecoder, decode_exactly, no_window_reason
 from windrow.engine.decode.fast import FastDecoder, FastReader
+from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, Rows, all_but
 from windrow.engine.decode.registry import UnknownSchemaError
 from windrow.engine.keys import MAX_KEY_BYTES, text_bytes
 from windrow.engine.windows import times_with_windows
 from windrow.expressions import AnySpec, Computed, computed, is_window_spec
 
-MARKS = pa.schema(
-    [
-        pa.field("partition", pa.int32(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("watermark", pa.int64(), nullable=False),
-    ]
-)
+_PLACE = [pa.field("partition", pa.int32(), nullable=False), pa.field("offset", pa.int64(), nullable=False)]
+MARKS = pa.schema([*_PLACE, pa.field("watermark", pa.int64(), nullable=False)])
 """Punctuation marks; `watermark` is in microseconds."""
 _NO_MARKS = MARKS.empty_table()
 
 _COORDINATES = 3
 """Columns of good records before the fields: partition, offset and time."""
 SMALL_BATCH = 256
-"""A batch with fewer records is decoded faster one by one than by a query."""
+"""A batch with fewer records is decoded faster record by record than by a query."""
 
 
 @dataclass(frozen=True)
 class DecodedBatch:
     """The outcome of decoding a table of raw records, each kind in the order of the input.
 
-    `replaced` are rows that some of the good records replace under another key: deletions, as `good` has them, at the
-    places and times of these records.
-
     `good` has partition, offset, time (the event time in microseconds), the declared fields and the computed ones,
     in that order; take columns by position where a field may be named like one of the first three. `marks` is
-    in `MARKS`, `dead` in `schema.DEAD`. Every raw record is in `good` or in `dead`, unless it is a pure mark; one with
-    data and a mark is in both `good` and `marks`.
+    in `MARKS`, `dead` in `schema.DEAD`. Every raw record is in `good` or in `dead`, unless it is a pure mark; a record
+    with data and a mark is in both `good` and `marks`. `replaced` are rows that some of the good records replace under
+    another key: deletions in the columns of `good`, at the places and times of these records.
     """
 
     good: pa.Table
@@ -71,12 +57,12 @@ class DecodedBatch:
 class Decoder:
     """Decodes a pipeline's records: the fast path accepts, the exact path explains.
 
-    Keys of tables are made of the fields `table_keys`.
+    `table_keys` are the fields in keys of tables.
     """
 
     def __init__(self, spec: AnySpec | m.SourceNode, table_keys: Iterable[str] = ()) -> None:
         exact = ExactDecoder.of(spec, table_keys)
-        # of the key, a record must have the decoded fields; the derived ones come later
+        # a record must have the decoded fields of the key; the derived ones come later
         decoded = tuple(field.name for field in exact.fields)
         self._exact = replace(exact, key=tuple(name for name in exact.key if name in decoded))
         self._deriver = Deriver.of(spec, self._exact)
@@ -122,7 +108,7 @@ class Decoder:
             replaced = good.replaced
         else:
             accepted = self._fast.decode(raw)
-            others = np.ones(raw.num_rows, dtype=bool)
+            others = np.ones(raw.num_rows, dtype=np.bool_)
             others[accepted.rows] = False
             good, pure, dead = decode_exactly(self._exact, raw, np.flatnonzero(others))
             replaced = good.replaced
@@ -130,34 +116,18 @@ class Decoder:
         if self._deriver is not None:
             derived = self._deriver.derive(raw, good)
             good, pure, dead = derived.good, pure.join(derived.pure), dead.join(derived.dead)
-        good, too_long = self._without_long_keys(raw, good)
-        if too_long is not None:
-            dead = dead.join(too_long)
-        if replaced is not None and self._deriver is not None:
-            # a row whose columns cannot be computed has been in no table
-            replaced = self._deriver.derive(raw, replaced).good
+        if self._key_texts and len(good.rows):
+            texts = [good.columns[place] for place in self._key_texts]
+            if too_long := dict(long_keys(self._key_text_names, texts)):
+                is_short = all_but(len(good.rows), too_long)
+                dead = dead.join(dead_rows(self._exact, raw, good.rows[~is_short], list(too_long.values())))
+                good = good.keep(is_short)
         if replaced is not None:
+            if self._deriver is not None:
+                # a row whose columns cannot be computed has been in no table
+                replaced = self._deriver.derive(raw, replaced).good
             replaced = replaced.keep(np.isin(replaced.rows, good.rows))
-        return self._decoded(raw, good, MarkRows.merge(good, pure), dead, replaced)
-
-    def _without_long_keys(self, raw: pa.RecordBatch, good: GoodRows) -> tuple[GoodRows, DeadRows | None]:
-        """Return the good records whose keys are within the limit, and dead letters of the others, if there are any."""
-        if not self._key_texts or not len(good.rows):
-            return good, None
-        found = dict(long_keys(self._key_text_names, [good.columns[place] for place in self._key_texts]))
-        if not found:
-            return good, None
-        long = np.zeros(len(good.rows), dtype=np.bool_)
-        long[list(found)] = True
-        return good.keep(~long), dead_rows(self._exact, raw, good.rows[long], list(found.values()))
-
-    def dead_letters(self, raw: pa.RecordBatch, rows: Rows, reasons: Sequence[str]) -> pa.Table:
-        """Return the dead letters of some rows that were decoded."""
-        return self._dead_table(raw, dead_rows(self._exact, raw, rows, reasons))
-
-    def _decoded(
-        self, raw: pa.RecordBatch, good: GoodRows, marks: MarkRows, dead: DeadRows, replaced: GoodRows | None
-    ) -> DecodedBatch:
+        marks = MarkRows.merge(good, pure)
         return DecodedBatch(
             good=self._good_table(raw, good),
             marks=pa.table([*_coordinates(raw, marks.rows), marks.marks], schema=MARKS)
@@ -167,6 +137,10 @@ class Decoder:
             replaced=self._no_good if replaced is None else self._good_table(raw, replaced),
         )
 
+    def dead_letters(self, raw: pa.RecordBatch, rows: Rows, reasons: Sequence[str]) -> pa.Table:
+        """Return the dead letters of some decoded rows."""
+        return self._dead_table(raw, dead_rows(self._exact, raw, rows, reasons))
+
     def _good_table(self, raw: pa.RecordBatch, good: GoodRows) -> pa.Table:
         columns = [*_coordinates(raw, good.rows), good.times, *good.columns]
         return pa.table(columns, schema=self._good_schema)
@@ -175,51 +149,49 @@ class Decoder:
         if not len(dead.rows):
             return schema.NO_DEAD
         source = pa.repeat(pa.scalar(self._source, pa.string()), len(dead.rows))
-        # behind selections rows may come in any order, and more than once
+        # behind selections, rows are in any order and may be repeated
         partitions, offsets, keys, values = (
             raw.column(name).take(pa.array(dead.rows)) for name in ("partition", "offset", "key", "value")
         )
         reasons = dead.reasons
         if self._has_places:
-            # what is the key of other records is here where the record is
+            # in files, the key of a record is its place
             reasons = pc.binary_join_element_wise(reasons, keys.cast(pa.string()), ": at ")
-        columns = [source, partitions, offsets, dead.log_times, reasons, values]
-        return pa.table(columns, schema=schema.DEAD)
+        return pa.table([source, partitions, offsets, dead.log_times, reasons, values], schema=schema.DEAD)
 
 
 class KeyedDecoder:
-    """Adds what a node needs to the records of the stream that it takes.
+    """Adds the columns of a node to the records of its input.
 
-    That is its derived fields (`given` are the names of those that the stream has already), and the columns of its
-    aggregates. The node cannot take a record for which one of them fails, whose key is null or too long, or that has a
-    window outside the years 1 to 9999.
+    These are its derived fields (`given` are the names of those that the stream already has), and the columns of its
+    aggregates. A record is rejected if a column fails for it, if its key is null or too long, or if one of its windows
+    is outside the years 1 to 9999.
     """
 
     def __init__(self, spec: AnySpec, given: Collection[str], records: pa.Schema) -> None:
         self._key = spec.key
         self._time = spec.time.field
         self._times = times_with_windows(spec.node.window if is_window_spec(spec) else m.Global())
-        self._columns = tuple(one for one in computed(spec) if one.name not in given)
+        self._columns = tuple(column for column in computed(spec) if column.name not in given)
         self._evaluator = Evaluator(self._columns) if self._columns else None
         self._schema = records
 
     def select(self, records: pa.Table) -> tuple[pa.Table, pa.Table, list[str]]:
-        """Return the records for the node, with its columns; and those that it cannot take, with the reasons."""
+        """Return the records for the node with its columns, and the rejected ones with the reasons."""
         failed: dict[int, str] = {}
         if self._evaluator is not None:
-            columns, failed = self._evaluator.compute(records)
-            for one, values in zip(self._columns, columns, strict=True):
-                records = records.append_column(one.name, values)
+            arrays, failed = self._evaluator.compute(records)
+            for column, values in zip(self._columns, arrays, strict=True):
+                records = records.append_column(column.name, values)
         reasons = dict(self._problems(records)) | failed
         if not reasons:
             return records.select(self._schema.names).cast(self._schema), records.slice(0, 0), []
-        is_bad = np.zeros(records.num_rows, dtype=np.bool_)
-        is_bad[list(reasons)] = True
-        good = records.filter(pa.array(~is_bad)).select(self._schema.names).cast(self._schema)
-        return good, records.filter(pa.array(is_bad)), [reasons[row] for row in sorted(reasons)]
+        is_good = all_but(records.num_rows, reasons)
+        good = records.filter(pa.array(is_good)).select(self._schema.names).cast(self._schema)
+        return good, records.filter(pa.array(~is_good)), [reasons[row] for row in sorted(reasons)]
 
     def _problems(self, records: pa.Table) -> Iterator[tuple[int, str]]:
-        """Yield the rows that the node cannot take, and why; the last reason of a row counts."""
+        """Yield the rejected rows and the reasons; the last reason of a row counts."""
         times = to_micros(records.column(schema.TIME))
         least, greatest = self._times
         for row in np.flatnonzero((times < least) | (times > greatest)).tolist():
@@ -233,34 +205,22 @@ class KeyedDecoder:
 
 
 def long_keys(names: str, texts: Sequence[pa.Array]) -> Iterator[tuple[int, str]]:
-    """Yield the rows whose key, in columns of text with these names, is too long, and the reason."""
+    """Yield the rows with too long a key in columns of text with these names, and the reasons."""
     bytes_ = text_bytes(texts)
     for row in np.flatnonzero(bytes_ > MAX_KEY_BYTES).tolist():
         yield row, f"long key: {names}: {bytes_[row]} bytes of text; the limit is {MAX_KEY_BYTES}"
 
 
 def _coordinates(raw: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
-    """Return the partitions and offsets of rows, which ascend."""
+    """Return the partitions and offsets of rows in ascending order."""
     columns = [raw.column("partition"), raw.column("offset")]
-    if len(rows) == raw.num_rows:
-        return columns  # so these are all of them
-    return [column.take(pa.array(rows)) for column in columns]
+    is_all = len(rows) == raw.num_rows
+    return columns if is_all else [column.take(pa.array(rows)) for column in columns]
 
 
 def _good_schema(exact: ExactDecoder, columns: tuple[Computed, ...]) -> pa.Schema:
-    return pa.schema(
-        [
-            pa.field("partition", pa.int32(), nullable=False),
-            pa.field("offset", pa.int64(), nullable=False),
-            pa.field("time", pa.int64(), nullable=False),
-            *(
-                pa.field(
-                    field.name,
-                    schema.arrow_type(field.type),
-                    nullable=exact.may_lack(field),
-                )
-                for field in exact.fields
-            ),
-            *(pa.field(column.name, schema.arrow_type(column.expression.type)) for column in columns),
-        ]
-    )
+    fields = [
+        pa.field(field.name, schema.arrow_type(field.type), nullable=exact.may_lack(field)) for field in exact.fields
+    ]
+    derived = [pa.field(column.name, schema.arrow_type(column.expression.type)) for column in columns]
+    return pa.schema([*_PLACE, pa.field("time", pa.int64(), nullable=False), *fields, *derived])

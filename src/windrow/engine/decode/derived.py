@@ -15,23 +15,15 @@ import pyarrow.compute as pc
 from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.decode.evaluation import Evaluator
-from windrow.engine.decode.exact import (
-    LOG_TIME_TYPE,
-    DeadRows,
-    ExactDecoder,
-    GoodRows,
-    MarkRows,
-    Rows,
-    parse_object,
-)
-from windrow.engine.decode.field_columns import holds_mask
+from windrow.engine.decode.exact import LOG_TIME_TYPE, ExactDecoder, parse_object
+from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, Rows, all_but, holds_mask, to_mask
 from windrow.engine.decode.values import convert
 from windrow.expressions import AnySpec, Computed, computed
 
 
 @dataclass(frozen=True)
 class DerivedRows:
-    """Good records with all their columns, and the pure marks and dead letters that others have become."""
+    """Good records with all their columns, and the pure marks and dead letters among the others."""
 
     good: GoodRows
     pure: MarkRows
@@ -44,7 +36,7 @@ class Deriver:
     def __init__(self, exact: ExactDecoder, columns: tuple[Computed, ...]) -> None:
         self._exact = exact
         self._columns = columns
-        self._keys = [place for place, one in enumerate(columns) if one.key]
+        self._keys = [place for place, column in enumerate(columns) if column.key]
         self._evaluator = Evaluator(columns)
 
     @staticmethod
@@ -57,10 +49,10 @@ class Deriver:
         """Add the columns to good records; a record with a mark whose derived key is null becomes a pure mark."""
         names = [field.name for field in self._exact.fields]
         columns, failed = self._evaluator.compute(pa.table(good.columns, names=names))
-        marked = good.marks.is_valid().to_numpy(zero_copy_only=False)
+        marked = to_mask(good.marks.is_valid())
         pure = np.zeros(len(good.rows), dtype=np.bool_)
         for place in self._keys:
-            for row in np.flatnonzero(columns[place].is_null().to_numpy(zero_copy_only=False)).tolist():
+            for row in np.flatnonzero(to_mask(columns[place].is_null())).tolist():
                 if row in failed:
                     continue
                 if marked[row]:
@@ -68,18 +60,17 @@ class Deriver:
                 else:
                     failed[row] = f"null key: {self._columns[place].name}"
         whole = GoodRows(good.rows, good.times, [*good.columns, *columns], good.marks)
-        bad = np.zeros(len(good.rows), dtype=np.bool_)
-        bad[list(failed)] = True
+        is_made = all_but(len(good.rows), failed)
         reasons = [failed[row] for row in sorted(failed)]
         return DerivedRows(
-            good=whole.keep(~bad & ~pure) if failed or pure.any() else whole,
+            good=whole.keep(is_made & ~pure) if failed or pure.any() else whole,
             pure=MarkRows(good.rows[pure], good.marks.filter(pa.array(pure))),
-            dead=dead_rows(self._exact, raw, good.rows[bad], reasons),
+            dead=dead_rows(self._exact, raw, good.rows[~is_made], reasons),
         )
 
 
 def dead_rows(exact: ExactDecoder, raw: pa.RecordBatch, rows: Rows, reasons: Sequence[str]) -> DeadRows:
-    """Return dead letters of records that are good JSON, or tombstones, with their log timestamps."""
+    """Return dead letters, with their log timestamps, of records that are good JSON or tombstones."""
     log_times = raw.column("log_time").take(pa.array(rows))
     if exact.log_time_inside and len(rows):
         values = raw.column("value").take(pa.array(rows))
@@ -88,7 +79,7 @@ def dead_rows(exact: ExactDecoder, raw: pa.RecordBatch, rows: Rows, reasons: Seq
 
 
 def log_times_inside(values: pa.Array, log_times: pa.Array) -> pa.Array:
-    """Return the log timestamps of good records (microseconds): that in the JSON, or the given one if it has none."""
+    """Return the log timestamps of good records (microseconds): those in the JSON, or else the given ones."""
     found = log_times.to_pylist()
     for row in np.flatnonzero(holds_mask(pc.match_substring(values, m.LOG_TIME))):
         inside = parse_object(values[row].as_py()).get(m.LOG_TIME)

@@ -1,4 +1,4 @@
-"""Evaluation of expressions over many records at once, and why it fails for some of them.
+"""Evaluation of expressions over many records at once, and the reasons of failures.
 
 The query that computes all columns fails as a whole, so only then are its columns computed one by one and the failing
 records searched.
@@ -10,85 +10,81 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import assert_never
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import model as m
 from windrow.engine.columns import whole
-from windrow.engine.decode.field_columns import holds_mask
+from windrow.engine.decode.field_columns import Mask, Rows, all_but, holds_mask, to_mask
 from windrow.engine.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP
 from windrow.engine.duckdb_sql import EvaluationError, Projection, evaluate_in_halves, identifier
 from windrow.engine.schema import arrow_type
 from windrow.expressions import Computed, Expression
 
-Mask = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.int64]
-
 _FEW = 8
 
 
 class Evaluator:
-    """Computes columns from tables of fields, in order; a column may use those before it."""
+    """Computes columns of expressions in order; a column may use those before it."""
 
     def __init__(self, columns: tuple[Computed, ...]) -> None:
         self._columns = columns
-        made = [column.name for column in columns]
-        used = [name for column in columns for name in column.expression.columns if name not in made]
+        computed = [column.name for column in columns]
+        used = [name for column in columns for name in column.expression.columns if name not in computed]
         grows = any(column.expression.grows for column in columns)
-        self._all = Projection(_nested([(column.name, column.expression.sql) for column in columns]), used, grows=grows)
+        self._all = Projection(
+            _nested_query([(column.name, column.expression.sql) for column in columns]), used, grows=grows
+        )
         self._each = [_Each(column.expression) for column in columns]
 
     def compute(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
-        """Return the columns, and by row why it failed; the values of failed rows have no meaning."""
+        """Return the columns, and by row the reason of its failure; values of failed rows have no meaning."""
         failed: dict[int, str] = {}
         columns = []
-        for one, values, unfit, reasons in self._fitted(fields):
-            found = reasons | _unfit(one.expression.type, unfit)
-            if one.most is not None:
-                found = dict(_beyond(values, one.most)) | found
-            _add(failed, one, found)
+        for column, values, unfit, reasons in self._compute_fitted(fields):
+            found = reasons | _unfit_reasons(column.expression.type, unfit)
+            if column.most is not None:
+                found = dict(_bad_spans(values, column.most)) | found
+            _add_reasons(failed, column, found)
             columns.append(values)
         return columns, failed
 
     def compute_nulls(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
-        """Return the columns, null where an expression fails, and by row why it does.
+        """Return the columns, null where an expression fails, and by row the reason.
 
-        A double that is not finite, such as that of a division by zero, is null, too, and no failure.
+        A double that is not finite, such as that of a division by zero, is null too, but no failure.
         """
         failed: dict[int, str] = {}
         columns = []
-        for one, values, unfit, reasons in self._fitted(fields):
-            is_double = isinstance(one.expression.type, m.DoubleType)
-            _add(failed, one, reasons if is_double else reasons | _unfit(one.expression.type, unfit))
+        for column, values, unfit, reasons in self._compute_fitted(fields):
+            type_ = column.expression.type
+            is_double = isinstance(type_, m.DoubleType)
+            _add_reasons(failed, column, reasons if is_double else reasons | _unfit_reasons(type_, unfit))
             columns.append(pc.if_else(pa.array(unfit), pa.scalar(None, values.type), values) if unfit.any() else values)
         return columns, failed
 
-    def _fitted(self, fields: pa.Table) -> Iterator[tuple[Computed, pa.Array, Mask, dict[int, str]]]:
-        """Yield each column, the mask of what no field can have, and by row why the expression fails: it is null."""
-        computed = self._together(fields) or self._one_by_one(fields)
-        for one, (values, reasons) in zip(self._columns, computed, strict=True):
-            yield one, *_fit(values, one.expression.type), reasons
-
-    def _together(self, fields: pa.Table) -> list[tuple[pa.Array, dict[int, str]]] | None:
-        """Compute all columns at once; return None if one of them fails."""
+    def _compute_fitted(self, fields: pa.Table) -> Iterator[tuple[Computed, pa.Array, Mask, dict[int, str]]]:
+        """Yield each column with its values, the mask of those that no field can hold, and reasons by failed row."""
         try:
             found = self._all.table(fields)
         except EvaluationError:
-            return None
-        return [(whole(found.column(column.name)), {}) for column in self._columns]
+            computed = self._compute_each(fields)
+        else:
+            computed = [(whole(found.column(column.name)), {}) for column in self._columns]
+        for column, (values, reasons) in zip(self._columns, computed, strict=True):
+            yield column, *_fit(values, column.expression.type), reasons
 
-    def _one_by_one(self, fields: pa.Table) -> list[tuple[pa.Array, dict[int, str]]]:
-        """Compute each column by itself; return it, null where it fails, and by row why it does."""
+    def _compute_each(self, fields: pa.Table) -> list[tuple[pa.Array, dict[int, str]]]:
+        """Return each column, computed by itself and null where it fails, and by row the reason."""
         columns = []
-        for one, each in zip(self._columns, self._each, strict=True):
+        for column, each in zip(self._columns, self._each, strict=True):
             columns.append(each.compute(fields))
-            fields = fields.append_column(one.name, columns[-1][0])
+            fields = fields.append_column(column.name, columns[-1][0])
         return columns
 
 
 class _Each:
-    """One expression, over inputs for some of which it fails."""
+    """One expression, which fails for some of its inputs."""
 
     def __init__(self, expression: Expression) -> None:
         self._expression = expression
@@ -96,60 +92,55 @@ class _Each:
         self._tried = Projection.of([f"TRY({expression.sql})"], expression.columns, grows=expression.grows)
 
     def compute(self, fields: pa.Table) -> tuple[pa.Array, dict[int, str]]:
-        """Return the values, null where it fails, and by row why it does. Equal inputs fail alike."""
+        """Return the values, null where it fails, and by row the reason. Equal inputs fail alike."""
         failed: dict[int, str] = {}
         try:
             values = whole(self._tried.table(fields).column(0))
         except EvaluationError:
             # TRY catches most errors, but not all
-            inputs = _distinct(self._expression, fields, np.arange(fields.num_rows))
+            inputs = _distinct_inputs(self._expression, fields, np.arange(fields.num_rows))
             parts, why = evaluate_in_halves(self._tried.table, inputs)
             values = self._spread(parts, inputs, why)
             failed = _by_row(inputs, why)
-        nulls = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
+        nulls = np.flatnonzero(to_mask(values.is_null()))
         return values, failed | self._blame(fields, nulls[~np.isin(nulls, list(failed))])
 
     def _spread(self, parts: list[pa.Table], inputs: pa.Table, failed: Collection[int]) -> pa.Array:
         """Return the values of all rows from those of the inputs that did not fail, null for the others."""
-        made = [whole(part.column(0)) for part in parts] or [pa.nulls(0, arrow_type(self._expression.type))]
-        is_made = np.ones(inputs.num_rows, dtype=np.bool_)
-        is_made[list(failed)] = False
-        place_of_input = np.where(is_made, np.cumsum(is_made) - 1, -1)
+        computed = [whole(part.column(0)) for part in parts] or [pa.nulls(0, arrow_type(self._expression.type))]
+        is_computed = all_but(inputs.num_rows, failed)
+        place_of_input = np.where(is_computed, np.cumsum(is_computed) - 1, -1)
         rows = whole(inputs.column(_ROWS))
         places = np.empty(len(rows.flatten()), dtype=np.int64)
         places[rows.flatten().to_numpy()] = np.repeat(place_of_input, rows.value_lengths().to_numpy())
-        return pa.concat_arrays(made).take(pa.array(places, mask=places < 0))
+        return pa.concat_arrays(computed).take(pa.array(places, mask=places < 0))
 
     def _blame(self, fields: pa.Table, rows: Rows) -> dict[int, str]:
-        """Return by row why an expression fails; TRY has given null for these rows.
+        """Return by row the reason of a failure among rows for which TRY returned null.
 
-        If null may be the expression's right result, inputs are halved until few are left, of which one or more fail.
+        If the expression may be null, its inputs are halved until few are left that fail as a whole.
         """
         failed: dict[int, str] = {}
-        stack = [_distinct(self._expression, fields, rows)]
+        stack = [_distinct_inputs(self._expression, fields, rows)]
         while stack:
             some = stack.pop()
             if not self._expression.nullable or some.num_rows <= _FEW:
                 for place in range(some.num_rows):
                     _, why = evaluate_in_halves(self._plain.table, some.slice(place, 1))
                     failed |= _by_row(some.slice(place, 1), why)
-            elif self._fails(some):
+                continue
+            try:
+                self._plain.table(some)
+            except EvaluationError:
                 half = some.num_rows // 2
                 stack += [some.slice(0, half), some.slice(half)]
         return failed
-
-    def _fails(self, inputs: pa.Table) -> bool:
-        try:
-            self._plain.table(inputs)
-        except EvaluationError:
-            return True
-        return False
 
 
 _ROWS, _ONE = "__row_list", "__one"
 
 
-def _distinct(expression: Expression, fields: pa.Table, rows: Rows) -> pa.Table:
+def _distinct_inputs(expression: Expression, fields: pa.Table, rows: Rows) -> pa.Table:
     """Return the distinct inputs of an expression among some rows, each with the list of its rows."""
     # group by a constant, too: the expression may have no columns
     among = pa.table({"__row": rows, _ONE: np.zeros(len(rows), dtype=np.int8)})
@@ -159,17 +150,17 @@ def _distinct(expression: Expression, fields: pa.Table, rows: Rows) -> pa.Table:
 
 
 def _by_row(inputs: pa.Table, failed: Mapping[int, str]) -> dict[int, str]:
-    """Return the reasons by row of what is given by the place of an input."""
+    """Return the reasons by row from those by the place of an input."""
     rows = inputs.column(_ROWS)
     return {row: why for place, why in failed.items() for row in rows[place].as_py()}
 
 
 def _fit(values: pa.Array, type_: m.DataType) -> tuple[pa.Array, Mask]:
-    """Return values in the Arrow type of a field, and a mask of those that no field can have."""
+    """Return values in the Arrow type of a field, and the mask of those that no field can hold."""
     values = values.cast(arrow_type(type_))
     match type_:
         case m.DoubleType():
-            values = pc.add(values, 0.0)  # there is one zero, not two
+            values = pc.add(values, 0.0)  # one zero, not two
             bad = pc.invert(pc.is_finite(values))
         case m.TimestampType():
             micros = values.cast(pa.int64())
@@ -183,34 +174,29 @@ def _fit(values: pa.Array, type_: m.DataType) -> tuple[pa.Array, Mask]:
     return values, holds_mask(bad)
 
 
-def _beyond(spans: pa.Array, most: int) -> Iterator[tuple[int, str]]:
-    """Yield the rows whose span (microseconds) is null, not longer than 0, or longer than `most`, and which it is."""
+def _bad_spans(spans: pa.Array, most: int) -> Iterator[tuple[int, str]]:
+    """Yield the rows whose span (microseconds) is null, not longer than 0, or longer than `most`, with the reason."""
     given = pc.fill_null(spans, 0).to_numpy()
     for row in np.flatnonzero((given < 1) | (given > most)).tolist():
         why = f"it is longer than {m.format_duration(most)}" if given[row] > most else "it is not longer than 0"
         yield row, why if spans[row].is_valid else "it is null"
 
 
-def _unfit(type_: m.DataType, rows: Mask) -> dict[int, str]:
-    """Return by row why a field cannot have a value that `_fit` masks."""
-    match type_:
-        case m.DoubleType():
-            why = "the result is not a finite number"
-        case m.TimestampType():
-            why = "the result is a time outside the years 1 to 9999"
-        case _:
-            why = "the result holds U+0000"
-    return dict.fromkeys(np.flatnonzero(rows).tolist(), why)
+def _unfit_reasons(type_: m.DataType, rows: Mask) -> dict[int, str]:
+    """Return by row why a field cannot hold a value that `_fit` masks."""
+    reasons = {m.DoubleType: "is not a finite number", m.TimestampType: "is a time outside the years 1 to 9999"}
+    why = reasons.get(type(type_), "holds U+0000")
+    return dict.fromkeys(np.flatnonzero(rows).tolist(), f"the result {why}")
 
 
-def _add(failed: dict[int, str], column: Computed, reasons: Mapping[int, str]) -> None:
-    """Add why a column fails to the reasons by row, of which the first stays."""
+def _add_reasons(failed: dict[int, str], column: Computed, reasons: Mapping[int, str]) -> None:
+    """Add the reasons of a column to those by row; the first reason of a row stays."""
     for row, why in reasons.items():
         failed.setdefault(row, f"expression: {column.label}: {why}")
 
 
-def _nested(columns: list[tuple[str, str]]) -> str:
-    """Return the query that computes columns in order, each in a subquery that has those before it."""
+def _nested_query(columns: list[tuple[str, str]]) -> str:
+    """Return the query of columns in order, each in a subquery that has those before it."""
     query = "rows"
     for name, sql in columns:
         query = f"(SELECT *, {sql} AS {identifier(name)} FROM {query})"

@@ -1,26 +1,27 @@
-"""Exact decoder: the authority on what a record means, one record at a time, in plain Python.
+"""Exact decoder: the authority on the meaning of a record, record by record in plain Python.
 
-The fast decoder must agree with it wherever it accepts a record; all that it does not accept is decoded here. A row is
-a position in the raw table; `GoodRows`, `MarkRows` and `DeadRows` are what becomes of rows.
+The fast decoder must agree with it on every record that it accepts, and leaves all others to it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, NoReturn, assert_never
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.decode import debezium
-from windrow.engine.decode.formats import RecordReader, open_reader
+from windrow.engine.decode.avro_columns import AvroReader, registered_type
+from windrow.engine.decode.csv_lines import CsvReader
+from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, RecordReader, Rows
+from windrow.engine.decode.registry import Schemas
 from windrow.engine.decode.values import (
     MAX_DEPTH,
     MAX_TIMESTAMP,
@@ -35,14 +36,16 @@ from windrow.engine.decode.values import (
 )
 from windrow.engine.windows import times_with_windows
 from windrow.expressions import AnySpec, is_window_spec
+from windrow.model.avro_schema import parse_schema
 
 LOG_TIME_TYPE = m.TimestampType("millis")
 _DELETED = m.Field(schema.DELETED, m.BooleanType())
 KEY, VALUE = "_key", "_value"
-"""The fields of an embedded log's record that is a tombstone: its key, and null."""
+"""The fields of a tombstone in an embedded log: its key, and null."""
 _NO_VALUE = "malformed: no value"
 _NO_LOG_TIME = "no log time"
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"?|([\[{])|([\]}])', re.DOTALL)
+_KINDS: Mapping[type, str] = {list: "an array", NumberText: "a number", str: "a string"}
 _ESCAPE_BUT_LONE_SURROGATE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\[^u]|\\u(?![dD][89a-fA-F])"
 )
@@ -50,9 +53,9 @@ _ESCAPE_BUT_LONE_SURROGATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Good:
-    """A record with data: its fields in declared order, its event time and its mark, if any, in microseconds.
+    """A record with data: its fields in declared order, its event time and its mark or None, in microseconds.
 
-    `replaced` are the fields of the row that it takes back, which has another key in some table.
+    `replaced` are the fields of the row that it replaces, which has another key in some table.
     """
 
     values: tuple[Value | None, ...]
@@ -70,7 +73,7 @@ class PureMark:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A dead letter: why, and the log timestamp in microseconds as far as it is known."""
+    """A dead letter: the reason, and the log timestamp in microseconds, None if unknown."""
 
     reason: str
     log_time: int | None
@@ -78,7 +81,7 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A record that says nothing new: the tombstone that follows Debezium's record of a deletion."""
+    """A record without a change: the tombstone that follows Debezium's record of a deletion."""
 
 
 Outcome = Good | PureMark | Passed | Bad
@@ -86,12 +89,13 @@ Outcome = Good | PureMark | Passed | Bad
 
 @dataclass(frozen=True)
 class ExactDecoder:
-    """The fields that a record must have. `mark` is the punctuation's, `log_time_inside` says to read `_log_time`.
+    """The fields that a record must have, and how to read them.
 
-    `times` are the least and the greatest event time, in microseconds. `tombstones` is the field of a tombstone's key.
-    With `is_debezium` a record is Debezium's envelope of the change of a row (`windrow.engine.decode.debezium`). If
-    `fields` have `schema.DELETED`, as the last one, it says whether the row was deleted. Keys of tables are made of the
-    fields `table_keys`. What is not JSON has a `reader`.
+    `mark` is the field of the punctuation, `times` are the least and the greatest event time in microseconds, and
+    `tombstones` is the field of a tombstone's key. With `log_time_inside` a record has its log time in `_log_time`.
+    With `is_debezium` a record is Debezium's envelope of the change of a row (`windrow.engine.decode.debezium`); if the
+    last of the `fields` is `schema.DELETED`, it says whether the row was deleted. `table_keys` are the fields in keys
+    of tables. Formats other than JSON have a `reader`.
     """
 
     fields: tuple[m.Field, ...]
@@ -111,7 +115,7 @@ class ExactDecoder:
         return self.fields[:-1] if self.fields and self.fields[-1] == _DELETED else self.fields
 
     @property
-    def tells_deleted(self) -> bool:
+    def has_deleted(self) -> bool:
         """Whether records have `schema.DELETED`."""
         return len(self.declared) < len(self.fields)
 
@@ -125,21 +129,21 @@ class ExactDecoder:
 
     @cached_property
     def _places(self) -> dict[str, int]:
-        """The place of each field among the values."""
+        """The index of each field among the values."""
         return {field.name: place for place, field in enumerate(self.fields)}
 
     def may_lack(self, field: m.Field) -> bool:
-        """Return whether a good record can be without a field: that of a deleted row has its key."""
+        """Return whether a good record can lack a field; the record of a deleted row has only its key."""
         is_column = self.is_debezium and not field.path and field.name not in {self.time.field, *self.key}
         return (is_column and field != _DELETED) or is_optional(field, self.mark, self.time, self.key)
 
     @staticmethod
     def of(spec: AnySpec | m.SourceNode, table_keys: Iterable[str] = ()) -> ExactDecoder:
-        """Build it from a pipeline; keys of tables are made of some of its fields."""
+        """Return the decoder of a pipeline's source; `table_keys` may name fields that it does not have."""
         is_debezium = spec.source.format == "debezium"
-        tells_deleted = is_debezium and isinstance(spec, m.SourceNode)
+        has_deleted = is_debezium and isinstance(spec, m.SourceNode)
         return ExactDecoder(
-            fields=(*spec.decode.fields, _DELETED) if tells_deleted else spec.decode.fields,
+            fields=(*spec.decode.fields, _DELETED) if has_deleted else spec.decode.fields,
             time=spec.time,
             key=spec.key,
             mark=mark_field(spec),
@@ -152,33 +156,31 @@ class ExactDecoder:
             & {field.name for field in spec.decode.fields if not field.path} - {spec.time.field, spec.time.sent},
         )
 
-    def decode(self, raw: bytes | None, log_time: int | None, key: bytes | None = None) -> Outcome:
-        """Decode one record's value and key; `log_time` is the log's own timestamp in microseconds, if it has one."""
+    def decode(  # noqa: PLR0911 - a case for each kind of record
+        self, raw: bytes | None, log_time: int | None, key: bytes | None = None
+    ) -> Outcome:
+        """Decode the value and key of a record; `log_time` is the log's own timestamp in microseconds, or None."""
         try:
             if raw is None and key is not None and self.is_debezium:
                 return self._tombstone_of_row(key, log_time)
             if raw is None and key is not None and self.tombstones is not None:
                 return self._tombstone(self.tombstones, _key_text(key), log_time)
-            record = parse_object(raw) if self.reader is None else self._parsed(self.reader, raw)
+            if raw is None:
+                return Bad(_NO_VALUE, log_time)
+            record = parse_object(raw) if self.reader is None else self.reader.parse(raw)
             if self.log_time_inside and record.get(m.LOG_TIME) is not None:
-                inside = convert(m.LOG_TIME, LOG_TIME_TYPE, record[m.LOG_TIME])
-                log_time = _micros(inside)
+                log_time = _micros(convert(m.LOG_TIME, LOG_TIME_TYPE, record[m.LOG_TIME]))
             if self.is_debezium:
                 return self._change(record, log_time, key)
             has_line = self.log_time_inside and self.reader is None
             if self.tombstones is not None and has_line and record.get(VALUE, record) is None:
                 return self._tombstone(self.tombstones, record.get(KEY), log_time)
-            return self._meaning(record, log_time)
+            return self._data_or_mark(record, log_time)
         except (MalformedError, BadValueError) as exc:
             return Bad(str(exc), log_time)
 
-    def _parsed(self, reader: RecordReader, raw: bytes | None) -> Mapping[str, object]:
-        if raw is None:
-            raise MalformedError(_NO_VALUE)
-        return reader.parse(raw)
-
     def _change(self, record: Mapping[str, object], log_time: int | None, key: bytes | None) -> Good | Passed:
-        """Return the record of a row that was read, created, updated or deleted; or a tombstone as above."""
+        """Return the record of a row that was read, created, updated or deleted, or of a tombstone."""
         envelope = debezium.envelope_of(record)
         is_line = self.log_time_inside and envelope is record and debezium.OPERATION not in record
         if envelope is None or (is_line and record.get(VALUE, record) is None):
@@ -193,17 +195,17 @@ class ExactDecoder:
             else self._column(read, envelope, is_deleted=is_deleted)
             for read in reads
         ]
-        found = self._checked(tuple(values), log_time, None, is_deleted=is_deleted)
+        found = self._good(tuple(values), log_time, None, is_deleted=is_deleted)
         if operation == debezium.UPDATE and self.table_keys and envelope.get(debezium.BEFORE) is not None:
-            return replace(found, replaced=self._replaced(values, envelope))
+            return replace(found, replaced=self._row_before(values, envelope))
         return found
 
-    def _replaced(
+    def _row_before(
         self, values: Sequence[Value | None], envelope: Mapping[str, object]
     ) -> tuple[Value | None, ...] | None:
         """Return the row before an update of a row with these values, as a deletion; None if its keys are the same.
 
-        A column that is in no key, and cannot be read, is null.
+        A column that is in no key and cannot be read is null.
         """
         debezium.require_row(envelope, debezium.BEFORE)
         old = list(values)
@@ -231,7 +233,7 @@ class ExactDecoder:
         return self._value(read, envelope, is_deleted=is_deleted)
 
     def _tombstone_of_row(self, key: object, log_time: int | None) -> Good | Passed:
-        """Return the deletion of a row of which only the key is known, if tombstones are read as such."""
+        """Return the deletion of the row with a key, if the pipeline reads tombstones."""
         if key is None:
             raise MalformedError(_NO_VALUE)
         if self.tombstones is None:
@@ -239,43 +241,43 @@ class ExactDecoder:
         columns = debezium.columns_of_key(parse_object(key) if isinstance(key, bytes) else key)
         if log_time is None:
             raise BadValueError(_NO_LOG_TIME)
-        given = {one.name: columns.get(one.name) for one in self.declared if not one.path}
+        given = {field.name: columns.get(field.name) for field in self.declared if not field.path}
         if given[self.tombstones.name] is None:
             msg = f"missing: {self.tombstones.name} (the key)"
             raise BadValueError(msg)
         values = tuple(
             log_time
-            if one.name == self.time.field
+            if field.name == self.time.field
             else None
-            if given.get(one.name) is None
-            else convert(one.name, one.type, given[one.name])
-            for one in self.declared
+            if given.get(field.name) is None
+            else convert(field.name, field.type, given[field.name])
+            for field in self.declared
         )
         self._require_windows(log_time)
-        return Good((*values, True) if self.tells_deleted else values, log_time, None)
+        return Good((*values, True) if self.has_deleted else values, log_time, None)
 
-    def _meaning(self, record: Mapping[str, object], log_time: int | None) -> Good | PureMark:
+    def _data_or_mark(self, record: Mapping[str, object], log_time: int | None) -> Good | PureMark:
         mark = self._mark(record, log_time)
         if mark is not None:
             needed = {self.time.field, *self.key}
             if any(not read.values(record) for read in self._reads if read.field.name in needed):
                 return PureMark(mark)
         values = tuple([self._value(read, record) for read in self._reads])
-        return self._checked(values, log_time, mark)
+        return self._good(values, log_time, mark)
 
-    def _checked(
+    def _good(
         self, values: tuple[Value | None, ...], log_time: int | None, mark: int | None, *, is_deleted: bool = False
     ) -> Good:
-        """Return a record with these values, whose event time is in range."""
+        """Return a record with these values; raise BadValueError if its event time is out of range."""
         time = _micros(values[self._places[self.time.field]])
         if self.time.sent is not None:
-            time = _corrected(self.time.field, time, _micros(values[self._places[self.time.sent]]), log_time)
+            time = _correct_skew(self.time.field, time, _micros(values[self._places[self.time.sent]]), log_time)
         self._guard(self.time.field, time, log_time)
         self._require_windows(time)
-        return Good((*values, is_deleted) if self.tells_deleted else values, time, mark)
+        return Good((*values, is_deleted) if self.has_deleted else values, time, mark)
 
     def _tombstone(self, field: m.Field, key: object, log_time: int | None) -> Good:
-        """Return a tombstone as a record: its key, the log timestamp as its times, and nulls."""
+        """Return the record of a tombstone: its key, the log timestamp as its times, and nulls."""
         if key is None:
             raise MalformedError(_NO_VALUE)
         value = convert(field.name, field.type, key)
@@ -291,20 +293,20 @@ class ExactDecoder:
         values = _Read.of(self.mark).values(record)
         if not values:
             return None
-        mark = _micros(_agreed(self.mark, values))
+        mark = _micros(_single_value(self.mark, values))
         self._guard(self.mark.name, mark, log_time)
         return mark
 
     def _value(self, read: _Read, record: Mapping[str, object], *, is_deleted: bool = False) -> Value | None:
         field, values = read.field, read.values(record)
         if values:
-            return _agreed(field, values)
+            return _single_value(field, values)
         if self.may_lack(field) if is_deleted else is_optional(field, self.mark, self.time, self.key):
             return None
         is_there = any(_is_there(path, record) for _, path in read.paths)
         at = f" ({'.'.join(field.path)})" if field.path else ""
-        reason = f"null: {field.name}{at}" if is_there else f"missing: {field.name}{at}"
-        raise BadValueError(reason)
+        msg = f"{'null' if is_there else 'missing'}: {field.name}{at}"
+        raise BadValueError(msg)
 
     def _guard(self, name: str, time: int, log_time: int | None) -> None:
         future = self.time.future
@@ -321,14 +323,36 @@ class ExactDecoder:
             raise BadValueError(no_window_reason(self.time.field, begins_early=time < least))
 
 
+def open_reader(format_: m.RecordFormat) -> RecordReader | None:
+    """Return the reader of a format, None for JSON; a registry is not asked before a record is read."""
+    match format_:
+        case "json" | "debezium":
+            return None
+        case m.AvroFormat(source):
+            if isinstance(source, m.Registry):
+                return AvroReader(Schemas(source, "AVRO", registered_type))
+            return AvroReader(parse_schema(source, "the schema of the source"))
+        case m.CsvFormat():
+            return CsvReader(format_)
+        case m.ProtobufFormat(source):
+            from windrow.engine.decode import protobuf_messages  # noqa: PLC0415 - its runtime only where it is used
+
+            if isinstance(source, m.Registry):
+                file_of = protobuf_messages.registered_file
+                return protobuf_messages.ProtobufReader(Schemas(source, "PROTOBUF", file_of, "serialized"))
+            return protobuf_messages.ProtobufReader(protobuf_messages.descriptor_of(source))
+        case _:
+            assert_never(format_)
+
+
 def no_window_reason(field: str, *, begins_early: bool) -> str:
     """Return the reason of a dead letter with a window that is partly outside the years 1 to 9999."""
     limit = "begin before the year 1" if begins_early else "end after the year 9999"
     return f"out of range: {field}: a window of the record would {limit}"
 
 
-def _corrected(name: str, time: int, sent: int, log_time: int | None) -> int:
-    """Return an event time without the skew of the device's clock, as the log's timestamp beside `sent` shows it."""
+def _correct_skew(name: str, time: int, sent: int, log_time: int | None) -> int:
+    """Return an event time less the skew of the device's clock: the difference of `sent` and the log timestamp."""
     if log_time is None:
         raise BadValueError(_NO_LOG_TIME)
     correction = log_time - sent
@@ -341,53 +365,51 @@ def _corrected(name: str, time: int, sent: int, log_time: int | None) -> int:
 
 
 def mark_field(spec: AnySpec | m.SourceNode) -> m.Field | None:
-    """Return the field of the pipeline's punctuation, if it has one: a time like the event time."""
-    match spec.time.watermark:
-        case m.Punctuated(field):
-            declared = next((one for one in spec.decode.fields if one.name == field), None)
-            type_ = spec.decode.field(spec.time.field).type
-            return m.Field(field, type_) if declared is None else replace(declared, type=type_, optional=False)
-        case _:
-            return None
+    """Return the field of the pipeline's punctuation, of the type of the event time; None if it has none."""
+    if not isinstance(spec.time.watermark, m.Punctuated):
+        return None
+    name, type_ = spec.time.watermark.field, spec.decode.field(spec.time.field).type
+    declared = next((field for field in spec.decode.fields if field.name == name), None)
+    return m.Field(name, type_) if declared is None else replace(declared, type=type_, optional=False)
 
 
-def is_optional(field: m.Field, mark: m.Field | None, time: m.EventTime, key: tuple[str, ...]) -> bool:
+def is_optional(field: m.Field, mark: m.Field | None, time: m.EventTime, key: Collection[str]) -> bool:
     """Whether a good record may lack the field: optional ones and the punctuation's, never the key and the times."""
     may_lack = field.optional or (mark is not None and field.name == mark.name)
     return may_lack and field.name not in {time.field, time.sent, *key}
 
 
 class _Read(NamedTuple):
-    """A field, and the paths at which it is looked for, each behind its text."""
+    """A field, and the (text, path) pairs of its paths."""
 
     field: m.Field
     paths: tuple[tuple[str, tuple[str, ...]], ...]
 
     @staticmethod
     def of(field: m.Field, row: str | None = None) -> _Read:
-        """Return where a field is; `row` is the object that has the fields without a path, None: the record itself."""
+        """Return the paths of a field; fields without a path are in the object `row`, None for the record itself."""
         return _Read(field, tuple((".".join(path), path) for path in paths_of(field, row)))
 
     def values(self, record: Mapping[str, object]) -> list[tuple[str, object]]:
-        """Return what a record has for the field, each value behind the text of its path."""
+        """Return the (path, value) pairs that a record has for the field."""
         return [(text, value) for text, path in self.paths if (value := value_at(record, path)) is not None]
 
 
 def paths_of(field: m.Field, row: str | None) -> tuple[tuple[str, ...], ...]:
-    """Return the paths of a field; those that are only a name, and its aliases, lead through the object `row`."""
+    """Return the paths of a field; a path that is only a name, as aliases are, leads through the object `row`."""
     if row is None:
         return field.paths
     return (field.path or (row, field.name), *((row, name) for name in field.alias))
 
 
 def _is_there(path: tuple[str, ...], record: Mapping[str, object]) -> bool:
-    """Return whether the object at the end of a path has the last name, if only with null."""
+    """Return whether a record has a member at a path, which may be null."""
     last = value_at(record, path[:-1])
     return isinstance(last, dict) and path[-1] in last
 
 
-def _agreed(field: m.Field, values: Iterable[tuple[str, object]]) -> Value:
-    """Return the value of a field that a record has; raise BadValueError if it has two different ones."""
+def _single_value(field: m.Field, values: Iterable[tuple[str, object]]) -> Value:
+    """Return the value that a record has for a field at all paths; raise BadValueError if two of them differ."""
     first, *others = [(path, convert(path, field.type, value)) for path, value in values]
     for name, value in others:
         if value != first[1]:
@@ -396,13 +418,11 @@ def _agreed(field: m.Field, values: Iterable[tuple[str, object]]) -> Value:
     return first[1]
 
 
-def parse_object(raw: bytes | None) -> dict[str, object]:
-    """Read a record's bytes as a JSON object (RFC 8259); of duplicate names the first counts.
+def parse_object(raw: bytes) -> dict[str, object]:
+    """Parse bytes as a JSON object (RFC 8259); of duplicate names the first counts, and numbers are `NumberText`.
 
-    Numbers stay text (`NumberText`). Raises MalformedError.
+    Raises MalformedError.
     """
-    if raw is None:
-        raise MalformedError(_NO_VALUE)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as exc:
@@ -416,7 +436,7 @@ def parse_object(raw: bytes | None) -> dict[str, object]:
             parse_float=NumberText,
             parse_int=NumberText,
             parse_constant=_no_constant,
-            object_pairs_hook=_first_wins,
+            object_pairs_hook=lambda pairs: dict(reversed(pairs)),
         )
     except json.JSONDecodeError as exc:
         msg = f"malformed: not JSON at character {exc.pos}: {exc.msg}"
@@ -427,7 +447,7 @@ def parse_object(raw: bytes | None) -> dict[str, object]:
         msg = "malformed: half of a surrogate pair"
         raise MalformedError(msg)
     if not isinstance(value, dict):
-        msg = f"not an object: {_kind(value)}"
+        msg = f"not an object: {_KINDS.get(type(value)) or json.dumps(value)}"
         raise MalformedError(msg)
     return value
 
@@ -459,24 +479,6 @@ def _no_constant(text: str) -> NoReturn:
     raise MalformedError(msg)
 
 
-def _first_wins(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    return dict(reversed(pairs))
-
-
-def _kind(value: object) -> str:
-    match value:
-        case list():
-            return "an array"
-        case NumberText():
-            return "a number"
-        case str():
-            return "a string"
-        case bool():
-            return "true" if value else "false"
-        case _:
-            return "null"
-
-
 def _micros(value: Value | None) -> int:
     if not isinstance(value, int):
         msg = "a time must decode to whole microseconds"
@@ -485,8 +487,8 @@ def _micros(value: Value | None) -> int:
 
 
 def decode_exactly(decoder: ExactDecoder, raw: pa.RecordBatch, rows: Rows) -> tuple[GoodRows, MarkRows, DeadRows]:
-    """Decode the given rows of a batch in `schema.RAW`, which ascend, one by one; the marks are the pure ones."""
-    # as many as there are records are all of them
+    """Decode some rows of a batch in `schema.RAW`, in ascending order, one by one; the marks are the pure ones."""
+    # rows are distinct, so if there are as many as records these are all of them
     given = raw if len(rows) == raw.num_rows else raw.take(pa.array(rows))
     values = given.column("value").to_pylist()
     log_times = given.column("log_time").cast(pa.int64()).to_pylist()
@@ -507,7 +509,7 @@ def decode_exactly(decoder: ExactDecoder, raw: pa.RecordBatch, rows: Rows) -> tu
                 dead.append((row, outcome))
             case _:
                 assert_never(outcome)
-    old = [(row, replace(one, values=one.replaced)) for row, one in good if one.replaced is not None]
+    old = [(row, replace(record, values=record.replaced)) for row, record in good if record.replaced is not None]
     return (
         replace(_good_rows(decoder, good), replaced=_good_rows(decoder, old) if old else None),
         MarkRows(_rows([row for row, _ in marks]), pa.array([pure.mark for _, pure in marks], pa.int64())),
@@ -538,81 +540,3 @@ def _column(values: Sequence[object], type_: m.DataType) -> pa.Array:
     if isinstance(type_, m.TimestampType):
         return pa.array(values, pa.int64()).cast(schema.MICROS)
     return pa.array(values, schema.arrow_type(type_))
-
-
-Rows = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class GoodRows:
-    """Records with data: event times, the declared fields in order, and marks (null: none); times in microseconds.
-
-    `replaced` are the rows that some of them replace under another key, as `decode_exactly` found them.
-    """
-
-    rows: Rows
-    times: pa.Array
-    columns: list[pa.Array]
-    marks: pa.Array
-    replaced: GoodRows | None = None
-
-    @staticmethod
-    def merge(left: GoodRows, right: GoodRows) -> GoodRows:
-        """Bring two disjoint sets of rows into the order of the input; each is in it already."""
-        if not len(left.rows) or not len(right.rows):
-            return left if len(left.rows) else right
-        rows = np.concatenate([left.rows, right.rows])
-        order = np.argsort(rows, kind="stable")
-        pairs = zip(left._arrays(), right._arrays(), strict=True)
-        times, marks, *columns = [pa.concat_arrays(pair).take(pa.array(order)) for pair in pairs]
-        return GoodRows(rows[order], times, columns, marks)
-
-    def keep(self, mask: npt.NDArray[np.bool_]) -> GoodRows:
-        """Return the rows for which the mask is true."""
-        times, marks, *columns = [array.filter(pa.array(mask)) for array in self._arrays()]
-        return GoodRows(self.rows[mask], times, columns, marks)
-
-    def _arrays(self) -> list[pa.Array]:
-        return [self.times, self.marks, *self.columns]
-
-
-@dataclass(frozen=True)
-class MarkRows:
-    """Punctuation marks, in microseconds."""
-
-    rows: Rows
-    marks: pa.Array
-
-    @staticmethod
-    def merge(good: GoodRows, pure: MarkRows) -> MarkRows:
-        """Return the marks of good records and the pure ones, in the order of the input."""
-        if good.marks.null_count == len(good.rows):
-            return pure
-        marked = good.marks.is_valid()
-        return pure.join(MarkRows(good.rows[marked.to_numpy(zero_copy_only=False)], good.marks.filter(marked)))
-
-    def join(self, other: MarkRows) -> MarkRows:
-        """Bring two disjoint sets of marks into the order of the input."""
-        rows = np.concatenate([self.rows, other.rows])
-        order = np.argsort(rows, kind="stable")
-        return MarkRows(rows[order], pa.concat_arrays([self.marks, other.marks]).take(pa.array(order)))
-
-
-@dataclass(frozen=True)
-class DeadRows:
-    """Dead letters: the log's timestamp, as far as it is known, and the reason."""
-
-    rows: Rows
-    log_times: pa.Array
-    reasons: pa.Array
-
-    def join(self, other: DeadRows) -> DeadRows:
-        """Bring two disjoint sets of dead letters into the order of the input."""
-        rows = np.concatenate([self.rows, other.rows])
-        order = np.argsort(rows, kind="stable")
-        places = pa.array(order)
-        return DeadRows(
-            rows[order],
-            pa.concat_arrays([self.log_times, other.log_times]).take(places),
-            pa.concat_arrays([self.reasons, other.reasons]).take(places),
-        )

@@ -6,10 +6,10 @@ expression is matched against the record's own text, before any parsing, and a r
 exactly. The expression may match too much (a nested object with a field of the same name), which costs time; it must
 never match too little.
 
-What it relies on: a field's name is written plainly in the record, because a record with an escape that could spell a
-character of it is matched too.
+It relies on names of fields being written plainly in the record: a record with an escape that could spell a character
+of a name is matched too.
 
-Records of other formats are read by the columns of their own readers.
+The readers of other formats make the columns of their records themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, assert_never
+from typing import assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -29,28 +29,23 @@ from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.decode import debezium
 from windrow.engine.decode.acceptance import Acceptance
-from windrow.engine.decode.exact import (
-    LOG_TIME_TYPE,
-    VALUE,
-    ExactDecoder,
-    GoodRows,
-    Rows,
-    decode_exactly,
-    is_optional,
-    paths_of,
-)
+from windrow.engine.decode.exact import LOG_TIME_TYPE, VALUE, ExactDecoder, decode_exactly, is_optional, paths_of
 from windrow.engine.decode.field_columns import (
     FieldColumn,
+    GoodRows,
     Mask,
     ReadColumns,
+    RecordReader,
+    Rows,
+    decimals_of,
     holds_mask,
+    iso_micros,
     times_column,
     to_mask,
     valid_mask,
     valid_text,
+    wanted_tree,
 )
-from windrow.engine.decode.formats import RecordReader
-from windrow.engine.decode.text_columns import iso_micros
 from windrow.engine.decode.values import MAX_DEPTH, MICROS_PER_UNIT
 
 _BRACKET = r"[\[{]"
@@ -75,14 +70,14 @@ class FastDecoder:
     def reads(exact: ExactDecoder) -> bool:
         """Return whether the fast path can read these fields.
 
-        It cannot if two names in an object differ in case only or one is empty, which DuckDB does not take, or if a
-        path is that of two fields of different types (one of them perhaps the log's time or the mark), or leads through
-        another field. Of an envelope, it cannot if none of the fields is a column, or one is no part of the envelope.
+        It cannot if DuckDB rejects the names of an object (a name is empty, or two differ in case only), if two fields
+        (or the log's time or the mark) have one path and different types, or if a path leads through another field. It
+        cannot read an envelope if no field is a column, or if a field is outside the envelope.
         """
         types: dict[tuple[str, ...], set[m.DataType]] = {}
         for path, type_ in _all_reads(exact):
             types.setdefault(path, set()).add(type_)
-        if any(len(of) > 1 for of in types.values()):
+        if any(len(alternatives) > 1 for alternatives in types.values()):
             return False
         if exact.is_debezium and (
             not any(path[0] == debezium.AFTER for path in types)
@@ -90,7 +85,7 @@ class FastDecoder:
         ):
             return False
         inner = {path[:depth] for path in types for depth in range(1, len(path))}
-        members = [member for path, of in types.items() for type_ in of for member in _member_paths(type_, path)]
+        members = [member for path, (type_,) in types.items() for member in _member_paths(type_, path)]
         names = [*inner, *types, *members]
         folded = {tuple(name.casefold() for name in path) for path in names}
         return len(folded) == len(names) and all("" not in path for path in names)
@@ -104,15 +99,14 @@ class FastDecoder:
             return good if key is None else GoodRows.merge(good, self._acceptance.tombstones(raw, key))
         is_wrapped = pc.fill_null(pc.match_substring_regex(value, _WRAPPED), fill_value=False)
         parts = {(): pc.and_not(plain, is_wrapped), (debezium.PAYLOAD,): pc.and_(plain, is_wrapped)}
-        none, *others = [self._decode(raw, value, mask, at) for at, mask in parts.items() if pc.any(mask).as_py()] or [
-            self._decode(raw, value, plain)
-        ]
-        return GoodRows.merge(none, others[0]) if others else none
+        decoded = [self._decode(raw, value, mask, at) for at, mask in parts.items() if pc.any(mask).as_py()]
+        return reduce(GoodRows.merge, decoded) if decoded else self._decode(raw, value, plain)
 
     def _decode(self, raw: pa.RecordBatch, value: pa.Array, plain: pa.Array, within: tuple[str, ...] = ()) -> GoodRows:
-        """Decode the clearly good of some rows, of which all but the log's time is in the object at `within`."""
+        """Decode the clearly good rows among the `plain` ones; all but the log's time is in the object at `within`."""
         paths = {read.path: read.path if read.path == (m.LOG_TIME,) else (*within, *read.path) for read in self._reads}
-        structure = json.dumps(_structure({paths[read.path]: read.type for read in self._reads} | _outside(within)))
+        types = {paths[read.path]: read.type for read in self._reads} | _outside(within)
+        structure = json.dumps(wanted_tree({path: _json_form(type_) for path, type_ in types.items()}))
         found = duckdb_sql.query(
             self._duck,
             f"SELECT row, json_transform(value, {duckdb_sql.literal(structure)}) AS fields "
@@ -121,7 +115,7 @@ class FastDecoder:
         ).combine_chunks()
         rows: Rows = found.column("row").to_numpy()
         read = found.column("fields").combine_chunks()
-        at = {one.path: self._column(one, _values_at(read, paths[one.path])) for one in self._reads}
+        at = {field.path: self._column(field, _values_at(read, paths[field.path])) for field in self._reads}
         trusted = np.logical_and.reduce([column.trusted for column in at.values()])
         if self._exact.is_debezium:
             columns, is_envelope = self._columns_of_rows(at, read, within)
@@ -133,9 +127,9 @@ class FastDecoder:
     def _columns_of_rows(
         self, at: Mapping[tuple[str, ...], FieldColumn], read: pa.StructArray, within: tuple[str, ...]
     ) -> tuple[dict[str, FieldColumn], Mask]:
-        """Return the fields of envelopes, and a mask of those that surely are of a row that is there.
+        """Return the fields of envelopes, and the mask of the trusted envelopes: they have the row of their operation.
 
-        One whose key in a table is another than before is left to the exact decoder.
+        Envelopes that change the key of a row in a table are left to the exact decoder.
         """
         operations = at[debezium.OPERATION,].values
         is_deleted = holds_mask(pc.equal(operations, debezium.DELETE))
@@ -143,7 +137,7 @@ class FastDecoder:
             side: to_mask(_values_at(read, (*within, side)).is_valid()) for side in (debezium.BEFORE, debezium.AFTER)
         }
         is_envelope = to_mask(pc.is_in(operations, pa.array(debezium.ROW_OPERATIONS)))
-        # what is no object has no members, but DuckDB makes a struct of it
+        # DuckDB makes a struct of a value that is no object; it has no members
         is_envelope &= to_mask(_values_at(read, (*within, *debezium.TIME_OF_CHANGE)).is_valid())
         is_envelope &= np.where(is_deleted, is_row[debezium.BEFORE], is_row[debezium.AFTER])
         for path in _outside(within):
@@ -152,55 +146,55 @@ class FastDecoder:
         columns = {}
         for field in self._exact.declared:
             here, before = (paths_of(field, side) for side in (debezium.AFTER, debezium.BEFORE))
-            kept = self._acceptance.one_of(at, here, self._acceptance.least(field))
+            new = self._acceptance.one_of(at, here, self._acceptance.least(field))
             if field.name == self._exact.time.field and not field.path:
                 old = at[debezium.TIME_OF_CHANGE]
                 old = FieldColumn(old.values, old.trusted & valid_mask(old.values))
             elif here != before:
                 old = self._acceptance.one_of(at, before, 0 if self._exact.may_lack(field) else 1)
             else:
-                old = kept
+                old = new
             if field.name in self._exact.table_keys:
                 is_same = pc.or_kleene(
-                    pc.equal(kept.values, old.values), pc.and_(kept.values.is_null(), old.values.is_null())
+                    pc.equal(new.values, old.values), pc.and_(new.values.is_null(), old.values.is_null())
                 )
                 is_envelope &= ~may_replace | holds_mask(is_same)
-            if old is not kept:
-                kept = FieldColumn(
-                    pc.if_else(pa.array(is_deleted), old.values, kept.values),
-                    np.where(is_deleted, old.trusted, kept.trusted),
+            if old is not new:
+                new = FieldColumn(
+                    pc.if_else(pa.array(is_deleted), old.values, new.values),
+                    np.where(is_deleted, old.trusted, new.trusted),
                 )
-            columns[field.name] = kept
-        if self._exact.tells_deleted:
+            columns[field.name] = new
+        if self._exact.has_deleted:
             columns[schema.DELETED] = FieldColumn(pa.array(is_deleted), np.ones(len(is_deleted), dtype=np.bool_))
         return columns, is_envelope
 
     def _plain(self, value: pa.Array) -> pa.Array:
-        """Return a mask of the values that DuckDB reads as the exact decoder does; it is false for nulls."""
+        """Return the mask of the values that DuckDB reads as the exact decoder does; it is false for nulls."""
         plain = pc.invert(pc.match_substring_regex(value, self._suspicion))
         deep = pc.greater(pc.binary_length(value), 2 * MAX_DEPTH)
         if pc.any(deep).as_py():
-            # only a long text can be nested deeply, so brackets are counted in those alone
+            # only long texts can be nested deeply, so brackets are counted only there
             brackets = pc.count_substring_regex(pc.if_else(deep, value, ""), _BRACKET)
             plain = pc.and_(plain, pc.less_equal(brackets, MAX_DEPTH))
         return pc.fill_null(plain, fill_value=False)
 
     def _column(self, read: JsonField, values: pa.Array) -> FieldColumn:
-        """Return a field's values; those of an optional field are null where the record has none."""
+        """Return the column of a field; an optional one is null where the record lacks it."""
         column = self._present(read, values)
         if not read.optional or not values.null_count:
             return column
-        if isinstance(read.type, m.ArrayType):
-            return FieldColumn(column.values, column.trusted | to_mask(values.is_null()))
-        absent = to_mask(values.is_null())
-        return FieldColumn(pc.if_else(pa.array(absent), None, column.values), column.trusted | absent)
+        absent = values.is_null()
+        is_array = isinstance(read.type, m.ArrayType)
+        present = column.values if is_array else pc.if_else(absent, None, column.values)
+        return FieldColumn(present, column.trusted | to_mask(absent))
 
     def _present(self, read: JsonField, values: pa.Array) -> FieldColumn:
         match read.type:
             case m.StringType() | m.BooleanType() | m.LongType():
                 return FieldColumn(values, valid_mask(values))
             case m.DoubleType():
-                doubles = values.fill_null(np.nan).to_numpy() + 0.0  # there is one zero, not two
+                doubles = values.fill_null(np.nan).to_numpy() + 0.0  # one zero, not two
                 return FieldColumn(pa.array(doubles), np.isfinite(doubles))
             case m.DecimalType():
                 return _decimals(values, read.type)
@@ -215,35 +209,32 @@ class FastDecoder:
         return times_column(micros, factor)
 
     def _array(self, type_: m.ArrayType, values: pa.Array) -> FieldColumn:
-        """Return arrays; one is surely right if all of its elements are."""
+        """Return arrays; an array is trusted if all of its elements are."""
         lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
         elements = self._elements(type_, values.flatten())
-        wrong = np.repeat(np.arange(len(values)), lengths)[~elements.trusted]
         trusted = valid_mask(values)
-        trusted[wrong] = False
+        trusted[np.repeat(np.arange(len(values)), lengths)[~elements.trusted]] = False
         offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
         absent = values.is_null() if values.null_count else None
         arrow = schema.arrow_type(type_)
         return FieldColumn(pa.ListArray.from_arrays(offsets, elements.values, type=arrow, mask=absent), trusted)
 
     def _elements(self, of: m.ArrayType, values: pa.Array) -> FieldColumn:
-        """Return elements; a struct that is null may be of any kind, so it is left to the exact decoder."""
+        """Return elements; a null struct may be a value of any kind, so it is left to the exact decoder."""
         if not isinstance(of.element, m.StructType):
             return self._column(JsonField((), of.element, of.optional), values)
         fields, members = of.element.fields, values.flatten()
         columns = [
-            self._column(JsonField((), one.type, one.optional), member)
-            for one, member in zip(fields, members, strict=True)
+            self._column(JsonField((), field.type, field.optional), member)
+            for field, member in zip(fields, members, strict=True)
         ]
         trusted = np.logical_and.reduce([valid_mask(values), *(column.trusted for column in columns)])
-        arrow = schema.arrow_type(of).value_type
-        return FieldColumn(
-            pa.StructArray.from_arrays([column.values for column in columns], fields=list(arrow)), trusted
-        )
+        arrays, arrow = [column.values for column in columns], schema.arrow_type(of).value_type
+        return FieldColumn(pa.StructArray.from_arrays(arrays, fields=list(arrow)), trusted)
 
 
 class FastReader:
-    """Has the reader of a format that is not JSON make the columns, and accepts the clearly good rows."""
+    """Accepts the clearly good rows by the columns that the reader of a format other than JSON makes."""
 
     def __init__(self, exact: ExactDecoder, reader: RecordReader) -> None:
         self._exact = exact
@@ -253,24 +244,24 @@ class FastReader:
     def decode(self, raw: pa.RecordBatch) -> GoodRows:
         """Decode the clearly good rows of a batch in `schema.RAW`; all other rows need the exact decoder."""
         good = [decode_exactly(self._exact, raw, np.zeros(0, dtype=np.int64))[0]]
-        good += [self._accepted(raw, read) for read in self._columns.read(raw.column("value"))]
+        good += [self._accept(raw, read) for read in self._columns.read(raw.column("value"))]
         if self._exact.tombstones is not None:
             good.append(self._acceptance.tombstones(raw, self._exact.tombstones))
         return reduce(GoodRows.merge, good)
 
-    def _accepted(self, raw: pa.RecordBatch, read: ReadColumns) -> GoodRows:
+    def _accept(self, raw: pa.RecordBatch, read: ReadColumns) -> GoodRows:
         at = read.columns
         trusted = np.logical_and.reduce([read.is_record, *(column.trusted for column in at.values())])
         return self._acceptance.judge(raw, read.rows, at, self._acceptance.columns(at), trusted)
 
 
 def _json_fields(exact: ExactDecoder) -> list[JsonField]:
-    """Return what to read from the JSON: declared fields with aliases, the mark and the log time, each path once."""
+    """Return the fields to read from JSON: declared fields with aliases, the mark and the log time, each path once."""
     reads: dict[tuple[str, ...], JsonField] = {}
     for field in exact.fields:
         optional = bool(field.alias) or is_optional(field, exact.mark, exact.time, exact.key)
         for path in field.paths:
-            # of two fields at one path, what one of them needs is there
+            # a path of two fields is required if it is for either of them
             also = optional and (path not in reads or reads[path].optional)
             reads[path] = JsonField(path, field.type, also)
     for path, type_ in _extra_reads(exact):
@@ -279,7 +270,7 @@ def _json_fields(exact: ExactDecoder) -> list[JsonField]:
 
 
 def _envelope_fields(exact: ExactDecoder) -> list[JsonField]:
-    """Return what to read from an envelope: the columns of both rows, other fields at their paths, and what it is."""
+    """Return the fields to read from an envelope: the columns of both rows, fields with paths, and the operation."""
     reads: dict[tuple[str, ...], JsonField] = {}
     for field in exact.declared:
         for side in (debezium.AFTER, debezium.BEFORE):
@@ -298,7 +289,7 @@ def _all_reads(exact: ExactDecoder) -> Iterator[tuple[tuple[str, ...], m.DataTyp
 
 
 def _extra_reads(exact: ExactDecoder) -> Iterator[tuple[tuple[str, ...], m.DataType]]:
-    """Yield paths and types of the mark and the log time, which may be declared as fields, too."""
+    """Yield paths and types of the mark, the log time and parts of the envelope, which may be declared fields too."""
     if exact.mark is not None:
         yield from ((path, exact.mark.type) for path in exact.mark.paths)
     if exact.log_time_inside:
@@ -320,33 +311,23 @@ def _member_paths(type_: m.DataType, path: tuple[str, ...]) -> Iterator[tuple[st
 
 
 def _values_at(read: pa.StructArray, path: tuple[str, ...]) -> pa.Array:
-    """Return what is at a path, null where an object on the way is."""
+    """Return the values at a path, null where an object on the path is null."""
     for name in path:
         read = read.flatten()[read.type.get_field_index(name)]
     return read
 
 
-def _structure(reads: Mapping[tuple[str, ...], m.DataType]) -> Mapping[str, object]:
-    """Return what DuckDB is to read, in the form of `json_transform`."""
-    found: dict[str, Any] = {}
-    for path, type_ in reads.items():
-        inner = found
-        for name in path[:-1]:
-            inner = inner.setdefault(name, {})
-        inner[path[-1]] = _form(type_)
-    return found
-
-
 def _outside(within: tuple[str, ...]) -> dict[tuple[str, ...], m.DataType]:
-    """Return what must not be outside the object at `within`: a record that has an operation is an envelope itself."""
+    """Return the members that records wrapped at `within` must lack: with an operation they are envelopes."""
     return {(debezium.OPERATION,): m.StringType()} if within else {}
 
 
-def _form(type_: m.DataType) -> object:
+def _json_form(type_: m.DataType) -> object:
+    """Return a type in the form of `json_transform`."""
     if not isinstance(type_, m.ArrayType):
         return _sql_type(type_)
     if isinstance(type_.element, m.StructType):
-        return [{field.name: _form(field.type) for field in type_.element.fields}]
+        return [{field.name: _json_form(field.type) for field in type_.element.fields}]
     return [_sql_type(type_.element)]
 
 
@@ -371,35 +352,29 @@ def _decimals(values: pa.Array, type_: m.DecimalType) -> FieldColumn:
     most = min(10.0 ** (type_.precision - type_.scale + scale), _BEYOND)
     trusted = valid_mask(values) & (np.abs(scaled) < most)
     unscaled = np.where(trusted, scaled, 0.0).astype(np.int64)
-    words = np.empty((len(unscaled), 2), dtype=np.int64)  # 128 bits, the lower half first
-    words[:, 0] = unscaled
-    words[:, 1] = unscaled >> 63
     exact_type = schema.arrow_type(type_)
     working_type = exact_type if scale == type_.scale else pa.decimal128(DOUBLE_DIGITS, scale)
-    decimals = pa.Array.from_buffers(working_type, len(unscaled), [None, pa.py_buffer(words)])
+    decimals = decimals_of(working_type, unscaled)
     return FieldColumn(decimals if working_type == exact_type else decimals.cast(exact_type), trusted)
 
 
 DOUBLE_DIGITS = 15
-"""Decimals of this many digits and their nearest doubles are one to one."""
+"""Decimals with up to 15 digits and their nearest doubles are one to one."""
 _WORKING_SCALE = 6
 _BEYOND = 10.0**18
-"""More than the decimals that are read from doubles have, and less than 64 bits do."""
+"""Beyond all unscaled decimals that are read from doubles, and within 64 bits."""
 _WRAPPED = r'^\s*\{\s*"schema"'
 """A pattern of records in which the converter has put a schema, and then the envelope, into an object."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 
-_NOT_STRICT = (
-    r",\s*[}\]]",
-    r"(?i:[:,\[]\s*-?(?:nan|inf|infinity)\s*[,}\]])",
-)
+_NOT_STRICT = (r",\s*[}\]]", r"(?i:[:,\[]\s*-?(?:nan|inf|infinity)\s*[,}\]])")
 _BAD_NUMBER_TEXT = r'"(?:[^0-9-]|-[^0-9]|-?(?:0[0-9]|[0-9]+(?:[^0-9."]|\.(?:[^0-9]|[0-9]+[^0-9"]))))'
 _BAD_WHOLE_TEXT = r'"(?:[^0-9-]|-[^0-9]|-?(?:0[0-9]|[0-9]+[^0-9"]))'
 
 
 @dataclass(frozen=True)
 class JsonField:
-    """What is read at a path of a record's JSON (of an element of an array, without one); optional: it may be null."""
+    """A value to read at a path of a record's JSON, which may be null if optional; elements of arrays have no path."""
 
     path: tuple[str, ...]
     type: m.DataType
@@ -407,11 +382,11 @@ class JsonField:
 
 
 def exact_path_pattern(fields: Iterable[JsonField], *, has_tombstones: bool = False) -> str:
-    """Return an RE2 expression that matches every record whose fields must be read by the exact decoder.
+    """Return an RE2 expression that matches every record whose fields the exact decoder must read.
 
-    Of a record without a match it remains to check that DuckDB takes it for JSON, that it is not nested too deeply,
-    that the fields are there and in range, and the form of ISO times; nothing else. With `has_tombstones` a record
-    whose `_value` is null is a tombstone.
+    A record without a match must still be checked for: valid JSON by DuckDB, its depth, fields that are missing or out
+    of range, and the form of ISO times; nothing else. With `has_tombstones` a record whose `_value` is null is a
+    tombstone.
     """
     bad = [bad_value for field in fields for bad_value in _bad_values(field.path, field.type, optional=field.optional)]
     parts = [*_NOT_STRICT, _escapes([*(name for name, _ in bad), *([VALUE] if has_tombstones else [])])]
@@ -423,9 +398,9 @@ def exact_path_pattern(fields: Iterable[JsonField], *, has_tombstones: bool = Fa
 def envelope_pattern(fields: Iterable[JsonField]) -> str:
     """Return an RE2 expression as `exact_path_pattern` does, for Debezium's envelopes whose `source` is an object.
 
-    Columns of a row have names as other parts of the envelope do (`id`), so their values are only looked at before the
-    source, and those of all other fields behind it. A record is matched if the rows are not before its only source, or
-    one of the other fields is. It remains to check that the source is where it belongs, as a column can have its name.
+    Columns of a row and other parts of the envelope can have the same names (`id`), so values of columns are tested
+    only before the source, and those of all other fields only behind it. A record is matched if the rows are not before
+    its only source, or if another field is. The place of the source must still be checked: a column can have its name.
     """
     source, anything = rf'"{debezium.SOURCE}"\s*:\s*\{{', "(?s:.*)"
     of_rows: dict[tuple[str, str], None] = {}
@@ -460,9 +435,9 @@ def _any_of(bad: Iterable[tuple[str, str]]) -> str:
 
 
 def _bad_values(path: tuple[str, ...], type_: m.DataType, *, optional: bool) -> Iterator[tuple[str, str]]:
-    """Yield names, and of each a pattern of the values that the exact decoder must read."""
+    """Yield pairs of a name and a pattern of its values that the exact decoder must read."""
     *above, name = path
-    yield from ((one, r"[^{\sn]") for one in above)  # without an object, nothing is there
+    yield from ((parent, r"[^{\sn]") for parent in above)  # without an object, the field is missing
     if not isinstance(type_, m.ArrayType):
         yield name, _bad_value(type_, "n" if optional else "")
     elif isinstance(type_.element, m.StructType):
@@ -470,7 +445,7 @@ def _bad_values(path: tuple[str, ...], type_: m.DataType, *, optional: bool) -> 
         for field in type_.element.fields:
             yield from _bad_values((field.name,), field.type, optional=field.optional)
     else:
-        # a bad element behind others; one that is not there at all is in an empty array
+        # a bad element, perhaps behind others; an empty array has no element
         bad = _bad_value(type_.element, r"\]n" if type_.optional else r"\]")
         yield name, rf"[^\[\sn]|\[\s*(?:{_SCALAR}\s*,\s*)*(?:{bad})"
 
@@ -479,12 +454,12 @@ _SCALAR = r'(?:"(?:[^"\\]|\\.)*"|[^\[\]{}",\s]+)'
 
 
 def working_scale(type_: m.DecimalType) -> int:
-    """Return how many digits behind the point the fast decoder reads: all, or 6 if all could be more than 15 digits."""
+    """Return the number of digits behind the point that the fast decoder reads: all, or 6 of more than 15 digits."""
     return type_.scale if type_.precision <= DOUBLE_DIGITS else min(type_.scale, _WORKING_SCALE)
 
 
 def _bad_value(type_: m.SimpleType, others: str) -> str:
-    """Return a pattern of the bad values of a type; `others` are first characters of what may stand in its place."""
+    """Return a pattern of the bad values of a type; `others` are first characters of allowed values of another kind."""
     number = rf'[^-"0-9\s{others}]'
     optional = "n" in others
     match type_:

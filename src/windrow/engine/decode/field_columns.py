@@ -1,10 +1,14 @@
-"""Columns of fields as a fast reader makes them, with masks of the values that are surely right."""
+"""Columns of decoded fields, as fast readers make them with a mask of trusted values, and rows by outcome.
+
+A trusted value equals that of the exact decoder, which decodes rows with an untrusted value again. A row is a position
+in the raw table: its outcome is in `GoodRows`, `MarkRows` or `DeadRows`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -12,41 +16,138 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import model as m
-from windrow.engine import schema
-from windrow.engine.decode.cursors import Longs, Rows
+from windrow.engine import duckdb_sql, schema
+from windrow.engine.decode.cursors import Longs
 from windrow.engine.decode.values import MAX_TIMESTAMP, MICROS_PER_UNIT, MIN_TIMESTAMP
 
 Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
 Path = tuple[str, ...]
 Wanted: TypeAlias = "Mapping[str, Wanted] | m.DataType"
-"""What to read at one name of a record: a value of a type, or for a nested record the same of its names."""
+"""Type of the value to read under a name of a record, or for a nested record, the types by name."""
 _LONG_DIGITS: Final = 18
-"""Decimals of so many digits fit 64 bits."""
+"""Decimals with up to 18 digits fit 64 bits."""
+_ISO = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|\+00:00)?$"
+_WHOLE = "^-?(?:0|[1-9][0-9]{0,17})$"
+_NUMBER = r"^-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?$"
 
 
 @dataclass(frozen=True)
 class FieldColumn:
-    """A field as read: its values, and a mask of those that are surely right."""
+    """Values of a field, and the mask of the trusted ones."""
 
     values: pa.Array
     trusted: Mask
 
 
 Read: TypeAlias = "dict[Path, FieldColumn]"
-"""Columns by their paths, of as many values as there were rows; that of a single value has the path ()."""
+"""Columns by path, with one value for each row read; the column of a single value has the path ()."""
 
 
 @dataclass(frozen=True)
 class ReadColumns:
-    """The columns of some rows by their paths, and a mask of the rows whose bytes are a record, and no more."""
+    """Columns of some rows by path, and the mask of the rows whose bytes are exactly one record."""
 
     rows: Rows
     columns: Mapping[Path, FieldColumn]
     is_record: Mask
 
 
-def wanted_tree(types: Mapping[Path, m.DataType]) -> dict[str, Any]:
-    """Return the types of fields by their paths, none of which leads through another."""
+class ColumnReader(Protocol):
+    """Reads fields of many records at once."""
+
+    def read(self, values: pa.Array) -> Iterator[ReadColumns]:
+        """Read binary values, some of them null, in groups of rows; rows in no group are left to `parse`."""
+        ...
+
+
+class RecordReader(Protocol):
+    """Reads the records of a format other than JSON."""
+
+    def parse(self, raw: bytes) -> Mapping[str, object]:
+        """Return the fields of a record as JSON would have them (`values.NumberText`), or raise MalformedError."""
+        ...
+
+    def columns(self, types: Mapping[Path, m.DataType]) -> ColumnReader:
+        """Return the reader of the fields at these paths for many records."""
+        ...
+
+
+@dataclass(frozen=True)
+class GoodRows:
+    """Records with data: event times, the declared fields in order, and marks (null: none); times in microseconds.
+
+    `replaced` are the rows that some of them replace under another key, as `decode_exactly` found them.
+    """
+
+    rows: Rows
+    times: pa.Array
+    columns: list[pa.Array]
+    marks: pa.Array
+    replaced: GoodRows | None = None
+
+    @staticmethod
+    def merge(left: GoodRows, right: GoodRows) -> GoodRows:
+        """Merge two disjoint sets of rows in the order of the input; each set is in that order already."""
+        if not len(left.rows) or not len(right.rows):
+            return left if len(left.rows) else right
+        rows, (times, marks, *columns) = _merge_rows((left.rows, right.rows), left._arrays(), right._arrays())
+        return GoodRows(rows, times, columns, marks)
+
+    def keep(self, mask: Mask) -> GoodRows:
+        """Return the rows for which the mask is true."""
+        times, marks, *columns = [array.filter(pa.array(mask)) for array in self._arrays()]
+        return GoodRows(self.rows[mask], times, columns, marks)
+
+    def _arrays(self) -> list[pa.Array]:
+        return [self.times, self.marks, *self.columns]
+
+
+@dataclass(frozen=True)
+class MarkRows:
+    """Punctuation marks, in microseconds."""
+
+    rows: Rows
+    marks: pa.Array
+
+    @staticmethod
+    def merge(good: GoodRows, pure: MarkRows) -> MarkRows:
+        """Return the marks of good records and the pure ones, in the order of the input."""
+        if good.marks.null_count == len(good.rows):
+            return pure
+        marked = good.marks.is_valid()
+        return pure.join(MarkRows(good.rows[to_mask(marked)], good.marks.filter(marked)))
+
+    def join(self, other: MarkRows) -> MarkRows:
+        """Merge two disjoint sets of marks in the order of the input."""
+        rows, (marks,) = _merge_rows((self.rows, other.rows), [self.marks], [other.marks])
+        return MarkRows(rows, marks)
+
+
+@dataclass(frozen=True)
+class DeadRows:
+    """Dead letters: the log's timestamp (null: unknown), and the reason."""
+
+    rows: Rows
+    log_times: pa.Array
+    reasons: pa.Array
+
+    def join(self, other: DeadRows) -> DeadRows:
+        """Merge two disjoint sets of dead letters in the order of the input."""
+        arrays = [self.log_times, self.reasons], [other.log_times, other.reasons]
+        rows, (log_times, reasons) = _merge_rows((self.rows, other.rows), *arrays)
+        return DeadRows(rows, log_times, reasons)
+
+
+def _merge_rows(rows: Sequence[Rows], *arrays: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
+    """Concatenate disjoint sets of rows, and the arrays that each has, in the order of the input."""
+    merged = np.concatenate(rows)
+    order = np.argsort(merged, kind="stable")
+    return merged[order], [pa.concat_arrays(parts).take(pa.array(order)) for parts in zip(*arrays, strict=True)]
+
+
+def wanted_tree(types: Mapping[Path, Any]) -> dict[str, Any]:
+    """Return values by path as a tree of names; no path leads through another."""
     found: dict[str, Any] = {}
     for path, type_ in types.items():
         inner = found
@@ -57,7 +158,7 @@ def wanted_tree(types: Mapping[Path, m.DataType]) -> dict[str, Any]:
 
 
 def leaves(wanted: Mapping[str, Wanted]) -> list[tuple[Path, m.DataType]]:
-    """Return the paths and types of what is read within a record."""
+    """Return the paths and types of the values to read within a record."""
     return [
         ((name, *path), type_)
         for name, part in wanted.items()
@@ -65,18 +166,53 @@ def leaves(wanted: Mapping[str, Wanted]) -> list[tuple[Path, m.DataType]]:
     ]
 
 
-def nothing_trusted(type_: m.DataType, count: int) -> FieldColumn:
-    """Return so many values that the exact decoder must read."""
-    return FieldColumn(pa.nulls(count, schema.arrow_type(type_)), np.zeros(count, dtype=np.bool_))
+def nulls_column(type_: m.DataType, count: int, *, trusted: bool) -> FieldColumn:
+    """Return nulls: trusted where the records lack the field, untrusted where the exact decoder must read them."""
+    return FieldColumn(pa.nulls(count, schema.arrow_type(type_)), np.full(count, trusted))
 
 
-def nothing_there(type_: m.DataType, count: int) -> FieldColumn:
-    """Return the column of a field that so many records do not have."""
-    return FieldColumn(pa.nulls(count, schema.arrow_type(type_)), np.ones(count, dtype=np.bool_))
+def nulls_columns(wanted: Mapping[str, Wanted], count: int, *, trusted: bool) -> Read:
+    """Return `nulls_column` for each value to read within a record."""
+    return {path: nulls_column(type_, count, trusted=trusted) for path, type_ in leaves(wanted)}
+
+
+def concat_reads(empty: Read, parts: Sequence[Read]) -> Read:
+    """Concatenate the columns of several reads; `empty` has the same columns without rows."""
+    columns = {path: [column, *(part[path] for part in parts)] for path, column in empty.items()}
+    return {
+        path: FieldColumn(
+            pa.concat_arrays([column.values for column in same]), np.concatenate([column.trusted for column in same])
+        )
+        for path, same in columns.items()
+    }
+
+
+def place_reads(empty: Read, parts: Sequence[tuple[Rows, Read]], trusted: Mask) -> Read:
+    """Put the columns of reads at their rows; all other rows are null, and trusted as the mask of all rows says."""
+    rows = np.concatenate([np.zeros(0, dtype=np.int64), *(rows for rows, _ in parts)])
+    index = np.full(len(trusted), -1)
+    index[rows] = np.arange(len(rows))
+    places = pa.array(index, mask=index < 0)
+    found = {}
+    for path, column in concat_reads(empty, [part for _, part in parts]).items():
+        is_trusted = trusted.copy()
+        is_trusted[rows] = column.trusted
+        found[path] = FieldColumn(column.values.take(places), is_trusted)
+    return found
+
+
+def all_but(count: int, rows: Iterable[int]) -> Mask:
+    """Return a mask of `count` rows that is false for the given ones."""
+    mask = np.ones(count, dtype=np.bool_)
+    mask[list(rows)] = False
+    return mask
 
 
 def number_column(wanted: Wanted, values: Longs, nanos: int | None) -> FieldColumn | None:
-    """Return whole numbers as values of a type; those of times have units of so many nanoseconds."""
+    """Return whole numbers as values of a type; times are numbers of units of `nanos` nanoseconds.
+
+    None if the type holds no whole numbers.
+    """
     match wanted:
         case m.LongType():
             return FieldColumn(pa.array(values), np.ones(len(values), dtype=np.bool_))
@@ -92,16 +228,16 @@ def number_column(wanted: Wanted, values: Longs, nanos: int | None) -> FieldColu
 
 
 def doubles_column(doubles: npt.NDArray[np.floating[Any]]) -> FieldColumn:
-    """Return floats as doubles; one that is not finite is not trusted, and there is one zero, not two."""
+    """Return floats as doubles with a single zero; those that are not finite are not trusted."""
     is_finite = np.isfinite(doubles)
     return FieldColumn(pa.array(np.where(is_finite, doubles, 0).astype(np.float64) + 0.0), is_finite)
 
 
 def decimals_column(type_: m.DecimalType, unscaled: Longs, scale: int) -> FieldColumn:
-    """Return decimals with some scale as those of a type; one whose digits do not fit is not trusted."""
+    """Return decimals of a scale as decimals of a type; those whose digits do not fit are not trusted."""
     more = type_.scale - scale
     if abs(more) > _LONG_DIGITS:
-        return nothing_trusted(type_, len(unscaled))
+        return nulls_column(type_, len(unscaled), trusted=False)
     most = 10 ** max(min(type_.precision, _LONG_DIGITS) - max(more, 0), 0)
     if more >= 0:
         trusted = (unscaled < most) & (unscaled > -most)
@@ -110,11 +246,13 @@ def decimals_column(type_: m.DecimalType, unscaled: Longs, scale: int) -> FieldC
         words, rest = np.divmod(unscaled, 10**-more)
         trusted = (rest == 0) & (words < most) & (words > -most)
         words = np.where(trusted, words, 0)
-    halves = np.empty((len(words), 2), dtype=np.int64)  # 128 bits, the lower half first
-    halves[:, 0] = words
-    halves[:, 1] = words >> 63
-    values = pa.Array.from_buffers(schema.arrow_type(type_), len(words), [None, pa.py_buffer(halves)])
-    return FieldColumn(values, trusted)
+    return FieldColumn(decimals_of(schema.arrow_type(type_), words), trusted)
+
+
+def decimals_of(type_: pa.DataType, unscaled: Longs) -> pa.Array:
+    """Return decimals of an Arrow type from their unscaled values."""
+    halves = np.stack([unscaled, unscaled >> 63], axis=1)  # 128 bits, the lower half first
+    return pa.Array.from_buffers(type_, len(unscaled), [None, pa.py_buffer(halves)])
 
 
 def times_column(values: pa.Array, factor: int) -> FieldColumn:
@@ -138,7 +276,7 @@ def to_mask(array: pa.Array) -> Mask:
 
 
 def holds_mask(array: pa.Array) -> Mask:
-    """Return the mask of the values that are true; false in the place of nulls."""
+    """Return the mask of the values that are true; it is false for nulls."""
     return to_mask(pc.fill_null(array, fill_value=False))
 
 
@@ -153,7 +291,7 @@ def valid_text(values: pa.Array) -> pa.Array:
 
 
 def _mark_invalid(values: pa.Array, start: int, invalid: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
-    """Search the values that are not UTF-8 by halving: Arrow says that there are some, but not which."""
+    """Mark the values that are not UTF-8, found by halving: Arrow reports that there are some, but not which."""
     try:
         values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -163,3 +301,44 @@ def _mark_invalid(values: pa.Array, start: int, invalid: np.ndarray[tuple[int], 
         half = len(values) // 2
         _mark_invalid(values.slice(0, half), start, invalid)
         _mark_invalid(values.slice(half), start + half, invalid)
+
+
+def iso_micros(duck: duckdb_sql.Connection, texts: pa.Array) -> pa.Array:
+    """Return dates and times as microseconds; null where a text is not in the usual form."""
+    sql = "SELECT epoch_us(TRY_CAST(text AS TIMESTAMP)) AS micros FROM texts"
+    return duckdb_sql.query(duck, sql, texts=pa.table({"text": _like(texts, _ISO)})).column("micros").combine_chunks()
+
+
+class TextColumns:
+    """Converts texts to values as the exact decoder does; a text in an unusual form is null and not trusted."""
+
+    def __init__(self) -> None:
+        self._duck = duckdb_sql.Connection()
+
+    def convert(self, type_: m.DataType, texts: pa.Array) -> FieldColumn:
+        """Return texts as values of a type; no text is trusted as a boolean or an array."""
+        match type_:
+            case m.StringType():
+                return FieldColumn(texts, valid_mask(texts) & ~holds_mask(pc.match_substring(texts, "\0")))
+            case m.LongType():
+                values = _like(texts, _WHOLE).cast(pa.int64())
+            case m.TimestampType(unit="iso"):
+                return times_column(iso_micros(self._duck, texts), 1)
+            case m.TimestampType(unit):
+                return times_column(_like(texts, _WHOLE).cast(pa.int64()), MICROS_PER_UNIT[unit])
+            case m.DoubleType():
+                values = pc.add(_like(texts, _NUMBER).cast(pa.float64()), 0.0)  # one zero, not two
+            case m.DecimalType(precision, scale):
+                before = f"0|[1-9][0-9]{{0,{precision - scale - 1}}}" if precision > scale else "0"
+                behind = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
+                values = _like(texts, f"^-?(?:{before}){behind}$").cast(schema.arrow_type(type_))
+            case m.BooleanType() | m.ArrayType():
+                return nulls_column(type_, len(texts), trusted=False)
+            case _:
+                assert_never(type_)
+        return FieldColumn(values, valid_mask(values))
+
+
+def _like(texts: pa.Array, pattern: str) -> pa.Array:
+    """Return the texts that match a pattern, and null for the others."""
+    return pc.if_else(pc.match_substring_regex(texts, pattern), texts, pa.scalar(None, pa.string()))

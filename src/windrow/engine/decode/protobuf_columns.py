@@ -1,8 +1,8 @@
-"""Protobuf messages to columns: each round reads the next field of every message, and groups them by their tags.
+"""Protobuf messages to columns: each round reads the next field of every message, grouped by tag.
 
-Trusted is what the runtime reads alike: fields of proto3 in their own wire types, each at most once in a message (the
-runtime would take the last, and merge messages), at most one of a oneof, texts in UTF-8 whether a field reads them or
-not. Fields that the descriptor does not know are passed over. All else is left to `ProtobufReader.parse`.
+A message is trusted if the runtime is sure to read it alike: fields of proto3 in their own wire types, each at most
+once (the runtime would take the last, and merge messages), at most one field of a oneof, and all texts in UTF-8.
+Unknown fields are skipped. All other messages are left to `ProtobufReader.parse`.
 """
 
 from __future__ import annotations
@@ -18,23 +18,9 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from windrow import model as m
+from windrow.engine.decode import field_columns as fc
 from windrow.engine.decode.cursors import Cursors, Longs, Rows, unzigzag
-from windrow.engine.decode.field_columns import (
-    FieldColumn,
-    Mask,
-    Read,
-    Wanted,
-    doubles_column,
-    leaves,
-    nothing_there,
-    nothing_trusted,
-    number_column,
-    times_column,
-    to_mask,
-    valid_mask,
-    valid_text,
-)
-from windrow.engine.decode.text_columns import TextColumns
+from windrow.engine.decode.field_columns import FieldColumn, Mask, Read, TextColumns, Wanted
 
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 WRAPPERS: Final = frozenset(
@@ -44,10 +30,10 @@ WRAPPERS: Final = frozenset(
 _VARINT, _FIXED64, _SIZED, _FIXED32 = 0, 1, 2, 5
 _DEEPEST: Final = 50
 _MOST_FIELDS: Final = 1000
-"""A message in which more fields follow one another is left to the runtime: each takes a round."""
+"""A message with more fields is left to the runtime: each field takes a round."""
 _MICROS_IN_SECOND, _NANOS_IN_MICRO = 1_000_000, 1_000
 _FAR: Final = 1 << 40
-"""Seconds that no time in the years 1 to 9999 has."""
+"""Seconds beyond all times in the years 1 to 9999."""
 
 _F = FieldDescriptor
 _WIRES: Final = {
@@ -55,7 +41,7 @@ _WIRES: Final = {
     **dict.fromkeys((_F.TYPE_FLOAT, _F.TYPE_FIXED32, _F.TYPE_SFIXED32), _FIXED32),
     **dict.fromkeys((_F.TYPE_STRING, _F.TYPE_BYTES, _F.TYPE_MESSAGE), _SIZED),
 }
-"""How a field of a type is written, if not as a variable-length integer."""
+"""Wire types of field types other than variable-length integers."""
 _INT32: Final = (_F.TYPE_INT32, _F.TYPE_SINT32, _F.TYPE_ENUM)
 
 
@@ -69,13 +55,13 @@ def is_plain(descriptor: Descriptor) -> bool:
 def read_messages(
     descriptor: Descriptor, wanted: Mapping[str, Wanted], values: pa.Array, skip: int, texts: TextColumns
 ) -> tuple[Read, Mask]:
-    """Return the wanted columns of binary values, none of them null, and a mask of those that are surely messages.
+    """Return the wanted columns of binary values without nulls, and the mask of the trusted messages.
 
     The message of a value begins at its byte `skip`.
     """
     cursors = Cursors(values, skip)
     columns, trusted = _Messages(cursors, texts, 1).read(descriptor, wanted)
-    return columns, trusted & cursors.finished()
+    return columns, trusted & cursors.at_end()
 
 
 class _Messages:
@@ -88,11 +74,11 @@ class _Messages:
         self._count = len(cursors.at)
 
     def read(self, descriptor: Descriptor, wanted: Mapping[str, Wanted]) -> tuple[Read, Mask]:
-        """Return the wanted columns, and a mask of the messages that can be trusted."""
+        """Return the wanted columns, and the mask of the trusted messages."""
         cursors, count = self._cursors, self._count
         trusted = np.ones(count, dtype=np.bool_)
         if self._depth > _DEEPEST:
-            return _untrusted(wanted, count), np.zeros(count, dtype=np.bool_)
+            return fc.nulls_columns(wanted, count, trusted=False), np.zeros(count, dtype=np.bool_)
         fields = {field.number: _Field(field, wanted.get(field.name), count) for field in descriptor.fields}
         going = np.flatnonzero((cursors.at < cursors.end) & ~cursors.failed)
         for _ in range(_MOST_FIELDS):
@@ -101,7 +87,7 @@ class _Messages:
             tags = cursors.varint(going)
             for tag in np.unique(tags).tolist():
                 own = going if len(tags) and (tags == tag).all() else going[tags == tag]
-                self._field(tag, fields.get(tag >> 3), cursors.going(own), trusted)
+                self._field(tag, fields.get(tag >> 3), cursors.without_failed(own), trusted)
             going = going[(cursors.at[going] < cursors.end[going]) & ~cursors.failed[going]]
         trusted[going] = False
         for oneof in descriptor.oneofs:
@@ -113,13 +99,13 @@ class _Messages:
             if field is not None:
                 found = fields[field.number].columns(self._texts)
             elif isinstance(part, Mapping):
-                found = _absent(part, count)
+                found = fc.nulls_columns(part, count, trusted=True)
             else:
-                found = {(): nothing_there(part, count)}
+                found = {(): fc.nulls_column(part, count, trusted=True)}
             columns |= {(name, *path): column for path, column in found.items()}
         return columns, trusted & ~cursors.failed
 
-    def _field(self, tag: int, field: _Field | None, rows: Rows, trusted: Mask) -> None:  # noqa: C901 - a case each
+    def _field(self, tag: int, field: _Field | None, rows: Rows, trusted: Mask) -> None:  # noqa: C901 - a case for each wire
         wire, cursors = tag & 7, self._cursors
         if not len(rows):
             return
@@ -132,7 +118,7 @@ class _Messages:
             and not is_packed
             and (wire != field.wire or (field.is_repeated and field.wanted is not None))
         ):
-            # in the wire of another type, or several: the runtime knows what that means
+            # a wire type of another type, or a wanted repeated field: left to the runtime
             trusted[rows] = False
             field = None
         if field is not None and not field.is_repeated:
@@ -158,14 +144,14 @@ class _Messages:
 
     def _inner(self, descriptor: Descriptor, wanted: Mapping[str, Wanted], inner: Cursors) -> tuple[Read, Mask]:
         columns, trusted = _Messages(inner, self._texts, self._depth + 1).read(descriptor, wanted)
-        return columns, trusted & inner.finished()
+        return columns, trusted & inner.at_end()
 
 
 _ReadInner = Callable[[Descriptor, Mapping[str, Wanted], Cursors], tuple[Read, Mask]]
 
 
 class _Field:
-    """The values of a field, as far as they are read; `there` says in which messages it is set."""
+    """The values of a field that are read so far; `there` is the mask of the messages in which it is set."""
 
     def __init__(self, field: FieldDescriptor, wanted: Wanted | None, count: int) -> None:
         self._of = field
@@ -179,7 +165,7 @@ class _Field:
         self._parts: list[tuple[Rows, Any]] = []
 
     def take_varints(self, rows: Rows, given: npt.NDArray[np.uint64]) -> Mask:
-        """Keep variable-length integers; return the mask of those in the range of the type."""
+        """Store variable-length integers; return the mask of those in the range of the type."""
         longs = given.view(np.int64)
         if self._of.type in {_F.TYPE_SINT32, _F.TYPE_SINT64}:
             longs = unzigzag(given)
@@ -198,7 +184,7 @@ class _Field:
         return good
 
     def take_words(self, rows: Rows, words: npt.NDArray[np.uint64]) -> None:
-        """Keep what has 8 bytes, or 4 of them."""
+        """Store values of 8 or 4 bytes."""
         if self.wanted is None:
             return
         match self._of.type:
@@ -212,11 +198,11 @@ class _Field:
         self._longs[rows] = words.view(np.int64)
 
     def take_bytes(self, rows: Rows, at: Longs, sizes: Longs, cursors: Cursors, read: _ReadInner) -> Mask:
-        """Keep texts and messages; return the mask of those that can be trusted."""
+        """Store texts and messages; return the mask of the trusted ones."""
         good = np.ones(len(rows), dtype=np.bool_)
         if self.is_text:
-            texts = valid_text(cursors.texts(at, sizes))
-            good = valid_mask(texts)
+            texts = fc.valid_text(cursors.texts(at, sizes))
+            good = fc.valid_mask(texts)
             if self.wanted is not None:
                 self._parts.append((rows, texts))
         elif self.is_message:
@@ -226,7 +212,7 @@ class _Field:
         return good
 
     def skip_packed(self, cursors: Cursors) -> Mask:
-        """Return the mask of the packed values, which no field reads, that can be trusted."""
+        """Return the mask of the trusted among packed values, which are only checked."""
         sizes = cursors.end - cursors.at
         if self.wanted is not None:
             return np.zeros(len(sizes), dtype=np.bool_)
@@ -239,10 +225,10 @@ class _Field:
                 break
             cursors.varint(going)
             going = going[(cursors.at[going] < cursors.end[going]) & ~cursors.failed[going]]
-        return cursors.finished()
+        return cursors.at_end()
 
     def _tree(self) -> Mapping[str, Wanted]:
-        """Return what is read within the message."""
+        """Return the types to read within the message, by name."""
         if isinstance(self.wanted, Mapping):
             return {} if self._is_special else self.wanted
         if self._name in WRAPPERS and self.wanted is not None:
@@ -260,55 +246,52 @@ class _Field:
         return self._name == TIMESTAMP or self._name in WRAPPERS
 
     def columns(self, texts: TextColumns) -> Read:
-        """Return the columns of the field, which is wanted, by the paths below it."""
+        """Return the columns of the field by path below it; none if it is not wanted."""
         count = len(self.there)
         if self.wanted is None:
             return {}
         if isinstance(self.wanted, Mapping):
             if self.is_message and not self.is_repeated and not self._is_special:
                 return self._within(self.wanted)
-            # something else is there, or nothing
-            absent = _untrusted(self.wanted, count) if self.is_repeated else _absent(self.wanted, count)
-            is_null = ~self.there if self._of.has_presence else np.zeros(count, dtype=np.bool_)
-            return {path: FieldColumn(one.values, one.trusted & is_null) for path, one in absent.items()}
+            # a value of another kind, or none
+            may_be_null = self._of.has_presence and not self.is_repeated
+            is_null = ~self.there if may_be_null else np.zeros(count, dtype=np.bool_)
+            nulls = fc.nulls_columns(self.wanted, count, trusted=False)
+            return {path: FieldColumn(column.values, is_null) for path, column in nulls.items()}
         if self.is_repeated or (self.is_message and not self._tree()):
-            return {(): nothing_trusted(self.wanted, count)}
+            return {(): fc.nulls_column(self.wanted, count, trusted=False)}
         if self.is_message:
             within = self._within(self._tree())
             return {(): within["value",] if self._name in WRAPPERS else _time(within)}
         return {(): self._with_nulls(self._scalar(self.wanted, texts))}
 
-    def _scalar(self, wanted: m.DataType, texts: TextColumns) -> FieldColumn:  # noqa: PLR0911 - a case for each type
-        """Return values, of which those that are not set are the default."""
-        count, type_ = len(self.there), self._of.type
-        if type_ == _F.TYPE_STRING:
-            return texts.convert(wanted, self._texts())
-        if type_ == _F.TYPE_ENUM:
-            names = {number: one.name for number, one in self._of.enum_type.values_by_number.items()}
-            distinct, places = np.unique(self._longs, return_inverse=True)
-            named = pa.array([names.get(number) for number in distinct.tolist()], pa.string())
-            return texts.convert(wanted, named.take(pa.array(places)))
-        if type_ in {_F.TYPE_DOUBLE, _F.TYPE_FLOAT}:
-            if not isinstance(wanted, m.DoubleType):
-                return nothing_trusted(wanted, count)
-            return doubles_column(self._longs.view(np.float64))
-        if type_ == _F.TYPE_BOOL:
-            if not isinstance(wanted, m.BooleanType):
-                return nothing_trusted(wanted, count)
-            return FieldColumn(pa.array(self._longs == 1), np.ones(count, dtype=np.bool_))
-        if type_ == _F.TYPE_BYTES:
-            return nothing_trusted(wanted, count)
-        column = number_column(wanted, self._longs, None) or nothing_trusted(wanted, count)
-        if type_ == _F.TYPE_FIXED64:
-            column = FieldColumn(column.values, column.trusted & (self._longs >= 0))
-        return column
+    def _scalar(self, wanted: m.DataType, texts: TextColumns) -> FieldColumn:
+        """Return values, with the default where the field is not set."""
+        column = None
+        match self._of.type:
+            case _F.TYPE_STRING:
+                return texts.convert(wanted, self._texts())
+            case _F.TYPE_ENUM:
+                names = {number: value.name for number, value in self._of.enum_type.values_by_number.items()}
+                distinct, places = np.unique(self._longs, return_inverse=True)
+                named = pa.array([names.get(number) for number in distinct.tolist()], pa.string())
+                return texts.convert(wanted, named.take(pa.array(places)))
+            case _F.TYPE_DOUBLE | _F.TYPE_FLOAT if isinstance(wanted, m.DoubleType):
+                return fc.doubles_column(self._longs.view(np.float64))
+            case _F.TYPE_BOOL if isinstance(wanted, m.BooleanType):
+                return FieldColumn(pa.array(self._longs == 1), np.ones(len(self._longs), dtype=np.bool_))
+            case _F.TYPE_DOUBLE | _F.TYPE_FLOAT | _F.TYPE_BOOL | _F.TYPE_BYTES:
+                pass
+            case type_:
+                column = fc.number_column(wanted, self._longs, None)
+                if column is not None and type_ == _F.TYPE_FIXED64:
+                    column = FieldColumn(column.values, column.trusted & (self._longs >= 0))
+        return column or fc.nulls_column(wanted, len(self.there), trusted=False)
 
     def _texts(self) -> pa.Array:
+        rows = np.concatenate([np.zeros(0, dtype=np.int64), *(rows for rows, _ in self._parts)])
         index = np.zeros(len(self.there), dtype=np.int64)
-        next_ = 1
-        for rows, texts in self._parts:
-            index[rows] = np.arange(next_, next_ + len(texts))
-            next_ += len(texts)
+        index[rows] = np.arange(1, len(rows) + 1)
         parts = [pa.array([""], pa.string()), *(texts for _, texts in self._parts)]
         return pa.concat_arrays(parts).take(pa.array(index))
 
@@ -320,40 +303,18 @@ class _Field:
         return FieldColumn(column.values.take(index), column.trusted | ~self.there)
 
     def _within(self, tree: Mapping[str, Wanted]) -> Read:
-        """Return what is read within the messages, null where there is none."""
-        count = len(self.there)
-        found = {}
-        for path, none in _absent(tree, count).items():
-            index = np.full(count, -1)
-            trusted = ~self.there
-            next_, parts = 0, []
-            for rows, columns in self._parts:
-                column = columns[path]
-                index[rows] = np.arange(next_, next_ + len(rows))
-                trusted[rows] = column.trusted
-                parts.append(column.values)
-                next_ += len(rows)
-            values = pa.concat_arrays([none.values.slice(0, 0), *parts])
-            found[path] = FieldColumn(values.take(pa.array(index, mask=index < 0)), trusted)
-        return found
+        """Return the columns within the messages, null where there is no message."""
+        return fc.place_reads(fc.nulls_columns(tree, 0, trusted=True), self._parts, ~self.there)
 
 
 def _time(within: Read) -> FieldColumn:
-    """Return seconds and nanoseconds as times, null where there are none."""
+    """Return seconds and nanoseconds as times, null where they are null."""
     seconds, nanos = within["seconds",], within["nanos",]
-    whole, more = (one.values.fill_null(0).to_numpy() for one in (seconds, nanos))
+    whole, more = (column.values.fill_null(0).to_numpy() for column in (seconds, nanos))
     is_near = np.abs(whole) < _FAR
     micros = np.where(is_near, whole, 0) * _MICROS_IN_SECOND + more // _NANOS_IN_MICRO
     is_null = seconds.values.is_null()
-    column = times_column(pc.if_else(is_null, None, pa.array(micros)), 1)
-    trusted = column.trusted & is_near & (more % _NANOS_IN_MICRO == 0) | to_mask(is_null)
+    column = fc.times_column(pc.if_else(is_null, None, pa.array(micros)), 1)
+    trusted = column.trusted & is_near & (more % _NANOS_IN_MICRO == 0) | fc.to_mask(is_null)
     values = pc.if_else(is_null, None, column.values)
     return FieldColumn(values, trusted & seconds.trusted & nanos.trusted)
-
-
-def _absent(tree: Mapping[str, Wanted], count: int) -> Read:
-    return {path: nothing_there(type_, count) for path, type_ in leaves(tree)}
-
-
-def _untrusted(tree: Mapping[str, Wanted], count: int) -> Read:
-    return {path: nothing_trusted(type_, count) for path, type_ in leaves(tree)}

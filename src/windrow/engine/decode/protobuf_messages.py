@@ -1,14 +1,14 @@
-"""Protobuf: messages by their descriptors, a message alone as protobuf's own runtime reads it.
+"""Protobuf messages by their descriptors; protobuf's runtime reads single messages.
 
-A field that has presence and is not set is null; one without presence has its default. Fields that the descriptor does
-not know are passed over. `google.protobuf.Timestamp` is a time, a wrapper (`google.protobuf.Int64Value` ...) its value.
+A field with presence that is not set is null; a field without presence has its default. Unknown fields are skipped.
+`google.protobuf.Timestamp` is a time, a wrapper (`google.protobuf.Int64Value` ...) its value.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -31,25 +31,24 @@ from google.protobuf.message import DecodeError, Message
 
 from windrow import model as m
 from windrow.engine.decode.cursors import Rows
-from windrow.engine.decode.field_columns import Path, ReadColumns, Wanted, to_mask, wanted_tree
+from windrow.engine.decode.field_columns import Path, ReadColumns, TextColumns, Wanted, to_mask, wanted_tree
 from windrow.engine.decode.protobuf_columns import TIMESTAMP, WRAPPERS, is_plain, read_messages
 from windrow.engine.decode.registry import PREFIX, RegisteredSchema, Schemas
-from windrow.engine.decode.text_columns import TextColumns
 from windrow.engine.decode.values import MalformedError, NumberText, TimeText
 from windrow.errors import InputError
 
 _OWN: Final = {
-    one.DESCRIPTOR.name: one
-    for one in (any_pb2, descriptor_pb2, duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
+    file.DESCRIPTOR.name: file
+    for file in (any_pb2, descriptor_pb2, duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
 }
-"""The files that protobuf brings itself, by their names."""
+"""The files of protobuf itself, by name."""
 _FIRST: Final = b"\0"
 """The indexes of the first message of a schema."""
 _MOST_INDEXES: Final = 32
 
 
 class ProtobufReader:
-    """Reads messages of one type, or of those in a registry, as `RecordReader` says."""
+    """Reads messages of one type or those of a registry, as `RecordReader` says."""
 
     def __init__(self, schemas: Descriptor | Schemas[FileDescriptorProto]) -> None:
         self._schemas = schemas
@@ -59,16 +58,16 @@ class ProtobufReader:
         if not isinstance(self._schemas, Schemas):
             return _message(self._schemas, raw, 0)
         file = self._schemas.of(raw)
-        descriptor, begin = _indexed(file, raw)
+        descriptor, begin = _find_message(file, raw)
         return _message(descriptor, raw, begin)
 
     def columns(self, types: Mapping[Path, m.DataType]) -> _ProtobufColumns:
-        """Return what reads fields at these paths of many records."""
+        """Return the reader of the fields at these paths for many records."""
         return _ProtobufColumns(self._schemas, wanted_tree(types))
 
 
 class _ProtobufColumns:
-    """Reads columns of messages in proto3, as `ColumnReader` says; of a registry, of the first of each schema."""
+    """Reads columns of proto3 messages, as `ColumnReader` says; with a registry, the first message of each schema."""
 
     def __init__(self, schemas: Descriptor | Schemas[FileDescriptorProto], wanted: Mapping[str, Wanted]) -> None:
         self._schemas = schemas
@@ -76,7 +75,7 @@ class _ProtobufColumns:
         self._texts = TextColumns()
 
     def read(self, values: pa.Array) -> Iterator[ReadColumns]:
-        """Read binary values, with nulls among them; what is in no group is left to `parse`."""
+        """Read binary values, some of them null; rows in no group are left to `parse`."""
         for rows, descriptor, skip in self._groups(values):
             if is_plain(descriptor):
                 own = values if len(rows) == len(values) else values.take(pa.array(rows))
@@ -96,7 +95,7 @@ class _ProtobufColumns:
 
 
 def descriptor_of(given: m.ProtobufMessage) -> Descriptor:
-    """Return the descriptor of a message in a descriptor set; raise InputError if it is not there."""
+    """Return the descriptor of a message in a descriptor set; raise InputError if it is missing."""
     called = "the descriptor of the source"
     try:
         files = FileDescriptorSet.FromString(base64.b64decode(given.descriptor, validate=True)).file
@@ -107,13 +106,13 @@ def descriptor_of(given: m.ProtobufMessage) -> Descriptor:
     try:
         return pool.FindMessageTypeByName(given.name)
     except KeyError as exc:
-        names = [f"{file.package}.{one.name}".lstrip(".") for file in files for one in file.message_type]
+        names = [f"{file.package}.{type_.name}".lstrip(".") for file in files for type_ in file.message_type]
         msg = f"{called} has no message {given.name!r}; it has {', '.join(names)}"
         raise InputError(msg) from exc
 
 
 def registered_file(schema: RegisteredSchema) -> Any:  # noqa: ANN401 - a FileDescriptor of one of two implementations
-    """Return the file of a registered schema, of which the registry gave descriptors in base64."""
+    """Return the file of a registered schema, whose texts are descriptors in base64."""
     try:
         files = []
         for name, text in (*schema.references, ("", schema.text)):
@@ -127,7 +126,7 @@ def registered_file(schema: RegisteredSchema) -> Any:  # noqa: ANN401 - a FileDe
 
 
 def _pool(files: Iterable[FileDescriptorProto], called: str) -> descriptor_pool.DescriptorPool:
-    """Return a pool with some files, each behind those that it imports, and with protobuf's own that they import."""
+    """Return a pool of files in the order of their imports, with the imported ones of protobuf itself."""
     pool, known = descriptor_pool.DescriptorPool(), set()
 
     def add(file: FileDescriptorProto) -> None:
@@ -149,8 +148,8 @@ def _pool(files: Iterable[FileDescriptorProto], called: str) -> descriptor_pool.
     return pool
 
 
-def _indexed(file: Any, raw: bytes) -> tuple[Descriptor, int]:  # noqa: ANN401 - as above
-    """Return which message of a file the indexes behind the id say, and where its bytes begin."""
+def _find_message(file: Any, raw: bytes) -> tuple[Descriptor, int]:  # noqa: ANN401 - as above
+    """Return the message of a file by the indexes behind the id, and the position of its bytes."""
     count, at = _varint(raw, PREFIX)
     if not 0 <= count <= _MOST_INDEXES:
         msg = f"malformed: not Protobuf at byte {PREFIX}: {count} indexes of messages"
@@ -210,40 +209,26 @@ def _field(message: Message, field: FieldDescriptor) -> object:
     inner = field.message_type
     if inner is not None and inner.GetOptions().map_entry:
         of = inner.fields_by_name["value"]
-        return {_key(key): _value(of, one) for key, one in value.items()}
-    return [_value(field, one) for one in value]
-
-
-def _key(key: object) -> str:
-    return str(key).lower() if isinstance(key, bool) else str(key)
-
-
-def _enum(field: FieldDescriptor, number: int) -> object:
-    known = field.enum_type.values_by_number.get(number)
-    return NumberText(number) if known is None else known.name
+        # keys of booleans are those of JSON
+        return {
+            str(key).lower() if isinstance(key, bool) else str(key): _value(of, entry) for key, entry in value.items()
+        }
+    return [_value(field, element) for element in value]
 
 
 def _value(field: FieldDescriptor, value: Any) -> object:  # noqa: ANN401 - of any type
     if field.type == FieldDescriptor.TYPE_ENUM:
-        return _enum(field, value)
-    if field.message_type is not None:
-        return _submessage(value)
-    return _SCALARS[type(value)](value)
-
-
-def _submessage(message: Any) -> object:  # noqa: ANN401 - of any type
-    name = message.DESCRIPTOR.full_name
+        known = field.enum_type.values_by_number.get(value)
+        return NumberText(value) if known is None else known.name
+    if field.message_type is None:
+        return _scalar(value)
+    name = value.DESCRIPTOR.full_name
     if name == TIMESTAMP:
-        return TimeText.of(message.seconds * 1_000_000_000 + message.nanos, 1)
-    if name in WRAPPERS:
-        return _SCALARS[type(message.value)](message.value)
-    return _fields(message)
+        return TimeText.of(value.seconds * 1_000_000_000 + value.nanos, 1)
+    return _scalar(value.value) if name in WRAPPERS else _fields(value)
 
 
-_SCALARS: Final[Mapping[type, Callable[[Any], object]]] = {
-    int: NumberText,
-    float: lambda value: NumberText(repr(value)),
-    bool: lambda value: value,
-    str: lambda value: value,
-    bytes: lambda value: value,
-}
+def _scalar(value: float | str | bytes) -> object:
+    """Return a number as `NumberText`; booleans, texts and bytes stay as they are."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return NumberText(repr(value)) if is_number else value

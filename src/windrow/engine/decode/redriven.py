@@ -1,13 +1,13 @@
 """Redriven records: copies of dead letters that `windrow redrive` appended to their partitions.
 
-A copy is a record of the log like any other: it has an offset, and the verdict on it follows from its place. Its value
-is an envelope, ``{"_redrive": {"pipeline": ..., "offset": ...}, "value": ...}``, with the bytes of the original and
-where that is. The record is decoded as the original would be: with its bytes, and its log timestamp.
+A copy is a record of the log like any other: it has an offset, and its verdict follows from its place. Its value is an
+envelope, ``{"_redrive": {"pipeline": ..., "offset": ...}, "value": ...}``, with the bytes and the offset of the
+original. It is decoded with the bytes and the log timestamp of the original.
 
-A copy counts if its original was decoded by other settings than those of today, which is so if it is before the offset
-from which on the partition is decoded by them. At or after it, the original was judged as the copy is, since both have
-the same bytes: if they are good, the original counts at its own place, and the copy is a dead letter. So a replay from
-the beginning counts each record once, at its first place.
+A copy counts if its original was decoded with older settings, that is, if the original is before the offset from which
+the partition is decoded with the present ones. Otherwise original and copy are decoded alike, since both have the same
+bytes: if they are good, the original counts at its own place, and the copy is a dead letter. So a replay from the
+beginning counts each record once, at its first place.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from windrow.engine.decode.field_columns import holds_mask
 
 PREFIX: Final = b'{"_redrive":'
 REDRIVEN: Final = "redriven"
-"""How the reason of a copy begins that does not count."""
+"""Prefix of the reason of a copy that does not count."""
 
 
 @dataclass(frozen=True)
 class Redriven:
     """A copy of the record at `offset` of the same partition, for one pipeline.
 
-    `origin` is the offset of the record that was first redriven, which is another one if a copy was redriven again:
-    `attempt` counts from 1. `reason` is why it was a dead letter; `by` (user@host) redrove it `at` a time. `log_time`
-    is the original's. Times are microseconds, `value` is None for a tombstone.
+    `origin` is the offset of the first original, which differs from `offset` if a copy was redriven again; `attempt`
+    counts from 1. `reason` is that of the dead letter; `by` (user@host) redrove it `at` a time. `log_time` is that of
+    the original. Times are microseconds, `value` is None for a tombstone.
     """
 
     pipeline: str
@@ -51,8 +51,8 @@ class Redriven:
     value: bytes | None
 
     def encode(self) -> bytes:
-        """Return the bytes of a record with it, on one line."""
-        about = {name: one for name, one in vars(self).items() if name != "value"}
+        """Return the value of the copy's record, on one line."""
+        about = {name: value for name, value in vars(self).items() if name != "value"}
         try:
             content = {"value": None if self.value is None else self.value.decode()}
         except UnicodeDecodeError:
@@ -61,13 +61,16 @@ class Redriven:
 
     @staticmethod
     def decode(value: bytes | None) -> Redriven | None:
-        """Return the copy that the bytes of a record hold, None if they are another record."""
+        """Return the copy in the value of a record, None if it is another record."""
         if value is None or not value.startswith(PREFIX):
             return None
         try:
-            content = json.loads(value)
-            about: dict[str, Any] = content["_redrive"]
-            found = Redriven(**about, value=_inner(content))
+            content: dict[str, Any] = json.loads(value)
+            text: str | None = None if "base64" in content else content["value"]
+            inner = None if text is None else text.encode()
+            if "base64" in content:
+                inner = base64.b64decode(content["base64"], validate=True)
+            found = Redriven(**content["_redrive"], value=inner)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         numbers = (found.offset, found.origin, found.attempt, found.at, 0 if found.log_time is None else found.log_time)
@@ -76,15 +79,8 @@ class Redriven:
         return found if is_whole and all(isinstance(text, str) for text in texts) else None
 
 
-def _inner(content: dict[str, Any]) -> bytes | None:
-    if "base64" in content:
-        return base64.b64decode(content["base64"], validate=True)
-    text: str | None = content["value"]
-    return None if text is None else text.encode()
-
-
 _FAR: Final = 2**62
-"""A number that no offset and no time in microseconds reaches."""
+"""A number above all offsets and times in microseconds."""
 
 
 def copies(raw: pa.RecordBatch) -> dict[int, Redriven]:
@@ -96,9 +92,9 @@ def copies(raw: pa.RecordBatch) -> dict[int, Redriven]:
 
 
 class RedrivenDecoder:
-    """Decodes a source's records, its copies for a pipeline among them.
+    """Decodes a source's records, among them redriven copies for a pipeline.
 
-    `since` is the offset, by partition, from which on records are decoded with these settings; 0 if it is left out.
+    `since` is the first offset, by partition, that is decoded with the present settings; 0 where it is missing.
     """
 
     def __init__(self, decoder: Decoder, pipeline: str, since: Mapping[int, int]) -> None:
@@ -111,7 +107,7 @@ class RedrivenDecoder:
         found = copies(raw)
         if not found:
             return self._decoder.decode(raw)
-        opened = self._opened(raw, found)
+        opened = self._open_copies(raw, found)
         decoded = self._decoder.decode(opened)
         partitions, offsets = (raw.column(name).to_pylist() for name in ("partition", "offset"))
         rows = {(partitions[row], offsets[row]): row for row in found}
@@ -123,7 +119,12 @@ class RedrivenDecoder:
                 if found[row].pipeline != self._pipeline:
                     letter["reason"] = f"{REDRIVEN}: for the pipeline {found[row].pipeline!r}"
         known = {(letter["partition"], letter["offset"]) for letter in dead}
-        repeated = [row for place, row in rows.items() if place not in known and self._counts(place[0], found[row])]
+        # the original counts if its bytes are good and it is decoded with the present settings
+        repeated = [
+            row
+            for (partition, offset), row in rows.items()
+            if (partition, offset) not in known and found[row].offset >= self._since.get(partition, 0)
+        ]
         if repeated:
             reasons = [f"{REDRIVEN}: the record at offset {found[row].offset} counts" for row in repeated]
             letters = self._decoder.dead_letters(opened, np.array(repeated), reasons).to_pylist()
@@ -133,14 +134,14 @@ class RedrivenDecoder:
             dead.sort(key=lambda letter: order[letter["partition"], letter["offset"]])
         places = [(partitions[row], offsets[row]) for row in repeated]
         return DecodedBatch(
-            good=_without(decoded.good, places),
-            marks=_without(decoded.marks, places),
+            good=_drop_places(decoded.good, places),
+            marks=_drop_places(decoded.marks, places),
             dead=pa.Table.from_pylist(dead, schema=schema.DEAD),
-            replaced=_without(decoded.replaced, places),
+            replaced=_drop_places(decoded.replaced, places),
         )
 
-    def _opened(self, raw: pa.RecordBatch, found: Mapping[int, Redriven]) -> pa.RecordBatch:
-        """Return the records with the originals in the place of their copies; other pipelines' copies have no value."""
+    def _open_copies(self, raw: pa.RecordBatch, found: Mapping[int, Redriven]) -> pa.RecordBatch:
+        """Replace the copies by their originals; copies for other pipelines have no value."""
         columns = {name: raw.column(name).to_pylist() for name in ("key", "value")}
         times = raw.column("log_time").cast(pa.int64()).to_pylist()
         for row, copy in found.items():
@@ -156,13 +157,9 @@ class RedrivenDecoder:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema.RAW)
 
-    def _counts(self, partition: int, copy: Redriven) -> bool:
-        """Return whether the original counts itself if its bytes are good, so that its copy does not."""
-        return copy.offset >= self._since.get(partition, 0)
 
-
-def _without(table: pa.Table, places: Collection[tuple[int, int]]) -> pa.Table:
-    """Return a table, whose first columns are partition and offset, without the records at some places."""
+def _drop_places(table: pa.Table, places: Collection[tuple[int, int]]) -> pa.Table:
+    """Remove the records at some places from a table whose first columns are partition and offset."""
     if not places:
         return table
     # by position: a field may have any name

@@ -1,9 +1,9 @@
-"""Schemas by id from a registry with Confluent's REST interface, each asked for once.
+"""Schemas by id from a registry with Confluent's REST interface, each requested once.
 
-The schema of an id never changes, so what a record means is settled when it is written, whenever the registry is asked.
-If it does not answer, or does not know the id, that says nothing about the record: an error stops the step, which is
-run again. A record becomes a dead letter only for what stays so: an id that the pipeline lists as missing, or one of
-another kind of schema.
+The schema of an id never changes, so the meaning of a record is fixed when it is written, whenever the registry is
+asked. If it does not answer, or does not know the id, that says nothing about the record: an error stops the step,
+which is run again. A record becomes a dead letter only for lasting reasons: its id is one that the pipeline lists as
+missing, or that of another kind of schema.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _DENIED: Final = (401, 403)
 
 
 class UnknownSchemaError(SourceError):
-    """The registry does not have a schema; `id` is the one of the records."""
+    """The registry has no schema with the `id`."""
 
     def __init__(self, message: str, id_: int) -> None:
         super().__init__(message)
         self.id = id_
 
     def first_of(self, source: str, raw: pa.RecordBatch) -> SourceError:
-        """Return the error with the place of the first record with the id among those of a source in `schema.RAW`."""
+        """Return the error with the place of the first record with the id among records of a source (`schema.RAW`)."""
         own = pc.fill_null(pc.starts_with(raw.column("value"), bytes([MAGIC]) + self.id.to_bytes(4)), fill_value=False)
         at = pc.index(own, pa.scalar(value=True)).as_py()
         return SourceError(
@@ -56,7 +56,7 @@ class UnknownSchemaError(SourceError):
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """The text of a schema, the names and texts of those that it refers to, in order, and what it is called."""
+    """The text of a schema, names and texts of the schemas it refers to, in order, and its name in messages."""
 
     text: str
     references: tuple[tuple[str, str], ...]
@@ -64,9 +64,9 @@ class RegisteredSchema:
 
 
 class Schemas(Generic[T]):
-    """Schemas of one kind (`AVRO`, `PROTOBUF`), parsed; `form` is the form in which they are asked for.
+    """Parsed schemas of one kind (`AVRO`, `PROTOBUF`); `form` is the requested format of their texts.
 
-    `parse` raises InputError for a schema that is none.
+    `parse` raises InputError for a malformed schema.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Schemas(Generic[T]):
         }
 
     def of(self, raw: bytes) -> T:
-        """Return the schema of a record; raise MalformedError if it has none, SourceError if that is not known."""
+        """Return the schema of a record; raise MalformedError if it has none, SourceError if it is unknown."""
         if len(raw) < PREFIX or raw[0] != MAGIC:
             what = f"the first byte is {raw[0]}, not 0" if raw else "the record is empty"
             what = f"the record has {len(raw)} bytes" if raw and raw[0] == MAGIC else what
@@ -106,7 +106,7 @@ class Schemas(Generic[T]):
                 yield np.flatnonzero(has_id & (ids == id_)), found
 
     def reach(self) -> None:
-        """Ask the registry for what it need not have; raise SourceError if it cannot be reached, or refuses."""
+        """Check the connection; raise SourceError if the registry cannot be reached, or refuses the request."""
         with suppress(UnknownSchemaError):
             self._answer(lambda client: client.get_latest_version("windrow"), mask_url(self._registry.url), 0)
 
@@ -125,16 +125,18 @@ class Schemas(Generic[T]):
         return self._parse(RegisteredSchema(schema.schema_str or "", tuple(self._references(schema, at, id_)), called))
 
     def _references(self, schema: Schema, at: str, id_: int) -> Iterator[tuple[str, str]]:
-        """Yield the names and texts of the schemas that one refers to, each behind those that it refers to itself."""
+        """Yield names and texts of the schemas that a schema refers to, each behind its own references."""
         for reference in schema.references or ():
             subject, version = reference.subject, reference.version
-            # the version of a subject that a schema refers to is settled with it
+            # a schema refers to a fixed version of a subject
             found = self._answer(lambda client: client.get_version(subject, version, True, self._form), at, id_)  # noqa: B023, FBT003 - called at once; deleted ones too
             yield from self._references(found.schema, at, id_)
             yield reference.name or "", found.schema.schema_str or ""
 
     def _answer(self, ask: Any, at: str, id_: int) -> Any:  # noqa: ANN401 - what the client returns
-        client = self._open()
+        if self._client is None:
+            self._client = _client_of(self._registry)
+        client = self._client
         # the client chooses its HTTP library, whose errors it raises
         from confluent_kafka.schema_registry.common._httpx_compat import httpx  # noqa: PLC0415 - an extra
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError  # noqa: PLC0415 - the same
@@ -161,14 +163,9 @@ class Schemas(Generic[T]):
             msg = f"the schema registry {at} cannot be reached: {exc}; is it running, and are the options right?"
             raise SourceUnavailableError(msg) from exc
 
-    def _open(self) -> SchemaRegistryClient:
-        if self._client is None:
-            self._client = _client_of(self._registry)
-        return self._client
-
 
 def _client_of(registry: m.Registry) -> SchemaRegistryClient:
-    """Return a client; raise SetupError without its package, InputError or SourceError for a wrong option."""
+    """Return a client; raise SetupError if its package is missing, InputError or SourceError for a wrong option."""
     with needs_extra("registry", "a schema registry"):
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
     options: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""JSON values to values of a field's type, or the reason why there is none; numbers stay text, so no digit is lost."""
+"""Conversion of JSON values to values of a field's type; numbers stay text, so no digit is lost."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _ISO = re.compile(
 
 
 MAX_DEPTH = 256
-"""Deeper nesting is malformed. The limit is ours, so that it does not depend on the depth of the caller's stack."""
+"""Deeper nesting is malformed. A fixed limit, so that results do not depend on the depth of the caller's stack."""
 TOO_DEEP = f"malformed: nested too deeply (more than {MAX_DEPTH} levels)"
 
 
 class MalformedError(Exception):
-    """Bytes that are not of the record's format; the message is the dead letter's reason."""
+    """Bytes that are not in the record's format; the message is the dead letter's reason."""
 
 
 class NumberText(str):
-    """The text of a JSON number, told apart from the text of a JSON string."""
+    """The text of a JSON number, as distinct from a JSON string."""
 
     __slots__ = ()
 
@@ -57,14 +57,14 @@ BOOLEAN_TEXTS = {"true": True, "false": False}
 
 
 class TimeText(NumberText):
-    """The number of a time in a unit that its record says; `micros` is the text of that number in microseconds."""
+    """The number of a time in the unit of its format; `micros` is its text in microseconds."""
 
     __slots__ = ("micros",)
     micros: NumberText
 
     @staticmethod
     def of(number: int, nanos: int) -> TimeText:
-        """Return the time that is so many times a unit of `nanos` nanoseconds after 1970."""
+        """Return the time `number` units of `nanos` nanoseconds after 1970."""
         text = TimeText(number)
         text.micros = NumberText(f"{number * nanos}e-3")
         return text
@@ -115,7 +115,7 @@ def parse_number(text: str) -> Number | None:
 
 
 def _exponent(sign: str, digits: str) -> int:
-    """Read an exponent; one too long to matter, as no record has so many characters, is read as the greatest."""
+    """Read an exponent; those with more digits than any record has characters are read as the greatest."""
     shortest = digits.lstrip("0") or "0"
     value = int(shortest) if len(shortest) <= _EXPONENT_DIGITS else 10**_EXPONENT_DIGITS
     return -value if sign == "-" else value
@@ -152,7 +152,7 @@ def convert(name: str, type_: m.DataType, value: object) -> Value:  # noqa: PLR0
         case m.ArrayType():
             if not isinstance(value, list):
                 raise _no_kind(name, value, "array")
-            return [_element(f"{name}[{index}]", type_, one) for index, one in enumerate(value)]
+            return [_element(f"{name}[{index}]", type_, element) for index, element in enumerate(value)]
         case _:
             assert_never(type_)
 
@@ -181,7 +181,7 @@ def _member(name: str, field: m.Field, struct: Mapping[str, object]) -> Value | 
 
 
 def value_at(record: Mapping[str, object], path: Sequence[str]) -> object:
-    """Return what a record has at a path, None if nothing; raise BadValueError if no object leads to it."""
+    """Return the value at a path, or None; raise BadValueError if the path leads through another kind of value."""
     value: object = record
     for depth, name in enumerate(path):
         if value is None:
@@ -230,7 +230,7 @@ def _long(name: str, value: object, type_: m.DataType) -> int:
 def _double(name: str, value: object, type_: m.DataType) -> float:
     if not isinstance(value, str) or parse_number(value) is None:
         raise _wrong(name, value, type_)
-    double = float(value) + 0.0  # there is one zero, not two
+    double = float(value) + 0.0  # one zero, not two
     if not math.isfinite(double):
         raise _out_of_range(name, value, type_)
     return double
@@ -262,22 +262,15 @@ def _timestamp(name: str, value: object, type_: m.TimestampType) -> int:
 
 
 def _iso(name: str, value: object, type_: m.DataType, match: re.Match[str]) -> int:
-    year, month, day, hour, minute, second, fraction, sign, hours, minutes = match.groups(default="")
+    *parts, fraction, sign, hours, minutes = match.groups(default="0")
     fraction = fraction.rstrip("0")
     if len(fraction) > _MICRO_DIGITS:
         raise _wrong(name, value, type_)
     try:
-        local = dt.datetime(
-            int(year),
-            int(month),
-            int(day),
-            int(hour),
-            int(minute),
-            int(second or "0"),
-            int(fraction.ljust(_MICRO_DIGITS, "0")),
-            tzinfo=dt.UTC,
-        )
-        offset = dt.time(int(hours or "0"), int(minutes or "0"))
+        year, month, day, hour, minute, second = map(int, parts)
+        micro = int(fraction.ljust(_MICRO_DIGITS, "0"))
+        local = dt.datetime(year, month, day, hour, minute, second, micro, tzinfo=dt.UTC)
+        offset = dt.time(int(hours), int(minutes))
     except ValueError as exc:
         raise _out_of_range(name, value, type_) from exc
     east = (offset.hour * 60 + offset.minute) * 60_000_000
@@ -298,7 +291,7 @@ def _out_of_range(name: str, value: object, type_: m.DataType) -> BadValueError:
 
 
 def _show(value: object) -> str:
-    """Write a JSON value in ASCII, the long ones cut."""
+    """Return a JSON value in ASCII, truncated."""
     match value:
         case NumberText():
             text = str(value)

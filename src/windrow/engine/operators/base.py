@@ -1,4 +1,4 @@
-"""The operator contract: what an operator is given in a step of one key group, what it returns, and its state."""
+"""The operator contract: the input and output of an operator in a step of one key group, and its state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from windrow.engine.messages import (
     TimersEnded,
     unpack_progress,
 )
-from windrow.engine.schema import OFFSET, PARTITION
+from windrow.engine.schema import END, OFFSET, PARTITION, TIME, WINDOW
 from windrow.engine.state.migrate import StoredState
 from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
@@ -46,13 +46,13 @@ M = TypeVar("M", bound=Message)
 class StepTime:
     """Time of an operator in a step, the same in every key group; event times are microseconds.
 
-    The low watermark of its sources was `before` the step, and is `low` after it. `now` is the processing time after
-    the step if it had a tick, `latest` the last that is known, of this step or one before; None before the first tick.
-    `reached` is how far event time has come in any of their partitions, or the low watermark if that is further. `end`
-    says that the input ended with the step, `ended` how far event time had come at its last end before the step
-    (`MIN_TIME` if none), and `fired_until` how far that of the rows that the operator takes, which can be ahead: a
-    window that began by then has fired, whether or not a key group had records of it. Records whose watermark is `low`
-    are settled in the partitions up to `last_settled`.
+    The low watermark of its sources is `before` before the step, and `low` after it. `now` is the processing time after
+    the step if it had a tick, `latest` that of the last tick so far; None before the first tick. `reached` is the
+    greatest event time in any of their partitions, or the low watermark if that is greater. `end` is true if the input
+    ended with the step. `ended` is the greatest event time at the last end of the input before the step (`MIN_TIME` if
+    none), and `fired_until` that of the operator's own input, which can be ahead: a window that began by then has
+    fired, whether or not the key group had records of it. Records whose watermark is `low` are settled in the
+    partitions up to `last_settled`.
     """
 
     before: int
@@ -70,8 +70,8 @@ class StepTime:
 class StepInput:
     """A key group's messages of one step, unpacked; `progress` is ordered by partition.
 
-    By node: `records` of operators, `raw` records of sources, `parts` (panes that other key groups aggregated of its
-    records, where keys are salted), dead letters (`dead`; under None those of all nodes), and `results` of earlier
+    By node: `records` of operators, `raw` records of sources, `parts` (panes of its records that other key groups
+    aggregated, where keys are salted), dead letters (`dead`; under None those without a node), and `results` of earlier
     levels. `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of
     the step, None if there was no tick. `timers` has by process node the time of the last row that a timer emitted at
     the end of the input.
@@ -92,14 +92,14 @@ class StepInput:
 
     @staticmethod
     def of(nodes: Mapping[str, NodeInput], messages: Iterable[Message]) -> StepInput:
-        """Sort messages by what they carry; `nodes` are those of the level."""
-        given = list(messages)
+        """Return messages by kind; `nodes` are those of the level."""
+        received = list(messages)
 
         def all_of(kind: type[M]) -> list[M]:
-            return [message for message in given if isinstance(message, kind)]
+            return [message for message in received if isinstance(message, kind)]
 
-        # for the sums of doubles again
-        partial = sorted(all_of(PartialPanes), key=lambda one: one.sender)
+        # in a fixed order: sums of doubles depend on it
+        partial = sorted(all_of(PartialPanes), key=lambda panes: panes.sender)
         records, dead, results = all_of(Records), all_of(DeadLetters), all_of(Results)
         return StepInput(
             records={
@@ -110,38 +110,36 @@ class StepInput:
                 name: node.join(unpack(record.blob) for record in records if record.to == name and record.is_raw)
                 for name, node in nodes.items()
             },
-            parts={name: tuple(unpack(one.blob) for one in partial if one.to == name) for name in nodes},
+            parts={name: tuple(unpack(panes.blob) for panes in partial if panes.to == name) for name in nodes},
             dead={
-                name: concat(schema.NO_DEAD, (unpack(one.blob) for one in dead if one.to == name))
-                for name in dict.fromkeys([None, *(one.to for one in dead)])
+                name: concat(schema.NO_DEAD, (unpack(letters.blob) for letters in dead if letters.to == name))
+                for name in dict.fromkeys([None, *(letters.to for letters in dead)])
             },
             results={
                 name: [result for result in results if result.of == name]
                 for name in dict.fromkeys(result.of for result in results)
             },
-            progress=unpack_progress(tuple(sorted(bytes(one.blob) for one in all_of(Progress)))),
-            times=tuple(sorted(all_of(EventTimes), key=lambda one: (one.partition, one.first))),
+            progress=unpack_progress(tuple(sorted(bytes(progress.blob) for progress in all_of(Progress)))),
+            times=tuple(sorted(all_of(EventTimes), key=lambda times: (times.partition, times.first))),
             end=bool(all_of(EndOfInput)),
-            tick=max((one.micros for one in all_of(Tick)), default=None),
+            tick=max((tick.micros for tick in all_of(Tick)), default=None),
             idle=tuple(all_of(PartitionIdle)),
-            lost=tuple(sorted(all_of(RecordsLost), key=lambda one: (one.partition, one.first))),
-            timers=dict(sorted((one.of, one.time) for one in all_of(TimersEnded))),
+            lost=tuple(sorted(all_of(RecordsLost), key=lambda lost: (lost.partition, lost.first))),
+            timers=dict(sorted((timers.of, timers.time) for timers in all_of(TimersEnded))),
         )
 
     def with_dead(self, messages: Iterable[Message]) -> StepInput:
-        """Return the same with the dead letters among messages that the level made itself."""
-        made = [message for message in messages if isinstance(message, DeadLetters)]
-        if not made:
-            return self
+        """Return the input with the dead letters among messages of the level itself."""
         dead = dict(self.dead)
-        for one in made:
-            dead[one.to] = pa.concat_tables([dead.get(one.to, schema.NO_DEAD), unpack(one.blob)])
+        for letters in messages:
+            if isinstance(letters, DeadLetters):
+                dead[letters.to] = pa.concat_tables([dead.get(letters.to, schema.NO_DEAD), unpack(letters.blob)])
         return replace(self, dead=dead)
 
 
 @dataclass(frozen=True)
 class NodeInput:
-    """The schema of the records that a node takes, and whether their order can be seen in its results."""
+    """The schema of the records of a node, and whether its results depend on their order."""
 
     schema: pa.Schema
     is_ordered: bool
@@ -152,7 +150,7 @@ class NodeInput:
 
     @staticmethod
     def of(spec: AnySpec, records: pa.Schema) -> NodeInput:
-        """Return the input of a node: sums of doubles depend on the order, and Python code may."""
+        """Return the input of a node: sums of doubles depend on the order of records, and Python code may."""
         has_code = is_window_spec(spec) and any(
             isinstance(aggregate.function, m.Custom) for aggregate in spec.node.aggregates
         )
@@ -160,11 +158,11 @@ class NodeInput:
         return NodeInput(records, has_code or (has_doubles and isinstance(spec.node, m.ResultNode)))
 
     def join(self, tables: Iterable[pa.Table]) -> pa.Table:
-        """Return the records of some tables, in the order of the log if that can be seen.
+        """Return the records of some tables, in the order of the log if results depend on it.
 
-        What a table lacks, which is of the other side of a join, is null.
+        Columns that a table lacks, those of the other side of a join, are null.
         """
-        # a small step pays for each of these calls, most of them for nothing
+        # most calls are of small steps without records, so they must be cheap
         given = [table for table in tables if table.num_rows]
         if len(given) == 1 and given[0].schema.equals(self.schema):
             (records,) = given
@@ -173,13 +171,13 @@ class NodeInput:
         else:
             return self._nothing
         if self.is_ordered and records.num_rows > 1 and not _ascends(records):
-            # messages come in any order: a step that is run again must take them in the same
+            # messages come in any order, but a step that is run again must see the same order
             return in_log_order(records)
         return records
 
 
 def _ascends(records: pa.Table) -> bool:
-    """Whether records are in the order of partition and offset, no two at one place."""
+    """Whether records ascend strictly by partition and offset."""
     columns = [to_micros(records.column(name)) for name in (PARTITION, OFFSET)]
     return bool(are_before([column[:-1] for column in columns], [column[1:] for column in columns]).all())
 
@@ -189,7 +187,7 @@ class GroupStats:
     """Counts of a step in one key group, and the clocks after it.
 
     `watermarks` and next `offsets` are those of the partitions, `idle` the partitions that no longer hold the low
-    watermark `low` back: these three in key group 0 only, as they are the same in all.
+    watermark `low` back: these three are set in key group 0 only, as they are the same in all.
     """
 
     records: int
@@ -243,10 +241,10 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Judged:
-    """Records with the verdicts of an operator, a row a record, or a record and window; late is what is neither.
+    """Records with the verdicts of an operator, a row for each record, or record and window; all other rows are late.
 
-    `records` have at least PARTITION, OFFSET, TIME and WATERMARK, the watermark by which they were judged. Where they
-    have WINDOW (its number) and END, the verdict is for that window; else it is the same for all of theirs.
+    `records` have at least PARTITION, OFFSET, TIME and WATERMARK, the watermark by which they were judged. If they have
+    WINDOW (its number) and END, the verdict is for that window, else for all windows of the record.
     """
 
     records: pa.Table
@@ -265,13 +263,19 @@ class Judged:
         return to_micros(self.records.column(PARTITION)), to_micros(self.records.column(OFFSET))
 
 
+def add_own_windows(expired: pa.Table) -> pa.Table:
+    """Add WINDOW and END to expired records that have no windows: the microsecond of each."""
+    times = to_micros(expired.column(TIME))
+    return expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))
+
+
 @dataclass(frozen=True)
 class OperatorOutput:
     """The output of an operator in a step: rows for its sinks, or packets for the key groups of the next level.
 
-    `records` are those of its streams, in the order of `windrow.model.made_by`, if nodes read them. `late_records`
-    of its records were late, `duplicates` duplicates; `open_windows` are open after the step, `fired_windows` and
-    `closed_windows` did so in it. `judged` are its records if it judges them by their time.
+    `records` are those of its streams, in the order of `windrow.model.made_by`, if nodes read them. `late_records` and
+    `duplicates` count its records with these verdicts, `open_windows` the windows after the step, `fired_windows` and
+    `closed_windows` those of the step. `judged` are its records if it judges them by their time.
     """
 
     changes: pa.Table = field(default_factory=lambda: schema.NO_CHANGES)
@@ -289,9 +293,9 @@ class OperatorOutput:
 class Operator(Protocol):
     """A computation in a key group.
 
-    It keeps nothing between steps: everything that later steps need is in the state that a step is given, so one object
-    serves all key groups. The output is the same in every cut of the log into steps, except for the order of rows of
-    different partitions. It reads no clock: time comes with the step.
+    It has no state of its own: everything that later steps need is in the state passed to a step, so one object serves
+    all key groups. The output is the same for every cut of the log into steps, except for the order of rows of
+    different partitions. It reads no clock: time is part of the step.
     """
 
     @property

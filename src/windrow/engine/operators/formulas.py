@@ -1,12 +1,12 @@
-"""Formulas over results, which are computed where rows leave the operator of a window.
+"""Formulas over results, which are computed on the rows that leave the operator of a window.
 
-A row for which a formula fails is a dead letter, and in no table and no stream: an earlier revision of it is taken
-back, and a later one that does not fail is inserted. Whether it fails is a function of the row's results, so every
-change says by itself, without state and in every cut of the log, whether the row before it was there. A double that is
-not finite is null, and no failure: a ratio divides by zero, and a sum of doubles can be infinite.
+A row for which a formula fails is a dead letter, and in no table and no stream: its earlier revision is deleted, and a
+later revision that does not fail is inserted. Whether it fails is a function of the row's results, so every change
+shows by itself, without state and in every cut of the log, whether the row before it exists. A double that is not
+finite is null, and no failure: a ratio may divide by zero, and a sum of doubles may be infinite.
 
-Earlier versions wrote null where a formula failed. A state of theirs, or of a run without formulas, resumes with that
-rule for the windows that had begun by then: their rows are there, and have to be taken back.
+Earlier versions wrote null where a formula failed. Their states, and those of runs without formulas, resume with that
+rule for the windows that had begun by then: their rows exist, and must be deleted.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from windrow import model as m
 from windrow.engine.columns import MIN_TIME, pack, to_micros
 from windrow.engine.decode.evaluation import Evaluator
+from windrow.engine.decode.field_columns import all_but
 from windrow.engine.messages import DeadLetters, Packet
 from windrow.engine.operators.base import Mask, Operator, OperatorOutput, OperatorStep
 from windrow.engine.operators.dead_letters import ResultDeadLetters
@@ -33,25 +34,25 @@ from windrow.engine.state.widening import StateChange
 from windrow.expressions import Computed, WindowSpec, formulas, results
 
 _NULL_UNTIL: Final = "null_until"
-"""In the summary: the time up to which windows had begun when a formula that failed was still null."""
+"""Key of the summary: the latest window start for which a formula that fails is null."""
 
 
 def has_formulas(spec: WindowSpec) -> bool:
-    """Whether a result of a pipeline is a formula over others."""
+    """Return whether a result of a pipeline is a formula over others."""
     return any(isinstance(aggregate.function, m.Formula) for aggregate in spec.node.aggregates)
 
 
 def inner_spec(spec: WindowSpec) -> WindowSpec:
-    """Return the spec of a window's operator: under formulas, each revision comes with the row that it replaces."""
+    """Return the spec of a window's operator: formulas need each revision with the row that it replaces."""
     if has_formulas(spec) and spec.node.emit.mode == "accumulate":
         return replace(spec, node=replace(spec.node, emit=replace(spec.node.emit, mode="retract")))
     return spec
 
 
 class FormulaOperator:
-    """Computes the formulas of a pipeline in the rows of an operator of its `inner_spec`.
+    """Computes the formulas of a pipeline in the rows of an operator with its `inner_spec`.
 
-    That gives null as formulas, and each `update_after` stands behind its `update_before`.
+    The operator returns null for formulas, and each `update_after` directly behind its `update_before`.
     """
 
     def __init__(self, graph: m.Graph, spec: WindowSpec, operator: Operator) -> None:
@@ -75,7 +76,7 @@ class FormulaOperator:
         own = OperatorState(state.name, state.blobs, fields or None)
         output = self._operator.process(step, own)
         state.summary = {**own.summary, _NULL_UNTIL: until}
-        return self._finished(output, until, step.group) if output.changes.num_rows else output
+        return self._add_formulas(output, until, step.group) if output.changes.num_rows else output
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
         """Migrate the state of the operator."""
@@ -86,13 +87,11 @@ class FormulaOperator:
         own = {} if None in bounds else {_NULL_UNTIL: max(bounds)}
         return [({**summary, **own}, state) for summary, state in migrated]
 
-    def _finished(self, output: OperatorOutput, until: int, group: int) -> OperatorOutput:
-        """Return output with formulas, without the rows for which they fail, and with dead letters of these."""
-        columns, reasons = self._computed(output.changes, until)
-        changes, *records = (_with_columns(table, columns) for table in (output.changes, *output.records))
-        failed = np.zeros(changes.num_rows, dtype=np.bool_)
-        failed[list(reasons)] = True
-        left, kept = _without(changes, failed, retracts=self._retracts)
+    def _add_formulas(self, output: OperatorOutput, until: int, group: int) -> OperatorOutput:
+        """Return output with formulas, and with dead letters in place of the rows for which they fail."""
+        columns, reasons = self._compute(output.changes, until)
+        changes, *records = (_set_columns(table, columns) for table in (output.changes, *output.records))
+        left, kept = _drop_failed(changes, ~all_but(changes.num_rows, reasons), retracts=self._retracts)
         return replace(
             output,
             changes=left,
@@ -100,15 +99,15 @@ class FormulaOperator:
             packets=(*output.packets, *self._dead_packets(changes, reasons, group)),
         )
 
-    def _computed(self, changes: pa.Table, until: int) -> tuple[dict[str, pa.Array], dict[int, str]]:
-        """Return the formulas by name, null where they fail, and by row why it is a dead letter."""
+    def _compute(self, changes: pa.Table, until: int) -> tuple[dict[str, pa.Array], dict[int, str]]:
+        """Return the formulas by name, null where they fail, and the reasons by row of the dead letters."""
         columns, failed = self._evaluator.compute_nulls(changes)
         starts = to_micros(changes.column("window_start")) if failed else np.zeros(0)
         reasons = {row: why for row, why in failed.items() if starts[row] > until}
         return dict(zip((formula.name for formula in self._formulas), columns, strict=True)), reasons
 
     def _dead_packets(self, changes: pa.Table, reasons: Mapping[int, str], group: int) -> Sequence[Packet]:
-        """Return the dead letters of changes that add a row, in their order, given why rows fail."""
+        """Return the dead letters of insertions in the order of the changes, given the reasons by row."""
         if not reasons:
             return ()
         places = sorted(reasons)
@@ -117,19 +116,19 @@ class FormulaOperator:
         return (Packet(group, DeadLetters(self._name, pack(dead))),) if dead.num_rows else ()
 
 
-def _with_columns(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """Return a table with values in the place of its own."""
+def _set_columns(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Replace columns of a table."""
     for name, values in columns.items():
         at = table.schema.get_field_index(name)
         table = table.set_column(at, table.schema.field(at), values)
     return table
 
 
-def _without(changes: pa.Table, failed: Mask, *, retracts: bool) -> tuple[pa.Table, Mask]:
-    """Return what is left of changes without the rows that failed, and which of them are left.
+def _drop_failed(changes: pa.Table, failed: Mask, *, retracts: bool) -> tuple[pa.Table, Mask]:
+    """Return changes without the failed rows, and the mask of the changes that are kept.
 
-    A revision of a row that is not there is its insertion, and a row whose next revision fails is deleted. Otherwise
-    an `update_before` stays where the pipeline `retracts`.
+    A revision of a failed row becomes an insertion, and a row whose next revision fails is deleted. Other rows of
+    `update_before` are kept if the pipeline `retracts`.
     """
     ops = changes.column("op")
     is_before, is_after = (pc.equal(ops, op).to_numpy() for op in ("update_before", "update_after"))

@@ -1,7 +1,7 @@
 """Ingest: raw records in; packets for the key groups out, with watermarks in band.
 
-It is stateless between steps. A step's packets of records come first, then for each key group one packet that says
-where the clocks of the partitions stand.
+It is stateless between steps. A step yields packets of records first, then for each key group one packet with the
+progress of the partitions.
 """
 
 from __future__ import annotations
@@ -14,19 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from windrow import model as m
+from windrow.engine import messages
 from windrow.engine.columns import MIN_TIME, distinct, pack, to_micros, with_schema
 from windrow.engine.decode.decoder import DecodedBatch, Decoder
 from windrow.engine.decode.redriven import RedrivenDecoder
-from windrow.engine.messages import (
-    EventTimes,
-    Message,
-    Observation,
-    Packet,
-    PartitionProgress,
-    Progress,
-    pack_progress,
-    pack_times,
-)
+from windrow.engine.messages import EventTimes, Message, Observation, Packet, PartitionProgress, Progress
 from windrow.engine.operators.dead_letters import SourceDeadLetters
 from windrow.engine.operators.route import Router, dead_packets
 from windrow.engine.probe import NoProbe, OpenProbe
@@ -55,7 +47,7 @@ class _Source:
     def __init__(
         self, graph: m.Graph, node: m.SourceNode, packed: Callable[[pa.Table], bytes], since: Mapping[int, int]
     ) -> None:
-        # in a short form, a record must be valid for its one node to count for the clock
+        # in a short form, only records that are valid for its only node advance the clock
         spec = decoding_spec(graph) if graph.is_short else node
         self.name = node.name
         self.watermark = node.time.watermark
@@ -66,13 +58,11 @@ class _Source:
 
 
 class Ingest:
-    """Decodes one step's records of some partitions, in offset order, and splits them by node and key group.
+    """Decodes a step's records of some partitions, in offset order, and splits them by node and key group.
 
-    A batch is of one source.
-
-    `bounds` are lower bounds of watermarks, from the clock journal of the run that is replayed. `packed` packs records.
-    `decoded_since` is the offset, by partition, before which records were decoded with other settings than the
-    pipeline's; no partition that is left out has such records.
+    The records of a batch are from one source. `bounds` are lower bounds of watermarks, from the clock journal of the
+    replayed run. `packed` packs records. `decoded_since` is the first offset, by partition, that is decoded with the
+    pipeline's settings; 0 where it is missing.
     """
 
     def __init__(
@@ -111,18 +101,16 @@ class Ingest:
         progress = [
             PartitionProgress(
                 partition=number,
-                watermark=max(
-                    partition.watermark.value, int(self._floors.at(number, np.array([partition.next - 1]))[0])
-                ),
-                first=partition.first,
-                next=partition.next,
-                reached=partition.reached,
-                records=partition.records,
+                watermark=max(read.watermark.value, int(self._floors.at(number, np.array([read.next - 1]))[0])),
+                first=read.first,
+                next=read.next,
+                reached=read.reached,
+                records=read.records,
             )
-            for number, partition in sorted(partitions.items())
+            for number, read in sorted(partitions.items())
         ]
         if progress:
-            yield from self._to_all(Progress(pack_progress(progress)))
+            yield from self._to_all(Progress(messages.pack_progress(progress)))
         blob = probe.blob()
         if blob is not None:
             yield Packet(0, Observation(blob))
@@ -130,10 +118,10 @@ class Ingest:
     def _with_watermarks(
         self, source: _Source, batch: pa.RecordBatch, decoded: DecodedBatch, partitions: dict[int, _Partition]
     ) -> pa.Table:
-        """Return the good records with the watermark at each, and update the progress of their partitions."""
+        """Return the good records with their watermarks, and update the progress of their partitions."""
         numbers = batch.column("partition").to_numpy(zero_copy_only=False)
         # by position: a field may have any name
-        good = _named(decoded.good)
+        good = _name_places(decoded.good)
         marks = decoded.marks.rename_columns([PARTITION, OFFSET, WATERMARK])
         good_numbers = good.column(PARTITION).to_numpy()
         mark_numbers = marks.column(PARTITION).to_numpy()
@@ -148,10 +136,9 @@ class Ingest:
             records = good if its_own.all() else good.filter(pa.array(its_own))
             partition.records += records.num_rows
             partition.reached = int(to_micros(records.column(TIME)).max(initial=partition.reached))
+            own_marks = marks.filter(pa.array(mark_numbers == number)) if marks.num_rows else marks
             watermarks[its_own] = np.maximum(
-                partition.watermark.advance(
-                    records, marks.filter(pa.array(mark_numbers == number)) if marks.num_rows else marks
-                ),
+                partition.watermark.advance(records, own_marks),
                 self._floors.at(number, to_micros(records.column(OFFSET))),
             )
             if isinstance(mark, m.Readings):
@@ -159,28 +146,28 @@ class Ingest:
         return with_schema(good.append_column(WATERMARK, pa.array(watermarks)), source.schema)
 
     def _times(self, records: pa.Table) -> Iterator[Packet]:
-        """Pack the event times of each partition, for every key group."""
+        """Yield the event times of each partition for every key group."""
         numbers = records.column(PARTITION).to_numpy()
         offsets, times = (to_micros(records.column(name)) for name in (OFFSET, TIME))
         for number in distinct(numbers):
             its_own = numbers == number
-            blob = pack_times(offsets[its_own], times[its_own])
+            blob = messages.pack_times(offsets[its_own], times[its_own])
             yield from self._to_all(EventTimes(number, int(offsets[its_own][0]), blob))
 
     def _to_all(self, message: Message) -> Iterator[Packet]:
         return (Packet(group, message) for group in range(self._key_groups))
 
 
-def _named(good: pa.Table) -> pa.Table:
+def _name_places(good: pa.Table) -> pa.Table:
     """Name the first columns of good records, by position: a field may have any name."""
     return good.rename_columns([PARTITION, OFFSET, TIME, *good.column_names[3:]])
 
 
 def _with_replaced(records: pa.Table, replaced: pa.Table) -> pa.Table:
-    """Put rows that are replaced before the records that do so, which have the same places; `REPLACED` tells them."""
+    """Insert replaced rows, marked by `REPLACED`, before the records that replace them at the same places."""
     if not replaced.num_rows:
         return records
-    old, places = _named(replaced), (PARTITION, OFFSET)
+    old, places = _name_places(replaced), (PARTITION, OFFSET)
     own = {
         place: row
         for row, place in enumerate(zip(*(records.column(place).to_pylist() for place in places), strict=True))

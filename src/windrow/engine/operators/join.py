@@ -1,8 +1,8 @@
 """Joins: pairs of records with the same key that are near each other in event time, and pairs of rows of two tables.
 
-A pair is as good as the later of its two records: it has the greater watermark, and its place. So the pairs up to a
-watermark are the same, whichever record was read first. A record is alone once the watermark proves that no partner can
-be on time any more; a partner that comes later takes that row back.
+A pair has the place of the later of its two records, with the greater watermark. So the pairs up to a watermark are the
+same, whichever record was read first. A record is alone once the watermark proves that no partner can be on time any
+more; a partner that comes later deletes that row.
 """
 
 from __future__ import annotations
@@ -22,17 +22,7 @@ from windrow.engine.merged_order import is_later_sql, runs_of_equals
 from windrow.engine.operators.base import Operator, OperatorOutput, OperatorStep, StepTime
 from windrow.engine.operators.route import id_sql, side_schema, stream_schema
 from windrow.engine.operators.settled import net_changes, settle_ordered
-from windrow.engine.schema import (
-    DIFF,
-    ID,
-    LAST_PARTITION,
-    OFFSET,
-    PARTITION,
-    PLACE,
-    SIDE,
-    TIME,
-    record_schema,
-)
+from windrow.engine.schema import DIFF, ID, LAST_PARTITION, OFFSET, PARTITION, PLACE, SIDE, TIME, record_schema
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Runs, migrate_runs
 from windrow.engine.state.store import OperatorState, StoreKind
@@ -46,7 +36,7 @@ _SIDES: Final = ("lefts", "rights")
 _AT: Final = "__at"
 _UNTIL: Final = "__until"
 _BEFORE: Final = -1
-"""The moment of all that is before a step; those of its changes are from 0 on."""
+"""The moment of all rows before a step; moments of its changes begin at 0."""
 _IS_NEW: Final = "__is_new"
 _ROW: Final = "__row"
 _PARTNERS: Final = "__partners"
@@ -54,18 +44,18 @@ _PARTNERS: Final = "__partners"
 
 @dataclass
 class _Rows:
-    """The records of a side: those of the step, and the runs of those before it."""
+    """The records of a side: those of the step, and runs of earlier ones."""
 
     new: pa.Table
     runs: Runs
     state: OperatorState
 
     def old(self, least: int, greatest: int) -> pa.Table:
-        """Return the records before the step in a range of event times, and perhaps others."""
+        """Return the records before the step in a range of event times, possibly with others."""
         return _marked(self.runs.table(self.new.schema, self.state, least, greatest), is_new=False)
 
     def all(self, least: int, greatest: int) -> pa.Table:
-        """Return these and those of the step, marked."""
+        """Return the records before the step, as `old` does, and those of the step."""
         return pa.concat_tables([self.old(least, greatest), _marked(self.new, is_new=True)])
 
 
@@ -75,10 +65,10 @@ def build_join(graph: m.Graph, node: m.JoinNode | m.TableJoinNode) -> Operator:
 
 
 class JoinOperator:
-    """Joins records by key within an interval of event time, or tables; it takes the merged order but for inner joins.
+    """Joins records by key within an interval of event time, or tables; in the merged order, except for inner joins.
 
-    Both sides are kept in runs: the records of a step meet those before it, and each other. Which records of an outer
-    side have met a partner is kept as long as they are, as the partner may go before; no row of a table does.
+    Both sides are kept in runs: the records of a step meet earlier ones, and each other. The partners that records of
+    an outer side have met are kept as long as these, as a partner may be dropped before; rows of tables never are.
     """
 
     state: Final[Mapping[str, StoreKind]] = {
@@ -92,26 +82,26 @@ class JoinOperator:
         self._spans = join_spans(graph, node) if isinstance(node, m.JoinNode) else None
         self._is_ordered = graph.is_ordered(node)
         self._changing = [number for number, side in enumerate(self._sides) if side.stream.is_changelog]
-        self._stored = [pa.schema([one for one in side_schema(side) if one.name != SIDE]) for side in self._sides]
+        self._stored = [pa.schema([field for field in side_schema(side) if field.name != SIDE]) for side in self._sides]
         self._duck = duckdb_sql.Connection()
         self._made = stream_schema(stream_of(graph, node.name), record_schema(spec))
         self._sql = _JoinSql(graph, node, self._sides, self._spans, self._made)
-        nothing = [_marked(stored.empty_table(), is_new=True) for stored in self._stored]
+        empty = [_marked(stored.empty_table(), is_new=True) for stored in self._stored]
         if self._spans is None:
-            nothing = [_with_span(stored.empty_table(), *_moments(*nothing)) for stored in self._stored]
-        self._no_pairs = duckdb_sql.query(self._duck, self._sql.pairs, lefts=nothing[0], rights=nothing[1])
-        fields = {one.name: one for stored in self._stored for one in stored}
+            empty = [_with_span(stored.empty_table(), *_moments(*empty)) for stored in self._stored]
+        self._no_pairs = duckdb_sql.query(self._duck, self._sql.pairs, lefts=empty[0], rights=empty[1])
+        fields = {field.name: field for stored in self._stored for field in stored}
         fields |= {_PARTNERS: pa.field(_PARTNERS, pa.int64())}
         self._paired = {
             number: pa.schema([fields[name] for name in sql.paired_columns]) for number, sql in self._sql.alone.items()
         }
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
-        """Run one step of one key group: pair the records of the step, find who is alone, drop what is past."""
+        """Run one step of one key group: pair the records of the step, find those that are alone, drop old ones."""
         summary = state.summary or {}
         records, last = step.records, summary.get(_LAST)
         if self._is_ordered and records.num_rows:
-            records, last = _not_before(records, last, self._changing)
+            records, last = _move_after(records, last, self._changing)
         sides = to_micros(records.column(SIDE))
         left, right = (
             _Rows(
@@ -136,39 +126,28 @@ class JoinOperator:
                 fired = Runs.decode(f"{kind}_fired", summary.get(f"{kind}_fired"))
                 until = _settled_until(step.time, span.wait)
                 made += self._alone(number, rows, met, (paired, fired), until)
+                new_fired = new_paired = self._paired[number].empty_table()
                 if step.time.end:
-                    early = self._fired(number, rows, fired, max(step.time.low - span.wait - 1, -MAX_TIME))
-                    fired.add(early, after, state)
+                    new_fired = self._fired(number, rows, fired, max(step.time.low - span.wait - 1, -MAX_TIME))
+                if step.time.end or fired.kind in summary:
+                    fired.add(new_fired, after, state)
                     state.summary[fired.kind] = fired.encode()
-                elif fired.kind in summary:
-                    fired.add(self._paired[number].empty_table(), after, state)
-                    state.summary[fired.kind] = fired.encode()
-                together = self._paired[number].empty_table()
                 if met.num_rows:
-                    together = duckdb_sql.query(self._duck, self._sql.alone[number].paired, met=met).cast(
-                        together.schema
-                    )
-                paired.add(together, after, state)
+                    new_paired = duckdb_sql.query(self._duck, self._sql.alone[number].paired, met=met)
+                paired.add(new_paired.cast(self._paired[number]), after, state)
                 state.summary[paired.kind] = paired.encode()
             rows.runs.add(rows.new, after, state, self._compact if span is None else None)
             state.summary[kind] = rows.runs.encode()
         pairs = pa.concat_tables(made)
-        if pairs.num_rows and any(side.stream.is_changelog for side in self._sides):
+        if pairs.num_rows and self._changing:
             pairs = net_changes(self._duck, pairs)
         return OperatorOutput(records=(pairs,))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the records of both sides."""
-        return migrate_runs(
-            RowsByKeyGroup(
-                self._spec,
-                self._duck,
-                dict(zip(_KINDS, self._stored, strict=True))
-                | {f"{_KINDS[number]}_paired": paired for number, paired in self._paired.items()},
-            ),
-            states,
-            greatest=_LAST,
-        )
+        kinds = dict(zip(_KINDS, self._stored, strict=True))
+        kinds |= {f"{_KINDS[number]}_paired": paired for number, paired in self._paired.items()}
+        return migrate_runs(RowsByKeyGroup(self._spec, self._duck, kinds), states, greatest=_LAST)
 
     def _compact(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001, ARG002 - as `Compaction` has it
         """Return the rows of a table without those that have been removed."""
@@ -177,12 +156,12 @@ class JoinOperator:
         order = np.lexsort([to_micros(rows.column(name)) for name in reversed(PLACE)])
         last[numbers[order]] = order
         net = np.bincount(numbers, diffs, rows.num_rows).astype(np.int64)
-        # what removes a row stays where it was added in another run
+        # a deletion stays if the insertion is in another run
         is_left = net != 0
         return _with_diffs(rows.take(pa.array(last[is_left])), net[is_left])
 
     def _pairs(self, left: _Rows, right: _Rows, spans: tuple[JoinSpan, JoinSpan]) -> pa.Table:
-        """Return the pairs of the step's records with all others."""
+        """Return the pairs of the step's records with all records."""
         lefts, rights = (_marked(rows.new, is_new=True) for rows in (left, right))
         found = [self._no_pairs]
         if lefts.num_rows:
@@ -196,10 +175,10 @@ class JoinOperator:
         return pa.concat_tables(found)
 
     def _pairs_of_tables(self, left: _Rows, right: _Rows) -> pa.Table:
-        """Return how the step's changes change the pairs: each meets the rows that the other table has at its moment.
+        """Return the changes of the pairs: each change meets the rows of the other table at its moment.
 
         d(l x r) = dl x r + l x dr (Gupta, Mumick, "Maintenance of Materialized Views", 1995): at one place, l before it
-        and r after it. Changes that meet all changes, as above, come to the same, but are a product of them.
+        and r after it. Joining all changes with each other, as above, has the same result, but is quadratic.
         """
         moments = _moments(left.new, right.new)
         changes = [_with_span(rows.new, at, at + 1) for rows, at in zip((left, right), moments, strict=True)]
@@ -210,12 +189,12 @@ class JoinOperator:
                 before = np.full(old.num_rows, _BEFORE)
                 events = pa.concat_tables([_with_span(old, before, before), changes[1 - number]])
                 events = duckdb_sql.query(self._duck, self._sql.near, rows=events, changes=changes[number])
-                tables = {_SIDES[number]: changes[number], _SIDES[1 - number]: _rows_there(events)}
+                tables = {_SIDES[number]: changes[number], _SIDES[1 - number]: _lifetimes(events)}
                 found.append(duckdb_sql.query(self._duck, self._sql.pairs, **tables))
         return pa.concat_tables(found)
 
     def _met(self, number: int, pairs: pa.Table) -> pa.Table:
-        """Return the partners that records of a side have met in the step."""
+        """Return the partners that the records of a side have met in the step."""
         met = self._sql.met[number]
         columns = [*self._spec.key, *(_of_side(number, name) for name in met)]
         return pairs.select(columns).rename_columns([*self._spec.key, *met])
@@ -223,9 +202,9 @@ class JoinOperator:
     def _alone(
         self, number: int, own: _Rows, met: pa.Table, known: tuple[Runs, Runs], settled: tuple[int, int]
     ) -> Iterator[pa.Table]:
-        """Yield the rows of records that are alone now, or are so no longer; for `settled` see `_settled_until`.
+        """Yield the changes of rows of records that are alone now, or no longer; for `settled` see `_settled_until`.
 
-        Known are the records that have met a partner, and those that an end of the input has settled.
+        `known` are the records that have met a partner, and those that an end of the input has settled.
         """
         side, sql = self._sides[number], self._sql.alone[number]
         before, until = settled
@@ -251,7 +230,7 @@ class JoinOperator:
             yield duckdb_sql.query(self._duck, sql.changes, candidates=candidates, **tables).cast(self._made)
 
     def _fired(self, number: int, own: _Rows, fired: Runs, until: int) -> pa.Table:
-        """Return the records that the end of the input settles, of those that are later than the watermark says."""
+        """Return the records that the end of the input settles before the watermark does."""
         rows = own.all(until + 1, MAX_TIME)
         rows = rows.filter(pa.array(to_micros(rows.column(TIME)) > until))
         known = fired.table(self._paired[number], own.state)
@@ -259,7 +238,7 @@ class JoinOperator:
         return made.cast(self._paired[number])
 
     def _without_partner(self, number: int, own: _Rows, others: _Rows, records: pa.Table) -> Iterator[pa.Table]:
-        """Yield the rows of a table's rows that are without a partner now, or are so no longer."""
+        """Yield the changes of rows of a table that are without a partner now, or no longer."""
         if not self._sides[number].is_outer:
             return
         sql = self._sql.alone[number]
@@ -275,11 +254,11 @@ class JoinOperator:
             yield duckdb_sql.query(self._duck, sql.changes, **tables).cast(self._made)
 
 
-def _not_before(records: pa.Table, last: list[int] | None, changing: Sequence[int]) -> tuple[pa.Table, list[int]]:
-    """Give changes in the merged order that are before the `last` place its place; return that of the last one, too.
+def _move_after(records: pa.Table, last: list[int] | None, changing: Sequence[int]) -> tuple[pa.Table, list[int]]:
+    """Move changes in the merged order that are before the `last` place to it; return the new last place too.
 
-    There are some only after the end of the input. They come after those that they change, also in one step. Records
-    that only come, those of the sides that are not `changing`, are known by their places.
+    Such changes exist only after the end of the input. They must stay after the rows that they change, also within a
+    step. Sides that are not `changing` only have insertions, which keep their places.
     """
     places = [to_micros(records.column(name)) for name in PLACE]
     greatest = [int(column[-1]) for column in places]
@@ -301,7 +280,7 @@ def _with_diffs(rows: pa.Table, diffs: Micros) -> pa.Table:
 
 
 def _moments(lefts: pa.Table, rights: pa.Table) -> tuple[Micros, Micros]:
-    """Number the places of a step's changes in order; at one place those of the right table come first."""
+    """Return numbers of the places of a step's changes; at one place those of the right table come first."""
     columns = [np.concatenate([to_micros(rows.column(name)) for rows in (lefts, rights)]) for name in PLACE]
     order, ranks = np.lexsort(columns[::-1]), np.empty(len(columns[0]), dtype=np.int64)
     ranks[order] = runs_of_equals([column[order] for column in columns])
@@ -312,14 +291,14 @@ def _with_span(rows: pa.Table, at: Micros, until: Micros) -> pa.Table:
     return rows.append_column(_AT, pa.array(at)).append_column(_UNTIL, pa.array(until))
 
 
-def _rows_there(events: pa.Table) -> pa.Table:
-    """Return the rows that changes of a table make, each from `_AT` until `_UNTIL`, and how often it is there."""
+def _lifetimes(events: pa.Table) -> pa.Table:
+    """Return the rows that the changes of a table make, each from `_AT` until `_UNTIL`, with its count as `DIFF`."""
     numbers, moments, diffs = to_micros(_numbers(events)), to_micros(events.column(_AT)), to_micros(events.column(DIFF))
     order = np.lexsort([moments, numbers])
     numbers, moments, sums = numbers[order], moments[order], np.cumsum(diffs[order])
     is_first = np.diff(numbers, prepend=-1) != 0
     counts = sums - (sums - diffs[order])[is_first][np.cumsum(is_first) - 1]
-    # what a row comes to at a moment is there until the row's next one
+    # the count of a row after a moment lasts until its next moment
     is_last = np.diff(moments, append=_BEFORE - 1) != 0
     is_last[:-1] |= is_first[1:]
     places = np.flatnonzero(is_last)
@@ -337,14 +316,14 @@ def _marked(rows: pa.Table, *, is_new: bool) -> pa.Table:
 
 
 def _numbers(rows: pa.Table) -> pa.Array:
-    """Return a number for each record; what adds and takes back one row of a join has the same."""
+    """Return a number for each record; the insertion and the deletion of a row have the same."""
     if DIFF not in rows.column_names:
         return pa.array(np.arange(rows.num_rows))
     return rows.column(ID).combine_chunks().dictionary_encode().indices.cast(pa.int64())
 
 
 def _settled_until(time: StepTime, wait: int) -> tuple[int, int]:
-    """Return up to which event time no partner can be on time any more: before the step, and after it."""
+    """Return the event times up to which no partner can be on time any more: before the step, and after it."""
     before = max(time.before - wait - 1, time.ended, -MAX_TIME)
     return before, MAX_TIME if time.end else max(time.low - wait - 1, before)
 
@@ -354,10 +333,8 @@ def _range(table: pa.Table) -> tuple[int, int]:
     return int(times.min()), int(times.max())
 
 
-def _near(table: pa.Table, span: JoinSpan | None) -> tuple[int, int]:
-    """Return the event times that partners of records can have."""
-    if span is None:
-        return -MAX_TIME, MAX_TIME
+def _near(table: pa.Table, span: JoinSpan) -> tuple[int, int]:
+    """Return the range of event times of partners of records."""
     least, greatest = _range(table)
     return least - span.back, greatest + span.reach
 
@@ -366,12 +343,12 @@ def _near(table: pa.Table, span: JoinSpan | None) -> tuple[int, int]:
 class _AloneSql:
     """Queries for the records of a side without a partner; `settled` has the event time `before`.
 
-    `met` are the partners that records have met in the step; `paired` are the numbers of those that they met before.
-    `versions`: rows of the side -> these with a number for each record, the same for what adds and takes back a row.
-    `concerned`: rows of a table and the records of a step -> those with the key of one. `candidates`: rows of the side
-    -> the rows whose being alone may change. `partners`: candidates and the rows of the
-    other table -> `met`, or `paired`. `changes`: candidates -> what changes. `paired`: met -> what is kept of it,
-    in the columns `paired_columns`. `fired`: rows that the end of the input settles -> those that are not known yet.
+    `met` are the partners that records have met in the step; `paired` are the counts of those that they met before.
+    `versions`: rows of the side -> these with a number of each record, shared by the insertion and deletion of a row.
+    `concerned`: rows of a table and records of a step -> the rows with the key of a record. `candidates`: rows of the
+    side -> those that may become alone or stop being alone. `partners`: candidates and the rows of the other table ->
+    `met`, or `paired`. `changes`: candidates -> the changes. `paired`: met -> the counts to keep, in `paired_columns`.
+    `fired`: rows that the end of the input settles -> those that are not known yet.
     """
 
     paired_columns: tuple[str, ...]
@@ -387,8 +364,8 @@ class _AloneSql:
 class _JoinSql:
     """Queries of a join. `pairs`: lefts and rights -> pairs; by the number of an outer side `alone`, and `met`.
 
-    Of tables, those are paired that are there at one moment; `near`: rows of one and changes of the other -> the rows
-    with their keys. `met` is what a pair says of the side's record and of its partner: names, and the SQL of each.
+    Rows of tables are paired if both exist at one moment; `near`: rows of a table and changes of the other -> the rows
+    with their keys. `met` has the columns of a pair about the side's record and its partner: names, and their SQL.
     """
 
     def __init__(
@@ -431,11 +408,11 @@ class _JoinSql:
         return ", ".join(f"{columns.get(name, 'NULL')} AS {identifier(name)}" for name in self._made.names)
 
     def _id(self, number: int, name: str) -> str:
-        """Return what the record of a side is made of."""
+        """Return the SQL of the identity of a side's record."""
         return id_sql(self._graph, self._sides[number].stream, name)
 
     def _identity(self, number: int) -> tuple[str, ...]:
-        """Return the columns that tell the records of a side apart."""
+        """Return the columns that identify the records of a side."""
         return (ID,) if self._sides[number].stream.has_id else (PARTITION, OFFSET)
 
     def _met(self, number: int) -> dict[str, str]:
@@ -452,11 +429,11 @@ class _JoinSql:
         identity, keys = self._identity(number), self._node.key
         ids = ", ".join(identity)
         by = ", ".join([*map(identifier, keys), *identity, TIME])
-        # the partner of a record that can only be added stays: that record is alone no more
+        # partners without deletions stay, so their records are never alone again
         settled = "" if other.stream.is_changelog else f"ANTI JOIN paired USING ({ids})"
         met = f"SELECT ({ids}) FROM met WHERE {_of_partner(_IS_NEW)}"
         touched = f"bool_or({_IS_NEW} OR ({ids}) IN ({met})) OVER (PARTITION BY {_ROW})"
-        # a session that is taken back can come again: a row with its id, and other values
+        # a deleted session can come again: with the same id, and other values
         fields = ", ".join([ID, TIME, *map(identifier, side.names.values())])
         version = f"dense_rank() OVER (ORDER BY {fields})" if side.stream.is_changelog else "row_number() OVER ()"
         is_settled = f"{TIME} <= (SELECT until FROM limits) OR ({ids}) IN (SELECT ({ids}) FROM fired)"
@@ -475,10 +452,10 @@ class _JoinSql:
         diff = DIFF if side.stream.is_changelog else "1"
         place = ", ".join(PLACE)
         name = "lr"[number]
-        own = {one: f"c.{one}" for one in (*PLACE, DIFF)}
+        own = {column: f"c.{column}" for column in (*PLACE, DIFF)}
         ids_made = (self._id(0, name), "''") if number == 0 else ("''", self._id(1, name))
         own |= {TIME: f"{name}.{TIME}", ID: f"{ids_made[0]} || '+' || {ids_made[1]}"}
-        own |= {one: f"{name}.{identifier(one)}" for one in side.names.values()}
+        own |= {field: f"{name}.{identifier(field)}" for field in side.names.values()}
         changes = f"""
             WITH records AS (SELECT DISTINCT ON ({_ROW}) * FROM candidates),
             events AS (

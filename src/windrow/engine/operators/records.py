@@ -1,4 +1,4 @@
-"""Operators that make records of records: deduplication, and a stream's way into a table."""
+"""Operators from records to records: deduplication, and the rows of a stream's table."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def build_deduplicate(graph: m.Graph, node: m.DeduplicateNode) -> Operator:
 class DeduplicateOperator:
     """Accepts the first record of each key in a span of event time; the others are duplicates.
 
-    Only records whose key has another one, in the step or in the state, are looked at one by one. `lateness` is how far
-    behind the watermark records can be (microseconds); a key is forgotten when none can be near it any more.
+    Only records whose key occurs twice, in the step or the state, are examined one by one. `lateness` is the greatest
+    distance of a record behind the watermark (microseconds); a key is forgotten when no record can be near it any more.
     """
 
     state: Final[Mapping[str, StoreKind]] = {_KIND: "runs"}
@@ -70,8 +70,8 @@ class DeduplicateOperator:
                 near = duckdb_sql.query(self._duck, self._near, records=contested, stored=stored)
                 is_duplicate[rows] = self._duplicates(contested, near)
         accepted = records.filter(pa.array(~is_duplicate))
-        low = MAX_TIME if step.time.low == MAX_TIME else step.time.low
-        after = -MAX_TIME if self._lateness is None else max(-MAX_TIME, low - self._node.within - self._lateness)
+        span = None if self._lateness is None else self._node.within + self._lateness
+        after = -MAX_TIME if span is None else max(-MAX_TIME, step.time.low - span)
         runs.add(accepted.select(self._stored.names), after, state)
         state.summary = runs.encode()
         return OperatorOutput(
@@ -86,7 +86,7 @@ class DeduplicateOperator:
         return [(summary[_KIND], state) for summary, state in migrated]
 
     def _duplicates(self, contested: pa.Table, near: pa.Table) -> list[bool]:
-        """Return which records, in order, are duplicates of those before and of accepted ones of earlier steps."""
+        """Return for each record whether it duplicates an earlier one, of this step or accepted in one before."""
         accepted: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
         for *key, time in zip(*(column.to_pylist() for column in near.columns), strict=True):
             accepted[tuple(key)].append(time)
@@ -107,9 +107,9 @@ def build_rows(graph: m.Graph, node: m.SinkNode) -> Operator:
 
 
 class RowsOperator:
-    """Writes a stream of records into a table, a row each; what a changelog takes back is deleted. It has no state.
+    """Writes each record of a stream as a row of a table; a changelog also deletes rows. It has no state.
 
-    A row that is taken back, and one with its key that is added at the same place, are an update.
+    The deletion of a row and the insertion of a row with its key at the same place are an update.
     """
 
     state: Final[Mapping[str, StoreKind]] = {}
@@ -120,7 +120,7 @@ class RowsOperator:
         self._duck = duckdb_sql.Connection()
         places = {"source": pa.scalar(spec.source.label), "partition": PARTITION, "offset": OFFSET, "row": ID}
         key = [field.name for field in schema.row_key(made_rows(spec))]
-        # what is the same in each row, or the record's column
+        # a constant, or the name of the record's column
         self._columns: dict[str, pa.Scalar | str] = {
             "op": pa.scalar("insert"),
             "pane": pa.scalar("on_time"),

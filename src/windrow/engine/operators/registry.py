@@ -1,4 +1,4 @@
-"""The operator of each kind of node, built from the graph and the node."""
+"""The operators of all kinds of node, built from the graph and the node."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ OPERATORS: Final[Mapping[type[m.KeyedNode | m.SinkNode], str]] = {
     m.TableJoinNode: "windrow.engine.operators.join:build_join",
     m.SinkNode: "windrow.engine.operators.records:build_rows",
 }
-"""By kind of node the module and the name of what builds its operator; it is imported when a pipeline has such a node.
+"""By kind of node the function that builds its operator from the graph and the node, as `module:name`.
 
-Each is called with the graph and the node.
+The module is imported when a pipeline has such a node.
 """
 
 

@@ -1,82 +1,66 @@
-"""Routes: the way of a stream's records on, through selections and splits, to the key groups of the nodes below.
+"""Routing of a stream's records, through stateless nodes, to the key groups of the nodes below.
 
-A router is made for a node: a source, whose records ingest gives it, or a node with an operator, whose streams a level
-gives it. What has no state runs here, in the process that has the records.
+A router serves one node: a source, with records from ingest, or a node with an operator, with streams from a level. The
+stateless nodes below it (selections, splits, ...) are its stages, and run in the process that has the records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import model as m
-from windrow.engine import duckdb_sql
+from windrow.engine import duckdb_sql, schema
 from windrow.engine.changelog import source_places
 from windrow.engine.columns import pack, to_micros
 from windrow.engine.decode.decoder import KeyedDecoder
 from windrow.engine.decode.evaluation import Evaluator
+from windrow.engine.decode.field_columns import Mask, all_but, holds_mask, to_mask
 from windrow.engine.keys import MAX_KEY_BYTES, key_groups, place_groups, text_bytes
 from windrow.engine.messages import DeadLetters, Packet, Records
 from windrow.engine.operators.dead_letters import DeadLetterTable
-from windrow.engine.schema import (
-    DELETED,
-    DIFF,
-    ID,
-    OFFSET,
-    PARTITION,
-    REPLACED,
-    SIDE,
-    TIME,
-    WATERMARK,
-    arrow_type,
-    record_schema,
-)
-from windrow.expressions import (
-    Computed,
-    JoinSide,
-    Stream,
-    analyse,
-    join_sides,
-    spec_of,
-    stream_of,
-    united,
-)
+from windrow.engine.schema import DELETED, DIFF, ID, OFFSET, PARTITION, REPLACED, SIDE, TIME, WATERMARK, record_schema
+from windrow.expressions import Computed, JoinSide, Stream, analyse, join_sides, spec_of, stream_of, united
 
 CHUNK_RECORDS = 1 << 18
 CHUNK_BYTES = 64 << 20
-"""Limits of the records that are gathered before they are split by key group."""
+"""Limits of the records that are collected before they are split by key group."""
+_Failures = tuple[pa.Table, list[str]]
+"""Rejected records, and the reason of each."""
+_StageOutput = tuple[dict[str, pa.Table], pa.Table, list[str]]
+"""The streams of a stage by name, and `_Failures`."""
 
 
 def input_schema(graph: m.Graph, node: m.KeyedNode | m.SinkNode) -> pa.Schema:
-    """Return the schema of the records that a node with state takes: those of a changelog have a `DIFF`.
+    """Return the schema of the records of a node with state: those of a changelog have a `DIFF`.
 
-    Those of a join have the fields of both sides, of which a record has its own.
+    Records of a join have the fields of both sides; those of the other side are null.
     """
     if isinstance(node, m.AnyJoinNode):
         return pa.unify_schemas([side_schema(side) for side in join_sides(graph, node)])
-    (given,) = _taken(node)
-    return stream_schema(stream_of(graph, given), record_schema(spec_of(graph, node)))
+    (name,) = _inputs_of(node)
+    return stream_schema(stream_of(graph, name), record_schema(spec_of(graph, node)))
 
 
-def _taken(node: m.KeyedNode | m.SinkNode) -> tuple[str, ...]:
-    """Return the streams whose records the operator of a node takes: that of a table, the versions of its rows."""
+def _inputs_of(node: m.KeyedNode | m.SinkNode) -> tuple[str, ...]:
+    """Return the input streams of a node's operator: for a table, the versions of its rows."""
     return (m.versions_of(node.name),) if isinstance(node, m.TableNode) else node.inputs
 
 
 def side_schema(side: JoinSide) -> pa.Schema:
     """Return the schema of the records of one side of a join."""
     places = [pa.field(PARTITION, pa.int32()), *(pa.field(name, pa.int64()) for name in (OFFSET, TIME, WATERMARK))]
-    fields = [pa.field(side.names[field.name], arrow_type(field.type)) for field in side.stream.fields]
+    fields = [pa.field(side.names[field.name], schema.arrow_type(field.type)) for field in side.stream.fields]
     return stream_schema(side.stream, pa.schema([*places, *fields])).append(pa.field(SIDE, pa.int8()))
 
 
 def stream_schema(stream: Stream, records: pa.Schema) -> pa.Schema:
-    """Return the schema of the records of a stream: those that have one an `ID`, those of a changelog a `DIFF`."""
+    """Return the schema of the records of a stream, with `ID`, `DELETED` and `DIFF` if it has them."""
     if stream.has_id:
         records = records.append(pa.field(ID, pa.string()))
     if stream.is_versions:
@@ -85,9 +69,9 @@ def stream_schema(stream: Stream, records: pa.Schema) -> pa.Schema:
 
 
 class Router:
-    """Takes the tables of a node's streams, and makes packets for the nodes below that have an operator.
+    """Makes packets, for the nodes below that have an operator, of the tables of a node's streams.
 
-    Those that are `local` run in the same process: it hands over their records as they are.
+    Nodes that are `local` run in the same process, and get their records as tables.
     """
 
     def __init__(
@@ -97,26 +81,16 @@ class Router:
         packed: Callable[[pa.Table], bytes] = pack,
         local: Container[str] = (),
     ) -> None:
-        self._stages: list[_Selection | _Split | _FlatMap | _Versions] = []
+        self._stages = []
         names = set(m.made_by(node))
-        for one in graph.nodes:
-            if names.intersection(one.inputs):
-                if isinstance(one, m.SelectNode):
-                    self._stages.append(_Selection(graph, one))
-                    names.update(m.outputs_of(one))
-                elif isinstance(one, m.SplitNode):
-                    self._stages.append(_Split(graph, one))
-                    names.update(m.outputs_of(one))
-                elif isinstance(one, m.FlatMapNode):
-                    self._stages.append(_FlatMap(graph, one))
-                    names.update(m.outputs_of(one))
-                elif isinstance(one, m.TableNode):
-                    self._stages.append(_Versions(graph, one))
-                    names.add(m.versions_of(one.name))
+        for below in graph.nodes:
+            if type(below) in _STAGES and names.intersection(below.inputs):
+                self._stages.append(_STAGES[type(below)](graph, below))
+                names.update([m.versions_of(below.name)] if isinstance(below, m.TableNode) else m.outputs_of(below))
         self._routes = [
-            _Route(graph, one, place, packed, is_local=one.name in local, is_raw=isinstance(node, m.SourceNode))
-            for one in graph.computed
-            for place, name in enumerate(_taken(one))
+            _Route(graph, below, place, packed, is_local=below.name in local, is_raw=isinstance(node, m.SourceNode))
+            for below in graph.computed
+            for place, name in enumerate(_inputs_of(below))
             if name in names
         ]
         self._key_groups = graph.key_groups
@@ -127,7 +101,7 @@ class Router:
         return not self._routes
 
     def add(self, tables: Mapping[str, pa.Table], dead_letters: DeadLetterTable) -> Iterator[Packet]:
-        """Take the records of streams; yield packets of dead letters, and of records if there are many by now."""
+        """Add the records of streams; yield packets of dead letters, and of records once many are collected."""
         known = dict(tables)
         for stage in self._stages:
             made, failed, reasons = stage.run(known)
@@ -141,34 +115,26 @@ class Router:
                     yield from route.close()
 
     def close(self) -> Iterator[Packet]:
-        """Yield the packets of all records that were taken."""
+        """Yield the packets of all collected records."""
         for route in self._routes:
             if not route.is_local:
                 yield from route.close()
 
     def hand_over(self) -> Iterator[tuple[str, pa.Table]]:
-        """Yield the records of each node that is local."""
+        """Yield the records of each local node."""
         for route in self._routes:
             if route.is_local:
-                yield from ((route.name, table) for table in route.taken())
+                yield from ((route.name, table) for table in route.take())
 
     def _dead(self, name: str, failed: pa.Table, reasons: Sequence[str], table: DeadLetterTable) -> Iterator[Packet]:
         if reasons:
             yield from dead_packets(name, table(failed, reasons), self._key_groups)
 
 
-def _given(graph: m.Graph, name: str) -> frozenset[str] | None:
-    """Return the derived fields that records have before a node's own; None if the decoder makes the node's as well."""
-    if graph.is_short:
-        return None
-    node = graph.producer(name)
-    return frozenset(one.name for one in node.derive) if isinstance(node, m.SourceNode) else frozenset()
-
-
 def dead_packets(to: str | None, dead: pa.Table, key_groups: int) -> Iterator[Packet]:
-    """Pack dead letters; they have no key, so any key group may have them."""
+    """Pack dead letters; they have no key, so any key group will do."""
     if dead.num_rows:
-        # those of rows that no record made have no partition
+        # dead letters of results have no partition
         yield Packet((dead.column("partition")[0].as_py() or 0) % key_groups, DeadLetters(to, pack(dead)))
 
 
@@ -178,8 +144,8 @@ _WHERE = "__where"
 class _Selection:
     """A union, a filter, derived fields and a projection.
 
-    Changes of rows have those that they replace with them, as far as the columns of these can be computed: a row whose
-    columns cannot has been in no table.
+    Changes of rows come with the rows that they replace, except for those whose columns cannot be computed: such a row
+    has been in no table.
     """
 
     def __init__(self, graph: m.Graph, node: m.SelectNode) -> None:
@@ -188,40 +154,36 @@ class _Selection:
         self._duck = duckdb_sql.Connection()
         self._ids = _ids_of(graph, node)
         self._where = None if node.where is None else _condition(united(graph, node), node.where, "where")
-        self._derived = _columns(united(graph, node), [(one.name, one.sql) for one in node.derive])
+        self._derived = _columns(united(graph, node), [(field.name, field.sql) for field in node.derive])
         self._derive = Evaluator(self._derived) if self._derived else None
         made = stream_of(graph, node.name)
         self._fields = [field.name for field in made.fields]
         self._are_changes = made.lacking is not None
         self._left_out = {DIFF} if self._are_changes else {DIFF, DELETED}
 
-    def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
-        """Return the stream by its name, and the records for which an expression failed, with the reasons."""
-        # of the streams of several sources, those of another one are not here
-        given = [self._with_ids(name, tables[name]) for name in self._inputs if name in tables]
-        records = pa.concat_tables([table.select(given[0].column_names) for table in given])
+    def run(self, tables: Mapping[str, pa.Table]) -> _StageOutput:
+        """Return the stream by its name, and the records for which an expression failed."""
+        # streams of other sources are in other routers
+        inputs = [self._with_ids(name, tables[name]) for name in self._inputs if name in tables]
+        records = pa.concat_tables([table.select(inputs[0].column_names) for table in inputs])
         records = records if self._are_changes else _without_replaced(records)
         failures: list[tuple[pa.Table, dict[int, str]]] = []
         if self._where is not None:
-            (held,), failed = self._where.compute(records)
+            (is_true,), failed = self._where.compute(records)
             failures.append((records, failed))
-            is_kept = pc.fill_null(held, fill_value=False).to_numpy(zero_copy_only=False).copy()
-            is_kept[list(failed)] = False
-            records = records.filter(pa.array(is_kept))
+            records = records.filter(pa.array(holds_mask(is_true) & all_but(records.num_rows, failed)))
         if self._derive is not None:
             columns, failed = self._derive.compute(records)
             failures.append((records, _of_records(records, failed)))
-            for one, values in zip(self._derived, columns, strict=True):
-                records = records.append_column(one.name, values)
-            is_kept = np.ones(records.num_rows, dtype=np.bool_)
-            is_kept[list(failed)] = False
-            records = records.filter(pa.array(is_kept)) if failed else records
+            for column, values in zip(self._derived, columns, strict=True):
+                records = records.append_column(column.name, values)
+            records = records.filter(pa.array(all_but(records.num_rows, failed))) if failed else records
         own = [name for name in records.column_names if name.startswith("__") and name not in self._left_out]
         changes = [DIFF] if DIFF in records.column_names else []
-        return {self.name: records.select([*own, *self._fields, *changes])}, *_joined(records, failures)
+        return {self.name: records.select([*own, *self._fields, *changes])}, *_join_failures(records, failures)
 
     def _with_ids(self, name: str, records: pa.Table) -> pa.Table:
-        """Return the records of a branch with the `ID` that they have in the union."""
+        """Return the records of a branch with their `ID` in the union."""
         if name not in self._ids:
             return records
         ids = duckdb_sql.query(self._duck, f"SELECT {self._ids[name]} AS {ID} FROM records r", records=records)
@@ -230,21 +192,17 @@ class _Selection:
 
 
 def _ids_of(graph: m.Graph, node: m.SelectNode) -> dict[str, str]:
-    """Return by branch the SQL of an `ID` that its records do not have yet."""
-    streams = {name: stream_of(graph, name) for name in node.inputs}
+    """Return by branch the SQL of the `ID`, where its records do not have it yet."""
+    ids = {name: id_sql(graph, stream_of(graph, name), "r") for name in node.inputs}
     if m.is_by_branch(graph, node):
         # no name has a /
-        return {
-            name: f"{duckdb_sql.literal(name)} || '/' || {id_sql(graph, stream, 'r')}"
-            for name, stream in streams.items()
-        }
-    if not stream_of(graph, node.name).has_id:
-        return {}
-    return {name: id_sql(graph, stream, "r") for name, stream in streams.items() if not stream.has_id}
+        return {name: f"{duckdb_sql.literal(name)} || '/' || {sql}" for name, sql in ids.items()}
+    has_id = stream_of(graph, node.name).has_id
+    return {name: sql for name, sql in ids.items() if has_id and not stream_of(graph, name).has_id}
 
 
 class _Split:
-    """Named outputs: a record is in the first one whose condition is true."""
+    """Named outputs: a record is in the first whose condition is true."""
 
     def __init__(self, graph: m.Graph, node: m.SplitNode) -> None:
         self.name = node.name
@@ -256,38 +214,33 @@ class _Split:
         ]
         self._other = None if node.other is None else f"{node.name}.{node.other}"
 
-    def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
-        """Return the streams by name, and the records for which a condition failed, with the reasons."""
-        records = _without_deleted(tables[self._input])
+    def run(self, tables: Mapping[str, pa.Table]) -> _StageOutput:
+        """Return the streams by name, and the records for which a condition failed."""
+        records = _without_replaced(tables[self._input])
+        records = records.drop_columns(DELETED) if DELETED in records.column_names else records
         made: dict[str, pa.Table] = {}
         failures: list[tuple[pa.Table, dict[int, str]]] = []
         for name, condition in self._outputs:
-            (held,), failed = condition.compute(records)
+            (is_true,), failed = condition.compute(records)
             failures.append((records, failed))
-            taken = pc.fill_null(held, fill_value=False).to_numpy(zero_copy_only=False).copy()
-            taken[list(failed)] = False
-            made[name] = records.filter(pa.array(taken))
-            taken[list(failed)] = True
-            records = records.filter(pa.array(~taken))
+            is_left = all_but(records.num_rows, failed)
+            is_first = holds_mask(is_true) & is_left
+            made[name] = records.filter(pa.array(is_first))
+            records = records.filter(pa.array(is_left & ~is_first))
         if self._other is not None:
             made[self._other] = records
-        return made, *_joined(records, failures)
-
-
-def _without_deleted(records: pa.Table) -> pa.Table:
-    records = _without_replaced(records)
-    return records.drop_columns(DELETED) if DELETED in records.column_names else records
+        return made, *_join_failures(records, failures)
 
 
 def _without_replaced(records: pa.Table) -> pa.Table:
-    """Return records without the rows that some of them replace, which only tables take."""
+    """Return records without the rows that some of them replace, which only tables need."""
     if REPLACED not in records.column_names:
         return records
     return records.filter(pc.invert(records.column(REPLACED))).drop_columns(REPLACED)
 
 
 def _of_records(records: pa.Table, failed: dict[int, str]) -> dict[int, str]:
-    """Return which records failed, without the rows that some of them replace."""
+    """Return the failed records, without the rows that some of them replace."""
     if not failed or REPLACED not in records.column_names:
         return failed
     is_replaced = records.column(REPLACED).to_numpy()
@@ -295,9 +248,9 @@ def _of_records(records: pa.Table, failed: dict[int, str]) -> dict[int, str]:
 
 
 class _Versions:
-    """Says of each record of a table whether it removes the row of its key, which changes of rows say themselves.
+    """Adds `DELETED` to the records of a table: whether a record removes the row of its key.
 
-    A record that replaces a row under another key follows the removal of that row.
+    Changes of rows have it already. A record that replaces a row under another key follows the removal of that row.
     """
 
     def __init__(self, graph: m.Graph, node: m.TableNode) -> None:
@@ -308,29 +261,28 @@ class _Versions:
         self._are_changes = stream.lacking is not None
         self._deleted = None if node.deleted is None else _condition(stream, node.deleted, "table.deleted")
 
-    def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
-        """Return the stream by its name, and the records for which the condition failed, with the reasons."""
-        records = self._moved(tables[self._input])
+    def run(self, tables: Mapping[str, pa.Table]) -> _StageOutput:
+        """Return the stream by its name, and the records for which the condition failed."""
+        records = self._with_moved(tables[self._input])
         if self._deleted is None:
             is_deleted, failed = pa.repeat(pa.scalar(value=False), records.num_rows), dict[int, str]()
         else:
-            (held,), failed = self._deleted.compute(records)
-            is_deleted = pc.fill_null(held, fill_value=False)
+            (is_true,), failed = self._deleted.compute(records)
+            is_deleted = pc.fill_null(is_true, fill_value=False)
         if self._are_changes:
             is_deleted = pc.or_(is_deleted, records.column(DELETED).combine_chunks())
         others = [name for name in records.column_names if name not in {DELETED, REPLACED}]
         made = records.select(others).append_column(DELETED, is_deleted)
         if failed:
-            is_kept = np.ones(records.num_rows, dtype=np.bool_)
-            is_kept[list(failed)] = False
+            is_kept = all_but(records.num_rows, failed)
             if REPLACED in records.column_names:
-                # nor is the row taken back that one of them replaces
+                # a row stays if the record that replaces it failed
                 is_kept[:-1] &= is_kept[1:] | ~records.column(REPLACED).to_numpy()[:-1]
             made = made.filter(pa.array(is_kept))
-        return {self.name: made}, *_joined(records, [(records, _of_records(records, failed))])
+        return {self.name: made}, *_join_failures(records, [(records, _of_records(records, failed))])
 
-    def _moved(self, records: pa.Table) -> pa.Table:
-        """Leave out the rows that are replaced under the same key, and those whose record is a dead letter.
+    def _with_moved(self, records: pa.Table) -> pa.Table:
+        """Return records with the replaced rows that move to another key, without all other replaced rows.
 
         Rows whose key is null or too long have been in no table, and a record with such a key is a dead letter.
         """
@@ -347,20 +299,18 @@ class _Versions:
         return records.filter(pa.array(is_kept))
 
 
-def _are_keys(records: pa.Table, key: Sequence[str]) -> npt.NDArray[np.bool_]:
+def _are_keys(records: pa.Table, key: Sequence[str]) -> Mask:
     """Return the mask of the records whose key is neither null nor too long."""
     columns = [records.column(name).combine_chunks() for name in key]
     texts = [column for column in columns if pa.types.is_string(column.type)]
-    is_key: npt.NDArray[np.bool_] = np.logical_and.reduce(
-        [column.is_valid().to_numpy(zero_copy_only=False) for column in columns]
-    )
+    is_key: Mask = np.logical_and.reduce([to_mask(column.is_valid()) for column in columns])
     return is_key & (text_bytes(texts) <= MAX_KEY_BYTES) if texts else is_key
 
 
-def _are_equal(records: pa.Table, others: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return the mask of the rows that have the same values in some columns; a null is equal to nothing."""
+def _are_equal(records: pa.Table, others: pa.Table, names: Sequence[str]) -> Mask:
+    """Return the mask of the rows with the same values in some columns; a null is equal to nothing."""
     masks = (pc.fill_null(pc.equal(records.column(name), others.column(name)), fill_value=False) for name in names)
-    are_equal: npt.NDArray[np.bool_] = np.logical_and.reduce([mask.to_numpy() for mask in masks])
+    are_equal: Mask = np.logical_and.reduce([mask.to_numpy() for mask in masks])
     return are_equal
 
 
@@ -368,22 +318,22 @@ _INDEX = "__index"
 
 
 class _FlatMap:
-    """The elements of an array, a record each: those of one record are in order, and have its place."""
+    """The elements of an array, a record each: those of a record are in order, and have its place."""
 
     def __init__(self, graph: m.Graph, node: m.FlatMapNode) -> None:
         self.name = node.name
         self._node = node
-        given = stream_of(graph, node.input)
+        stream = stream_of(graph, node.input)
         self._fields = [field.name for field in stream_of(graph, node.name).fields]
-        self._others = [field.name for field in given.fields if field.name != node.field]
+        self._others = [field.name for field in stream.fields if field.name != node.field]
         self._duck = duckdb_sql.Connection()
-        # a record without elements is told from one with an element by what is behind the #
+        # nothing behind the # is for a record without elements
         self._id = (
-            f"SELECT {id_sql(graph, given, 'r')} || '#' || coalesce({_INDEX}::VARCHAR, '') AS {ID} FROM records r"
+            f"SELECT {id_sql(graph, stream, 'r')} || '#' || coalesce({_INDEX}::VARCHAR, '') AS {ID} FROM records r"
         )
 
-    def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
-        """Return the stream by its name; it fails for no record."""
+    def run(self, tables: Mapping[str, pa.Table]) -> _StageOutput:
+        """Return the stream by its name; no record fails."""
         records = tables[self._node.input]
         array = records.column(self._node.field).combine_chunks()
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
@@ -406,7 +356,7 @@ class _FlatMap:
 
 
 def id_sql(graph: m.Graph, stream: Stream, name: str) -> str:
-    """Return the SQL of what a record of a stream is made of, in a query that calls it `name`."""
+    """Return the SQL of the identity of a stream's record, in a query that calls it `name`."""
     if stream.has_id:
         return f"{name}.{ID}"
     if len(graph.sources) == 1:
@@ -419,11 +369,11 @@ def id_sql(graph: m.Graph, stream: Stream, name: str) -> str:
 
 
 def with_ids(graph: m.Graph, stream: Stream, rows: pa.Table) -> pa.Table:
-    """Return records of a stream with their `ID`: what `id_sql` says."""
+    """Return records of a stream with their `ID`, as `id_sql` defines it."""
     if stream.has_id:
         return rows
     labels, partitions = source_places(graph, rows.column(PARTITION))
-    numbers = [one.cast(pa.string()) for one in (partitions, rows.column(OFFSET))]
+    numbers = [column.cast(pa.string()) for column in (partitions, rows.column(OFFSET))]
     return rows.append_column(ID, pc.binary_join_element_wise(labels, *numbers, "/"))
 
 
@@ -440,22 +390,29 @@ def _condition(stream: Stream, text: str, label: str) -> Evaluator:
     return Evaluator((Computed(_WHERE, label, column.expression),))
 
 
-def _joined(records: pa.Table, failures: Sequence[tuple[pa.Table, dict[int, str]]]) -> tuple[pa.Table, list[str]]:
-    """Return the records that failed, with the columns that all have in common, and the reasons."""
-    common = [PARTITION, OFFSET, TIME, WATERMARK]
+_STAGES: Final[Mapping[type[m.Node], Callable[[m.Graph, Any], _Selection | _Split | _FlatMap | _Versions]]] = {
+    m.SelectNode: _Selection,
+    m.SplitNode: _Split,
+    m.FlatMapNode: _FlatMap,
+    m.TableNode: _Versions,
+}
+
+
+def _join_failures(records: pa.Table, failures: Sequence[tuple[pa.Table, dict[int, str]]]) -> _Failures:
+    """Return the records that failed, with their common columns, and the reasons."""
     found = [(table, failed) for table, failed in failures if failed]
     if not found:
         return records.slice(0, 0), []
     names = [name for name in found[0][0].column_names if all(name in table.column_names for table, _ in found)]
-    rows = [table.select(names or common).take(pa.array(sorted(failed))) for table, failed in found]
+    rows = [table.select(names).take(pa.array(sorted(failed))) for table, failed in found]
     return pa.concat_tables(rows), [failed[row] for _, failed in found for row in sorted(failed)]
 
 
 class _Route:
-    """The way of a stream's records to a node with state: its own columns, its key, and its key groups.
+    """The way of a stream's records to a node with state: adds its columns, and splits records by key group.
 
-    A record for which one of the columns cannot be computed, or whose key is null or too long, is a dead letter of the
-    node. In a short form (`given`, the fields that were derived before, is None) the decoder has done all this.
+    A record for which a column cannot be computed, or whose key is null or too long, is a dead letter of the node. In
+    a short form the decoder has done all this already.
     """
 
     def __init__(
@@ -471,35 +428,37 @@ class _Route:
         spec = spec_of(graph, node)
         self.name = node.name
         self.is_local = is_local
-        self.input = _taken(node)[place]
+        self.input = _inputs_of(node)[place]
         self._packed = packed
         self._is_raw = is_raw
         self._are_ids = not isinstance(node, m.ResultNode)
-        self._key, self._key_groups, self._salt = spec.key, spec.key_groups, _salt(node)
+        self._key, self._key_groups = spec.key, spec.key_groups
+        self._salt = node.salt if isinstance(node, m.WindowNode) else 1
         if isinstance(node, m.SinkNode) and not self._key and stream_of(graph, node.input).is_changelog:
-            # what takes a row back has the place of another cause
+            # the deletion of a row may have another place than its insertion
             self._key = (ID,)
-        # records have no key on their way into a table of their own, and any key group may have them
+        # for a table of records there is no key, and any key group will do
         self._by_partition = self._are_ids and not self._key
         is_broadcast = isinstance(node, m.LookupNode) and node.broadcast
         self._is_for_all = is_broadcast and place == 1
         self._by_place = is_broadcast and not self._is_for_all
-        given = _given(graph, self.input)
         side = join_sides(graph, node)[place] if isinstance(node, m.AnyJoinNode) else None
         self._side = None if side is None else _Side(side.names, place)
         records = input_schema(graph, node) if side is None else side_schema(side)
-        self._decoder = None if given is None else KeyedDecoder(spec, given, records)
+        source = graph.producer(self.input)
+        derived = [field.name for field in source.derive] if isinstance(source, m.SourceNode) else []
+        self._decoder = None if graph.is_short else KeyedDecoder(spec, derived, records)
         self._duck = duckdb_sql.Connection()
         self._waiting: list[pa.Table] = []
 
-    def add(self, records: pa.Table) -> tuple[pa.Table, list[str]]:
-        """Take records; return those that the node cannot take, with the reasons."""
+    def add(self, records: pa.Table) -> _Failures:
+        """Add records; return the rejected ones with the reasons."""
         records = _without_replaced(records)
         failed, reasons = records.slice(0, 0), list[str]()
         if self._decoder is not None:
-            taken = records if self._side is None else self._side.named(records)
-            taken, failed, reasons = self._decoder.select(taken)
-            records, failed = taken, failed if self._side is None else self._side.as_given(failed)
+            records = records if self._side is None else self._side.rename(records)
+            records, failed, reasons = self._decoder.select(records)
+            failed = failed if self._side is None else self._side.restore(failed)
         self._waiting.append(records)
         return failed, reasons
 
@@ -510,14 +469,14 @@ class _Route:
         size: int = sum(table.nbytes for table in self._waiting)
         return rows >= CHUNK_RECORDS or size >= CHUNK_BYTES
 
-    def taken(self) -> list[pa.Table]:
-        """Return the records that wait, and hold none."""
+    def take(self) -> list[pa.Table]:
+        """Return the records that wait, and clear them."""
         tables, self._waiting = self._waiting, []
         return tables
 
     def close(self) -> Iterator[Packet]:
-        """Pack the records of each key group that has some; the versions of a broadcast lookup are for all."""
-        tables = self.taken()
+        """Yield a packet for each key group with records; versions of a broadcast lookup are for all key groups."""
+        tables = self.take()
         if sum(table.num_rows for table in tables) == 0:
             return
         records, count = pa.concat_tables(tables), self._key_groups
@@ -547,20 +506,16 @@ class _Route:
 
 @dataclass(frozen=True)
 class _Side:
-    """One side of a join: the names that its fields have there."""
+    """One side of a join, with the names of its fields there."""
 
     names: dict[str, str]
     number: int
 
-    def named(self, records: pa.Table) -> pa.Table:
+    def rename(self, records: pa.Table) -> pa.Table:
         """Return records with these names, and the number of the side."""
         side = pa.repeat(pa.scalar(self.number, pa.int8()), records.num_rows)
         return records.rename_columns(self.names).append_column(SIDE, side)
 
-    def as_given(self, records: pa.Table) -> pa.Table:
-        """Return records with the names that they were given."""
+    def restore(self, records: pa.Table) -> pa.Table:
+        """Return records with their own names again."""
         return records.drop_columns(SIDE).rename_columns({there: here for here, there in self.names.items()})
-
-
-def _salt(node: m.KeyedNode | m.SinkNode) -> int:
-    return node.salt if isinstance(node, m.WindowNode) else 1

@@ -1,8 +1,8 @@
-"""Merged order: what depends on the order of records takes them by watermark, partition and offset, in every run.
+"""Merged order: records by watermark, partition and offset, for operators that depend on their order.
 
-A record is settled when no record can come before it any more: the low watermark has passed its own, or stands at it
-and no partition with a lower number can still bring one of that watermark. The watermark of a partition never goes
-back, so what is settled at the end of a step is a beginning of the merged order, wherever steps end.
+A record is settled when no record can come before it any more: the low watermark has passed its own, or is equal to it
+and no partition with a lower number can still bring a record with that watermark. The watermark of a partition never
+decreases, so the records that are settled at the end of a step are a prefix of the merged order, wherever steps end.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _KIND: Final = "unsettled"
 
 
 def settle_ordered(graph: m.Graph, node: m.KeyedNode, operator: Operator) -> Operator:
-    """Return the operator of a node such that it takes its records in the merged order if its stream depends on it."""
+    """Return `settle` if the stream of the node depends on the order of its records, else the operator."""
     return settle(graph, node, operator) if graph.is_ordered(node) else operator
 
 
 def settle(graph: m.Graph, node: m.KeyedNode, operator: Operator) -> Operator:
-    """Return the operator of a node such that it takes its records in the merged order."""
+    """Return an operator that passes the records of a node to its operator in the merged order."""
     return SettledOperator(spec_of(graph, node), operator, input_schema(graph, node))
 
 
 class SettledOperator:
-    """Gives an operator its records in the merged order, each as soon as it is settled; `records` is their schema."""
+    """Passes records to an operator in the merged order, each as soon as it is settled; `records` is their schema."""
 
     def __init__(self, spec: AnySpec, operator: Operator, records: pa.Schema) -> None:
         self._spec = spec
@@ -69,7 +69,7 @@ class SettledOperator:
         return output
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
-        """Migrate the state of the operator, and the records that are held."""
+        """Migrate the state of the operator, and the buffered records."""
         groups = RowsByKeyGroup(self._spec, self._duck, {_KIND: self._records})
         inner: list[StoredState] = []
         for summary, state in states:
@@ -91,10 +91,10 @@ class SettledOperator:
 
 
 class NetOperator:
-    """Gives streams what the changes of an operator's rows at one place come to.
+    """Merges the changes of an operator's rows at one place to their net effect, for streams.
 
-    Late records that wait for a session make its row longer as soon as it fires: the shorter row comes and is taken
-    back at one place.
+    Late records that wait for a session extend its row as soon as it fires: the shorter row is inserted and deleted at
+    one place.
     """
 
     def __init__(self, operator: Operator) -> None:
@@ -117,9 +117,9 @@ class NetOperator:
 
 
 def net_changes(connection: duckdb_sql.Connection, changes: pa.Table) -> pa.Table:
-    """Return what the changes of equal rows at one place come to.
+    """Return the net changes of equal rows at one place.
 
-    A row that comes and is taken back at one place is in no stream: what reads the changes knows no order of these.
+    A row that is inserted and deleted at one place is in no stream, as readers see no order of these changes.
     """
     if not (to_micros(changes.column(DIFF)) < 0).any():
         return changes

@@ -1,18 +1,18 @@
-"""Tables: the last record of each key as a changelog, and records that look up the row of a key.
+"""Tables: the last record of each key as a changelog, and lookups of the row of a record's key.
 
-Both take their records in the merged order. A table keeps the last version of each key, and a lookup those that a
-record can still look up: with its event time as the time that is asked for, that is the last one before all records
-that can come, and all after it (Snodgrass, "Developing Time-Oriented Database Applications in SQL", 1999, ch. 5, calls
-such a table a valid-time state table).
+Both read their records in the merged order. A table keeps the last version of each key, and a lookup the versions that
+records can still look up: as of event time, the last version before all records that can come, and all after it
+(Snodgrass, "Developing Time-Oriented Database Applications in SQL", 1999, ch. 5, calls such a table a valid-time state
+table).
 
-The rows of a file without a time of their own have that of its reading, which says when a row was seen and not from
-when on it held. So the first version of a key in a table of such a file holds from the beginning, `FIRST_TIME`, unless
-it removes the row. Whether it is the first is a matter of the versions that are stored: of each key at least one is.
+Rows of a file without a time of their own have the time of reading, which says when a row was seen, not when it became
+valid. So the first version of a key in a table of such a file is valid from the beginning, `FIRST_TIME`, unless it
+removes the row. It is the first if no version of the key is stored: at least one of each key always is.
 
-A run that resumes after the end of its input has taken records before their turn, and what it reads then can be before
-them. A version is judged by its place all the same: one that is before the last of its key changes no table, and which
-versions hold as of event time does not depend on where the input ended. So what can be before or behind what may still
-come is kept until the low watermark has passed its own watermark.
+A run that resumes after the end of its input has read records before their turn, and may now read earlier ones. A
+version still counts by its place: a version before the last of its key changes no table, and the versions that are
+valid as of event time do not depend on where the input ended. So records and versions are kept until the low watermark
+has passed their own watermark, while their order to later records is open.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from windrow.expressions import join_sides, revise_of, spec_of, stream_of
 _VERSIONS: Final = "versions"
 _LEFT: Final = "left"
 _NUMBER: Final = "__number"
-"""The number of a record in its step, in the merged order; -1 for those before the step."""
+"""The number of a record in its step, in the merged order; -1 for records before the step."""
 _ROW: Final = "__row"
 _READ: Final = "read"
 """The greatest watermark of the records so far."""
@@ -58,7 +58,7 @@ def build_table(graph: m.Graph, node: m.TableNode) -> Operator:
 
 
 class TableOperator:
-    """Keeps the last version of each key; one that comes takes back the row before it."""
+    """Keeps the last version of each key; a new version deletes the row of the one before."""
 
     state: Final[Mapping[str, StoreKind]] = {_VERSIONS: "runs"}
 
@@ -66,20 +66,23 @@ class TableOperator:
         spec = spec_of(graph, node)
         self._spec = spec
         self._duck = duckdb_sql.Connection()
-        given = stream_of(graph, m.versions_of(node.name))
-        self._stored = stream_schema(given, record_schema(spec))
+        versions_read = stream_of(graph, m.versions_of(node.name))
+        self._stored = stream_schema(versions_read, record_schema(spec))
         self._made = stream_schema(stream_of(graph, node.name), record_schema(spec))
         by = ", ".join(map(identifier, node.key))
         self._near = f"SELECT * FROM stored SEMI JOIN records USING ({by})"
         self._last = f"SELECT max({_NUMBER}) AS {_NUMBER} FROM versions GROUP BY {by}"
-        self._later = f"{_later_versions('given', 'last', by)} ORDER BY g.{_NUMBER}"
-        # only the last version of a key at a place counts; where records have no ID there is one
+        self._later = f"""
+            SELECT g.* FROM given g LEFT JOIN last s USING ({by})
+            WHERE s.{OFFSET} IS NULL OR {is_later_sql("g", "s")} ORDER BY g.{_NUMBER}
+        """
+        # only the last version of a key at a place counts; without an ID there is a single one
         last_at_place = f"""
             QUALIFY row_number() OVER (PARTITION BY {by}, {", ".join(PLACE)} ORDER BY {_NUMBER} DESC) = 1
         """
         versions = f"versions AS (PARTITION BY {by} ORDER BY {_NUMBER})"
-        # two tables can have a row of one record each
-        own = {ID: f"{literal(node.name)} || '/' || {id_sql(graph, given, 'c')}"}
+        # two tables can have rows of the same record
+        own = {ID: f"{literal(node.name)} || '/' || {id_sql(graph, versions_read, 'c')}"}
         columns = {name: own.get(name, f"c.{identifier(name)}") for name in self._made.names}
         added = ", ".join([*(f"{sql} AS {identifier(name)}" for name, sql in (columns | {DIFF: "1"}).items()), _NUMBER])
         columns |= {name: f"c.__next{name}" for name in PLACE} | {DIFF: "-1"}
@@ -88,7 +91,7 @@ class TableOperator:
             WITH c AS (
                 SELECT *, lead({_NUMBER}) OVER versions AS __next,
                     {", ".join(f"lead({name}) OVER versions AS __next{name}" for name in PLACE)}
-                FROM (SELECT * FROM rows {last_at_place if given.has_id else ""}) WINDOW {versions}
+                FROM (SELECT * FROM rows {last_at_place if versions_read.has_id else ""}) WINDOW {versions}
             )
             SELECT * EXCLUDE ({_NUMBER}) FROM (
                 SELECT {added} FROM c WHERE {_NUMBER} >= 0 AND NOT {DELETED}
@@ -102,7 +105,7 @@ class TableOperator:
         runs = Runs.decode(_VERSIONS, (state.summary or {}).get(_VERSIONS))
         records, changes = step.records.select(self._stored.names), self._made.empty_table()
         if records.num_rows:
-            given = _numbered(records, 0)
+            given = _numbered(records)
             stored = _before(self._stored, runs, state)
             near = duckdb_sql.query(self._duck, self._near, stored=stored, records=records).cast(given.schema)
             last = self._last_versions(near)
@@ -119,7 +122,7 @@ class TableOperator:
     def _after(self, last: pa.Table, given: pa.Table) -> pa.Table:
         """Return the versions that are not before the last one of their key.
 
-        There are others only if a run went on after the end of its input, which takes records in before their turn.
+        Others exist only if a run has resumed after the end of its input, which reads records before their turn.
         """
         latest, first = pc.max(last.column(WATERMARK)).as_py(), pc.min(given.column(WATERMARK)).as_py()
         if latest is None or first > latest:
@@ -127,9 +130,9 @@ class TableOperator:
         return duckdb_sql.query(self._duck, self._later, last=last, given=given).cast(given.schema)
 
     def _compaction(self, low: int) -> Compaction:
-        """Return what keeps the last version of each key.
+        """Return the compaction that keeps the last version of each key.
 
-        One that removes the row counts while another run can have the row, or a version before it can come.
+        A version that removes the row is kept while another run can have the row, or an earlier version can come.
         """
 
         def compact(rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001 - as `Compaction` has it
@@ -140,9 +143,9 @@ class TableOperator:
         return compact
 
     def _last_versions(self, versions: pa.Table) -> pa.Table:
-        """Return the last of some versions in the merged order, for each key."""
+        """Return the last version of each key in the merged order."""
         versions = in_merged_order(versions)
-        keys = _numbered(versions.select(list(self._spec.key)), 0)
+        keys = _numbered(versions.select(list(self._spec.key)))
         rows = duckdb_sql.query(self._duck, self._last, versions=keys).column(_NUMBER)
         return versions.take(rows.combine_chunks())
 
@@ -153,12 +156,12 @@ def build_lookup(graph: m.Graph, node: m.LookupNode) -> Operator:
 
 
 class LookupOperator:
-    """Gives each record the version of its key that holds for it.
+    """Joins each record with the version of its key that is valid for it.
 
-    As of the order of records that is the row that is in the table when the record comes. As of event time it is, of
-    the versions up to the record's own event time, the last by event time; of those whose place is after the record's,
-    the ones count that are less than `revise` behind it by the watermark. Of versions with the same event time the last
-    by place counts.
+    As of the order of records, that is the row in the table when the record comes. As of event time, it is the last by
+    event time of the versions up to the record's own event time; a version whose place is after the record's counts
+    only if its watermark is less than `revise` after the record's event time. Of versions with the same event time the
+    last by place counts.
     """
 
     state: Final[Mapping[str, StoreKind]] = {_VERSIONS: "runs", _LEFT: "runs"}
@@ -171,9 +174,11 @@ class LookupOperator:
         self._graph = graph
         left, right = join_sides(graph, node)
         self._streams = left.stream, right.stream
-        self._stored = [pa.schema([one for one in side_schema(side) if one.name != SIDE]) for side in (left, right)]
+        self._stored = [
+            pa.schema([field for field in side_schema(side) if field.name != SIDE]) for side in (left, right)
+        ]
         self._made = stream_schema(stream_of(graph, node.name), record_schema(spec))
-        # how far behind the watermark a record can be, and a version; None is without an end
+        # the greatest distance of a record, and a version, behind the watermark; None is unlimited
         self._files = sorted(_files_of(graph, node.table))
         self._bounds = left.stream.bound, None if self._files else right.stream.bound
         self._revise = revise_of(graph, node)
@@ -184,7 +189,7 @@ class LookupOperator:
         """Run one step of one key group."""
         summary = state.summary or {}
         runs, kept = (Runs.decode(kind, summary.get(kind)) for kind in (_VERSIONS, _LEFT))
-        given = _numbered(step.records, 0)
+        given = _numbered(step.records)
         sides = to_micros(given.column(SIDE))
         lefts, versions = (
             given.filter(pa.array(sides == number)).select([*stored.names, _NUMBER])
@@ -213,9 +218,9 @@ class LookupOperator:
         return OperatorOutput(records=(pa.concat_tables(made),))
 
     def _from_the_beginning(self, versions: pa.Table, stored: pa.Table) -> pa.Table:
-        """Return the versions of a step, the first one of each key of a file with the first of all times."""
-        known = {"versions": versions.select([*self._node.key, _NUMBER]), "stored": stored.select(self._node.key)}
-        firsts = duckdb_sql.query(self._duck, self._sql.first, **known).column(_NUMBER)
+        """Return the versions of a step; the first version of each key of a file gets `FIRST_TIME`."""
+        tables = {"versions": versions.select([*self._node.key, _NUMBER]), "stored": stored.select(self._node.key)}
+        firsts = duckdb_sql.query(self._duck, self._sql.first, **tables).column(_NUMBER)
         is_first = np.isin(to_micros(versions.column(_NUMBER)), to_micros(firsts))
         is_first &= np.isin(source_numbers(self._graph, versions.column(PARTITION)), self._files)
         is_first &= ~versions.column(DELETED).to_numpy()
@@ -223,7 +228,7 @@ class LookupOperator:
         return versions.set_column(versions.column_names.index(TIME), versions.schema.field(TIME), pa.array(times))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
-        """Migrate the versions, and the records whose row can be replaced."""
+        """Migrate the versions, and the records whose row may be replaced."""
         return migrate_runs(
             RowsByKeyGroup(self._spec, self._duck, dict(zip((_LEFT, _VERSIONS), self._stored, strict=True))),
             states,
@@ -233,10 +238,10 @@ class LookupOperator:
     def _rows(
         self, lefts: pa.Table, before: pa.Table, versions: pa.Table, stored: pa.Table, given: pa.Table
     ) -> pa.Table:
-        """Return the rows of a step's records, and what its versions change of the records before it that they touch.
+        """Return the rows of a step's records, and the changes of earlier records' rows by the step's versions.
 
-        Few records of the step are touched: the last version that a record can have mostly counts when the record
-        comes. Then none takes its place, nor has one before it been the record's row.
+        The rows of few records change within the step: mostly the last version that a record can have counts when the
+        record comes. Then no other version replaces it, and no earlier one has been the record's row.
         """
         records = concat(lefts, [lefts, before])
         near, last = self._search(records, self._near(records, versions, stored))
@@ -249,29 +254,29 @@ class LookupOperator:
         moves = [_Moves(rows, to_micros(records.column(_NUMBER))[rows], last[rows], np.ones(len(rows), np.int64))]
         if is_touched.any():
             moves += self._moves(records, np.flatnonzero(is_touched), near, last, _moments(given))
-        lefts, near = pa.concat_tables([move.table(records, given) for move in moves]), _with_rows(near)
-        lefts, near = (with_ids(self._graph, *one) for one in zip(self._streams, (lefts, near), strict=True))
+        lefts, near = pa.concat_tables([move.table(records, given) for move in moves]), _numbered(near, _ROW)
+        lefts, near = (with_ids(self._graph, *pair) for pair in zip(self._streams, (lefts, near), strict=True))
         return duckdb_sql.query(self._duck, self._sql.rows, lefts=lefts, near=near).cast(self._made)
 
     def _near(self, records: pa.Table, versions: pa.Table, stored: pa.Table) -> pa.Table:
-        """Return all versions of the keys of records; if they are few, those of other keys too."""
+        """Return all versions of the keys of records; if versions are few, those of other keys too."""
         if versions.num_rows + stored.num_rows <= records.num_rows:
             return concat(versions, [stored, versions])
         tables = {"records": records.select(self._node.key), "stored": stored, "versions": versions}
         return duckdb_sql.query(self._duck, self._sql.near, **tables).cast(versions.schema)
 
     def _search(self, records: pa.Table, versions: pa.Table) -> tuple[pa.Table, Micros]:
-        """Return versions by key, and of each record the row of the last of its key that it can have, or -1.
+        """Return versions by key, and for each record the row of the last version that it can have, or -1.
 
         As of event time the versions of a key are by event time and place, and a record can have those up to its own
-        event time. As of the order they are by place, and a record has the last one that has come before it: a version
-        that comes when one after it by place is there is never the last, so it is searched for as if it came with that.
+        event time. As of the order they are by place, and a record has the last that came before it: a version that
+        comes after a version with a later place is never the last, so the search treats both as coming together.
         """
         versions, count = in_merged_order(versions), records.num_rows
-        keys = key_numbers(pa.concat_tables([one.select(self._node.key) for one in (records, versions)]))
-        times = [to_micros(one.column(TIME if self._is_revised else _NUMBER)) for one in (records, versions)]
+        keys = key_numbers(pa.concat_tables([table.select(self._node.key) for table in (records, versions)]))
+        times = [to_micros(rows.column(TIME if self._is_revised else _NUMBER)) for rows in (records, versions)]
         moments = np.unique(times[1])
-        # the number of the key and, below it, that of the last moment up to the time: one number to search by
+        # the number of the key, and below it that of the last moment up to the time, in a single number
         spots = keys * (len(moments) + 1) + np.searchsorted(moments, np.concatenate(times), side="right")
         order = np.argsort((spots if self._is_revised else keys)[count:], kind="stable")
         firsts = np.minimum.accumulate(spots[count:][order][::-1])[::-1]
@@ -283,20 +288,20 @@ class LookupOperator:
     def _moves(
         self, records: pa.Table, touched: Micros, versions: pa.Table, last: Micros, moments: Micros
     ) -> list[_Moves]:
-        """Return how the rows of the touched records change: of the candidates that have come by then, the last counts.
+        """Return the changes of the touched records' rows: at each moment the last candidate so far counts.
 
-        What comes at one place, as a record and its own version do, is one change. A record from before the step had
-        its row then.
+        Candidates at one place, such as a record and its own version, make a single change. A record from before the
+        step already had a row.
         """
         pairs, candidates = self._candidates(records, touched, versions, last)
-        numbers, others = (to_micros(one.column(_NUMBER)) for one in (records, versions))
+        numbers, others = (to_micros(table.column(_NUMBER)) for table in (records, versions))
         rows = np.concatenate([touched, pairs])
         at = np.concatenate([numbers[touched], np.maximum(numbers[pairs], others[candidates])])
         at[at >= 0] = moments[at[at >= 0]]
         best = np.concatenate([np.full(len(touched), -1), candidates])
         order = np.lexsort([at, rows])
         rows, at, best = rows[order], at[order], best[order]
-        # the greatest so far of each record, since those of later ones are greater by more
+        # the greatest so far of each record: those of the next record are greater by the base
         base = rows * (versions.num_rows + 1)
         held = np.maximum.accumulate(base + best + 1) - base - 1
         is_last = np.append((np.diff(rows) != 0) | (np.diff(at) != 0), True)
@@ -313,11 +318,11 @@ class LookupOperator:
         ]
 
     def _candidates(self, records: pa.Table, rows: Micros, versions: pa.Table, last: Micros) -> tuple[Micros, Micros]:
-        """Return of some records the versions that each can have had, from the last one that it can have down.
+        """Return pairs of a record and each version that it may have had, downwards from its last version.
 
-        Versions are by key, event time and place, so of those that have come and count, a record has the one with the
-        greatest row. The first one that counts and has come with the record is the last candidate: one before it is
-        never the record's. Those that do not count are left out.
+        Versions are by key, event time and place, so of those that have come and count, a record has that with the
+        greatest row. The first that counts and has come with the record is the last candidate: the record never has an
+        earlier one. Versions that do not count are left out.
         """
         is_first = np.diff(key_numbers(versions.select(self._node.key)), prepend=-1) != 0
         own, others = _places_of(records), _places_of(versions)
@@ -329,17 +334,17 @@ class LookupOperator:
             counts = _counts(*places, self._revise)
             found.append(rows[counts])
             candidates.append(at[counts])
-            goes_on = ~(is_first[at] | (counts & _has_come(*places)))
-            rows, at = rows[goes_on], at[goes_on] - 1
+            has_more = ~(is_first[at] | (counts & _has_come(*places)))
+            rows, at = rows[has_more], at[has_more] - 1
         return np.concatenate(found), np.concatenate(candidates)
 
     def _horizon(self, low: int) -> int:
-        """Return up to which event time there is no record any more that can come, or have its row replaced."""
+        """Return the event time up to which no record can come, or have its row replaced, any more."""
         bound = self._bounds[0]
         return -MAX_TIME if bound is None else max(-MAX_TIME, low - max(bound, self._revise))
 
     def _compaction(self, low: int) -> Compaction:
-        """Return what drops the versions that no record can look up any more."""
+        """Return the compaction that drops versions that no record can look up any more."""
         horizon, late = self._horizon(low), self._bounds[1]
         gone = -MAX_TIME if late is None else max(-MAX_TIME, min(horizon, low - late))
 
@@ -352,7 +357,7 @@ class LookupOperator:
 
 @dataclass(frozen=True)
 class _Moves:
-    """Changes of rows: of which records, at which numbers of the step, to or from which versions (-1 is none)."""
+    """Changes of rows: the records, the numbers in the step, the versions (-1 for none), and differences."""
 
     rows: Micros
     at: Micros
@@ -373,13 +378,13 @@ class _Moves:
 class _LookupSql:
     """Queries of a lookup: `lefts` are records, `versions` those of the step, `stored` those before it.
 
-    `near`: records, and all versions -> the versions with their keys, which are given row numbers in order. `rows`:
-    these, and records with the row number of the version that each has, and the place and difference of the change,
-    both with ids -> the changes. `first`: versions, and the keys of those before the step -> the numbers of the first
-    version of each key. `touched`: records before the step -> those that one of its versions concerns.
+    `near`: records and all versions -> the versions with the keys of records, which get row numbers in order. `rows`:
+    these, and records with the row number of their version and the place and difference of the change, both with ids
+    -> the changes. `first`: versions, and keys of stored ones -> the number of the first version of each new key.
+    `touched`: records before the step -> those whose row a version of the step may change.
     `needed`: versions -> those that can be looked up, given `limits`: of the versions up to the event time `__horizon`
-    whose watermark is below `__low`, so that they are before all records to come, only the last of each key can be. If
-    that removes the row, it can go if it is not after `__gone`.
+    whose watermark is below `__low`, which are before all records to come, only the last of each key. If that removes
+    the row, it is dropped unless it is after `__gone`.
     """
 
     def __init__(self, graph: m.Graph, node: m.LookupNode, made: pa.Schema) -> None:
@@ -397,7 +402,8 @@ class _LookupSql:
         is_there = f"NOT v.{DELETED}" if node.how == "inner" else "true"
         self.first = f"SELECT min({_NUMBER}) AS {_NUMBER} FROM versions ANTI JOIN stored USING ({keys}) GROUP BY {keys}"
         self.near = f"SELECT * FROM (FROM stored UNION ALL FROM versions) SEMI JOIN records USING ({keys})"
-        self.rows = f"SELECT {_columns(made, columns)} FROM lefts l LEFT JOIN near v USING ({_ROW}) WHERE {is_there}"
+        selected = ", ".join(f"{columns[name]} AS {identifier(name)}" for name in made.names)
+        self.rows = f"SELECT {selected} FROM lefts l LEFT JOIN near v USING ({_ROW}) WHERE {is_there}"
         counts = f"(v.{WATERMARK} < l.{TIME} + {revise} OR {is_later_sql('l', 'v')})"
         self.touched = f"SELECT l.* FROM lefts l SEMI JOIN versions v ON {same} AND v.{TIME} <= l.{TIME} AND {counts}"
         order = ", ".join(f"{name} DESC" for name in ([*place] if node.as_of == "order" else [TIME, *place]))
@@ -412,13 +418,13 @@ class _LookupSql:
 
 
 def _files_of(graph: m.Graph, stream: str) -> set[int]:
-    """Return the numbers of the sources of a stream that are files by reading, and whose records it has as they are."""
+    """Return the numbers of the file sources, timed by reading, whose records pass to a stream unchanged."""
     node = graph.producer(stream)
     if isinstance(node, m.FilterNode):
         return _files_of(graph, node.input)
     match node:
         case m.SourceNode():
-            return {number for number, one in enumerate(graph.sources) if one == node and one.is_by_reading}
+            return {number for number, source in enumerate(graph.sources) if source == node and source.is_by_reading}
         case m.JoinNode() | m.TableJoinNode() | m.ProcessNode() | m.WindowNode() | m.RulesNode() | m.SinkNode():
             return set()
         case m.LookupNode():
@@ -429,23 +435,13 @@ def _files_of(graph: m.Graph, stream: str) -> set[int]:
             assert_never(node)
 
 
-def _later_versions(given: str, last: str, by: str) -> str:
-    """Return SQL for the given versions that are not before the `last` one of their key."""
-    is_later = f"s.{OFFSET} IS NULL OR {is_later_sql('g', 's')}"
-    return f"SELECT g.* FROM {given} g LEFT JOIN {last} s USING ({by}) WHERE {is_later}"
-
-
-def _columns(made: pa.Schema, columns: Mapping[str, str]) -> str:
-    return ", ".join(f"{columns[name]} AS {identifier(name)}" for name in made.names)
-
-
-def _numbered(rows: pa.Table, first: int) -> pa.Table:
-    """Number rows, from `first` on."""
-    return rows.append_column(_NUMBER, pa.array(np.arange(first, first + rows.num_rows)))
+def _numbered(rows: pa.Table, name: str = _NUMBER) -> pa.Table:
+    """Return rows with a column of their numbers."""
+    return rows.append_column(name, pa.array(np.arange(rows.num_rows)))
 
 
 def _moments(given: pa.Table) -> Micros:
-    """Return for each number of a step the last one at its place."""
+    """Return for each number in a step the last number at the same place."""
     runs = runs_of_equals([to_micros(given.column(name)) for name in PLACE])
     moments: Micros = np.cumsum(np.bincount(runs))[runs] - 1
     return moments
@@ -457,23 +453,19 @@ def _places_of(rows: pa.Table) -> Micros:
 
 
 def _has_come(records: Micros, versions: Micros) -> Mask:
-    """Return the mask of pairs, of `_places_of`, of which the version has come when the record comes."""
+    """Return the mask of pairs (`_places_of`) whose version has come when the record comes."""
     mask: Mask = versions[0] <= records[0]
     return mask
 
 
 def _counts(records: Micros, versions: Micros, revise: int) -> Mask:
-    """Return the mask of pairs, of `_places_of`, of which the version is in time, or before the record by its place."""
+    """Return the mask of pairs (`_places_of`) whose version is in time, or before the record by its place."""
     (_, times, *own), (_, _, *others) = records, versions
     mask: Mask = (others[0] < times + revise) | are_before(others, own)
     return mask
 
 
-def _with_rows(rows: pa.Table) -> pa.Table:
-    return rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
-
-
 def _before(stored: pa.Schema, runs: Runs, state: OperatorState, least: int = -MAX_TIME) -> pa.Table:
-    """Return the rows of runs, which are before those of a step."""
+    """Return the rows of runs, which are older than the step."""
     rows = runs.table(stored, state, least)
     return rows.append_column(_NUMBER, pa.array(np.full(rows.num_rows, -1)))

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from windrow.engine.operators.rules.judge import alert_id, formatted, time_text
+from windrow.engine.operators.rules.judge import alert_id, format_value, time_text
 
 AT = datetime(2026, 1, 1, 10, 0, tzinfo=UTC)
 
@@ -28,4 +28,4 @@ def test_a_time_has_a_fraction_only_if_it_is_not_zero(time: datetime, text: str)
 @pytest.mark.parametrize("spec", ["", ".2f"])
 @pytest.mark.parametrize("value", [None, float("inf"), float("-inf"), float("nan")])
 def test_what_is_no_number_is_null_in_a_text(value: float | None, spec: str) -> None:
-    assert formatted(value, spec) == "null"
+    assert format_value(value, spec) == "null"

@@ -1,4 +1,4 @@
-"""Context of a call: what a user's function is given (record, state, times, timers), and the rows that it emits."""
+"""Context of a call of a user's function: record, state, times and timers, and the rows that it emits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _YEAR_1: Final = -62_135_596_800_000_000
 
 
 class CallContext:
-    """The key's state, times and timers, and the way out for rows.
+    """The key's state, times and timers, and the method that emits rows.
 
-    One object serves all calls: what is to be kept belongs in `state`.
+    One object serves all calls, so data of a key belongs in `state`.
     """
 
     def __init__(self, spec: ProcessSpec, call: CurrentCall) -> None:
@@ -45,9 +45,9 @@ class CallContext:
         self._is_made = True
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Raise AttributeError once it is made: all keys have the same object, and no run restores it."""
+        """Raise AttributeError after construction: all keys share the object, and no run restores it."""
         if "_is_made" in vars(self):
-            ways = _what_to_write(vars(self.state))
+            ways = _suggest_write(vars(self.state))
             msg = f"ctx.{name} = ... would be shared by all keys and lost at a restart; {ways}"
             raise AttributeError(msg)
         super().__setattr__(name, value)
@@ -68,7 +68,7 @@ class CallContext:
         return _datetime_or_none(self._call.watermark)
 
     def emit(self, /, *rows: object, **values: Any) -> None:  # noqa: ANN401 - of the declared types
-        """Write the key's row, in the place of the one that was there: a value, or None, for each declared column.
+        """Write the key's row, which replaces its row before: a value, or None, for each declared column.
 
         Raise TypeError if a column is missing or is not declared, or if a value is not of its type.
         """
@@ -80,7 +80,7 @@ class CallContext:
         row = tuple([None if values[name] is None else accept(values[name]) for name, accept in self._returns])
         memory = self._call.memory
         if self._call.trace is not None:
-            self._call.rows.append(self._call.trace.emitted(self._call.time, memory.key, row))
+            self._call.rows.append(self._call.trace.emit(self._call.time, memory.key, row))
         before = memory.row
         self._call.changes.append(EmittedChange(self._call.early, memory.key, memory.revision, before, row))
         if before is not None:
@@ -88,10 +88,10 @@ class CallContext:
         memory.row = row
 
     def timer(self, *, at: datetime, name: str = "") -> None:
-        """Call `on_timer` when the watermark reaches a time; right after this call if its watermark has reached that.
+        """Call `on_timer` when the watermark reaches a time; right after this call if it has been reached.
 
-        A timer replaces the key's other timer of that name. Raise ValueError if `on_timer` sets one that is not later
-        than itself, which would go on for ever.
+        A timer replaces the key's other timer of that name. Raise ValueError if `on_timer` sets a timer that is not
+        later than itself, which would be called for ever.
         """
         if not self._has_timers:
             msg = "there is no on_timer to call: give it to process(...)"
@@ -104,7 +104,7 @@ class CallContext:
         self._call.memory.set_timer(_checked_name(name), KeyTimer("event", due))
 
     def processing_timer(self, *, after: str | timedelta, name: str = "") -> None:
-        """Call `on_processing_timer` so long after now by processing time, at the first tick then.
+        """Call `on_processing_timer` at the first tick at least `after` from now in processing time.
 
         A timer replaces the key's other timer of that name.
         """
@@ -139,7 +139,7 @@ Accept = Callable[[Any], Any]
 
 
 class EmittedRow(NamedTuple):
-    """A row of a stream: its event time, its place in the merged order, what it is made of, key and values."""
+    """A row of a stream: its event time, its place in the merged order, its identity, key and values."""
 
     time: int
     place: tuple[int, int, int]
@@ -150,11 +150,12 @@ class EmittedRow(NamedTuple):
 
 @dataclass(slots=True)
 class EmissionTrace:
-    """The place of what a key's calls emit, and what it is made of: a record, or a timer.
+    """The place and identity of the rows that a key's calls emit, which are those of a record or a timer.
 
-    A timer is due when the watermark reaches its time, after all records below that: before it, no other call of the
-    key can come. One that its call's watermark had reached belongs to that call. The process function called `name`
-    takes rows that others emitted, which are known in the same way: so its own have all numbers, and its name.
+    A timer is due when the watermark reaches its time, after all records below it: no other call of the key can come
+    before it. A timer whose time the watermark of its call had reached belongs to that call. If the process function
+    has a `name`, it reads rows emitted by other functions, with identities of the same form: so all of its own rows
+    have numbers and the name.
     """
 
     name: str = ""
@@ -163,40 +164,40 @@ class EmissionTrace:
     number: int = 0
 
     def begin(self) -> None:
-        """Begin with the calls of a key."""
+        """Start the calls of a key."""
         self.cause = ""
 
     def record(self, place: tuple[int, int, int], cause: str) -> None:
-        """Go on to the call for a record."""
+        """Start the call for a record."""
         self.place, self.cause, self.number = place, cause, 0
 
     def timer(self, key: tuple[Any, ...], due: int, number: int) -> None:
-        """Go on to the call for a timer; `number` is that of the rows which timers of its time emitted at an end."""
+        """Start the call for a timer; `number` counts the rows of timers of its time at an end of the input."""
         timer = f"{'/'.join(map(_escaped, key))}@{time_of(due).isoformat()}"
-        # no time ends like a name
+        # a time cannot be taken for a name
         cause = f"{timer}@{self.name}" if self.name else timer
         if cause != self.cause:
             self.place, self.cause, self.number = (due - 1, LAST_PARTITION, MAX_TIME), cause, number
 
-    def emitted(self, time: int, key: tuple[Any, ...], values: tuple[Any, ...]) -> EmittedRow:
+    def emit(self, time: int, key: tuple[Any, ...], values: tuple[Any, ...]) -> EmittedRow:
         """Return a row of the call."""
-        # in the order of text: the rows of one call stay in theirs
+        # padded, so that the rows of a call are in order as text
         name = f"{self.cause}#{self.number:04d}" if self.number or self.name else self.cause
         self.number += 1
         return EmittedRow(time, self.place, name, key, values)
 
 
 def _escaped(value: object) -> str:
-    """Return a value of a key as text in which a slash is not taken for one between two values."""
+    """Return a value of a key as text with slashes escaped, as slashes separate values."""
     return str(value).replace("\\", "\\\\").replace("/", "\\/")
 
 
 @dataclass(slots=True)
 class CurrentCall:
-    """The call that is being made: its key's memory, its event time and watermark, and whether what it emits is early.
+    """The current call: its key's memory, its event time and watermark, and whether the rows that it emits are early.
 
-    Entries that were written at or before `horizon` are gone. All times are microseconds. There is a `trace` where
-    other streams take the rows. `changes` and `rows` are those of the step's calls, and `now` is its processing time.
+    Entries written at or before `horizon` have expired. All times are microseconds. There is a `trace` if other streams
+    read the rows. `changes` and `rows` are those of the step's calls, and `now` is its processing time.
     """
 
     memory: KeyState = field(default_factory=lambda: KeyState((), []))
@@ -231,8 +232,8 @@ def _state_handle(call: CurrentCall, number: int, state: m.KeyedState) -> Handle
             assert_never(state)
 
 
-def _what_to_write(handles: Mapping[str, Handle]) -> str:
-    """Return what to write in place of setting an attribute."""
+def _suggest_write(handles: Mapping[str, Handle]) -> str:
+    """Return the advice for code that sets an attribute."""
     ways = [f"ctx.state.{name}.{handle.WRITE}" for name, handle in handles.items()]
     if ways:
         return f"write {' or '.join(ways)}"
@@ -245,7 +246,7 @@ class StateHandles(SimpleNamespace):
     def __setattr__(self, name: str, value: object) -> None:
         """Raise AttributeError: a value is set by its handle."""
         own = {name: vars(self)[name]} if name in vars(self) else vars(self)
-        msg = f"ctx.state.{name} = ... sets no state: it would be shared by all keys and lost; {_what_to_write(own)}"
+        msg = f"ctx.state.{name} = ... sets no state: it would be shared by all keys and lost; {_suggest_write(own)}"
         raise AttributeError(msg)
 
     def __delattr__(self, name: str) -> None:
@@ -262,16 +263,22 @@ class StateHandles(SimpleNamespace):
 _NO_VALUE: Final = "a value state is not its value: write ctx.state.NAME.get()"
 
 
-class ValueHandle:
-    """One value of the key."""
+class _Handle:
+    """Access of the current call to a declared state; `accept` checks values."""
 
     __slots__ = ("_accept", "_call", "_number")
-    WRITE: Final = "set(value)"
 
     def __init__(self, call: CurrentCall, number: int, accept: Accept) -> None:
         self._call = call
         self._number = number
         self._accept = accept
+
+
+class ValueHandle(_Handle):
+    """A value of the key."""
+
+    __slots__ = ()
+    WRITE: Final = "set(value)"
 
     def get(self, default: Any = None) -> Any:  # noqa: ANN401 - of the declared type
         """Return the value, or `default` if there is none."""
@@ -301,16 +308,11 @@ class ValueHandle:
         raise TypeError(_NO_VALUE)
 
 
-class ListHandle:
+class ListHandle(_Handle):
     """Values of the key in the order in which they were appended."""
 
-    __slots__ = ("_accept", "_call", "_number")
+    __slots__ = ()
     WRITE: Final = "append(value)"
-
-    def __init__(self, call: CurrentCall, number: int, accept: Accept) -> None:
-        self._call = call
-        self._number = number
-        self._accept = accept
 
     def append(self, value: Any) -> None:  # noqa: ANN401 - of the declared type
         """Add a value; raise TypeError if it is not of the declared type."""
@@ -332,17 +334,15 @@ class ListHandle:
         return len(self.get())
 
 
-class MapHandle:
-    """Values of the key by keys of their own, in the order in which these were first set."""
+class MapHandle(_Handle):
+    """Values of the key by map keys, in the order in which these were first set."""
 
-    __slots__ = ("_accept", "_accept_key", "_call", "_number")
+    __slots__ = ("_accept_key",)
     WRITE: Final = "set(key, value)"
 
     def __init__(self, call: CurrentCall, number: int, accept_key: Accept, accept: Accept) -> None:
-        self._call = call
-        self._number = number
+        super().__init__(call, number, accept)
         self._accept_key = accept_key
-        self._accept = accept
 
     def get(self, key: Any, default: Any = None) -> Any:  # noqa: ANN401 - of the declared types
         """Return the value of a key, or `default` if there is none."""
@@ -354,7 +354,7 @@ class MapHandle:
         entries, key = self._call.memory.slots[self._number], self._accept_key(key)
         entry = entries.get(key)
         if entry is not None and entry[1] <= self._call.horizon:
-            # it is gone, whether or not a step has ended since and taken it out: the key begins anew, at the end
+            # the entry has expired, whether or not a step has dropped it yet: the key is added again, at the end
             del entries[key]
         entries[key] = (self._accept(value), self._call.time)
 
@@ -387,7 +387,7 @@ Handle = ValueHandle | ListHandle | MapHandle
 
 
 class RecordColumns(dict[str, list[Any]]):
-    """The fields of many records as Python values; a column that nobody asks for is never made."""
+    """The fields of many records as Python values; columns are converted on first use."""
 
     def __init__(self, records: pa.Table) -> None:
         super().__init__()
@@ -400,7 +400,7 @@ class RecordColumns(dict[str, list[Any]]):
         return self._records.column(PARTITION)[row].as_py(), self._records.column(OFFSET)[row].as_py()
 
     def __missing__(self, name: str) -> list[Any]:
-        """Make a column."""
+        """Convert a column."""
         if name not in self.table.column_names:
             msg = f"a record has no field {name!r}; it has {', '.join(self.table.column_names)}"
             raise KeyError(msg)
@@ -422,11 +422,11 @@ class Record(Mapping[str, Any]):
         return self._columns[name][self._row]
 
     def __iter__(self) -> Iterator[str]:
-        """Go through the names of the fields."""
+        """Iterate over the names of the fields."""
         return iter(self._columns.table.column_names)
 
     def __len__(self) -> int:
-        """Return how many fields there are."""
+        """Return the number of fields."""
         return self._columns.table.num_columns  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
@@ -439,7 +439,7 @@ _PANES = pa.array(["on_time", "early"])
 
 
 class EmittedChange(NamedTuple):
-    """A change of a key's row: what it was, with its revision, and what it is; None where there is none."""
+    """A change of a key's row: the row before, with its revision, and the row after; None for no row."""
 
     early: bool
     key: tuple[Any, ...]
@@ -449,14 +449,14 @@ class EmittedChange(NamedTuple):
 
 
 def change_rows(spec: ProcessSpec, changes: Sequence[EmittedChange]) -> pa.Table:
-    """Return changes, in their order, in the schema of the pipeline's changelog; their window is all time."""
+    """Return changes in the schema of the pipeline's changelog, in order; their window is all time."""
     fields = schema.changes(made_rows(spec))
     if not changes:
         return fields.empty_table()
     had = np.array([change.before is not None for change in changes])
     has = np.array([change.after is not None for change in changes])
     revisions = np.array([change.revision for change in changes], dtype=np.int32)
-    # a change is a row of what was and one of what is; the place of a change in `changes` is `index` for its rows
+    # a change has a row for before and a row for after; `index` is the position of each row's change in `changes`
     there = np.stack([had, has], axis=1)
     index = np.nonzero(there)[0]
     ops = np.stack([np.where(has, _BEFORE, _DELETE), np.where(had, _AFTER, _INSERT)], axis=1)[there]
@@ -471,15 +471,9 @@ def change_rows(spec: ProcessSpec, changes: Sequence[EmittedChange]) -> pa.Table
         "window_start": _constant_time(GLOBAL_START, len(rows)),
         "window_end": _constant_time(GLOBAL_END, len(rows)),
     }
-    places = pa.array(index)
-    given |= {
-        name: pa.array([key[number] for key in keys], fields.field(name).type).take(places)
-        for number, name in enumerate(spec.key)
-    }
-    given |= {
-        field.name: pa.array([row[number] for row in rows], fields.field(field.name).type)
-        for number, field in enumerate(spec.node.process.returns)
-    }
+    own_keys = pa.table(_columns(fields, spec.key, keys)).take(pa.array(index))
+    given |= {name: own_keys.column(name) for name in spec.key}
+    given |= _columns(fields, [field.name for field in spec.node.process.returns], rows)
     return pa.table(given, schema=fields)
 
 
@@ -492,15 +486,14 @@ def stream_rows(spec: ProcessSpec, rows: Sequence[EmittedRow]) -> pa.Table:
         TIME: pa.array([row.time for row in rows], pa.int64()),
         WATERMARK: pa.array([row.place[0] for row in rows], pa.int64()),
     }
-    given |= {
-        name: pa.array([row.key[number] for row in rows], fields.field(name).type)
-        for number, name in enumerate(spec.key)
-    }
-    given |= {
-        field.name: pa.array([row.values[number] for row in rows], fields.field(field.name).type)
-        for number, field in enumerate(spec.node.process.returns)
-    }
+    given |= _columns(fields, spec.key, [row.key for row in rows])
+    given |= _columns(fields, [field.name for field in spec.node.process.returns], [row.values for row in rows])
     return pa.table(given | {ID: pa.array([row.id for row in rows], pa.string())})
+
+
+def _columns(fields: pa.Schema, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, pa.Array]:
+    """Return the columns of rows of Python values, with the types of the fields."""
+    return {name: pa.array([row[number] for row in rows], fields.field(name).type) for number, name in enumerate(names)}
 
 
 def _constant_time(micros: int, length: int) -> pa.Array:

@@ -16,32 +16,13 @@ from windrow.engine.changelog import late_output
 from windrow.engine.columns import MIN_TIME, cast_table, to_micros, unpack
 from windrow.engine.keys import key_texts
 from windrow.engine.merged_order import in_event_time_order, in_merged_order
-from windrow.engine.operators.base import Judged, Operator, OperatorOutput, OperatorStep, StepTime
-from windrow.engine.operators.process.context import (
-    CallContext,
-    CurrentCall,
-    EmissionTrace,
-    EmittedChange,
-    EmittedRow,
-    Record,
-    RecordColumns,
-    change_rows,
-    stream_rows,
-)
+from windrow.engine.operators.base import Judged, Operator, OperatorOutput, OperatorStep, StepTime, add_own_windows
+from windrow.engine.operators.process import context
+from windrow.engine.operators.process.context import CurrentCall, EmissionTrace, EmittedChange, Record, RecordColumns
 from windrow.engine.operators.process.state import KeyState, KeyStateCodec, KeyTimer
 from windrow.engine.operators.route import input_schema
 from windrow.engine.operators.settled import settle_ordered
-from windrow.engine.schema import (
-    BEHIND_PARTITIONS,
-    END,
-    ID,
-    OFFSET,
-    PARTITION,
-    TIME,
-    WATERMARK,
-    WINDOW,
-    record_schema,
-)
+from windrow.engine.schema import BEHIND_PARTITIONS, ID, OFFSET, PARTITION, TIME, WATERMARK
 from windrow.engine.state.keyed import KEYED_KIND, NEVER, BucketIndex, KeyedEntry, KeyedStore
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.store import MemoryState, OperatorState, StoreKind
@@ -54,7 +35,7 @@ from windrow.expressions import ProcessSpec, spec_of
 
 @dataclass
 class ProcessSummary:
-    """The operator's summary: the index of the keys' buckets, and the records that are held."""
+    """The operator's summary: the index of the keys' buckets, and the buffer of records."""
 
     directory: BucketIndex = field(default_factory=BucketIndex)
     held: TimeBuffer = field(default_factory=TimeBuffer)
@@ -72,72 +53,52 @@ class ProcessSummary:
 _TEXT = pa.schema([("key", pa.string())])
 
 
-@dataclass(frozen=True)
-class Causes:
-    """The places of some records in the merged order, and what they are made of."""
-
-    places: list[tuple[int, int, int]]
-    names: list[str]
+Cause = tuple[tuple[int, int, int], str]
+"""The place of a record in the merged order, and its identity."""
 
 
 @dataclass(frozen=True)
 class _RecordsByKey:
-    """Records of a step by key, each key's in the order of its calls; `rows` says where each key's are."""
+    """Records of a step by key, those of a key in the order of its calls; `rows` has the rows of each key."""
 
     columns: RecordColumns
     times: list[int]
     watermarks: list[int]
     rows: dict[str, range]
-    causes: Causes | None = None
+    causes: list[Cause] | None = None
 
 
 def build_process(graph: m.Graph, node: m.ProcessNode) -> Operator:
     """Return the operator of a process function."""
-    operator = ProcessOperator(
-        spec_of(graph, node),
-        is_settled=graph.is_ordered(node),
-        is_traced=graph.is_read(node),
-        name=node.name if m.is_behind_process(graph, node.input) else "",
-        labels=[source.source.label for source in graph.sources],
-        records=input_schema(graph, node),
-    )
-    return settle_ordered(graph, node, operator)
+    return settle_ordered(graph, node, ProcessOperator(graph, node))
 
 
 class ProcessOperator:
     """Calls a pipeline's functions for the records and timers of each key, and writes the rows that they emit.
 
     In the order of the log, the watermark of a call is that of its record. In the order of event time a record is held
-    until the low watermark has passed it, and the watermark of its call is its own time: all that happened before is
-    known then, whatever partition it came from. The Python loop over records is what the pipeline asks for; all around
-    it works on columns.
+    until the low watermark has passed it, and the watermark of its call is its own time: all earlier records of all
+    partitions have been processed by then. The Python loop over records is what the pipeline asks for; all other code
+    works on columns.
 
-    If it `is_settled` it is given its records in the merged order, which then is the order of the log. With `is_traced`
-    it gives the rows as a stream of records, too: what is emitted is not taken back; `name` is for their identity where
-    the records are rows that were emitted (see `EmissionTrace`). `labels` name the sources.
+    If the stream of the node depends on the order, the operator gets its records in the merged order, which then is the
+    order of the log. If other nodes read the rows, it also returns them as records of a stream, which are never
+    deleted; `EmissionTrace` gives them identities.
     """
 
     state: Final[Mapping[str, StoreKind]] = {KEYED_KIND: "keys", BUFFER_KIND: "buffer"}
 
-    def __init__(
-        self,
-        spec: ProcessSpec,
-        *,
-        is_settled: bool = False,
-        is_traced: bool = False,
-        name: str = "",
-        labels: Sequence[str] = (),
-        records: pa.Schema | None = None,
-    ) -> None:
-        self._spec = spec
-        self._is_settled = is_settled
-        self._is_traced = is_traced
-        self._labels = labels
-        self._records = record_schema(spec) if records is None else records
-        self._in_event_time = spec.node.process.order == "event_time"
+    def __init__(self, graph: m.Graph, node: m.ProcessNode) -> None:
+        spec = self._spec = spec_of(graph, node)
+        self._is_settled = graph.is_ordered(node)
+        self._is_traced = graph.is_read(node)
+        self._labels = [source.source.label for source in graph.sources]
+        self._records = input_schema(graph, node)
+        self._in_event_time = node.process.order == "event_time"
         self._duck = duckdb_sql.Connection()
         self._memories = KeyStateCodec(spec)
-        self._calls = FunctionCalls(spec, EmissionTrace(name) if is_traced else None)
+        trace = EmissionTrace(node.name if m.is_behind_process(graph, node.input) else "")
+        self._calls = FunctionCalls(spec, trace if self._is_traced else None)
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group: call the functions for records and timers, key by key."""
@@ -154,20 +115,20 @@ class ProcessOperator:
         buckets = KeyedStore(summary.directory, state)
         self._calls.begin(time.latest)
         self._run(self._batch(records), buckets, time)
-        # nothing is written before all calls are made: one that fails leaves the state as it was
+        # state is written after all calls, so a call that fails leaves it unchanged
         buckets.close()
         summary.held.close(state)
         state.summary = summary.encode()
         return OperatorOutput(
-            changes=change_rows(self._spec, self._calls.changes),
-            records=(stream_rows(self._spec, self._calls.rows),) if self._is_traced else (),
-            late=late_output(self._duck, self._spec, _with_own_windows(expired)),
+            changes=context.change_rows(self._spec, self._calls.call.changes),
+            records=(context.stream_rows(self._spec, self._calls.call.rows),) if self._is_traced else (),
+            late=late_output(self._duck, self._spec, add_own_windows(expired)),
             open_windows=summary.directory.keys,
             judged=judged,
         )
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened, no lateness kept
-        """Migrate the states of keys, and the records that are held."""
+        """Migrate the states of keys, and the buffered records."""
         groups, records = RowsByKeyGroup(self._spec, self._duck), self._records
         for _, state in states:
             for (kind, _), blob in state.items():
@@ -191,7 +152,7 @@ class ProcessOperator:
         if self._in_event_time:
             records = in_event_time_order(records)
         elif ID in records.column_names and not self._is_settled:
-            # so that those of one record are in the same order as in the merged one
+            # so that the records of a single log record are in the same order as in the merged order
             records = in_merged_order(records)
         texts = key_texts(self._duck, records.select(list(self._spec.key)))
         encoded = texts.combine_chunks().dictionary_encode()
@@ -216,28 +177,25 @@ class ProcessOperator:
             self._causes(records) if self._is_traced else None,
         )
 
-    def _causes(self, records: pa.Table) -> Causes:
-        """Return the places of records, and their names.
+    def _causes(self, records: pa.Table) -> list[Cause]:
+        """Return the places and identities of records.
 
-        In the order of event time a record's call is after all records whose watermark is not past its time, and those
-        of one time are in the order of their calls.
+        In the order of event time a record's call comes after all records whose watermark is not past its time; calls
+        of the same time are in their own order.
         """
-        columns = [to_micros(records.column(name)).tolist() for name in (WATERMARK, PARTITION, OFFSET)]
-        places = list(zip(*columns, strict=True))
+        first = TIME if self._in_event_time else WATERMARK
+        times, partitions, offsets = (to_micros(records.column(name)).tolist() for name in (first, PARTITION, OFFSET))
         if ID in records.column_names:
             names = records.column(ID).to_pylist()
         else:
+            count = len(self._labels)
             names = [
-                f"{self._labels[m.source_number(at, len(self._labels))]}/{at % m.MAX_PARTITIONS}/{offset}"
-                for _, at, offset in places
+                f"{self._labels[m.source_number(number, count)]}/{number % m.MAX_PARTITIONS}/{offset}"
+                for number, offset in zip(partitions, offsets, strict=True)
             ]
         if self._in_event_time:
-            times = to_micros(records.column(TIME)).tolist()
-            places = [
-                (time, partition | BEHIND_PARTITIONS, offset)
-                for time, (_, partition, offset) in zip(times, places, strict=True)
-            ]
-        return Causes(places, names)
+            partitions = [number | BEHIND_PARTITIONS for number in partitions]
+        return list(zip(zip(times, partitions, offsets, strict=True), names, strict=True))
 
     def _run(self, batch: _RecordsByKey, buckets: KeyedStore, time: StepTime) -> None:
         """Make the calls of a step, and store the keys."""
@@ -246,7 +204,10 @@ class ProcessOperator:
             bucket = buckets.of(key)
             blob = bucket.get(key)
             rows = batch.rows.get(key, range(0))
-            memory = self._new(batch, rows) if blob is None else self._memories.decode(blob)
+            if blob is None:
+                memory = self._memories.new(tuple(batch.columns[name][rows.start] for name in self._spec.key))
+            else:
+                memory = self._memories.decode(blob)
             self._calls.records(memory, batch, rows)
             self._calls.sweep(memory, time.low)
             if time.end:
@@ -257,24 +218,15 @@ class ProcessOperator:
             due = min(memory.due, *memory.ended) if memory.ended else memory.due
             bucket.put(key, None if memory.is_empty else KeyedEntry(due, memory.tick, self._memories.encode(memory)))
 
-    def _new(self, batch: _RecordsByKey, rows: range) -> KeyState:
-        return self._memories.new(tuple(batch.columns[name][rows.start] for name in self._spec.key))
 
-
-def _with_own_windows(expired: pa.Table) -> pa.Table:
-    """Add the window that each expired record missed: its own microsecond."""
-    times = to_micros(expired.column(TIME))
-    return expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))
-
-
-_UserFunction = Callable[[CallContext, Any], object]
-"""A function of the user's as it may be: what it returns is looked at."""
+_UserFunction = Callable[[context.CallContext, Any], object]
+"""A user's function, which should return None: other values are rejected."""
 
 
 class FunctionCalls:
-    """Calls the functions of a pipeline, and gathers what they emit.
+    """Calls the functions of a pipeline, and collects the rows that they emit.
 
-    A key's watermark goes on with its calls: a timer's call has the timer's time as event time and as watermark, so it
+    A key's watermark advances with its calls: a timer's call has the timer's time as event time and as watermark, so it
     is the same whether the timer is found due at the end of a step or before the key's next record.
     """
 
@@ -286,28 +238,18 @@ class FunctionCalls:
         self._on_processing_timer = process.on_processing_timer
         self._ttl = process.ttl
         self._trace = trace
-        self._call = CurrentCall(trace=trace)
-        self._context = CallContext(spec, self._call)
+        self.call = CurrentCall(trace=trace)
+        self._context = context.CallContext(spec, self.call)
 
     def begin(self, now: int | None) -> None:
-        """Begin a step; `now` is the last processing time that is known."""
-        self._call.changes = []
-        self._call.rows = []
-        self._call.now = now
-
-    @property
-    def changes(self) -> list[EmittedChange]:
-        """The rows emitted since `begin`."""
-        return self._call.changes
-
-    @property
-    def rows(self) -> list[EmittedRow]:
-        """The same as rows of a stream, if they are traced."""
-        return self._call.rows
+        """Begin a step; `now` is the processing time of the last tick."""
+        self.call.changes = []
+        self.call.rows = []
+        self.call.now = now
 
     def records(self, memory: KeyState, batch: _RecordsByKey, rows: range) -> None:
-        """Give a key its records, each after the timers that its watermark has reached."""
-        call, context, function, ttl = self._call, self._context, self._function, self._ttl
+        """Call the function for a key's records, each after the timers that its watermark has reached."""
+        call, call_context, function, ttl = self.call, self._context, self._function, self._ttl
         columns, times, watermarks = batch.columns, batch.times, batch.watermarks
         trace, causes = self._trace, batch.causes
         call.memory = memory
@@ -318,25 +260,26 @@ class FunctionCalls:
             if memory.due <= watermark:
                 self.sweep(memory, watermark)
             if trace is not None and causes is not None:
-                trace.record(causes.places[row], causes.names[row])
+                trace.record(*causes[row])
             call.time = time = times[row]
             call.watermark = watermark
             if ttl is not None:
                 memory.reached = max(memory.reached, watermark)
                 call.horizon = memory.reached - ttl
             try:
-                returned = function(context, Record(columns, row))
+                returned = function(call_context, Record(columns, row))
                 if returned is not None:
                     _reject_return_value(returned)
             except BaseException as exc:  # noqa: BLE001 - raised again with its place
-                self._fail(function, exc, memory, self._place(columns, row))
+                place = record_place(self._spec.source.label, *columns.coordinates(row))
+                self._fail(function, exc, memory, place)
             if ttl is not None:
-                memory.lives_until(time + ttl)
+                memory.extend_life(time + ttl)
             if memory.alarm <= watermark:
                 self._fire_reached(memory, watermark)
 
     def sweep(self, memory: KeyState, bound: int) -> None:
-        """Run what is due for a key up to a watermark, in order of time: timers, and its expiry."""
+        """Run the due timers and the expiry of a key up to a watermark, in order of time."""
         while memory.due <= bound:
             if memory.expiry < memory.alarm:
                 self._expire(memory)
@@ -344,17 +287,17 @@ class FunctionCalls:
                 self._fire(memory, *memory.next_timer())
 
     def _fire_reached(self, memory: KeyState, watermark: int) -> None:
-        """Fire the timers that a call has set for a time that its watermark has reached, before anything else.
+        """Fire the timers that a call has set for times that its watermark has reached, before all else.
 
-        They belong to that call: what they emit is made of the same.
+        They belong to that call: the rows that they emit have its identity.
         """
         while memory.alarm <= watermark:
             self._fire(memory, *memory.next_timer(), is_reached=True)
 
     def end(self, memory: KeyState) -> None:
-        """Fire each timer of event time that is set now once, in order of time."""
+        """Fire each timer of event time that is set at the end of the input once, in order of time."""
         alarms = [(alarm.due, name, alarm) for name, alarm in memory.timers.items() if alarm.kind == "event"]
-        for due, name, alarm in sorted(alarms, key=lambda each: each[:2]):
+        for due, name, alarm in sorted(alarms, key=lambda timer: timer[:2]):
             if memory.timers.get(name) is alarm:
                 if memory.expiry < due:
                     self._expire(memory)
@@ -365,19 +308,21 @@ class FunctionCalls:
         for name, alarm in list(memory.timers.items()):
             if alarm.kind == "wait":
                 memory.set_timer(name, KeyTimer("tick", now + alarm.due))
-        due = [(alarm.due, name, alarm) for name, alarm in memory.timers.items() if alarm.kind == "tick"]
-        for at, name, alarm in sorted(due, key=lambda each: each[:2]):
+        alarms = [(alarm.due, name, alarm) for name, alarm in memory.timers.items() if alarm.kind == "tick"]
+        for at, name, alarm in sorted(alarms, key=lambda timer: timer[:2]):
             if at <= now and memory.timers.get(name) is alarm and self._on_processing_timer is not None:
                 memory.cancel(name)
-                self._call.early = True
+                self.call.early = True
                 try:
-                    self._timed(memory, self._on_processing_timer, m.Timer(name, time_of(at)), self._known(memory, low))
+                    self._call_timer(
+                        memory, self._on_processing_timer, m.Timer(name, time_of(at)), self._tick_time(memory, low)
+                    )
                 finally:
-                    self._call.early = False
-                self._fire_reached(memory, self._call.watermark)
+                    self.call.early = False
+                self._fire_reached(memory, self.call.watermark)
 
-    def _known(self, memory: KeyState, low: int) -> int:
-        """Return the event time of a call that no record's or timer's event time explains."""
+    def _tick_time(self, memory: KeyState, low: int) -> int:
+        """Return the event time of the call of a processing-time timer."""
         time = max(low, memory.reached)
         if time == MIN_TIME and memory.expiry != NEVER and self._ttl is not None:
             return memory.expiry - self._ttl
@@ -385,20 +330,20 @@ class FunctionCalls:
 
     def _fire(self, memory: KeyState, name: str, alarm: KeyTimer, *, is_reached: bool = False) -> None:
         memory.cancel(name)
-        if self._on_timer is None:  # it was set when there was one
+        if self._on_timer is None:  # the function of an earlier version set the timer
             return
         if self._trace is not None and not is_reached:
             self._trace.timer(memory.key, alarm.due, memory.ended.get(alarm.due, 0))
-        self._call.in_timer = True
+        self.call.in_timer = True
         try:
-            self._timed(memory, self._on_timer, m.Timer(name, time_of(alarm.due)), alarm.due)
+            self._call_timer(memory, self._on_timer, m.Timer(name, time_of(alarm.due)), alarm.due)
         finally:
-            self._call.in_timer = False
+            self.call.in_timer = False
         if self._trace is not None and not is_reached and self._trace.number:
             memory.ended[alarm.due] = self._trace.number
 
-    def _timed(self, memory: KeyState, function: _UserFunction, timer: m.Timer, time: int) -> None:
-        call, ttl = self._call, self._ttl
+    def _call_timer(self, memory: KeyState, function: _UserFunction, timer: m.Timer, time: int) -> None:
+        call, ttl = self.call, self._ttl
         call.memory, call.time, call.watermark = memory, time, time
         if ttl is not None:
             memory.reached = max(memory.reached, time)
@@ -410,18 +355,14 @@ class FunctionCalls:
         except BaseException as exc:  # noqa: BLE001 - as above
             self._fail(function, exc, memory, f"in the timer {timer.name!r} of {timer.at.isoformat()}")
         if ttl is not None and time != MIN_TIME:
-            memory.lives_until(time + ttl)
+            memory.extend_life(time + ttl)
 
     def _expire(self, memory: KeyState) -> None:
-        """Forget a key whose time to live is over, and take its row out of the table."""
+        """Forget a key whose time to live is over, and delete its row."""
         if memory.row is not None:
-            self.changes.append(
-                EmittedChange(early=False, key=memory.key, revision=memory.revision, before=memory.row, after=None)
-            )
+            change = EmittedChange(False, memory.key, memory.revision, memory.row, None)  # noqa: FBT003 - not early
+            self.call.changes.append(change)
         memory.forget()
-
-    def _place(self, columns: RecordColumns, row: int) -> str:
-        return record_place(self._spec.source.label, *columns.coordinates(row))
 
     def _fail(self, function: _UserFunction, exc: BaseException, memory: KeyState, where: str) -> NoReturn:
         key = key_text(self._spec.key, memory.key)
@@ -429,6 +370,6 @@ class FunctionCalls:
 
 
 def _reject_return_value(returned: object) -> None:
-    """Raise TypeError for what a function returned: to drop it in silence would drop a row that was meant."""
+    """Raise TypeError for a returned value: it may be a row that should have been emitted."""
     msg = f"it returned a value ({type(returned).__name__}), and must return nothing: a row is written by ctx.emit(...)"
     raise TypeError(msg)

@@ -1,5 +1,1 @@
 """The rules operator: judges each record by a pipeline's rules, and revises alerts when a record comes late."""
-
-from windrow.engine.operators.rules.operator import RulesOperator
-
-__all__ = ["RulesOperator"]

@@ -1,10 +1,10 @@
-"""Judgements of a step: which records are judged at which moments, and the history of each.
+"""Judgements of a step: records to judge, each at a moment, and its history.
 
-Records are numbered by their place in the order of key, event time and id: those of a key in a partition (a `card`) are
-neighbours. A moment is an offset: a judgement sees the records with an offset below it. So all judgements of a step are
-known at once, however many of its records are of one card: each record at its own offset, and, right after a record
-that came late, those behind it in event time that were there before it. Where rules see the record after, each record
-also has the one before it judged again. What each sees depends on nothing but the log.
+The records of a key in a partition are a `series`. Records are numbered in the order of key, event time and id, so
+those of a series are adjacent. A moment is an offset: a judgement sees the records with a lower offset. So all
+judgements of a step are known at once, however many of its records are in a series: each record at its own offset, and,
+right after a late record, the later ones in event time that were read before it. Where rules see the next record, each
+record also causes a new judgement of the one before it. Histories depend on nothing but the log.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Cards:
-    """Records in order: the card of each (a number), event time, offset, and whether it is new in this step."""
+class OrderedRecords:
+    """Records in order: the number of the series of each, event time, offset, and whether it is new in this step."""
 
-    card: Places
+    series: Places
     time: Places
     offset: Places
     is_new: Mask
 
     def judgements(self, within: int, *, revise: bool, sees_next: bool) -> Judgements:
-        """Return the judgements of a step: records look back `within` microseconds, with `sees_next` also ahead."""
+        """Return the judgements of a step; rules look back `within` microseconds, and with `sees_next` also ahead."""
         new = np.flatnonzero(self.is_new)
         if not revise:
             return Judgements(new, self.offset[new], new)
@@ -49,9 +49,9 @@ class Cards:
         )
 
     def histories(self, judged: Judgements, within: int, last: int, *, sees_next: bool) -> Histories:
-        """Return the history of each judgement: the newest `last` records of the card before it in `within`.
+        """Return the history of each judgement: the newest `last` records before it in its series, in `within`.
 
-        With `sees_next` it has the record after it too.
+        With `sees_next` it also has the next record.
         """
         records, moments = judged.records, judged.moments
         after = self._followers(judged, within) if sees_next else np.full(len(records), -1)
@@ -61,22 +61,22 @@ class Cards:
         if not is_gapped.any():
             places, counts = ranges(firsts, records)
             return Histories(places, counts, after)
-        # some records before it in event time were read after the moment: look further back until there are enough
+        # some earlier records in event time were read after the moment: look further back until there are enough
         open_, width = np.flatnonzero(is_gapped), 2 * last
         while len(open_):
             firsts[open_] = np.maximum(begins[open_], records[open_] - width)
             places, counts = ranges(firsts[open_], records[open_])
-            seen = _sums(self.offset[places] < np.repeat(moments[open_], counts), counts)
+            seen = _count_in(self.offset[places] < np.repeat(moments[open_], counts), counts)
             open_, width = open_[(seen < last) & (firsts[open_] > begins[open_])], 2 * width
         places, counts = ranges(firsts, records)
         is_seen = self.offset[places] < np.repeat(moments, counts)
-        seen = _sums(is_seen, counts)
+        seen = _count_in(is_seen, counts)
         places, excess = places[is_seen], np.maximum(seen - last, 0)
         numbers, _ = ranges(np.zeros(len(seen), dtype=np.int64), seen)
         return Histories(places[numbers >= np.repeat(excess, seen)], seen - excess, after)
 
     def _followers(self, judged: Judgements, within: int) -> Places:
-        """Return the place of the record after that of each judgement, at most `within` newer; -1 if there is none."""
+        """Return the place of the record after each judgement's, at most `within` newer, or -1."""
         found = np.full(len(judged.records), -1)
         is_followed = self._least_offset_behind()[judged.records] < judged.moments
         records, moments = judged.records[is_followed], judged.moments[is_followed]
@@ -84,16 +84,16 @@ class Cards:
         return found
 
     def _nearest(self, records: Places, moments: Places, within: int, step: int) -> Places:
-        """Return the place of the nearest record of the card that was read before a moment, or -1.
+        """Return the place of the nearest record of the series that was read before a moment, or -1.
 
         It is before (`step` -1) or behind (1) each of some records in event time, by at most `within`. Few records are
-        passed over: they were read after the moment, and are of times between those of two that were read before it.
+        skipped: they were read after the moment, with times between those of two that were read before it.
         """
         found = np.full(len(records), -1)
         open_, places = np.arange(len(records)), records + step
         while len(open_):
-            of, at = records[open_], np.clip(places, 0, len(self.card) - 1)
-            is_near = (at == places) & (self.card[at] == self.card[of])
+            of, at = records[open_], np.clip(places, 0, len(self.series) - 1)
+            is_near = (at == places) & (self.series[at] == self.series[of])
             is_near &= np.abs(self.time[at] - self.time[of]) <= within
             is_known = self.offset[at] < moments[open_]
             found[open_[is_near & is_known]] = at[is_near & is_known]
@@ -101,35 +101,35 @@ class Cards:
         return found
 
     def _starts(self) -> Places:
-        """Return the place of the first record of each record's card."""
-        return np.searchsorted(self.card, self.card, side="left")
+        """Return the place of the first record of each record's series."""
+        return np.searchsorted(self.series, self.series, side="left")
 
     def _ends(self) -> Places:
-        return np.searchsorted(self.card, self.card, side="right")
+        return np.searchsorted(self.series, self.series, side="right")
 
     def _least_offset_behind(self) -> Places:
-        """Return the least offset among the records of a card behind each in event time."""
+        """Return for each record the least offset among the later ones of its series in event time."""
         found = np.full(len(self.offset), _NO_OFFSET)
-        keys, span = self._offsets_by_card()
+        keys, span = self._offsets_by_series()
         least = np.minimum.accumulate(keys[::-1])[::-1]
-        is_followed = self.card[:-1] == self.card[1:]
+        is_followed = self.series[:-1] == self.series[1:]
         found[:-1][is_followed] = least[1:][is_followed] % span + self._first_offset()
         return found
 
     def _greatest_offset_before(self) -> Places:
-        """Return the greatest offset among the records of a card before each in event time, or -1."""
+        """Return for each record the greatest offset among the earlier ones of its series in event time, or -1."""
         found = np.full(len(self.offset), -1)
-        keys, span = self._offsets_by_card()
+        keys, span = self._offsets_by_series()
         greatest = np.maximum.accumulate(keys)
-        follows = self.card[:-1] == self.card[1:]
+        follows = self.series[:-1] == self.series[1:]
         found[1:][follows] = greatest[:-1][follows] % span + self._first_offset()
         return found
 
-    def _offsets_by_card(self) -> tuple[Places, int]:
-        """Return offsets as numbers that grow from card to card, and the factor of the card's number in them."""
+    def _offsets_by_series(self) -> tuple[Places, int]:
+        """Return offsets as numbers that grow from series to series, and the factor of the series' number."""
         above = self.offset - self._first_offset()
         span = int(above.max(initial=0)) + 1
-        return self.card * span + above, span
+        return self.series * span + above, span
 
     def _first_offset(self) -> int:
         return int(self.offset.min(initial=_NO_OFFSET))
@@ -140,22 +140,22 @@ _NO_OFFSET = 2**63 - 1
 
 @dataclass(frozen=True)
 class Judgements:
-    """Records that are judged, at which moments, and the record of the step that is the cause of each."""
+    """The records of judgements, their moments, and the records of the step that cause them."""
 
     records: Places
     moments: Places
     causes: Places
 
     def take(self, numbers: Places) -> Judgements:
-        """Return those with some numbers."""
+        """Return the judgements with some numbers."""
         return Judgements(self.records[numbers], self.moments[numbers], self.causes[numbers])
 
 
 @dataclass(frozen=True)
 class Histories:
-    """Histories of judgements: the places of records, oldest first, those of each judgement together, and how many.
+    """Histories of judgements, one after the other: the places of records, oldest first, and their counts.
 
-    `after` is the place of the record after that of each judgement, -1 for none.
+    `after` is the place of the record after each judgement's, -1 for none.
     """
 
     places: Places
@@ -168,26 +168,26 @@ class Histories:
         return np.cumsum(self.counts)
 
     def count(self, which: Mask) -> Places:
-        """Return how many records of each history are in a mask of them."""
-        return _sums(which, self.counts)
+        """Return the number of records of each history that are in a mask of all of them."""
+        return _count_in(which, self.counts)
 
 
 def ranges(firsts: Places, ends: Places) -> tuple[Places, Places]:
-    """Return the numbers of some ranges, one after the other, and the length of each."""
+    """Return the numbers in some ranges, one range after the other, and the length of each."""
     counts = np.maximum(ends - firsts, 0)
     before = np.cumsum(counts) - counts
     return np.arange(int(counts.sum())) + np.repeat(firsts - before, counts), counts
 
 
-def _sums(which: Mask, counts: Places) -> Places:
-    """Return how many are in a mask in each of some ranges that follow one another."""
+def _count_in(which: Mask, counts: Places) -> Places:
+    """Return the count of true values of a mask in each of some consecutive ranges."""
     totals = np.concatenate([[0], np.cumsum(which)])
     ends = np.cumsum(counts)
     return totals[ends] - totals[ends - counts]  # type: ignore[no-any-return]
 
 
 def _lower_bound(values: Places, firsts: Places, ends: Places, wanted: Places) -> Places:
-    """Return for each of some ranges of ascending values the first place whose value is not below the wanted one."""
+    """Return for each range of ascending values the first place whose value is not below the wanted one."""
     low, high = firsts.copy(), np.maximum(ends, firsts)
     while (is_open := low < high).any():
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Evaluation of rules: the columns that they see, their conditions, and the evidence and text of alerts."""
+"""Evaluation of rules: their input columns and conditions, and the evidence and text of alerts."""
 
 from __future__ import annotations
 
@@ -17,21 +17,13 @@ import pyarrow as pa
 
 from windrow import model as m
 from windrow.engine.columns import to_micros, whole
+from windrow.engine.decode.field_columns import all_but
 from windrow.engine.duckdb_sql import Projection, evaluate_in_halves, identifier
 from windrow.engine.operators.rules.histories import Histories, Mask, Places
 from windrow.engine.schema import OFFSET, PARTITION, TIME
 from windrow.expressions import Expression, RulesSpec
-from windrow.expressions.rules import (
-    InList,
-    Neighbour,
-    NeighbourField,
-    RecentCount,
-    RecentField,
-    RuleExpressions,
-    RuleScope,
-    TextPart,
-    rule_expressions,
-)
+from windrow.expressions import rules as rule_sql
+from windrow.expressions.rules import InList, NeighbourField, RecentCount, RecentField, RuleExpressions
 
 T = TypeVar("T")
 
@@ -46,27 +38,26 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Findings by judgement and number of the rule; and by judgement why rules failed, which then find nothing."""
+    """Findings by judgement and number of the rule, and reasons of failures by judgement, which then has none."""
 
     found: dict[tuple[int, int], Finding]
     failed: dict[int, str]
 
 
 IsListed = Callable[[str, pa.Array, Places, Places], pa.Array]
-"""Says of values whether they are in the list of a name, for records by partition and offset; null of null."""
+"""Returns whether values are in the list with a name, for records by partition and offset; null for null."""
 
 
 class Judge:
     """Evaluates a pipeline's rules."""
 
     def __init__(self, spec: RulesSpec, is_listed: IsListed) -> None:
-        self._rules = rule_expressions(spec)
+        self._rules = rule_sql.rule_expressions(spec)
         self._is_listed = is_listed
         self._columns = tuple(dict.fromkeys(column for rule in self._rules for column in rule.columns))
-        self._struct = tuple(field.name for field in RuleScope.of(spec).fields)
-        expressions = [
-            one for rule in self._rules for one in (rule.when, *dict((*rule.evidence, *rule.values)).values())
-        ]
+        self._struct = tuple(field.name for field in rule_sql.RuleScope.of(spec).fields)
+        expressions = [rule.when for rule in self._rules]
+        expressions += [sql for rule in self._rules for _, sql in (*rule.evidence, *rule.values)]
         expressions += [column.of for column in self._columns if isinstance(column, InList)]
         used = {name for expression in expressions for name in expression.columns}
         self._own = tuple(name for name in self._struct if name in used)
@@ -80,26 +71,26 @@ class Judge:
             grows=any(rule.when.grows for rule in self._rules),
         )
         self._listed = {column.name: _projection([column.of]) for column in self._columns if isinstance(column, InList)}
-        self._shown = [_projection([one for _, one in (*rule.evidence, *rule.values)]) for rule in self._rules]
+        self._shown = [_projection([sql for _, sql in (*rule.evidence, *rule.values)]) for rule in self._rules]
 
     def judge(self, records: pa.Table, order: Places, judged: Places, histories: Histories) -> Verdicts:
-        """Judge records; they have `fields`, place and `TIME`, and are numbered as in `order`."""
+        """Judge records, which have `fields`, place and `TIME`, and are numbered as in `order`."""
         failed: dict[int, str] = {}
-        table = self._seen(_Sight(records, self._struct, order, judged, histories), failed)
-        holds = self._holding(table, failed)
+        table = self._columns_of(_Sight(records, self._struct, order, judged, histories), failed)
+        holds = self._conditions_of(table, failed)
         found: dict[tuple[int, int], Finding] = {}
         for number, rule in enumerate(self._rules):
             rows = np.flatnonzero(holds[:, number])
             if len(rows):
                 made, why = self._findings(rule, self._shown[number], table.take(pa.array(rows)))
-                found |= {(row, number): one for row, one in zip(rows.tolist(), made, strict=True)}
+                found |= {(row, number): finding for row, finding in zip(rows.tolist(), made, strict=True)}
                 failed |= {int(rows[row]): text for row, text in why.items()}
         return Verdicts(found, failed)
 
-    def _seen(self, sight: _Sight, failed: dict[int, str]) -> pa.Table:
-        """Return the columns that rules see, a row for each judgement; `failed` says by row why one has no value."""
+    def _columns_of(self, sight: _Sight, failed: dict[int, str]) -> pa.Table:
+        """Return the input columns of rules, a row for each judgement; add reasons of failures by row to `failed`."""
         table = {name: sight.own(name) for name in self._own}
-        table["__row"] = sight.numbers  # there is always a column
+        table["__row"] = pa.array(np.arange(len(sight.judged)))  # a table needs a column
         for column in self._columns:
             if isinstance(column, InList):
                 values = self._value(column, table, failed)
@@ -109,26 +100,24 @@ class Judge:
         return pa.table(table)
 
     def _value(self, column: InList, columns: Mapping[str, pa.Array], failed: dict[int, str]) -> pa.Array:
-        """Return the values that are looked for in a list, null where their expression fails."""
+        """Return the values to look up in a list, null where their expression fails."""
         of = column.of
         if of.columns and of.text in {of.columns[0], identifier(of.columns[0])}:
             return columns[of.columns[0]]
         table = pa.table(columns)
-        parts, why = _evaluated(self._listed[column.name].table, table, "rules")
-        if not parts:
-            failed |= why
-            return pa.nulls(table.num_rows, pa.string())
-        made = pa.concat_tables(parts)
-        if not why:
-            return whole(made.column("c0"))
+        parts, why = _evaluate(self._listed[column.name].table, table, "rules")
         failed |= why
-        is_made = np.ones(table.num_rows, dtype=np.bool_)
-        is_made[list(why)] = False
-        return whole(made.column("c0")).take(pa.array(np.cumsum(is_made) - 1, mask=~is_made))
+        if not parts:
+            return pa.nulls(table.num_rows, pa.string())
+        values = whole(pa.concat_tables(parts).column("c0"))
+        if not why:
+            return values
+        is_made = all_but(table.num_rows, why)
+        return values.take(pa.array(np.cumsum(is_made) - 1, mask=~is_made))
 
-    def _holding(self, table: pa.Table, failed: dict[int, str]) -> Mask:
-        """Return for each row which rules hold: none where a condition fails."""
-        made, why = _evaluated(self._conditions.masks, table, "rules")
+    def _conditions_of(self, table: pa.Table, failed: dict[int, str]) -> Mask:
+        """Return for each row the conditions that hold, by rule: none where a condition fails."""
+        made, why = _evaluate(self._conditions.masks, table, "rules")
         holds = np.zeros((table.num_rows, len(self._rules)), dtype=np.bool_)
         if made:
             holds[np.delete(np.arange(table.num_rows), list(why)) if why else slice(None)] = np.concatenate(made)
@@ -139,20 +128,20 @@ class Judge:
     def _findings(
         self, rule: RuleExpressions, shown: Projection, table: pa.Table
     ) -> tuple[list[Finding], dict[int, str]]:
-        """Return a finding for each row; evidence and values are null where they fail, and why they do."""
+        """Return a finding for each row, and reasons by row; evidence and values are null where they fail."""
         if not rule.evidence and not rule.values:
             return [Finding(_text(rule.text, {}), "{}")] * table.num_rows, {}
         where = f"rules.{rule.rule.name}"
-        made, failed = _evaluated(shown.table, table, where)
-        values = (row for part in made for row in zip(*(column.to_pylist() for column in part.columns), strict=True))
-        nothing = (None,) * (len(rule.evidence) + len(rule.values))
+        made, failed = _evaluate(shown.table, table, where)
+        rows = (row for part in made for row in zip(*(column.to_pylist() for column in part.columns), strict=True))
+        nulls = (None,) * (len(rule.evidence) + len(rule.values))
         found = []
         for row in range(table.num_rows):
-            given = nothing if row in failed else next(values)
-            if any(isinstance(value, str) and "\0" in value for value in given):
-                given, failed[row] = nothing, f"expression: {where}: the result holds U+0000"
-            evidence = dict(zip((name for name, _ in rule.evidence), given, strict=False))
-            shown_values = dict(zip((name for name, _ in rule.values), given[len(evidence) :], strict=True))
+            values = nulls if row in failed else next(rows)
+            if any(isinstance(value, str) and "\0" in value for value in values):
+                values, failed[row] = nulls, f"expression: {where}: the result holds U+0000"
+            evidence = dict(zip((name for name, _ in rule.evidence), values, strict=False))
+            shown_values = dict(zip((name for name, _ in rule.values), values[len(evidence) :], strict=True))
             found.append(Finding(_text(rule.text, shown_values), evidence_text(evidence)))
         return found, failed
 
@@ -161,41 +150,30 @@ class _Sight:
     """The input columns of judgements: the records at the places `judged` of an order, and their histories."""
 
     def __init__(
-        self,
-        records: pa.Table,
-        names: Sequence[str],
-        order: Places,
-        judged: Places,
-        histories: Histories,
+        self, records: pa.Table, names: Sequence[str], order: Places, judged: Places, histories: Histories
     ) -> None:
         self._records = records
         self._names = names
         self._histories = histories
         rows, seen = order[judged], order[histories.places]
-        self._judged, self._seen = pa.array(rows), pa.array(seen)
+        self.judged, self._seen = pa.array(rows), pa.array(seen)
         times = to_micros(records.column(TIME))
         self._ages = np.repeat(times[rows], histories.counts) - times[seen]
         is_first = histories.counts == 0
         before = seen[np.where(is_first, 0, histories.ends - 1)] if len(seen) else np.zeros(len(judged), np.int64)
-        neighbours: dict[Neighbour, pa.Array] = {
+        self._neighbours: dict[rule_sql.Neighbour, pa.Array] = {
             "prev": pa.array(before, mask=is_first),
             "next": pa.array(order[histories.after], mask=histories.after < 0),
         }
-        self._neighbours = neighbours
-
-    @property
-    def numbers(self) -> pa.Array:
-        """A number for each judgement."""
-        return pa.array(np.arange(len(self._judged)))
 
     @property
     def places(self) -> tuple[Places, Places]:
-        """The partitions and offsets of the records that are judged."""
+        """The partitions and offsets of the judged records."""
         return to_micros(self.own(PARTITION)), to_micros(self.own(OFFSET))
 
     def own(self, name: str) -> pa.Array:
-        """Return a field of the records that are judged."""
-        return whole(self._records.column(name)).take(self._judged)
+        """Return a field of the judged records."""
+        return whole(self._records.column(name)).take(self.judged)
 
     def column(self, column: NeighbourField | RecentCount | RecentField) -> pa.Array:
         """Return a column, a row for each judgement."""
@@ -222,19 +200,19 @@ class _Sight:
 
 
 def rule_hash(rule: m.Rule) -> str:
-    """Return a hash of a rule's definition, which changes with the rule."""
-    said = json.dumps([rule.when, rule.severity, rule.say, rule.evidence], ensure_ascii=False)
-    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+    """Return a hash of a rule's definition."""
+    text = json.dumps([rule.when, rule.severity, rule.say, rule.evidence], ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def alert_id(pipeline: str, rule: str, key: Sequence[Any], subject: str, partition: int) -> str:
     """Return the identity of the alert of a rule for a record: the same on every host and in every run.
 
-    A key is judged in each partition by itself, so what has one name in two of them has two alerts. For partition 0 the
-    identity has no partition, as once that of every alert: a table of one partition keeps its identities.
+    A key is judged in each partition by itself, so equal names in two partitions have two alerts. The identity has no
+    partition for partition 0: it had none in earlier versions, and tables of one partition keep their identities.
     """
-    named = [pipeline, rule, [_plain(value) for value in key], subject, *([partition] if partition else [])]
-    digest = hashlib.blake2b(json.dumps(named, ensure_ascii=False).encode(), digest_size=16).digest()
+    parts = [pipeline, rule, [_plain(value) for value in key], subject, *([partition] if partition else [])]
+    digest = hashlib.blake2b(json.dumps(parts, ensure_ascii=False).encode(), digest_size=16).digest()
     return base64.b32encode(digest).decode().rstrip("=").lower()
 
 
@@ -257,29 +235,29 @@ def _plain(value: Any) -> str | bool | float | None:  # noqa: ANN401 - a value o
 
 def value_text(value: Any) -> str:  # noqa: ANN401 - a value of any field
     """Return a value as text."""
-    return formatted(value, "")
+    return format_value(value, "")
 
 
 def time_text(value: datetime) -> str:
     """Return a time in ISO 8601, in UTC, with a fraction only if it has one.
 
-    A Kafka record has another text of it (`windrow.connectors.kafka.rows`), always with six digits, so that texts of
-    one topic sort by time. This one is hashed into the identities of alerts, and must stay as it is.
+    In Kafka records times have another text (`windrow.connectors.kafka.rows`), always with six digits, so that texts of
+    a topic sort by time. This text is hashed into the identities of alerts, and must not change.
     """
     return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
-def _text(parts: Iterable[TextPart], values: Mapping[str, Any]) -> str:
+def _text(parts: Iterable[rule_sql.TextPart], values: Mapping[str, Any]) -> str:
     return "".join(
-        part.literal + ("" if part.name is None else formatted(values[part.name], part.format)) for part in parts
+        part.literal + ("" if part.name is None else format_value(values[part.name], part.format)) for part in parts
     )
 
 
 _WORDS: Final = {None: "null", True: "true", False: "false"}
 
 
-def formatted(value: Any, spec: str) -> str:  # noqa: ANN401 - a value of any field
-    """Return a value in a format of Python's, as it stands in the text of an alert; raise ValueError if none fits.
+def format_value(value: Any, spec: str) -> str:  # noqa: ANN401 - a value of any field
+    """Return a value in a Python format, for the text of an alert; raise ValueError if the format does not fit.
 
     A double that is not finite is null, as in the evidence.
     """
@@ -294,8 +272,8 @@ def formatted(value: Any, spec: str) -> str:  # noqa: ANN401 - a value of any fi
     return format(value, spec) if spec else str(_plain(value))
 
 
-def _evaluated(evaluate: Callable[[pa.Table], T], table: pa.Table, where: str) -> tuple[list[T], dict[int, str]]:
-    """Return what comes of the rows for which it does not fail, in parts, and the reasons of the others by number."""
+def _evaluate(evaluate: Callable[[pa.Table], T], table: pa.Table, where: str) -> tuple[list[T], dict[int, str]]:
+    """Return the results of the rows that do not fail, in parts, and reasons of failures by row."""
     parts, failed = evaluate_in_halves(evaluate, table)
     return parts, {row: f"expression: {where}: {why}" for row, why in failed.items()}
 

@@ -1,16 +1,16 @@
 """The rules operator: judges each record by a pipeline's rules, and revises alerts when a record comes late.
 
-It keeps two kinds of rows in runs (`windrow.engine.state.runs`), so that a step reads and writes little more than what
-concerns its cards: records, each until no judgement can see it any more, and the alerts that a late record can still
-revise. A `card` is a key in a partition; rows are found by its hash (`CARD`), by which each run is ordered.
+It keeps two kinds of rows in runs (`windrow.engine.state.runs`), so that a step reads and writes little more than the
+rows of its series (the records of a key in a partition): records, each until no judgement can see it any more, and the
+alerts that a late record can still revise. Each run is ordered by the hash of the series (`SERIES`).
 
-What is kept longer than it can be seen never shows: with F, the partition's watermark less the lateness, every record
-that is still to come and does not expire has an event time after F. So no record up to F is judged again; of those up
-to F, a card needs the newest `last`, and none that is `within` or more before F.
+Rows that are kept for longer have no effect: with F, the partition's watermark less the lateness, every record that is
+still to come and does not expire has an event time after F. So no record up to F is judged again; of the records up to
+F, a series needs the newest `last`, and none that is `within` or more before F.
 
 Where a rule uses `next`, the newest record up to F is judged again as long as a record after it can come, which is
-`within` longer: a card needs the `last` before it too, and alerts are kept by so much longer. So are ids: if another
-record could have the id of one that is still judged, both would have one alert.
+`within` longer: a series needs the `last` records before it too, and alerts are kept for `within` longer. So are ids:
+another record with the id of a record that is still judged would share its alert.
 """
 
 from __future__ import annotations
@@ -29,32 +29,34 @@ from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.changelog import late_output
 from windrow.engine.columns import MAX_TIME, MIN_TIME, Micros, distinct, pack, to_micros, unpack
+from windrow.engine.decode.field_columns import all_but
 from windrow.engine.keys import hashable, key_numbers
 from windrow.engine.merged_order import in_log_order
 from windrow.engine.messages import DeadLetters, Packet
-from windrow.engine.operators.base import Judged, Operator, OperatorOutput, OperatorStep
+from windrow.engine.operators.base import Judged, Operator, OperatorOutput, OperatorStep, add_own_windows
 from windrow.engine.operators.dead_letters import DeadLetterTable, RowDeadLetters
-from windrow.engine.operators.rules.histories import Cards, Judgements, Mask, Places, ranges
+from windrow.engine.operators.rules.histories import Judgements, Mask, OrderedRecords, Places, ranges
 from windrow.engine.operators.rules.judge import Finding, alert_id, value_text
 from windrow.engine.operators.rules.versions import Versions
-from windrow.engine.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW, record_schema
+from windrow.engine.schema import OFFSET, PARTITION, TIME, WATERMARK, record_schema
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Runs
 from windrow.engine.state.store import BlobStore, MemoryState, OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
 from windrow.expressions import RulesSpec, made_rows, spec_of
 
-CARD: Final = "__card"
+SERIES: Final = "__card"
+"""The column with the hash of the series; its name is part of the stored state."""
 _STANDS: Final = "__stands"
 _TWO: Final = 2
 _RECORDS, _ALERTS = "records", "alerts"
 _MOST: Final = 1 << 14
-"""Judgements that are evaluated together."""
+"""Judgements in an evaluation."""
 
 
 @dataclass
 class RulesSummary:
-    """The operator's summary: the runs, and the watermark of each partition as far as its records here moved it.
+    """The operator's summary: the runs, and the watermark at the last record of each partition in the key group.
 
     Records of a partition up to `forgotten_until` expired before a resume with a longer lateness, and still do.
     """
@@ -85,30 +87,30 @@ class RulesSummary:
         )
 
     def advance(self, partitions: Places, watermarks: Micros) -> None:
-        """Note the watermarks at some records."""
+        """Advance the watermarks to those at some records."""
         for partition in distinct(partitions):
             at = int(watermarks[partitions == partition].max())
             self.watermarks[partition] = max(self.watermarks.get(partition, MIN_TIME), at)
 
     def expired_until(self, partitions: Places, watermarks: Micros, lateness: int) -> Micros:
-        """Return for each of some records the time up to which records of its partition expire at its watermark."""
+        """Return for each record the time up to which records of its partition expire at its watermark."""
         until = _less(watermarks, lateness)
         for partition, forgotten in self.forgotten_until.items():
             until = np.where(partitions == partition, np.maximum(until, forgotten), until)
         return until
 
     def passed(self, partitions: Places, lateness: int) -> Micros:
-        """Return for each of some rows the time up to which no record of its partition comes any more."""
+        """Return for each row the time up to which no record of its partition can come any more."""
         known = np.array(sorted(self.watermarks.items()), dtype=np.int64).reshape(-1, 2)
         return self.expired_until(partitions, known[np.searchsorted(known[:, 0], partitions), 1], lateness)
 
     def all_passed(self, lateness: int) -> int:
-        """Return the time up to which no record of any partition comes any more."""
+        """Return the time up to which no record of any partition can come any more."""
         until = self.passed(np.array(sorted(self.watermarks), dtype=np.int64), lateness)
         return int(until.min()) if len(until) else -MAX_TIME
 
     def forget(self, lateness: int) -> None:
-        """Note what has expired with a lateness that is shorter than that from here on."""
+        """Set `forgotten_until` for a lateness that is shorter than the new one."""
         for partition in self.watermarks:
             self.forgotten_until[partition] = int(self.passed(np.array([partition]), lateness)[0])
 
@@ -118,51 +120,41 @@ def _less(times: Micros, by: int) -> Micros:
 
 
 @dataclass(frozen=True)
-class _Change:
-    """A change of an alert: its operation, its revision, and the row."""
-
-    op: str
-    pane: str
-    revision: int
-    row: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
 class _Alert:
-    """An alert after its last change: its revision, its last row, and whether it stands or is cleared."""
+    """An alert after its last change: its revision, its last row, and whether it stands or has been cleared."""
 
     revision: int
     row: tuple[Any, ...]
     stands: bool
 
 
-def _between(before: _Alert | None, made: tuple[Any, ...] | None, pane: str) -> tuple[_Alert, list[_Change]] | None:
-    """Return an alert, and the changes that lead to it, given its row now (None for none); None if nothing changes."""
-    if before is None:
-        return None if made is None else (_Alert(0, made, stands=True), [_Change("insert", pane, 0, made)])
-    there, revision = before.row if before.stands else None, before.revision + 1
-    if made == there:
+_Row = tuple[Any, ...]
+"""A change of an alert (operation, pane, revision and the values of its row), or such values."""
+
+
+def _revise(before: _Alert | None, row: _Row | None, pane: str) -> tuple[_Alert, list[_Row]] | None:
+    """Return an alert with a new row (None for no alert) and its changes; None if nothing changes."""
+    old = before.row if before is not None and before.stands else None
+    revision = 0 if before is None else before.revision + 1
+    if old is not None and row is None:
+        return _Alert(revision, old, stands=False), [("delete", pane, revision, *old)]
+    if row is None or row == old:
         return None
-    if made is None:
-        return _Alert(revision, before.row, stands=False), [_Change("delete", pane, revision, before.row)]
-    now = _Alert(revision, made, stands=True)
-    if there is None:
-        return now, [_Change("insert", pane, revision, made)]
-    return now, [
-        _Change("update_before", pane, before.revision, there),
-        _Change("update_after", pane, revision, made),
-    ]
+    alert = _Alert(revision, row, stands=True)
+    if old is None:
+        return alert, [("insert", pane, revision, *row)]
+    return alert, [("update_before", pane, revision - 1, *old), ("update_after", pane, revision, *row)]
 
 
 @dataclass(frozen=True)
 class _Subject:
-    """A record that alerts are about: its card's hash, place, event time, key, and its name among those of the card."""
+    """The record of alerts: its series' hash, place, event time, key, and its id, or None."""
 
-    card: int
+    series: int
     partition: int
     offset: int
     time: int
-    key: tuple[Any, ...]
+    key: _Row
     id: str | None
 
     @property
@@ -170,9 +162,9 @@ class _Subject:
         """The record's name in the table."""
         return f"{self.partition}:{self.offset}" if self.id is None else self.id
 
-    def row(self, pipeline: str, rule: m.Rule, hashed: str, finding: Finding, before: _Alert | None) -> tuple[Any, ...]:
-        """Return the row of an alert, which keeps the identity that it had before."""
-        # the name of a record's place has the partition
+    def row(self, pipeline: str, rule: m.Rule, hashed: str, finding: Finding, before: _Alert | None) -> _Row:
+        """Return the row of an alert, with the identity that it had before."""
+        # without an id, the name has the partition already
         partition = 0 if self.id is None else self.partition
         identity = alert_id(pipeline, rule.name, self.key, self.name, partition) if before is None else before.row[0]
         about = (*self.key, self.name, self.time, finding.text, finding.evidence)
@@ -181,14 +173,14 @@ class _Subject:
 
 @dataclass(frozen=True)
 class _Known:
-    """The records of a step, behind the `stored` ones of their cards, with the columns that are needed of them.
+    """The records of a step, behind the `stored` ones of their series, with the needed columns.
 
-    `cards` is a number for the card of each. Of the new ones, `watermarks` are those at them, and those that repeat an
-    earlier one are not accepted: `repeats` says by row whether the content is another.
+    `series` is the number of the series of each. `watermarks` are those at the new records. New records that repeat an
+    earlier one are not accepted: `repeats` says by row whether the content differs.
     """
 
     table: pa.Table
-    cards: Places
+    series: Places
     stored: int
     is_accepted: Mask
     watermarks: Micros
@@ -204,7 +196,7 @@ _OTHER_CONTENT: Final = "repeated id, other content"
 
 
 def build_rules(graph: m.Graph, node: m.RulesNode) -> Operator:
-    """Return the operator of rules; a row is known by what it is made of and the key."""
+    """Return the operator of rules."""
     spec = spec_of(graph, node)
     return RulesOperator(spec, RowDeadLetters(graph, node.input, spec.decode.fields, spec.key))
 
@@ -221,15 +213,15 @@ class RulesOperator:
         self._duck = duckdb_sql.Connection()
         versions = self._versions = Versions(spec)
         self._ahead = versions.within if versions.sees_next else 0
-        """How much older than F a record can be and still be judged again."""
+        """How much older than F a record can be that is judged again."""
         records = record_schema(spec)
         self._names = [name for name in records.names if name != WATERMARK]
-        self._stored = pa.schema([pa.field(CARD, pa.int64()), *(records.field(name) for name in self._names)])
+        self._stored = pa.schema([pa.field(SERIES, pa.int64()), *(records.field(name) for name in self._names)])
         self._changes = schema.changes(made_rows(spec))
         self._row = pa.schema(list(self._changes)[self._changes.names.index("alert_id") :])
         self._alerts = pa.schema(
             [
-                *(self._stored.field(name) for name in (CARD, PARTITION, OFFSET, TIME)),
+                *(self._stored.field(name) for name in (SERIES, PARTITION, OFFSET, TIME)),
                 pa.field(_STANDS, pa.bool_()),
                 self._changes.field("revision"),
                 *self._row,
@@ -238,10 +230,10 @@ class RulesOperator:
         unique = [] if rules.unique is None else [rules.unique]
         needed = dict.fromkeys([*spec.key, *unique, *self._versions.fields])
         self._fields = [name for name in self._names if name not in (PARTITION, OFFSET, TIME)]
-        self._needed = [CARD, PARTITION, OFFSET, TIME, *needed]
+        self._needed = [SERIES, PARTITION, OFFSET, TIME, *needed]
 
     def change_lists(self, changes: Iterable[m.ListChange]) -> None:
-        """Have lists change for records that are still to come."""
+        """Change lists for records that are still to come."""
         self._versions.add(changes)
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
@@ -260,24 +252,24 @@ class RulesOperator:
         if expired.num_rows:
             records = records.filter(pa.array(~is_expired))
             watermarks, expired_until = watermarks[~is_expired], expired_until[~is_expired]
-        given = records.select(self._names).add_column(0, CARD, pa.array(self._cards(records)))
+        given = records.select(self._names).add_column(0, SERIES, pa.array(self._hash_series(records)))
         known = self._known(summary, given, watermarks, expired_until, state)
-        changes, failed = self._judged(known, summary, state)
+        changes, failed = self._judge(known, summary, state)
         accepted = given.filter(pa.array(known.is_accepted)) if known.repeats else given
         self.add(summary, _RECORDS, accepted, state)
         state.summary = summary.encode()
         reasons = {row: _OTHER_CONTENT for row, is_other in known.repeats.items() if is_other} | failed
         return OperatorOutput(
-            changes=self._table(changes),
-            late=late_output(self._duck, self._spec, _with_own_windows(expired)),
+            changes=_to_table(self._changes, changes),
+            late=late_output(self._duck, self._spec, add_own_windows(expired)),
             late_records=int(np.count_nonzero((watermarks >= to_micros(given.column(TIME))) & known.is_accepted)),
             duplicates=sum(not is_other for is_other in known.repeats.values()),
             packets=tuple(self._dead_packets(given, reasons, step.group, state.name)),
             judged=(judged,),
         )
 
-    def _cards(self, records: pa.Table) -> Places:
-        """Return a hash of the card of each record."""
+    def _hash_series(self, records: pa.Table) -> Places:
+        """Return a hash of the series of each record."""
         hashed = to_micros(records.column(PARTITION)).astype(np.uint64)
         for name in self._spec.key:
             hashed = (hashed * _FACTOR) ^ hashable(records.column(name)).astype(np.uint64)
@@ -286,9 +278,8 @@ class RulesOperator:
     def _known(
         self, summary: RulesSummary, given: pa.Table, watermarks: Micros, expired_until: Micros, state: BlobStore
     ) -> _Known:
-        """Return the records of a step with those of their cards that are kept, without repeats."""
-        cards = np.unique(to_micros(given.column(CARD)))
-        pieces = [(table, rows) for table, rows in _found(summary.records.read(state), cards)]
+        """Return the records of a step, and the stored ones of their series."""
+        pieces = list(_find_rows(summary.records.read(state), np.unique(to_micros(given.column(SERIES)))))
         parts = [table.select(self._needed).take(pa.array(rows)) for table, rows in pieces]
         table = pa.concat_tables([*parts, given.select(self._needed)]).combine_chunks()
         stored = table.num_rows - given.num_rows
@@ -299,50 +290,44 @@ class RulesOperator:
             passed = np.concatenate([np.full(stored, MAX_TIME), _less(expired_until, self._ahead)])
             found = self._repeats(table, numbers, times, passed, stored)
             if found:
-                rows_of = pa.concat_tables([*(one.take(pa.array(rows)) for one, rows in pieces), given])
-                repeats = {row - stored: self._differ(rows_of, row, first) for row, first in found.items()}
-        is_accepted = np.ones(given.num_rows, dtype=np.bool_)
-        is_accepted[list(repeats)] = False
-        return _Known(table, numbers, stored, is_accepted, watermarks, repeats)
+                rows_of = pa.concat_tables([*(part.take(pa.array(rows)) for part, rows in pieces), given])
+                for row, first in found.items():
+                    pair = rows_of.select(self._fields).take(pa.array([row, first])).to_pylist()
+                    repeats[row - stored] = pair[0] != pair[1]
+        return _Known(table, numbers, stored, all_but(given.num_rows, repeats), watermarks, repeats)
 
-    def _repeats(self, table: pa.Table, cards: Places, times: Micros, passed: Micros, stored: int) -> dict[int, int]:
-        """Return the new records that repeat the id of an earlier one of their card, and the row of that.
+    def _repeats(self, table: pa.Table, series: Places, times: Micros, passed: Micros, stored: int) -> dict[int, int]:
+        """Return the new records that repeat the id of an earlier one of their series, with the row of that.
 
         An id is known as long as a copy of its record would not be expired, or the record can still be judged again:
-        `passed` is by record the time up to which neither is so. Only records whose id is there twice are looked at
-        one by one.
+        `passed` is by record the time up to which neither holds. Only records whose id occurs twice are examined one
+        by one.
         """
         near = np.flatnonzero(times > passed[stored:].min(initial=MAX_TIME))
-        near = np.union1d(near, np.arange(stored, len(cards)))
+        near = np.union1d(near, np.arange(stored, len(series)))
         encoded = table.column(self._rules.unique).take(pa.array(near)).combine_chunks().dictionary_encode()
-        names = cards[near] * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
+        names = series[near] * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
         _, groups, counts = np.unique(names, return_inverse=True, return_counts=True)
         contested = np.flatnonzero(counts[groups] > 1)
         earlier: defaultdict[int, list[int]] = defaultdict(list)
         found: dict[int, int] = {}
-        # those that are stored come first, and the new ones in the order of the log
+        # stored records come first, then the new ones in the order of the log
         for row, group in zip(near[contested].tolist(), groups[contested].tolist(), strict=True):
-            first = next((one for one in earlier[group] if row >= stored and times[one] > passed[row]), None)
+            first = next((other for other in earlier[group] if row >= stored and times[other] > passed[row]), None)
             if first is None:
                 earlier[group].append(row)
             else:
                 found[row] = first
         return found
 
-    def _differ(self, records: pa.Table, row: int, other: int) -> bool:
-        rows = records.select(self._fields).take(pa.array([row, other])).to_pylist()
-        return bool(rows[0] != rows[1])
-
-    def _judged(self, known: _Known, summary: RulesSummary, state: BlobStore) -> tuple[list[_Change], dict[int, str]]:
-        """Return the changes of a step, and by new record why a rule failed."""
+    def _judge(self, known: _Known, summary: RulesSummary, state: BlobStore) -> tuple[list[_Row], dict[int, str]]:
+        """Return the changes of a step, and the reasons of failed rules by new record."""
         order = self._order(known)
-        cards = Cards(
-            known.cards[order],
-            to_micros(known.table.column(TIME))[order],
-            to_micros(known.table.column(OFFSET))[order],
-            order >= known.stored,
+        times, offsets = known.column(TIME)[order], known.column(OFFSET)[order]
+        records = OrderedRecords(known.series[order], times, offsets, order >= known.stored)
+        judged = records.judgements(
+            self._versions.within, revise=self._rules.revise, sees_next=self._versions.sees_next
         )
-        judged = cards.judgements(self._versions.within, revise=self._rules.revise, sees_next=self._versions.sees_next)
         numbers = self._version_numbers(known, order[judged.records])
         found: dict[tuple[int, int], Finding] = {}
         failed: dict[int, str] = {}
@@ -353,83 +338,70 @@ class RulesOperator:
             for first in range(0, len(rows), _MOST):
                 these = rows[first : first + _MOST]
                 some = judged.take(these)
-                histories = cards.histories(some, recent.within, recent.last, sees_next=version.sees_next)
+                histories = records.histories(some, recent.within, recent.last, sees_next=version.sees_next)
                 verdicts = version.judge.judge(known.table, order, some.records, histories)
-                found |= {(int(these[row]), rule): one for (row, rule), one in verdicts.found.items()}
+                found |= {(int(these[row]), rule): finding for (row, rule), finding in verdicts.found.items()}
                 failed |= {int(these[row]): why for row, why in verdicts.failed.items()}
-        own = int(np.count_nonzero(cards.is_new))
+        own = int(np.count_nonzero(records.is_new))
         reasons = {int(order[judged.records[row]]) - known.stored: why for row, why in failed.items() if row < own}
         revised = np.unique(judged.records[own:])
         alerts = self._stored_alerts(known, order[revised], summary, state) if len(revised) else {}
         if not found and not alerts:
             return [], reasons
-        changes, changed = self._changed(known, order, judged, found, alerts)
+        changes, changed = self._change_alerts(known, order, judged, found, alerts)
         if self._rules.revise:
             self.add(summary, _ALERTS, self._alert_rows(changed), state)
         return changes, reasons
 
     def _version_numbers(self, known: _Known, rows: Places) -> Places:
-        """Return the number of the version of the rules that judges each of some records."""
+        """Return the number of the version of the rules that judges each record."""
         return self._versions.numbers(known.column(PARTITION)[rows], known.column(OFFSET)[rows])
 
     def _order(self, known: _Known) -> Places:
-        """Return the accepted records by card, event time, and id or else offset."""
+        """Return the accepted records by series, event time, and id or else offset."""
         times, offsets = (to_micros(known.table.column(name)) for name in (TIME, OFFSET))
-        order = np.lexsort([offsets, times, known.cards])
+        order = np.lexsort([offsets, times, known.series])
         if known.repeats:
             is_accepted = np.concatenate([np.ones(known.stored, dtype=np.bool_), known.is_accepted])
             order = order[is_accepted[order]]
         if self._rules.unique is None or len(order) < _TWO:
             return order
-        is_tied = (times[order][1:] == times[order][:-1]) & (known.cards[order][1:] == known.cards[order][:-1])
+        is_tied = (times[order][1:] == times[order][:-1]) & (known.series[order][1:] == known.series[order][:-1])
         if is_tied.any():
             places = np.flatnonzero(np.append(is_tied, [False]) | np.concatenate([[False], is_tied]))
             rows = order[places]
             ids = known.table.column(self._rules.unique).take(pa.array(rows)).combine_chunks()
             ranks = pc.rank(ids, tiebreaker="dense").to_numpy()
-            order[places] = rows[np.lexsort([offsets[rows], ranks, times[rows], known.cards[rows]])]
+            order[places] = rows[np.lexsort([offsets[rows], ranks, times[rows], known.series[rows]])]
         return order
 
     def _stored_alerts(
         self, known: _Known, rows: Places, summary: RulesSummary, state: BlobStore
     ) -> dict[tuple[int, str], _Alert]:
         """Return the alerts of some records by row and rule, as they stood before the step."""
-        places = {
-            place: row
-            for row, place in zip(
-                rows.tolist(),
-                zip(
-                    *(known.table.column(name).take(pa.array(rows)).to_pylist() for name in (PARTITION, OFFSET)),
-                    strict=True,
-                ),
-                strict=True,
-            )
-        }
-        cards = np.unique(to_micros(known.table.column(CARD))[rows])
+        taken = known.table.select([PARTITION, OFFSET]).take(pa.array(rows))
+        places = dict(zip(_rows(taken, taken.column_names), rows.tolist(), strict=True))
         found: dict[tuple[int, str], _Alert] = {}
-        for table, at in _found(summary.alerts.read(state), cards):
+        for table, at in _find_rows(summary.alerts.read(state), np.unique(known.column(SERIES)[rows])):
             some = table.take(pa.array(at))
-            columns = {name: some.column(name) for name in self._row.names}
-            columns["event_time"] = columns["event_time"].cast(pa.int64())
-            stored = zip(*(column.to_pylist() for column in columns.values()), strict=True)
-            named = zip(
-                *(some.column(name).to_pylist() for name in (PARTITION, OFFSET, _STANDS, "revision", "rule")),
-                stored,
-                strict=True,
-            )
-            for partition, offset, stands, revision, rule, row in named:
+            place = some.column_names.index("event_time")
+            some = some.set_column(place, "event_time", some.column(place).cast(pa.int64()))
+            about = _rows(some, (PARTITION, OFFSET, _STANDS, "revision", "rule"))
+            for (partition, offset, stands, revision, rule), row in zip(
+                about, _rows(some, self._row.names), strict=True
+            ):
                 if (partition, offset) in places:
                     found[places[partition, offset], rule] = _Alert(revision, row, stands)
         return found
 
-    def _changed(
+    def _change_alerts(
         self,
         known: _Known,
         order: Places,
         judged: Judgements,
         found: Mapping[tuple[int, int], Finding],
         alerts: Mapping[tuple[int, str], _Alert],
-    ) -> tuple[list[_Change], list[tuple[_Subject, _Alert]]]:
+    ) -> tuple[list[_Row], list[tuple[_Subject, _Alert]]]:
         """Return the changes of alerts in the order of their causes, and the alerts that have changed.
 
         `found` is by judgement and number of the rule, `alerts` are those before the step by row and name of the rule.
@@ -442,7 +414,7 @@ class RulesOperator:
         subjects = self._subjects(known, sorted(concerned))
         is_on_time = known.column(TIME)[known.stored :] > known.watermarks
         versions = [self._versions.all[number] for number in self._version_numbers(known, rows[numbers]).tolist()]
-        changes: list[_Change] = []
+        changes: list[_Row] = []
         now = dict(alerts)
         changed: dict[tuple[int, str], None] = {}
         for number, version in zip(numbers.tolist(), versions, strict=True):
@@ -454,10 +426,10 @@ class RulesOperator:
                 if finding is not None:
                     hashed = version.hashes[place]
                     made = subjects[row].row(self._spec.pipeline, rule, hashed, finding, now.get(name))
-                after = _between(now.get(name), made, pane)
+                after = _revise(now.get(name), made, pane)
                 if after is not None:
-                    now[name] = after[0]
-                    changes += after[1]
+                    now[name], own_changes = after
+                    changes += own_changes
                     changed[name] = None
         return changes, [(subjects[name[0]], now[name]) for name in changed]
 
@@ -465,22 +437,20 @@ class RulesOperator:
         """Return records by row."""
         unique = self._rules.unique
         table = known.table.select(self._needed).take(pa.array(rows, pa.int64()))
-        cards, *places = (to_micros(table.column(name)).tolist() for name in (CARD, PARTITION, OFFSET, TIME))
-        keys = zip(*(table.column(name).to_pylist() for name in self._spec.key), strict=True)
+        places = (to_micros(table.column(name)).tolist() for name in (SERIES, PARTITION, OFFSET, TIME))
         ids = [None] * len(rows) if unique is None else map(value_text, table.column(unique).to_pylist())
-        made = zip(cards, *places, keys, ids, strict=True)
-        return {row: _Subject(*one) for row, one in zip(rows, made, strict=True)}
+        fields = zip(*places, _rows(table, self._spec.key), ids, strict=True)
+        return {row: _Subject(*values) for row, values in zip(rows, fields, strict=True)}
 
-    def _alert_rows(self, alerts: Sequence[tuple[_Subject, _Alert]]) -> pa.Table:
-        rows = [(of.card, of.partition, of.offset, of.time, one.stands, one.revision, *one.row) for of, one in alerts]
-        columns = list(zip(*rows, strict=True)) or [()] * len(self._alerts)
-        return pa.table(
-            [pa.array(values, one.type) for values, one in zip(columns, self._alerts, strict=True)],
-            schema=self._alerts,
-        )
+    def _alert_rows(self, alerts: Iterable[tuple[_Subject, _Alert]]) -> pa.Table:
+        rows = [
+            (of.series, of.partition, of.offset, of.time, alert.stands, alert.revision, *alert.row)
+            for of, alert in alerts
+        ]
+        return _to_table(self._alerts, rows)
 
     def _dead_packets(self, given: pa.Table, reasons: Mapping[int, str], group: int, name: str) -> Iterator[Packet]:
-        """Yield the dead letters among new records in the order of the log, with the reason by row."""
+        """Yield the dead letters of new records in the order of the log, given the reasons by row."""
         if not reasons:
             return
         rows = sorted(reasons)
@@ -488,9 +458,9 @@ class RulesOperator:
         yield Packet(group, DeadLetters(name, pack(dead)))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - what is kept depends on the partitions' watermarks alone
-        """Migrate records and alerts to the key groups of their keys; what was forgotten stays so."""
+        """Migrate records and alerts to the key groups of their keys; expired records stay expired."""
         groups = RowsByKeyGroup(self._spec, self._duck)
-        # a watermark is a lower bound of what is to come: of a partition's records here, and of all others
+        # a watermark bounds the records to come of its partition in all key groups
         together = RulesSummary(Runs(_RECORDS), Runs(_ALERTS))
         for summary, state in states:
             known = RulesSummary.decode(summary)
@@ -498,7 +468,7 @@ class RulesOperator:
                 together.watermarks[partition] = max(together.watermarks.get(partition, MIN_TIME), at)
             together.forgotten_until |= known.forgotten_until
             for (kind, _), blob in sorted(state.items()):
-                # fields may be in another order now
+                # the order of fields may have changed
                 names = self._stored.names if kind == _RECORDS else self._alerts.names
                 groups.add((kind, 0), unpack(blob).select(names))
         if self._rules.lateness > change.lateness:
@@ -512,7 +482,7 @@ class RulesOperator:
         return made
 
     def add(self, summary: RulesSummary, kind: str, rows: pa.Table, state: BlobStore) -> None:
-        """Add rows of a kind to the state, and drop those that are needed no more."""
+        """Add rows of a kind to the state, and drop those that are no longer needed."""
         all_passed = np.array(summary.all_passed(self._rules.lateness))
         judged_until = int(_less(all_passed, self._ahead))
         if kind == _ALERTS:
@@ -522,17 +492,16 @@ class RulesOperator:
             summary.records.add(rows, after, state, partial(self._needed_records, summary))
 
     def _needed_records(self, summary: RulesSummary, rows: pa.Table, _: bool) -> pa.Table:  # noqa: FBT001 - a callback
-        """Return the records of some runs that can be seen, by card and event time."""
+        """Return the records of some runs that judgements can see, by series and event time."""
         last = self._versions.last + self._versions.sees_next
-        cards, times = (to_micros(rows.column(name)) for name in (CARD, TIME))
-        order = np.lexsort([times, cards])
-        cards, times = cards[order], times[order]
-        is_first = np.concatenate([[True], cards[1:] != cards[:-1]])
-        starts = np.flatnonzero(is_first)
-        counts = np.diff(np.append(starts, len(cards)))
+        series, times = (to_micros(rows.column(name)) for name in (SERIES, TIME))
+        order = np.lexsort([times, series])
+        series, times = series[order], times[order]
+        starts = np.flatnonzero(np.concatenate([[True], series[1:] != series[:-1]]))
+        counts = np.diff(np.append(starts, len(series)))
         if counts.max(initial=0) > last:
             passed = summary.passed(to_micros(rows.column(PARTITION))[order], self._rules.lateness)
-            # those up to F are the first of each card: from the oldest of the newest that are seen of them on
+            # records up to F are the first of each series; the newest `last` of them are needed
             below = np.add.reduceat((times <= passed).astype(np.int64), starts)
             oldest = times[starts + np.maximum(below - last, 0)]
             is_needed = times >= np.repeat(oldest, counts)
@@ -543,36 +512,35 @@ class RulesOperator:
         return rows.take(pa.array(order))
 
     def _needed_alerts(self, summary: RulesSummary, rows: pa.Table, _: bool) -> pa.Table:  # noqa: FBT001 - a callback
-        """Return the newest row of each alert of some runs that can be revised, by card."""
-        names = zip(*(rows.column(name).to_pylist() for name in (PARTITION, OFFSET, "rule")), strict=True)
-        newest = {name: number for number, name in enumerate(names)}
-        cards = to_micros(rows.column(CARD))
+        """Return the newest row of each alert of some runs that can be revised, by series."""
+        newest = {name: number for number, name in enumerate(_rows(rows, (PARTITION, OFFSET, "rule")))}
+        series = to_micros(rows.column(SERIES))
         passed = _less(summary.passed(to_micros(rows.column(PARTITION)), self._rules.lateness), self._ahead)
         places = np.array(list(newest.values()), dtype=np.int64)
         places = places[to_micros(rows.column(TIME))[places] > passed[places]]
-        return rows.take(pa.array(places[np.argsort(cards[places], kind="stable")]))
-
-    def _table(self, changes: Sequence[_Change]) -> pa.Table:
-        if not changes:
-            return self._changes.empty_table()
-        columns = zip(*((change.op, change.pane, change.revision, *change.row) for change in changes), strict=True)
-        return pa.table(
-            [pa.array(values, one.type) for values, one in zip(columns, self._changes, strict=True)],
-            schema=self._changes,
-        )
+        return rows.take(pa.array(places[np.argsort(series[places], kind="stable")]))
 
 
-def _found(tables: Iterable[pa.Table], cards: Places) -> Iterator[tuple[pa.Table, Places]]:
-    """Yield the tables that have rows of some cards, and the numbers of these rows; each is ordered by card."""
+def _rows(table: pa.Table, names: Iterable[str]) -> Iterator[_Row]:
+    """Return rows of Python values of some columns."""
+    return zip(*(table.column(name).to_pylist() for name in names), strict=True)
+
+
+def _to_table(fields: pa.Schema, rows: Sequence[_Row]) -> pa.Table:
+    """Return rows of Python values as a table."""
+    if not rows:
+        return fields.empty_table()
+    columns = zip(*rows, strict=True)
+    return pa.table(
+        [pa.array(values, type_) for values, type_ in zip(columns, fields.types, strict=True)], schema=fields
+    )
+
+
+def _find_rows(tables: Iterable[pa.Table], series: Places) -> Iterator[tuple[pa.Table, Places]]:
+    """Yield the tables, ordered by series, that have rows of some series, and the numbers of these rows."""
     for table in tables:
-        own = to_micros(table.column(CARD))
-        firsts, ends = (np.searchsorted(own, cards, side=side) for side in ("left", "right"))
+        own = to_micros(table.column(SERIES))
+        firsts, ends = (np.searchsorted(own, series, side=side) for side in ("left", "right"))
         rows, _ = ranges(firsts, ends)
         if len(rows):
             yield table, rows
-
-
-def _with_own_windows(expired: pa.Table) -> pa.Table:
-    """Add the window that each expired record missed: its own microsecond."""
-    times = to_micros(expired.column(TIME))
-    return expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))
