@@ -11,6 +11,7 @@ since there is no such path any more: rename(2) is atomic.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import uuid
@@ -21,12 +22,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
+from pyarrow import parquet
 
-from windrow.connectors.folders import refuse_folder, refuse_unwritable
 from windrow.connectors.log.kept import replace_durably, sync_path
 from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.connectors.sink import Follows, Run
-from windrow.connectors.tables import in_order, layout, of_epoch, storable_dead
+from windrow.connectors.tables import in_order, layout, of_epoch, pieces, storable_dead
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
 from windrow.errors import SinkAddressError, SinkError
@@ -244,3 +245,30 @@ class StepFolder(ABC):
 
 def _names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+
+
+def refuse_folder(path: Path) -> None:
+    """Raise SinkAddressError if no folder can be made at a path."""
+    if path.exists() and not path.is_dir():
+        msg = f"{path} is a file, not a folder: correct the sink's path"
+        raise SinkAddressError(msg)
+    if not path.parent.is_dir():
+        msg = f"the folder {path.parent} of {path} does not exist: create it, or correct the sink's path"
+        raise SinkAddressError(msg)
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Raise SinkError if this user may not write a folder, or make it."""
+    if not os.access(path if path.exists() else path.parent, os.W_OK | os.X_OK):
+        msg = f"{path} cannot be written: give this user write permission on it, or on {path.parent} to make it"
+        raise SinkError(msg)
+
+
+def write_parquet(path: Path, rows: pa.Table) -> None:
+    """Write a new file, which is on disk afterwards; of rows that are mapped from files, a piece is in memory."""
+    with path.open("xb") as file:
+        with parquet.ParquetWriter(file, rows.schema, compression="zstd") as writer:
+            for _, piece in pieces(rows):
+                writer.write_table(piece)
+        file.flush()
+        os.fsync(file.fileno())

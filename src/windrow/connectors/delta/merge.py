@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction
 
 from windrow.connectors.delta.folder import DeltaFolder, Write, commit_files
-from windrow.connectors.folders import write_parquet
+from windrow.connectors.step_folder import write_parquet
 from windrow.connectors.tables import EPOCH, Table, quote_all
 from windrow.engine.duckdb_sql import QUERIES, Connection, literal, query
 from windrow.errors import SinkError

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.delta.folder import DeltaFolder, Write, commit_files
 from windrow.connectors.delta.merge import append, merge
-from windrow.connectors.folders import refuse_folder, refuse_unwritable
 from windrow.connectors.ownership import (
     FoundTables,
     Origin,
@@ -23,6 +22,7 @@ from windrow.connectors.ownership import (
     still_owned,
 )
 from windrow.connectors.sink import Follows, Run
+from windrow.connectors.step_folder import refuse_folder, refuse_unwritable
 from windrow.connectors.tables import in_order, layout, of_epoch, quote_all, storable_dead
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS

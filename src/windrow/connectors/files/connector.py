@@ -9,7 +9,7 @@ from pathlib import Path
 
 from windrow import model as m
 from windrow.connectors.base import Connector, SourceConnector
-from windrow.connectors.keys import FORMAT_DOC, format_words
+from windrow.connectors.settings import FORMAT_DOC, format_words
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.formats import FILES_FORMAT
 from windrow.declare.spec import FLAG, NAMES, Key, Section

@@ -15,9 +15,8 @@ from typing import ClassVar
 import pyarrow as pa
 from pyarrow import parquet
 
-from windrow.connectors.folders import write_parquet
 from windrow.connectors.log.kept import sync_path
-from windrow.connectors.step_folder import StepFolder
+from windrow.connectors.step_folder import StepFolder, write_parquet
 
 
 class ParquetFolder(StepFolder):

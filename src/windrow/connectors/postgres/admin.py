@@ -19,8 +19,7 @@ from windrow.connectors.database import Condition, Promoted, Replayed
 from windrow.connectors.misfits import exact_array, fitted, with_misfits
 from windrow.connectors.ownership import may_promote
 from windrow.connectors.postgres.catalog import Catalog, sql_types
-from windrow.connectors.postgres.client import Connection
-from windrow.connectors.postgres.connection import connect, lock_table, qualified, schema_of, server, translated
+from windrow.connectors.postgres.client import Connection, connect, lock_table, qualified, schema_of, server, translated
 from windrow.connectors.sink import Run
 from windrow.connectors.tables import (
     EPOCHS,

@@ -17,8 +17,7 @@ from windrow.connectors.ownership import (
     relaxed,
     schema_mismatches,
 )
-from windrow.connectors.postgres.client import Connection
-from windrow.connectors.postgres.connection import qualified
+from windrow.connectors.postgres.client import Connection, qualified
 from windrow.connectors.sink import Run
 from windrow.connectors.tables import (
     EPOCHS,

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from windrow import model as m
 from windrow.connectors.postgres.catalog import sql_types
-from windrow.connectors.postgres.client import Connection
-from windrow.connectors.postgres.connection import connect, lock_table, qualified, schema_of, server, translated
+from windrow.connectors.postgres.client import Connection, connect, lock_table, qualified, schema_of, server, translated
 from windrow.connectors.tables import RELAYS, create_table, outbox
 from windrow.errors import InputError, SinkError
 

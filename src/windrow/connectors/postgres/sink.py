@@ -17,8 +17,7 @@ from windrow import model as m
 from windrow.connectors.kafka.rows import KafkaRecords
 from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.connectors.postgres.catalog import Catalog, check_names
-from windrow.connectors.postgres.client import Connection
-from windrow.connectors.postgres.connection import connect, lock_table, schema_of, server, translated
+from windrow.connectors.postgres.client import Connection, connect, lock_table, schema_of, server, translated
 from windrow.connectors.sink import Follows, Run
 from windrow.connectors.tables import (
     Layout,
