@@ -36,6 +36,9 @@ def primary_key(doc: str = "as for SQLite.") -> Key:
     return Key("key", NAMES, doc, default=())
 
 
+FOLDER_SINK_KEYS: Final = (folder_key(), table_key("as for SQLite: the folder in `path`."))
+
+
 def key_words(sink: m.TableSink) -> str:
     """Return the primary key in words, if it is given."""
     return f", one row for each {', '.join(sink.key)}" if sink.key else ""

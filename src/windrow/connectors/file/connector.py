@@ -1,4 +1,4 @@
-"""The connector of tables in files."""
+"""The connector of small tables in files."""
 
 from __future__ import annotations
 

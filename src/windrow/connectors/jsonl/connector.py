@@ -40,9 +40,7 @@ def jsonl(path: str | PathLike[str], *, table: str) -> JsonlSink:
 JSONL = Connector(
     sink=SinkConnector(
         (JsonlSink,),
-        Section(
-            "wr.jsonl", JsonlSink, (settings.folder_key(), settings.table_key("as for SQLite: the folder in `path`."))
-        ),
+        Section("wr.jsonl", JsonlSink, settings.FOLDER_SINK_KEYS),
         lambda sink: f"changes in the JSON lines files {sink.table}/step-*.jsonl in {sink.path}",
         "[JSON lines files](../guides/lakes.md#json-lines) of changes, a file for each step: "
         "`PATH/TABLE/step-N.jsonl`. There is no result table, as files cannot be updated.",

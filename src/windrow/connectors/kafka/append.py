@@ -1,4 +1,4 @@
-"""Appends records to a Kafka topic, in one transaction."""
+"""Appending records to a Kafka topic, in one transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windrow import model as m
 from windrow.connectors.kafka.client import PASSING, client_of
 from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.kafka.source import KafkaTopic
-from windrow.connectors.source import NewRecord
+from windrow.connectors.source import Appender, NewRecord
 from windrow.errors import SourceError, SourceUnavailableError
 
 _LOST = (
@@ -25,14 +25,14 @@ _LOST = (
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
 )
-"""Errors of a broker that is lost, or starts."""
+"""Errors of a broker that is lost or starting."""
 
 
-class KafkaAppender:
-    """The appender of a topic; see `windrow.connectors.source.Appender`.
+class KafkaAppender(Appender):
+    """The appender of a topic.
 
-    Appenders with one `identity` fence each other: only the one that was opened last can commit, and what another left
-    open is aborted before it reads.
+    Appenders with the same `identity` fence each other: only the last one that was opened can commit, and an open
+    transaction of another one is aborted before it reads.
     """
 
     def __init__(self, source: m.KafkaSource, identity: str) -> None:
@@ -46,7 +46,7 @@ class KafkaAppender:
         )
 
     def __enter__(self) -> Self:
-        self._topic.ends()  # the topic is there
+        self._topic.ends()  # raises if there is no topic
         self._call(self._producer.init_transactions)
         return self
 
@@ -57,18 +57,18 @@ class KafkaAppender:
 
     def append(self, records: Mapping[int, Sequence[NewRecord]]) -> dict[int, list[int]]:
         """Append records to their partitions, all or none; return their offsets."""
-        offsets = {partition: [-1] * len(those) for partition, those in records.items() if those}
+        offsets = {partition: [-1] * len(new) for partition, new in records.items() if new}
         if not offsets:
             return {}
         self._refused.clear()
         self._call(self._producer.begin_transaction, timed=False)
         try:
-            for partition, those in sorted(records.items()):
-                for number, record in enumerate(those):
-                    self._send(partition, record, self._noting(offsets, partition, number))
+            for partition, new in sorted(records.items()):
+                for number, record in enumerate(new):
+                    self._send(partition, record, partial(self._note, offsets[partition], number))
             self._commit()
         except SourceError:
-            # else the broker aborts it when its time is over, or at the next appender's opening
+            # otherwise the broker aborts it at its timeout, or when the next appender opens
             with suppress(KafkaException):
                 self._producer.abort_transaction(TIMEOUT)
             raise
@@ -99,19 +99,14 @@ class KafkaAppender:
             else:
                 return
 
-    def _noting(
-        self, offsets: dict[int, list[int]], partition: int, number: int
-    ) -> Callable[[KafkaError | None, Message], None]:
-        def note(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                self._refused.append(error)
-            else:
-                offsets[partition][number] = message.offset() or 0
-
-        return note
+    def _note(self, offsets: list[int], number: int, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._refused.append(error)
+        else:
+            offsets[number] = message.offset() or 0
 
     def _call(self, call: Callable[..., Any], *, timed: bool = True) -> None:
-        """Call the producer; raise SourceError if that fails."""
+        """Call the producer; raise SourceError if the call fails."""
         try:
             call(*((TIMEOUT,) if timed else ()))
         except KafkaException as exc:
@@ -131,5 +126,5 @@ class KafkaAppender:
 
 
 def topic_appender(source: m.KafkaSource, identity: str, _prefix: bytes) -> KafkaAppender:
-    """Return what appends to a topic, under a transactional id."""
+    """Return the appender of a topic, under a transactional id."""
     return KafkaAppender(source, identity)

@@ -1,7 +1,4 @@
-"""Connection options of a Kafka source, by the names of Kafka's Java clients, as settings of librdkafka.
-
-It needs no librdkafka, so that a pipeline is checked without it.
-"""
+"""Connection options under the names of Kafka's Java clients, as settings of librdkafka, which is not needed here."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ from windrow.errors import InputError
 from windrow.model.references import quoted_in_jaas, resolve_references
 
 TIMEOUT = 10.0
-"""Seconds that a broker is asked for."""
+"""Timeout of a request to a broker in seconds."""
 OURS = {
     "bootstrap.servers": "write `servers`",
     "auto.offset.reset": "write `start`",
     "group.id": "offsets are kept in the checkpoint, not in a consumer group",
     "enable.auto.commit": "offsets are kept in the checkpoint, not in a consumer group",
     "enable.auto.offset.store": "offsets are kept in the checkpoint, not in a consumer group",
-    "enable.partition.eof": "where a partition ends is what a step relies on",
+    "enable.partition.eof": "a step relies on the end of a partition",
     "isolation.level": "only committed records are read",
     "metadata.broker.list": "write `servers`",
     "key.deserializer": "keys are read as bytes",
@@ -40,7 +37,7 @@ _JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def checked_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
-    """Return the options, with what references in them name; raise InputError for one that windrow sets."""
+    """Return the options with references resolved; raise InputError for an option that windrow sets."""
     for name, _ in source.options:
         if name in OURS:
             msg = f"the Kafka option {name} cannot be set: {OURS[name]}"
@@ -55,9 +52,9 @@ def checked_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
 
 
 def client_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
-    """Return librdkafka's settings, from the names that Kafka's Java clients use, or from its own.
+    """Return librdkafka's settings, from the names of Kafka's Java clients or its own.
 
-    Raise InputError for what librdkafka cannot do; a name that it does not know is an error when a client is made.
+    Raise InputError for a setting that librdkafka does not support; an unknown name is an error of the client.
     """
     options = checked_options(source)
     settings = {"bootstrap.servers": source.servers}
@@ -76,7 +73,7 @@ def client_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
             case "ssl.endpoint.identification.algorithm":
                 settings[name] = value or "none"
             case "ssl.truststore.type" | "ssl.truststore.password" | "ssl.keystore.type":
-                pass  # said by the name of the setting
+                pass  # implied by the name of the setting
             case _:
                 settings[_RENAMED.get(name, name)] = value
     return settings

@@ -40,11 +40,7 @@ def parquet(path: str | PathLike[str], *, table: str) -> ParquetSink:
 PARQUET = Connector(
     sink=SinkConnector(
         (ParquetSink,),
-        Section(
-            "wr.parquet",
-            ParquetSink,
-            (settings.folder_key(), settings.table_key("as for SQLite: the folder in `path`.")),
-        ),
+        Section("wr.parquet", ParquetSink, settings.FOLDER_SINK_KEYS),
         lambda sink: f"changes in the Parquet files {sink.table}/*/changes.parquet in {sink.path}",
         "[Parquet files](../guides/lakes.md) of changes, a folder for each step: `PATH/TABLE/step-N/`. There is no "
         "result table, as files cannot be updated.",

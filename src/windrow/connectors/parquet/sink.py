@@ -1,4 +1,4 @@
-"""The Parquet sink: a folder of files for each step, which one rename makes visible.
+"""The Parquet sink: a folder of files for each step, published by one rename.
 
 `DIR/TABLE/step-000000000123/` has `changes.parquet`, and `late.parquet`, `dead.parquet` and `clocks.parquet` if the
 step has such rows.
@@ -28,7 +28,7 @@ class ParquetFolder(StepFolder):
         step = self._staging / f"step-{epoch:012}"
         shutil.rmtree(step, ignore_errors=True)
         step.mkdir()
-        # a step without changes has a file too: a folder that has none could be replaced by a rename
+        # a step without changes has a file, too: an empty folder could be replaced by a rename
         for name, table in tables.items():
             write_parquet(step / f"{name}.parquet", table)
         sync_path(step)

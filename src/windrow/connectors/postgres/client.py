@@ -1,4 +1,4 @@
-"""PostgreSQL's addresses, connections and failures, for the source and the sink alike. No message holds a password."""
+"""PostgreSQL's addresses, connections and errors, for sources and sinks. No message holds a password."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from windrow.model.references import redact, resolve_references
 CONNECT_SECONDS = 10
 KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 _TIMES = {**KEEPALIVES, "tcp_user_timeout": 60_000}
-"""When a connection is given up whose other end is silent; the kernel's own times are from 15 minutes to two hours."""
+"""Timeouts of a connection whose other end is silent; the kernel's defaults are 15 minutes to two hours."""
 
-Connection = psycopg.Connection[tuple[object, ...]]
+Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class Server:
-    """The server and database of a `url`; `called` is whose it is in messages, such as "sink".
+    """The server and database of a `url`; `called` is the url's owner in messages, such as "sink".
 
-    `invalid` is the error that is raised for a url that cannot be read, or whose references lead nowhere.
+    `invalid` is the class of the error for a url that cannot be read.
     """
 
     url: str
@@ -40,19 +40,19 @@ class Server:
 
     @property
     def address(self) -> str:
-        """The url with what its references name; raise InputError if that is not there."""
+        """The url with its references resolved; raise InputError if one cannot be."""
         return resolve_references(self.url, f"the {self.called}'s url", partial(urllib.parse.quote, safe=""))
 
     @property
     def parts(self) -> ConnDict:
-        """The parts of the url by libpq's names; raise what `invalid` is if it cannot be read."""
+        """The parts of the url by libpq's names; raise `invalid` if it cannot be read."""
         address = self.address
         try:
             parts = conninfo.conninfo_to_dict(address)
         except psycopg.ProgrammingError:
-            # libpq's message repeats the url, password and all, so it must not be seen as a cause either.
+            # libpq's message repeats the url with its password, so it must not be a cause of the error either
             parts = None
-        # of a password with an @ or a slash, libpq would take a part for the host, the port or the database
+        # libpq would take a part of a password with an @ or a slash for the host, the port or the database
         if parts is None or _STRAY.search(address) or not _PORTS.fullmatch(str(parts.get("port") or "")):
             msg = (
                 f"the {self.called}'s url cannot be read: write postgresql://USER@HOST:PORT/DATABASE, and "
@@ -63,7 +63,7 @@ class Server:
 
     @property
     def secrets(self) -> set[str]:
-        """What no message may repeat: the passwords, and a user's name that has one in it."""
+        """Texts that no message may repeat: the passwords, and a user's name that contains one."""
         parts = self.parts
         found = {str(parts[name]) for name in ("password", "sslpassword") if parts.get(name)}
         user = str(parts.get("user") or "")
@@ -71,7 +71,7 @@ class Server:
 
     @property
     def host_port_database(self) -> tuple[str, str, str]:
-        """Host, port and database name; libpq's environment variables give what the url leaves out."""
+        """Host, port and database name; libpq's environment variables complete the url."""
         parts = self.parts
         host = parts.get("host") or os.environ.get("PGHOST") or "localhost"
         port = parts.get("port") or os.environ.get("PGPORT") or "5432"
@@ -87,8 +87,8 @@ class Server:
     def connect(self, **options: Any) -> Connection:  # noqa: ANN401 - psycopg's options
         """Connect with autocommit; raise psycopg.Error if that fails.
 
-        A connection that drops in silence is noticed within a minute. Cursors take ``$1`` for parameters, so that a
-        percent sign in a name means nothing.
+        A connection that drops silently is noticed within a minute. Cursors use ``$1`` for parameters, so that a
+        percent sign in a name has no meaning.
         """
         given = self.parts
         times = {name: value for name, value in _TIMES.items() if name not in given}
@@ -97,13 +97,13 @@ class Server:
             autocommit=True,
             connect_timeout=CONNECT_SECONDS,
             cursor_factory=psycopg.RawCursor,
-            prepare_threshold=None,  # what is asked changes too much for a plan to be kept
+            prepare_threshold=None,  # queries differ too much to keep their plans
             fallback_application_name="windrow",
         )
 
     def not_connected(self, error: psycopg.Error) -> tuple[str, bool]:
-        """Return what a connection that could not be made says, and whether that may pass."""
-        # libpq's hint is to go on without a check, among others
+        """Return the message for a failed connection, and whether the problem may be transient."""
+        # libpq's hints suggest to continue without a check
         text = redact(_HINT.sub("", one_line(error)), self.secrets)
         said = _NAME.sub('""', text)  # a host or a database may be called anything
         problem = f"cannot connect to {self.place}: {text}"
@@ -131,7 +131,7 @@ _PASSING = (
     psycopg.InterfaceError,
 )
 _FULL = re.compile("too many|remaining connection slots")
-# what no waiting mends
+# errors that waiting does not help
 _REFUSED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(said), advice)
     for said, advice in (
@@ -161,24 +161,24 @@ _HINT = re.compile(" Either provide the file.*? certificate verification[.]")
 
 
 def may_pass(error: psycopg.Error) -> bool:
-    """Return whether a failure may pass: a connection that was lost, or what another session holds."""
-    # without a state it was libpq that failed, which is to say the connection
+    """Return whether an error may be transient: a lost connection, or a conflict with another session."""
+    # an error without a state is libpq's: the connection failed
     lost = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
     return lost or isinstance(error, _PASSING)
 
 
 def one_line(error: psycopg.Error) -> str:
-    """Return what PostgreSQL says, in a line."""
+    """Return PostgreSQL's message in one line."""
     primary = error.diag.message_primary
     return " ".join((primary or str(error) or type(error).__name__).split())
 
 
 @dataclass(frozen=True)
 class Translation:
-    """PostgreSQL's errors as windrow's: `failed`, or `unavailable` for one that may pass.
+    """PostgreSQL's errors as windrow's: `failed`, or `unavailable` for an error that may be transient.
 
-    `advice` is by kind, and the first that fits is given; `after` ends each message; errors of the kinds `passing` may
-    pass, too.
+    `advice` is by class of error, and the first match is used; `after` ends each message; errors of the classes
+    `passing` may be transient, too.
     """
 
     failed: type[RunError]
@@ -188,13 +188,13 @@ class Translation:
     passing: tuple[type[psycopg.Error], ...] = ()
 
     def translate(self, error: psycopg.Error, place: str) -> RunError:
-        """Return the error that says what happened there and what to do."""
+        """Return the error that says what happened at a place and what to do."""
         advice = next((text for kind, text in self.advice if isinstance(error, kind)), "correct that, then start again")
         kind = self.unavailable if may_pass(error) or isinstance(error, self.passing) else self.failed
         return kind(f"{place}: {one_line(error)}: {advice}{self.after}")
 
     def translate_connect(self, error: psycopg.Error, server: Server) -> RunError:
-        """Return the error for a connection that could not be made."""
+        """Return the error for a failed connection."""
         problem, passes = server.not_connected(error)
         return self.unavailable(problem) if passes else self.failed(problem)
 
@@ -207,7 +207,7 @@ class Translation:
             raise self.translate(error, place) from error
 
     def connect(self, server: Server, settings: str, **options: str) -> Connection:
-        """Connect by `Server.connect`, and execute `settings`; raise one of these errors if no connection is made."""
+        """Connect by `Server.connect`, and execute `settings`; raise one of these errors if that fails."""
         try:
             connection = server.connect(**options)
         except psycopg.Error as error:
@@ -232,7 +232,7 @@ def source_dataset(url: str, table: str) -> tuple[str, str]:
 
 
 LOCK_WAIT = "10s"
-"""How long a statement waits for another session's lock before it fails."""
+"""Time that a statement waits for another session's lock before it fails."""
 
 
 _SINK_SETTINGS = (
@@ -249,22 +249,33 @@ def server(url: str) -> Server:
 def connect(url: str) -> Connection:
     """Connect with autocommit, text in UTF-8 and times in UTC; raise SinkError if that is not possible.
 
-    A connection that drops in silence is noticed at both ends: the server's has the table's lock.
+    A connection that drops silently is noticed at both ends, as the server's end has the table's lock.
     """
     return SINK_ERRORS.connect(server(url), _SINK_SETTINGS)
 
 
+def first_value(connection: Connection, query: str, *values: object) -> Any:  # noqa: ANN401 - of any type
+    """Return the first value of a query's first row; None if there is no row."""
+    row = connection.execute(query, values).fetchone()
+    return None if row is None else row[0]
+
+
+def lock_shared_tables(connection: Connection) -> None:
+    """Keep other transactions from creating the tables that all pipelines share, until this one ends."""
+    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
+
+
 def schema_of(connection: Connection, place: str) -> str:
     """Return the schema that tables are created in: the first of the search path that exists."""
-    row = connection.execute("SELECT current_schema()").fetchone()
-    if row is None or row[0] is None:
+    schema = first_value(connection, "SELECT current_schema()")
+    if schema is None:
         msg = f"{place}: no schema of this user's search_path exists: create one, or set search_path"
         raise SinkError(msg)
-    return str(row[0])
+    return str(schema)
 
 
 def lock_table(connection: Connection, schema: str, table: str, seconds: float) -> bool:
-    """Acquire the session's lock that a run holds on a table that it writes; return whether it was free in time.
+    """Acquire the session's lock that a run holds on a table that it writes; return whether that succeeds in time.
 
     The server takes a moment to release the lock of a client that disconnected or was killed.
     """

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import model as m
-from windrow.connectors.embedded.file import Column, EmbeddedFile, Made, Session
+from windrow.connectors.embedded.file import Column, Dependent, EmbeddedFile, Session
 from windrow.connectors.embedded.tables import EmbeddedDatabase, EmbeddedTables
 from windrow.connectors.sqlite.rows import Decimals, SqliteSnapshot, sql_types, unfit, values
 from windrow.connectors.tables import Layout, Table, create_table, net_changes, quote, quote_all, upsert
@@ -20,16 +20,16 @@ from windrow.expressions import SinkSpec
 
 BUSY_SECONDS = 10.0
 CACHE_KIB = 65_536
-"""Room for the pages that a large step writes: without it, they go to disk and come back within the step."""
+"""Cache for the pages that a large step writes; a smaller one would write and read them again within the step."""
 
 
 class SqliteFile(EmbeddedFile):
-    """An SQLite file in WAL mode, so that anyone can read while one writes; open from the first writing to `close`.
+    """An SQLite file in WAL mode, so that others can read during a write; open from the first `writing` to `close`.
 
     Times are text in UTC, ``YYYY-MM-DD HH:MM:SS`` and then .fff or .ffffff if there is a fraction. Booleans are
-    0 and 1. Decimals go in NUMERIC columns, which keep 15 digits or a 64-bit integer: a row with a value that would not
-    come back as it was is a dead letter. Sums of longs, and other whole decimals that can have more than 64 bits, go in
-    columns without a type, as text where they have. With `decimals` ``text`` all decimals are text with all digits.
+    0 and 1. Decimals are in NUMERIC columns, which keep 15 digits or a 64-bit integer: a row with a value that would be
+    changed is a dead letter. Sums of longs, and other whole decimals that can have more than 64 bits, are in columns
+    without a type, as text if they have more. With `decimals` ``text`` all decimals are text with all digits.
     """
 
     system = "SQLite"
@@ -41,7 +41,7 @@ class SqliteFile(EmbeddedFile):
 
     @contextmanager
     def writing(self) -> Iterator[SqliteSession]:
-        """Write all that is within, or nothing; it is on disk afterwards (synchronous=FULL)."""
+        """Open a transaction, which is on disk afterwards (synchronous=FULL)."""
         with translated(self.path):
             if self._connection is None:
                 self._connection = self._connect()
@@ -67,14 +67,13 @@ class SqliteFile(EmbeddedFile):
             yield SqliteSession(db, self._decimals)
 
     def close(self) -> None:
-        """Close the connection; more than once does no harm."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _connect(self) -> sqlite3.Connection:
         file = self.refuse_path()
-        # A host may commit from another thread than it opened in, though never from two at once.
+        # a host may commit from another thread than it opened in, but never from two at once
         db = sqlite3.connect(file, timeout=self.busy, isolation_level=None, check_same_thread=False)
         try:
             mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -93,7 +92,7 @@ class SqliteFile(EmbeddedFile):
 
 
 class SqliteSession(Session):
-    """A transaction that is open; see `windrow.connectors.embedded.file.Session`."""
+    """A transaction that is open."""
 
     now = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
     same = "lower({}) = lower({})"
@@ -104,16 +103,13 @@ class SqliteSession(Session):
         self._decimals = decimals
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run a statement; return its rows."""
         return self._db.execute(sql, values).fetchall()
 
     def has(self, table: str) -> bool:
-        """Whether there is a table of that name."""
         query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
         return bool(self.execute(query, (table,)))
 
     def columns(self, table: str) -> list[Column]:
-        """Return the columns of a table, none without a table; raise SinkError for a view."""
         kind = self._db.execute("SELECT type FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table,)).fetchone()
         if kind is None:
             return []
@@ -125,15 +121,14 @@ class SqliteSession(Session):
         return [Column(name, type_, bool(place), bool(required)) for name, type_, place, required in found]
 
     def types(self, table: Table) -> dict[str, str]:
-        """Return the type of each column; the types decide the affinity."""
         return sql_types(table, self._decimals)
 
     def create(self, table: Table) -> None:
-        """Create a table; one with a key is stored by its key: half the size, and no second tree to write."""
+        """Create a table; a table with a key is stored by it: half the size, and no second tree to write."""
         self._db.execute(create_table(table, self.types(table)) + (" WITHOUT ROWID" if table.key else ""))
 
     def alter(self, table: Table, column: str, type_: str) -> str:
-        """Write how a column gets another type or can be null: SQLite has no statement for it, and none for a key."""
+        """Return statements that copy the column, as SQLite has none to change it; empty for a column of the key."""
         if column in table.key:
             return ""
         there, name, new = quote(table.name), quote(column), quote(f"{column}_new")
@@ -143,10 +138,10 @@ class SqliteSession(Session):
         )
 
     def relax(self, table: Table, columns: Sequence[str]) -> None:
-        """Let columns of a table be null, in the way of https://sqlite.org/lang_altertable.html, section 7.
+        """Let columns of a table be null, as described in https://sqlite.org/lang_altertable.html, section 7.
 
-        What is stored stays as it is, so the statement that the schema has is all that changes. Raise SinkError if that
-        is not as windrow has written it.
+        Stored rows stay as they are; only the CREATE statement in the schema changes. Raise SinkError if that is not as
+        windrow has written it.
         """
         types, where = self.types(table), "type = 'table' AND name = ? COLLATE NOCASE"
         [(sql,)] = self.execute(f"SELECT sql FROM sqlite_master WHERE {where}", (table.name,))
@@ -168,7 +163,7 @@ class SqliteSession(Session):
             self._db.execute("PRAGMA writable_schema = RESET")
 
     def unfit(self, tables: Sequence[Table], rows: pa.Table) -> pa.Array | None:
-        """Return why rows cannot be in tables: a NUMERIC column would change a decimal."""
+        """Return why rows do not fit: a NUMERIC column would change a decimal."""
         names = [field.name for field in rows.schema if pa.types.is_decimal(field.type)]
         if not names or self._decimals == "text":
             return None
@@ -176,7 +171,7 @@ class SqliteSession(Session):
         return unfit(rows.select([name for name in names if name in numeric]))
 
     def insert(self, table: Table, rows: pa.Table, else_: str = "") -> None:
-        """Insert rows, of which only some are in memory as Python's values at a time."""
+        """Insert rows; only some are in memory as Python's values at a time."""
         if rows.num_rows:
             marks = ", ".join("?" * len(table.columns))
             self._db.executemany(
@@ -185,11 +180,11 @@ class SqliteSession(Session):
             )
 
     def apply(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:
-        """Bring the result table up to changes of a step, which are the last in the changelog if there is one."""
+        """Apply changes of a step, which are the last rows of the changelog if it is written."""
         table = layout.result
         columns, key = quote_all(table.columns), quote_all(table.key)
         if changelog:
-            # Within a row in the order of the changelog, so its last change wins. By key, so that the table's tree is
+            # Within a key in the order of the changelog, so its last change wins. By key, so that the table's tree is
             # written from left to right. Reading the changelog costs half of binding the rows once more.
             self._db.execute(
                 f"INSERT INTO {quote(table.name)} ({columns}) SELECT {columns} "
@@ -208,17 +203,16 @@ class SqliteSession(Session):
             keys = values(deletes, self._decimals)
             self._db.executemany(f"DELETE FROM {quote(table.name)} WHERE {where}", keys)
 
-    def made(self, tables: Sequence[str]) -> list[Made]:
-        """Return indexes and triggers on tables, whose names follow them."""
+    def dependents(self, tables: Sequence[str]) -> list[Dependent]:
+        """Return indexes and triggers on tables, which follow a renamed table."""
         found = self._db.execute(
             "SELECT type, name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') AND sql IS NOT NULL "
             f"AND lower(tbl_name) IN ({', '.join('?' * len(tables))})",
             [name.lower() for name in tables],
         )
-        return [Made(*row) for row in found]
+        return [Dependent(*row) for row in found]
 
     def snapshot(self) -> SqliteSnapshot:
-        """Return a reader of the tables."""
         return SqliteSnapshot(self._db, self._decimals)
 
 
@@ -261,7 +255,7 @@ def translated(path: str) -> Iterator[None]:
 
 
 class SqliteTables(EmbeddedTables):
-    """The tables of pipelines in an SQLite file; another writer is waited for `busy` seconds."""
+    """The tables of pipelines in an SQLite file; waits at most `busy` seconds for another writer."""
 
     def __init__(self, *specs: SinkSpec, busy: float = BUSY_SECONDS) -> None:
         super().__init__(_file(specs[0].sink, busy), *specs)

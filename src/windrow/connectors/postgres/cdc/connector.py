@@ -1,4 +1,4 @@
-"""The connector of tables of PostgreSQL that a run follows."""
+"""The connector of PostgreSQL tables that a run follows."""
 
 from __future__ import annotations
 
