@@ -65,7 +65,7 @@ class SinkConnector(Kind[Any]):
     tables: str = ""
     findings: Callable[[Any], Iterable[Finding]] = no_findings
     database: str = ""
-    called: str = "one without tables of results"
+    called: str = "a sink without result tables"
     row_bytes: str = "windrow.connectors.row_bytes:columnar"
     extra: str = ""
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from windrow.expressions import SinkSpec
 
 
-_NO_TABLE = "which this command cannot look into; it takes pipelines that write to a table"
-
-
 def open_sinks(graph: m.Graph) -> SinkGroup:
     """Return the sinks of a graph, not yet connected: one for all tables in the same database.
 
@@ -64,7 +61,7 @@ def open_database(sink: m.Sink) -> Database:
     """Return the database of a sink, not yet connected."""
     connector = sink_connector(sink)
     if not connector.database:
-        msg = f"the sink is {connector.called}, {_NO_TABLE}"
+        msg = f"the sink is {connector.called}; this command needs a pipeline that writes to a table"
         raise InputError(msg)
     found: Database = connector.load(connector.database)(sink)
     return found

@@ -60,8 +60,8 @@ def still_opened(opener: str, last: str | None, table: str) -> None:
     """Raise SinkError if another sink has opened the tables since this one did, for the same run."""
     if opener != last:
         msg = (
-            f"table {table!r} was opened by another process of the same run, which goes on in the place of this one; "
-            "what was committed stays: let one process at a time run with a checkpoint"
+            f"table {table!r} was opened by another process of the same run, which has replaced this one; what was "
+            "committed stays: run one process at a time with a checkpoint"
         )
         raise SinkError(msg)
 
@@ -171,7 +171,7 @@ def _authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: F
         elif found.elsewhere is None:
             msg = (
                 f"table {table!r} was handed over to another run, which resumes from a savepoint of this checkpoint's "
-                f"run, or its tables were removed: go on with that run's --checkpoint, or start over with --fresh"
+                f"run, or its tables were removed: continue with that run's --checkpoint, or start over with --fresh"
             )
         else:
             msg = (

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, TypeVar
 
 from windrow import model as m
-from windrow.connectors.cuts import Cut, Offset, StreamPlan, numbered_batches
+from windrow.connectors.cuts import Cut, Offset, Stage, StreamPlan, numbered_batches
 from windrow.connectors.source import FoundLosses, Source
 from windrow.errors import InputError
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.connectors.cuts import Stage
     from windrow.connectors.stream_reader import SeveralReader
 
 T = TypeVar("T")

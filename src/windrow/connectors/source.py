@@ -185,7 +185,7 @@ class FoundLosses:
 
 def another_log(name: str) -> str:
     """Return the message for a log that was replaced while a run read it."""
-    return f"the log {name} lost records: it is another one of the same name now"
+    return f"the log {name} lost records: another log of the same name has replaced it"
 
 
 def restoring(losses: Iterable[Loss]) -> list[str]:

@@ -250,7 +250,7 @@ class FollowedFile(Follower):
                     match = None
                 if match is None:
                     msg = (
-                        f"the record {offset} of {self._folder.file(0)} is none of the file {self._path}, by its key; "
+                        f"record {offset} of {self._folder.file(0)} is not a row of the file {self._path}, by its key; "
                         "give the file a log of its own"
                     )
                     raise SourceError(msg)

@@ -70,8 +70,8 @@ FILES = Connector(
             f"the files {source.place}, in the order of their names{format_words(source)}"
             + ("" if source.header else ", without headers")
         ),
-        "[files](../guides/files.md) that others write once: JSON lines, CSV, or Parquet (`.parquet`), of which a row "
-        "is a JSON object; text may be compressed (`.gz`). The files of a pattern are a partition, one after the "
+        "[files](../guides/files.md) that others write once: JSON lines, CSV, or Parquet (`.parquet`), whose rows "
+        "are JSON objects; text may be compressed (`.gz`). The files of a pattern are a partition, one after the "
         "other in the order of their names, and the offset of a record is its number in that order, from 0. A live "
         "run reads files that come; their names must sort after those of the files that were read, and a file must "
         "not change. The field `_log_time` (epoch milliseconds) of a record is its log timestamp.",

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from windrow import model as m
 from windrow.connectors.files.parquet import ParquetRows
-from windrow.connectors.log.folder import BLOCK, MAX_LINE, lines_of
+from windrow.connectors.log.folder import BLOCK, line_blocks, lines_of
 from windrow.errors import InputError, Place, SourceError
 
 _BOM = b"\xef\xbb\xbf"
@@ -83,21 +83,9 @@ class TextRows:
         with self._opened() as file:
             if byte:
                 file.seek(byte)
-            head: list[bytes] = []  # parts of a line that is longer than a block
-            held = 0
-            while block := file.read(BLOCK):
-                if cut := block.rfind(b"\n") + 1:
-                    whole = b"".join([*head, block[:cut]])
-                    yield byte, whole
-                    byte += len(whole)
-                    head, held = [], 0
-                head.append(block[cut:])
-                held += len(head[-1])
-                if held > MAX_LINE:
-                    msg = f"{self.path} has a line of more than {MAX_LINE} bytes; a record can hold no more"
-                    raise SourceError(msg)
-            if held:
-                yield byte, b"".join(head)
+            for block in line_blocks(iter(lambda: file.read(BLOCK), b""), self.path):
+                yield byte, block
+                byte += len(block)
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:

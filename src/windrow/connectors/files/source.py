@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from windrow import model as m
-from windrow.connectors.cuts import Cut, Offset, StreamPlan
+from windrow.connectors.cuts import Cut, Offset, Stage, StreamPlan
 from windrow.connectors.files.listing import START, DataFile, FileSequence, Position, Span, list_partitions
 from windrow.connectors.source import FoundLosses, Loss, Source
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.connectors.cuts import Stage
     from windrow.connectors.files.stream import FilesStreamReader
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from windrow import model as m
 from windrow.connectors import settings
 from windrow.connectors.base import Connector, SinkConnector, SourceConnector
+from windrow.connectors.kafka.options import OURS
 from windrow.declare.arguments import Duration, duration_micros
 from windrow.declare.findings import Finding, error
 from windrow.declare.formats import FORMAT
@@ -43,16 +44,6 @@ def _sink_words(sink: m.KafkaSink) -> str:
     return f"the Kafka topic {sink.topic} at {sink.servers}{envelope}{options}"
 
 
-_OWN_OPTIONS = {
-    "bootstrap.servers": "write it as `servers`",
-    "auto.offset.reset": "write it as `start`",
-    "group.id": "leave it out: offsets are kept in the checkpoint, and `group` names a consumer group that shows them",
-    "enable.auto.commit": "leave it out: offsets are kept in the checkpoint, not in a consumer group",
-    "isolation.level": "leave it out: only committed records are read",
-    "key.deserializer": "leave it out: keys are read as bytes",
-    "value.deserializer": "leave it out: values are read as bytes, and `decode` says what they hold",
-    "interceptor.classes": "leave it out: records are read as they are",
-}
 _WRITER_OPTIONS = {
     "bootstrap.servers": "write it as `servers`",
     "transactional.id": "leave it out: it is the fence between runs, windrow-TOPIC",
@@ -65,7 +56,7 @@ _WRITER_OPTIONS = {
 }
 CDC_OPTIONS = {
     **dict.fromkeys(
-        [name for name in (*_OWN_OPTIONS, *_WRITER_OPTIONS) if name != "transaction.timeout.ms"],
+        [name for name in (*OURS, *_WRITER_OPTIONS) if name != "transaction.timeout.ms"],
         "leave it out: that each change is there once depends on it",
     ),
     "bootstrap.servers": "write it as `servers`",
@@ -101,7 +92,7 @@ def _source_findings(source: m.KafkaSource) -> Iterator[Finding]:
             f"{source.group!r}: realtime runs resume from groups that begin with {m.OWN_GROUPS}; give it another name"
         )
         yield error("group", message)
-    yield from settings.option_findings(source.options, _OWN_OPTIONS)
+    yield from settings.option_findings(source.options, OURS)
 
 
 def _sink_findings(sink: m.KafkaSink) -> Iterator[Finding]:
@@ -197,9 +188,9 @@ KAFKA = Connector(
             ),
         ),
         _sink_words,
-        "a Kafka topic of changes ([the guide](../guides/kafka-sink.md)), each of which a reader with "
-        "`isolation.level=read_committed` sees once. The key of a record is the key of its row, and the value the row "
-        "as JSON, with `op` and `revision`.",
+        "a Kafka topic of changes ([the guide](../guides/kafka-sink.md)), which a reader with "
+        "`isolation.level=read_committed` sees once each. The key of a record is the key of its row, and the "
+        "value the row as JSON, with `op` and `revision`.",
         dataset=lambda sink, topic: (settings.kafka_namespace(sink.servers), topic),
         tables="windrow.connectors.kafka.sink:KafkaTopics",
         findings=_sink_findings,

@@ -10,19 +10,21 @@ from windrow.model.references import quoted_in_jaas, resolve_references
 
 TIMEOUT = 10.0
 """Timeout of a request to a broker in seconds."""
+_NO_GROUP = "leave it out: offsets are kept in the checkpoint, not in a consumer group"
 OURS = {
-    "bootstrap.servers": "write `servers`",
-    "auto.offset.reset": "write `start`",
-    "group.id": "offsets are kept in the checkpoint, not in a consumer group",
-    "enable.auto.commit": "offsets are kept in the checkpoint, not in a consumer group",
-    "enable.auto.offset.store": "offsets are kept in the checkpoint, not in a consumer group",
-    "enable.partition.eof": "a step relies on the end of a partition",
-    "isolation.level": "only committed records are read",
-    "metadata.broker.list": "write `servers`",
-    "key.deserializer": "keys are read as bytes",
-    "value.deserializer": "values are read as bytes; write `decode`",
-    "interceptor.classes": "records are read as they are",
+    "bootstrap.servers": "write it as `servers`",
+    "metadata.broker.list": "write it as `servers`",
+    "auto.offset.reset": "write it as `start`",
+    "group.id": "leave it out: offsets are kept in the checkpoint, and `group` names a consumer group that shows them",
+    "enable.auto.commit": _NO_GROUP,
+    "enable.auto.offset.store": _NO_GROUP,
+    "enable.partition.eof": "leave it out: a step relies on the end of a partition",
+    "isolation.level": "leave it out: only committed records are read",
+    "key.deserializer": "leave it out: keys are read as bytes",
+    "value.deserializer": "leave it out: values are read as bytes, and `decode` says what they hold",
+    "interceptor.classes": "leave it out: records are read as they are",
 }
+"""Options that a pipeline cannot set, with what to do about each."""
 _RENAMED = {
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
@@ -40,7 +42,7 @@ def checked_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
     """Return the options with references resolved; raise InputError for an option that windrow sets."""
     for name, _ in source.options:
         if name in OURS:
-            msg = f"the Kafka option {name} cannot be set: {OURS[name]}"
+            msg = f"the Kafka option {name} cannot be set; {OURS[name]}"
             raise InputError(msg)
         if name.startswith("kafka."):
             msg = f"the Kafka option {name} must not have the prefix; write {name.removeprefix('kafka.')}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from windrow.connectors.kafka.client import client_of
 from windrow.errors import RunError, SinkError, SinkUnavailableError
@@ -75,15 +75,16 @@ class TransactionalProducer:
         *,
         partition: int = -1,
         timestamp: int = 0,
+        on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
         """Add a record to the transaction; without a partition, in that of its key.
 
-        `timestamp` is in milliseconds since 1970; 0 is now.
+        `timestamp` is in milliseconds since 1970; 0 is now. `on_delivery` is called when the client is polled.
         """
         while True:
             try:
                 # positional arguments cost half of keywords
-                self.client.produce(topic, value, key, partition, None, None, timestamp, headers)
+                self.client.produce(topic, value, key, partition, None, on_delivery, timestamp, headers)
             except BufferError:
                 self.call(self.client.poll, 0.1)
             except KafkaException as exc:

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from windrow import model as m
-from windrow.connectors.cuts import Cut, Offset, StreamPlan
+from windrow.connectors.cuts import Cut, Offset, Stage, StreamPlan
 from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.source import FoundLosses, Loss, Source
 from windrow.errors import InputError
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.connectors.cuts import Stage
     from windrow.connectors.kafka.client import Admin
     from windrow.connectors.kafka.stream import KafkaStreamReader
 

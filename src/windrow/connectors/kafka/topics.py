@@ -47,7 +47,7 @@ def require_compaction(admin: AdminClient, topic: str) -> None:
     except KafkaException as exc:
         if exc.args[0].code() not in _DENIED:
             raise
-        msg = f"whether the topic {topic} is compacted may not be asked: grant DESCRIBE_CONFIGS on it"
+        msg = f"the settings of topic {topic} may not be read: grant DESCRIBE_CONFIGS on it"
         raise InputError(msg) from exc
     if policy != "compact":
         msg = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -63,7 +63,7 @@ class LogFolder:
         match = _NAME.fullmatch(name)
         if match is None:
             msg = (
-                f"{self.path / name} is not named as a partition is: partition-N.jsonl, N a whole number without a sign"
+                f"{self.path / name} is not the name of a partition: partition-N.jsonl, N a whole number without a sign"
             )
             raise InputError(msg)
         if not stat.S_ISREG(status.st_mode):
@@ -222,7 +222,7 @@ class LogFolder:
                     at = up_to
                     continue
                 with self._open(partition, at) as file:
-                    for block in self._blocks(file, partition, end.byte - at.byte):
+                    for block in line_blocks(self._blocks(file, partition, end.byte - at.byte), self.file(partition)):
                         if at < self.kept(partition).base:
                             break  # trimmed or compacted while it was read: the block may be zeros
                         line = at.line
@@ -247,24 +247,14 @@ class LogFolder:
         return self.read(partition, start, self.after(partition, end, start))
 
     def _blocks(self, file: BinaryIO, partition: int, left: int) -> Iterator[bytes]:
-        """Read `left` bytes in blocks of whole lines; the last line must be whole."""
-        head: list[bytes] = []  # parts of a line that is longer than a block
-        held = 0
+        """Read `left` bytes in blocks."""
         while left:
             block = file.read(min(BLOCK, left))
             if not block:
                 msg = f"the log lost records: {self.file(partition)} was cut off while it was read; bring the file back"
                 raise SourceError(msg)
             left -= len(block)
-            cut = block.rfind(b"\n") + 1
-            if cut:
-                yield b"".join([*head, block[:cut]])
-                head, held = [], 0
-            head.append(block[cut:])
-            held += len(head[-1])
-            if held > MAX_LINE:
-                msg = f"{self.file(partition)} has a line of more than {MAX_LINE} bytes; a record can hold no more"
-                raise SourceError(msg)
+            yield block
 
     def mark(self, partition: int, position: Position) -> int:
         """Return a checksum of the bytes just before a position, by which a later reader detects other bytes.
@@ -350,6 +340,23 @@ def batches(block: bytes, partition: int, first: int) -> Iterator[pa.RecordBatch
     for at in range(0, len(values), BATCH_ROWS):
         rows = min(BATCH_ROWS, len(values) - at)
         yield raw_batch(partition, pa.arange(first + at, first + at + rows), values.slice(at, rows))
+
+
+def line_blocks(blocks: Iterable[bytes], file: Path) -> Iterator[bytes]:
+    """Yield blocks of whole lines, the last perhaps without its newline; raise SourceError for a line above 1 GiB."""
+    head: list[bytes] = []  # parts of a line that is longer than a block
+    held = 0
+    for block in blocks:
+        if cut := block.rfind(b"\n") + 1:
+            yield b"".join([*head, block[:cut]])
+            head, held = [], 0
+        head.append(block[cut:])
+        held += len(head[-1])
+        if held > MAX_LINE:
+            msg = f"{file} has a line of more than {MAX_LINE} bytes; a record can hold no more"
+            raise SourceError(msg)
+    if held:
+        yield b"".join(head)
 
 
 def lines_of(block: bytes) -> pa.Array:

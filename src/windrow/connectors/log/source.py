@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from windrow import model as m
-from windrow.connectors.cuts import Cut, Offset, StreamPlan
+from windrow.connectors.cuts import Cut, Offset, Stage, StreamPlan
 from windrow.connectors.log.folder import LogFolder, trimmed
 from windrow.connectors.log.kept import START, Kept, Position
 from windrow.connectors.source import FoundLosses, Loss, Source
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.connectors.cuts import Stage
     from windrow.connectors.log.stream import LogStreamReader
 
 __all__ = ["START", "EmbeddedLog", "LogFolder", "Position"]

@@ -115,8 +115,8 @@ class LogStore(ChangeStore):
             place = (ChangePlace.of_record(last) if last else None) or state.place
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
             msg = (
-                f"the last record of {self._file} is none of the table {state.table}: nobody else may append to "
-                "the log of a table; give the source a log of its own"
+                f"the last record of {self._file} is not a change of the table {state.table}: nobody else may append "
+                "to the log of a table; give the source a log of its own"
             )
             raise SourceError(msg) from exc
         if self._file.stat().st_size > self._at.byte:

@@ -159,7 +159,7 @@ class TopicStore(ChangeStore):
         if self._position is None:
             if any(first < end for first, end in preflight(self._topic).values()):
                 msg = (
-                    f"{self.name} at {self._topic.servers} has records, and {self._beside} does not say of which "
+                    f"{self.name} at {self._topic.servers} has records, but {self._beside} does not name their "
                     "table: name another topic in `topic`"
                 )
                 raise InputError(msg)
