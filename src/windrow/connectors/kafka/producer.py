@@ -84,7 +84,7 @@ class TransactionalProducer:
         while True:
             try:
                 # positional arguments cost half of keywords
-                self.client.produce(topic, value, key, partition, None, on_delivery, timestamp, headers)
+                self.client.produce(topic, value, key, partition, on_delivery, None, timestamp, headers)
             except BufferError:
                 self.call(self.client.poll, 0.1)
             except KafkaException as exc:
