@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from windrow.connectors.cuts import Offset
+from windrow.connectors.cuts import Offset, StreamPlan
 from windrow.connectors.source import Source
 from windrow.connectors.stream_reader import stream_of
 
@@ -31,7 +31,7 @@ def records(parts: Iterable[pa.RecordBatch | pa.Table]) -> Records:
     return dict(found)
 
 
-def raw(source: Source, spark: SparkSession, begin: Offset | None = None, **how: Any) -> DataFrame:  # noqa: ANN401 - as `Source.reader` has it
+def raw(source: Source, spark: SparkSession, begin: Offset | None = None, **how: Any) -> DataFrame:  # noqa: ANN401 - as `StreamPlan` has it
     """Return the streaming frame of a source's records as they are."""
 
     def same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -39,7 +39,7 @@ def raw(source: Source, spark: SparkSession, begin: Offset | None = None, **how:
 
     begin = source.beginning() if begin is None else begin
     tasks = spark.sparkContext.defaultParallelism
-    return stream_of(spark, "windrow_raw", source.reader(same, begin, tasks=tasks, **how), DDL)
+    return stream_of(spark, "windrow_raw", source.reader(StreamPlan(same, begin, tasks, **how)), DDL)
 
 
 class Stream:

@@ -20,8 +20,7 @@ from tests.waiting import join
 
 from windrow.connectors.database import Condition
 from windrow.connectors.duckdb.connector import DuckDBSink
-from windrow.connectors.duckdb.file import DuckDBFile, translate
-from windrow.connectors.duckdb.tables import DuckDBTables
+from windrow.connectors.duckdb.tables import DuckDBFile, DuckDBTables, translate
 from windrow.connectors.open_sinks import open_database
 from windrow.connectors.sink import Run
 from windrow.connectors.tables import layout

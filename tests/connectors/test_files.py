@@ -26,6 +26,7 @@ from tests.examples import examples
 from tests.graphs import as_graph
 from tests.runtime.spend import Files, events, spend
 
+from windrow.connectors.cuts import StreamPlan
 from windrow.connectors.files import rows
 from windrow.connectors.files.listing import START, FileSequence, Position
 from windrow.connectors.files.source import OrderedFiles
@@ -143,7 +144,7 @@ def test_a_bounded_run_reads_what_stands_behind_its_offsets(change: str, expecte
     for name, count in (("a", 2), ("b", 2), ("d", 1)):
         write(tmp_path / name, *(f"{name}{number + 1}" for number in range(count)))
     source = open_source(FilesSource((str(tmp_path / "*"),)))
-    reader = source.reader(iter, source.beginning(), tasks=1)
+    reader = source.reader(StreamPlan(iter, source.beginning(), tasks=1))
     reader.prepareForTriggerAvailableNow()
     at: dict[str, Any] = {}
     found: list[tuple[int, bytes | None]] = []

@@ -178,7 +178,7 @@ def test_the_log_has_no_records_of_others(tmp_path: Path) -> None:
     rates.write({("EUR", 1): ("1.5", None)})
     rates.log.parent.mkdir(parents=True)
     rates.log.write_text('{"currency": "EUR", "on": 1}\n')
-    with pytest.raises(SourceError, match=r"the record 0 of .* is none of the file"):
+    with pytest.raises(SourceError, match=r"record 0 of .* is not a row of the file"):
         rates.follow().update()
 
 

@@ -20,9 +20,8 @@ from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 
 from windrow.connectors.sink import Follows, Run
-from windrow.connectors.sqlite.file import translate
 from windrow.connectors.sqlite.rows import values
-from windrow.connectors.sqlite.tables import SqliteTables
+from windrow.connectors.sqlite.tables import SqliteTables, translate
 from windrow.errors import PipelineError, SinkAddressError, SinkError
 from windrow.model import Aggregate, Count, SqliteSink, Sum
 

@@ -16,6 +16,7 @@ from tests.engine.pipelines import main, record
 from tests.graphs import as_graph
 from tests.short_forms import Pipeline
 
+from windrow.connectors.cuts import StreamPlan
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.source import Loss
 from windrow.connectors.stream_reader import Share, StreamReader
@@ -37,7 +38,7 @@ class Counter(StreamReader[int]):
     """Reads up to a number, a few a step."""
 
     def __init__(self, last: int, step: int) -> None:
-        super().__init__(iter, {"n": 0}, tasks=1, max_records=step)
+        super().__init__(StreamPlan(iter, {"n": 0}, tasks=1, max_records=step))
         self.last, self._step = last, step
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name

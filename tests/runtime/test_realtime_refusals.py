@@ -123,7 +123,7 @@ def test_a_topic_that_was_made_anew_is_told(kafka: Kafka, pipeline: ProcessPipel
     watch.report(lambda _: None)
     delete(kafka, source)
     kafka.create_topic(source, 1)
-    with pytest.raises(RecordsLostError, match=f"the log {source} lost records: it is another one of the same name"):
+    with pytest.raises(RecordsLostError, match=f"the log {source} lost records: another log of the same name"):
         watch.report(lambda _: None)
     feed(kafka, source, 0, 500, partitions=1)
     with pytest.raises(

@@ -8,6 +8,7 @@ from bench.peers.job import DONE, TABLE, TABLE_ONLY, Job, tell, told
 from bench.pipelines import from_kafka, main_job
 
 from windrow.authoring.pipeline_file import parse_pipeline
+from windrow.connectors.cuts import StreamPlan
 from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.open_sources import open_source
@@ -54,9 +55,8 @@ def main(job: Job) -> None:
 def _clock(pipeline: Graph, job: Job) -> None:
     spark, source = spark_session(), open_source(pipeline.sources[0].source)
     tasks = spark.sparkContext.defaultParallelism
-    reader = source.reader(
-        stream_ingest(pipeline, TableTransport()), source.beginning(), tasks=tasks, max_records=job.step
-    )
+    stage = stream_ingest(pipeline, TableTransport())
+    reader = source.reader(StreamPlan(stage, source.beginning(), tasks, job.step))
     packets = stream_of(spark, "windrow_clock", reader, PACKET_DDL)
     query = packets.writeStream.format("noop").option("checkpointLocation", str(job.folder / "checkpoint"))
     query.trigger(availableNow=True).start().awaitTermination()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +15,7 @@ from windrow.engine.schema import RAW
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.connectors.cuts import Cut, Offset, Stage
+    from windrow.connectors.cuts import Cut, Offset, Stage, StreamPlan
     from windrow_random_walks.connector import RandomWalksSource
     from windrow_random_walks.stream import WalkReader
 
@@ -83,19 +83,11 @@ class RandomWalks:
         """Return where a run begins: at the first step of each walk, but for those that `start` names."""
         return offset_of(start or {})
 
-    def reader(
-        self,
-        stage: Stage,
-        begin: Offset,
-        *,
-        tasks: int,
-        max_records: int | None = None,
-        cuts: Sequence[Cut] | None = None,
-    ) -> WalkReader:
+    def reader(self, plan: StreamPlan) -> WalkReader:
         """Return what reads the walks for Spark."""
         from windrow_random_walks.stream import WalkReader  # noqa: PLC0415 - Spark only when a stream is opened
 
-        return WalkReader(self._source, stage, begin, tasks=tasks, max_records=max_records, cuts=cuts)
+        return WalkReader(self._source, plan)
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
         """Return a frame of what a stage makes of a range."""
@@ -106,7 +98,7 @@ class RandomWalks:
         def read(walk: int, first: int, last: int) -> Iterable[pa.RecordBatch]:
             return read_walk(source, walk, first, last)
 
-        return frame_of(spark, [one for one in ranges if one[1] < one[2]], read, stage, ddl)
+        return frame_of(spark, [part for part in ranges if part[1] < part[2]], read, stage, ddl)
 
     def identity(self, seconds: float = 0.0) -> str | None:  # noqa: ARG002 - the contract's
         """Return the seed, which makes the log."""

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from windrow.connectors.cuts import Cut, Offset, Stage, limited_ends
+from windrow.connectors.cuts import Cut, Offset, StreamPlan, limited_ends
 from windrow.connectors.stream_reader import CutReader, shared
 from windrow_random_walks.connector import RandomWalksSource
 from windrow_random_walks.source import offset_of, read_walk
@@ -26,25 +26,12 @@ class Place:
 class WalkReader(CutReader[tuple[int, int]]):
     """Reads walks step by step."""
 
-    def __init__(
-        self,
-        source: RandomWalksSource,
-        stage: Stage,
-        begin: Offset,
-        *,
-        tasks: int,
-        max_records: int | None = None,
-        cuts: Sequence[Cut] | None = None,
-    ) -> None:
-        super().__init__(stage, begin, tasks=tasks, max_records=max_records, cuts=cuts)
+    def __init__(self, source: RandomWalksSource, plan: StreamPlan) -> None:
+        super().__init__(plan)
         self._source = source
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Do nothing: the walks do not grow."""
-
-    def is_before(self, start: Offset, cut: Cut) -> bool:
-        """Return whether a cut is ahead of a position."""
-        return any(offset > next_step(start, walk) for walk, offset in cut.items())
 
     def step_to(self, start: dict[str, Any], cut: Cut | None, max_records: int | None = None) -> dict[str, Any]:
         """Return where a step ends: at the cut, at the end of the walks, or before."""

@@ -1,4 +1,4 @@
-"""Descriptions of connectors, without their drivers: what other rooms ask of a kind of source or sink.
+"""Descriptions of connectors without their drivers: the properties of each kind of source and sink.
 
 An object is named as ``module:name``, and its module is imported when it is used.
 """
@@ -23,22 +23,22 @@ def load(name: str) -> Any:  # noqa: ANN401 - any object
 
 
 def no_findings(_settings: object) -> Iterable[Finding]:
-    """Find nothing."""
+    """Return no findings."""
     return ()
 
 
 @dataclass(frozen=True)
 class SourceConnector(Kind[Any]):
-    """A kind of source, by the class of its settings, with how it is written.
+    """A kind of source, by the class of its settings, and its section in a pipeline file.
 
-    `findings` are what is wrong with settings, each with its place below the source; `dataset` is the namespace and the
-    name that OpenLineage has for the log. `log` names what reads it (given the settings;
-    `windrow.connectors.source.Source`): a followed source has none, since its `records` are read.
+    `findings` are the problems of settings, each with its place below the source; `dataset` is the log's namespace and
+    name in OpenLineage. `log` names the reader (`windrow.connectors.source.Source`, made from the settings): a followed
+    source has none, since its `records` are read.
 
-    `follower` names what appends its changes to the log (given the node of the graph and the names of key fields of
-    tables, `windrow.connectors.source.Follower`); `appender` what appends corrected records (given settings, an
-    identity and their first bytes; `windrow.connectors.source.Appender`), and `not_written` says why there is none.
-    `finder` names what returns a function that finds the partitions, which is sent to other processes.
+    `follower` names the `windrow.connectors.source.Follower` that appends changes to the log (made from the node of the
+    graph and the names of key fields of tables); `appender` names the `windrow.connectors.source.Appender` of corrected
+    records (made from settings, an identity and the first bytes of a record), or `not_written` says why there is none.
+    `finder` names a function that returns a function which finds the partitions and can be sent to other processes.
     """
 
     dataset: Callable[[Any], tuple[str, str]] = lambda source: ("", source.place)
@@ -52,20 +52,20 @@ class SourceConnector(Kind[Any]):
 
 @dataclass(frozen=True)
 class SinkConnector(Kind[Any]):
-    """A kind of sink, by the class of its settings, with how it is written.
+    """A kind of sink, by the class of its settings, and its section in a pipeline file.
 
-    `findings` and `dataset` (of one of its tables) are as for a source. `tables` names what writes the rows (given the
-    `SinkSpec` of each table in one database, `windrow.connectors.sink.Sink`), and `database` what looks into the
-    database outside of a run (given the settings, `windrow.connectors.database.Database`). `called` is what the sink is
-    in messages. `row_bytes` names the size of a row (given a table and the bytes of a text). The packages of `extra`
-    are needed to open it.
+    `findings` and `dataset` (of one of its tables) are as for a source. `tables` names the
+    `windrow.connectors.sink.Sink` that writes the rows (made from the `SinkSpec` of each table in one database), and
+    `database` the `windrow.connectors.database.Database` for use outside of a run (made from the settings). `called` is
+    the sink's name in messages. `row_bytes` names the function for the bytes of a row (given a table and the bytes of a
+    text). Opening the sink needs the packages of `extra`.
     """
 
     dataset: Callable[[Any, str], tuple[str, str]] = lambda sink, table: ("", f"{sink.place}/{table}")
     tables: str = ""
     findings: Callable[[Any], Iterable[Finding]] = no_findings
     database: str = ""
-    called: str = "one without tables of results"
+    called: str = "a sink without result tables"
     row_bytes: str = "windrow.connectors.row_bytes:columnar"
     extra: str = ""
 

@@ -1,9 +1,10 @@
-"""The contract of a database outside of a run: read results, record replays, promote one."""
+"""The contract of a database outside of a run: read results, record replays, promote tables."""
 
 from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,14 +14,15 @@ from typing import Any, Final, Literal, Protocol
 import pyarrow as pa
 
 from windrow import model as m
+from windrow.connectors.misfits import Fitted, with_misfits
 from windrow.connectors.sink import Run
-from windrow.connectors.tables import REPLAYS, Layout, Table
+from windrow.connectors.tables import REPLAYS, Layout, Table, quote
 from windrow.errors import InputError
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """A replay into a table: from `begin` (None: the beginning of the log) to `end`, and whether it got there.
+    """A replay into a table: from `begin` (None: the beginning of the log) to `end`, and whether it `finished`.
 
     With `since` only the windows that end after it (microseconds) are in the table. `at` is the end in the source's own
     form, and `identity` distinguishes the log from another of the same name; a note of an older version has neither.
@@ -36,7 +38,7 @@ class Replayed:
     identity: str | None = None
 
     def texts(self) -> tuple[str | None, str]:
-        """Return begin and end as they are written down."""
+        """Return begin and end as JSON."""
         log = {} if self.at is None else {_LOG: {"at": self.at, "identity": self.identity}}
         return None if self.begin is None else json.dumps(self.begin), json.dumps({**self.end, **log})
 
@@ -47,7 +49,7 @@ class Replayed:
 
     @staticmethod
     def read(table: str, run: Run, texts: tuple[str | None, str], since: int | None, *, finished: bool) -> Replayed:
-        """Read what `texts` wrote."""
+        """Read a replay from the result of `texts`."""
         begins, ends = texts
         end = json.loads(ends)
         log = end.pop(_LOG, {})
@@ -55,19 +57,20 @@ class Replayed:
         return Replayed(table, run, begin, _offsets(end), since, finished, **log)
 
 
-def _offsets(of: Mapping[str, int]) -> dict[int, int]:
-    return {int(partition): offset for partition, offset in of.items()}
+def _offsets(offsets: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in offsets.items()}
 
 
 _LOG = "log"
-"""The name beside partitions in the text of where a replay ended."""
+"""The key beside partitions in the end of a replay as JSON."""
 
 
 @dataclass(frozen=True)
 class Promoted:
     """The result of a promotion: `former` is the new name of the replaced tables, None if there were none.
 
-    `carried` is what users had made on them and is on the new ones now; `left` what still hangs on the former.
+    `carried` are the indexes, triggers and views of users that were moved to the new tables; `left` are the objects
+    that still depend on the former tables.
     """
 
     former: str | None
@@ -89,9 +92,9 @@ _KINDS: Final = (
 
 
 def read_value(field: pa.Field, text: str, option: str = "") -> Value:
-    """Read the value in ``COLUMN=VALUE``, which an option may have, by the column's type, a time in ISO 8601.
+    """Read the value in ``COLUMN=VALUE`` of an option by the column's type; a time is in ISO 8601.
 
-    Raise InputError if it is no value of the type, or none that can be compared.
+    Raise InputError if it is not a value of the type, or cannot be compared.
     """
     value = _value_or_none(field, text)
     if value is None:
@@ -117,7 +120,7 @@ def _value_or_none(field: pa.Field, text: str) -> Value | None:
 
 @dataclass(frozen=True)
 class Condition:
-    """A comparison of a column with a value of the column's type; null meets none."""
+    """A comparison of a column with a value of the column's type; null meets no condition."""
 
     column: str
     operator: Literal["=", "<", ">"]
@@ -126,7 +129,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class WindowRange:
-    """Windows that end after `after` and begin before `before` (microseconds); None does not bound them."""
+    """Windows that end after `after` and begin before `before` (microseconds); None is no bound."""
 
     after: int | None = None
     before: int | None = None
@@ -138,12 +141,12 @@ class WindowRange:
         return (*after, *(() if self.before is None else (Condition("window_start", "<", self.before),)))
 
 
-class Snapshot(Protocol):
-    """Tables as they were at one moment."""
+class Snapshot(ABC):
+    """Tables as they were at one moment, read by SQL of the database."""
 
+    @abstractmethod
     def columns(self, table: str) -> list[str]:
         """Return the names of a table's columns; none if there is no such table."""
-        ...
 
     def rows(
         self,
@@ -157,63 +160,105 @@ class Snapshot(Protocol):
     ) -> Iterator[pa.Table]:
         """Read columns of a table, of rows that meet all conditions; the tables yielded have its schema.
 
-        They are ordered by the columns `order`: text by code points, nulls last, and `descending` ones backwards.
-        Decimals may come with more digits behind the point than the schema says, if the database holds such. A value
-        that is not of its column's type is a SinkError; with `misfits` it is null, and a column
+        They are ordered by the columns `order`: text by code points, nulls last, and `descending` columns backwards.
+        Decimals may have more digits after the point than the schema declares, if the database holds such. A value that
+        is not of its column's type is a SinkError; with `misfits` it is null, and a column
         `windrow.connectors.misfits.MISFITS` has it.
         """
-        ...
+        columns = ", ".join(map(self.select, table.schema))
+        by = ", ".join(self.order(table.schema.field(name), is_descending=name in descending) for name in order)
+        most = "" if limit is None else f" LIMIT {limit:d}"
+        conditions, values = self._where(table, where)
+        sql = f"SELECT {columns} FROM {self.source(table)} WHERE {conditions} ORDER BY {by}{most}"
+        for fitted_columns in self.fetch(table, sql, values):
+            yield with_misfits(table, fitted_columns, keep=misfits)
 
     def count(self, table: Table, where: Sequence[Condition] = ()) -> int:
         """Return the number of rows that meet all conditions."""
-        ...
+        conditions, values = self._where(table, where)
+        return self.fetch_number(table, f"SELECT count(*) FROM {self.source(table)} WHERE {conditions}", values)
+
+    def _where(self, table: Table, where: Sequence[Condition]) -> tuple[str, list[object]]:
+        """Return conditions in SQL, and the values of their parameters."""
+        fields = [table.schema.field(condition.column) for condition in where]
+        sides = [self.compare(*pair, at) for at, pair in enumerate(zip(fields, where, strict=True), 1)]
+        values = [self.bind(field, condition.value) for field, condition in zip(fields, where, strict=True)]
+        return " AND ".join(sides) or "true", values
+
+    def source(self, table: Table) -> str:
+        """Return the table in the FROM clause."""
+        return quote(table.name)
+
+    def select(self, field: pa.Field) -> str:
+        """Return a column in the SELECT clause."""
+        return quote(field.name)
+
+    def order(self, field: pa.Field, *, is_descending: bool) -> str:
+        """Return a column in the ORDER BY clause."""
+        return f"{quote(field.name)} {'DESC' if is_descending else 'ASC'} NULLS LAST"
+
+    @abstractmethod
+    def compare(self, field: pa.Field, condition: Condition, number: int) -> str:
+        """Return a condition in the WHERE clause, whose value is the parameter `number`, from 1."""
+
+    def bind(self, field: pa.Field, value: Value) -> object:  # noqa: ARG002 - for databases with other types
+        """Return the value of a parameter; None, which meets no condition, if the column cannot hold it."""
+        return value
+
+    @abstractmethod
+    def fetch(self, table: Table, sql: str, values: Sequence[object]) -> Iterator[list[Fitted]]:
+        """Run a query of columns of a table; yield the columns of some of its rows at a time."""
+
+    @abstractmethod
+    def fetch_number(self, table: Table, sql: str, values: Sequence[object]) -> int:
+        """Run a query for one number."""
 
 
 class Database(Protocol):
-    """A database by its sink's address. Its errors are SinkErrors."""
+    """A database by its sink's address; it raises SinkErrors."""
 
     @property
     def place(self) -> str:
-        """The location, without user and password."""
+        """The location as it was given, without user and password."""
         ...
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """Read what is there now; nothing is locked."""
+        """Read the current tables; nothing is locked. Raise InputError if there is no such database."""
         ...
 
     def note(self, replayed: Replayed) -> None:
-        """Write down what is replayed into a table."""
+        """Record a replay into a table."""
         ...
 
     def note_redrives(self, rows: pa.Table) -> None:
-        """Write down which copies of dead letters were appended (`windrow.connectors.tables.REDRIVES`), each once."""
+        """Record copies of dead letters that were appended (`windrow.connectors.tables.REDRIVES`), each once."""
         ...
 
     def replayed(self, table: str) -> Replayed | None:
-        """Return what was replayed into a table by the run that it belongs to; None if it was no replay."""
+        """Return the replay into a table by the run that it belongs to; None if it was no replay."""
         ...
 
     def stands(self, table: str) -> tuple[Run, int | None] | None:
-        """Return the run that a result table belongs to and the last epoch it committed; None if it is nobody's."""
+        """Return the run that a result table belongs to and its last committed epoch; None if it belongs to no run."""
         ...
 
     def mismatches(self, layout: Layout) -> list[str]:
-        """Return in words how tables that exist differ from a layout: columns, types and primary keys."""
+        """Describe how existing tables differ from a layout: columns, types and primary keys."""
         ...
 
     def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:
-        """Put result tables and their companions in the place of the live ones, which take their names, all at once.
+        """Swap the names of live tables and of their shadows, with their companions, all at once.
 
         `tables` are the names of each live table and of its shadow. Raise SinkError if they are not the pipeline's, the
-        replay is not whole, or a run that writes one of them is seen; InputError if there is no such shadow.
+        replay is incomplete, or a run is writing one of them; InputError if there is no such shadow.
         """
         ...
 
 
 def read_replayed(snapshot: Snapshot, table: str, owner: Run) -> Replayed | None:
-    """Return what `owner`, which has a table, has replayed; None if it was no replay.
+    """Return the replay into a table by the run `owner`; None if it was no replay.
 
-    A replay into several tables has a note for each; one that was promoted has it under its former name.
+    A replay into several tables has a row for each; a promoted table has it under its former name.
     """
     if not snapshot.columns(REPLAYS.name):
         return None
@@ -223,15 +268,15 @@ def read_replayed(snapshot: Snapshot, table: str, owner: Run) -> Replayed | None
         for part in snapshot.rows(REPLAYS, REPLAYS.key, where)
     ]
     rows = [row for part in parts for row in part.to_pylist()]
-    named = [row for row in rows if row["table_name"].lower() == table.lower()]
-    for row in named or rows:
-        texts = row["begins"], row["ends"]
-        return Replayed.read(row["table_name"], owner, texts, row["since"], finished=row["finished"])
-    return None
+    if not rows:
+        return None
+    row = min(rows, key=lambda row: (row["table_name"] != table, row["table_name"].lower() != table.lower()))
+    texts = row["begins"], row["ends"]
+    return Replayed.read(row["table_name"], owner, texts, row["since"], finished=row["finished"])
 
 
 def columns_of(snapshot: Snapshot, database: Database, table: Table) -> list[str]:
-    """Return the names of the columns that a table has; raise InputError if there is no such table."""
+    """Return the names of a table's columns; raise InputError if there is no such table."""
     columns = snapshot.columns(table.name)
     if not columns:
         msg = (
@@ -243,7 +288,7 @@ def columns_of(snapshot: Snapshot, database: Database, table: Table) -> list[str
 
 
 def present(snapshot: Snapshot, database: Database, table: Table) -> Table:
-    """Return a table with the columns that are there: the pipeline may have got others since its last run.
+    """Return a table with the columns that exist: the pipeline may have others since its last run.
 
     Raise InputError as `columns_of` does.
     """

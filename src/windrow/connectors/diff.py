@@ -30,8 +30,8 @@ from windrow.engine.schema import row_key
 from windrow.errors import InputError
 from windrow.expressions import SinkSpec
 
-_TOLD = ("pane", "revision")
-"""Columns that say how an answer came about, and are not part of it."""
+_ABOUT = ("pane", "revision")
+"""Columns that describe how a result came about, and are not part of it."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Compared:
 
     @property
     def is_same(self) -> bool:
-        """Whether rows and columns are the same."""
+        """Whether rows and columns are equal."""
         return self.found.is_same and not self.only_here and not self.only_there
 
 
@@ -56,9 +56,8 @@ def compare_answers(
 ) -> Compared:
     """Compare the result tables of two pipelines' sinks; with `panes` also pane and revision.
 
-    Where one of them is a replay from a time on, only the windows that end after it are compared; of records, which
-    have no windows, all. Raise InputError if
-    there is no such table, or if their keys are not the same.
+    If one of them is a replay from a time on, only the windows that end after it are compared; records, which have no
+    windows, are all compared. Raise InputError if there is no such table, or if their keys are not the same.
     """
     tables = layout(here).result, layout(there).result
     databases = open_database(here.sink), open_database(there.sink)
@@ -69,26 +68,26 @@ def compare_answers(
     _same_key([table.schema for table in tables], key)
     if not here.rows.has_panes:
         bounds = WindowRange()
-    with ExitStack() as held:
-        # two tables in one database as they are at one moment
-        first = held.enter_context(databases[0].snapshot())
+    with ExitStack() as stack:
+        # two tables in one database, as of one moment
+        first = stack.enter_context(databases[0].snapshot())
         is_one = here.sink.database == there.sink.database
-        snapshots = (first, first if is_one else held.enter_context(databases[1].snapshot()))
+        snapshots = (first, first if is_one else stack.enter_context(databases[1].snapshot()))
         columns = [
             _keyed_columns(snapshot, database, table, key)
             for snapshot, database, table in zip(snapshots, databases, tables, strict=True)
         ]
-        left_out = () if panes else tuple(name for name in _TOLD if name not in key)
+        left_out = () if panes else tuple(name for name in _ABOUT if name not in key)
         both = [
             name
             for name in tables[0].columns
             if name in columns[0] and name in columns[1] and name in tables[1].columns and name not in left_out
         ]
-        one, other = (
+        left, right = (
             snapshot.rows(only_columns(table, both), key, bounds.conditions, misfits=True)
             for snapshot, table in zip(snapshots, tables, strict=True)
         )
-        found = compare(one, other, key, limit)
+        found = compare(left, right, key, limit)
     return Compared(
         found=found,
         bounds=bounds,
@@ -109,7 +108,7 @@ def _same_key(schemas: Sequence[pa.Schema], key: Sequence[str]) -> None:
 
 
 def _keyed_columns(snapshot: Snapshot, database: Database, table: Table, key: Sequence[str]) -> list[str]:
-    """Return the columns that a table has; raise InputError if it lacks those of the key."""
+    """Return the columns of a table; raise InputError if one of the key is missing."""
     columns = columns_of(snapshot, database, table)
     missing = [name for name in key if name not in columns]
     if missing:
@@ -120,6 +119,8 @@ def _keyed_columns(snapshot: Snapshot, database: Database, table: Table, key: Se
 
 Number = int | float | Decimal
 Kind = Literal["here", "there", "differs"]
+OneSide = Literal["here", "there"]
+KINDS: Final[tuple[OneSide, OneSide]] = ("here", "there")
 _WIDE = 76
 """Digits in which decimals of different scales are compared and added."""
 
@@ -128,7 +129,7 @@ _WIDE = 76
 class Side:
     """One side of a comparison: its rows, and the sum of each numeric column (exact for integers and decimals).
 
-    `repeated` are rows whose key a row before them has too; `first_repeated` is the first such key.
+    `repeated` is the number of rows with the key of a row before them; `first_repeated` is the first such key.
     """
 
     rows: int = 0
@@ -139,7 +140,7 @@ class Side:
 
 @dataclass(frozen=True)
 class RowDifference:
-    """A key whose rows are not the same, with the values on either side; None where there is no such row.
+    """A key whose rows differ, with the values on either side; None where there is no such row.
 
     Times, decimals, bytes, numbers that are not finite, and values that are not of the column's type are text.
     """
@@ -170,34 +171,27 @@ class Comparison:
 def compare(here: Iterator[pa.Table], there: Iterator[pa.Table], key: Sequence[str], limit: int) -> Comparison:
     """Compare rows that come in the order of their keys, with the same columns, and that of misfits on either side.
 
-    A side may have a key more than once: all rows of such a key are compared, in whatever order they are, and so are
-    rows that lack a part of the key, or have a misfit there. It holds some tables of either side at a time, and all
-    rows of the latter kind. `limit` is how many differences are kept; the others are counted.
+    A side may have a key more than once: all rows of such a key are compared, in any order, and so are rows that lack
+    a part of the key, or have a misfit there. Some tables of either side are in memory at a time, and all rows without
+    a key. `limit` is how many differences are kept; the others are counted.
     """
-    found = Comparison()
+    comparer = _Comparer(key, limit)
     sides = _Rows(here, key), _Rows(there, key)
     while all(side.fill() for side in sides):
         bound = min(side.last for side in sides)
-        one, other = (side.take(bound) for side in sides)
-        _add(found.here, one, key)
-        _add(found.there, other, key)
-        _compare(found, one, other, key, limit)
-    for kind, side, rest in (("here", found.here, sides[0]), ("there", found.there, sides[1])):
+        left, right = (side.take(bound) for side in sides)
+        comparer.add(left, right)
+        comparer.compare(left, right)
+    for kind, rest in zip(KINDS, sides, strict=True):
         while rest.fill():
-            rows = rest.take(rest.last)
-            _add(side, rows, key)
-            _only(found, kind, rows, key, limit)  # type: ignore[arg-type]
-    keyless = [pa.concat_tables(side.keyless, **_PERMISSIVE) for side in sides if side.keyless]
-    if keyless:
-        empty = keyless[0].schema.empty_table()
-        one, other = _alike(
-            keyless[0] if sides[0].keyless else empty,
-            keyless[-1] if sides[1].keyless else empty,
-        )
-        _add(found.here, one, key)
-        _add(found.there, other, key)
-        _compare_as_sets(found, one, other, key, limit)
-    return found
+            comparer.add_only(kind, rest.take(rest.last))
+    keyless = [pa.concat_tables(side.keyless, **_PERMISSIVE) if side.keyless else None for side in sides]
+    schema = next((rows.schema for rows in keyless if rows is not None), None)
+    if schema is not None:
+        left, right = _alike(*(schema.empty_table() if rows is None else rows for rows in keyless))
+        comparer.add(left, right)
+        comparer.compare_as_sets(left, right)
+    return comparer.found
 
 
 _PERMISSIVE: Final = {"promote_options": "permissive"}
@@ -218,7 +212,7 @@ class _Rows:
         self.keyless: list[pa.Table] = []
 
     def fill(self) -> bool:
-        """Read on if nothing is held; return whether there is something. All rows of a key that is held are held."""
+        """Read more rows if none is held; return whether there are any. The rows of a key are held together."""
         if self._held is not None and self._held.num_rows:
             return True
         self._held, self._ahead = self._ahead or self._next(), None
@@ -247,7 +241,7 @@ class _Rows:
         return self._at(self._rows, self._rows.num_rows - 1)
 
     def take(self, bound: tuple[Any, ...]) -> pa.Table:
-        """Return what is held up to a key, and hold the rest."""
+        """Return the rows up to a key, and hold the rest."""
         rows = self._rows
         count = bisect_right(range(rows.num_rows), bound, key=lambda number: self._at(rows, number))
         self._held = rows.slice(count)
@@ -275,30 +269,8 @@ def _key_at(rows: pa.Table, key: Sequence[str], number: int) -> tuple[Any, ...]:
     )
 
 
-def _add(side: Side, rows: pa.Table, key: Sequence[str]) -> None:
-    side.rows += rows.num_rows
-    repeats = _repeats(rows, key)
-    if len(repeats):
-        side.repeated += len(repeats)
-        if side.first_repeated is None:
-            side.first_repeated = next(iter(_shown(rows.select(list(key)).slice(int(repeats[0]), 1))))
-    for column in rows.schema:
-        if column.name in key:
-            continue
-        values = rows.column(column.name)
-        if pa.types.is_floating(column.type):
-            total: Number = pc.sum(values).as_py() or 0.0
-        elif pa.types.is_decimal(column.type) or pa.types.is_integer(column.type):
-            scale = column.type.scale if pa.types.is_decimal(column.type) else 0
-            exact = pc.sum(values.cast(pa.decimal256(_WIDE, scale))).as_py() or Decimal(0)
-            total = exact if scale else int(exact)
-        else:
-            continue
-        side.sums[column.name] = total + side.sums.get(column.name, type(total)(0))  # type: ignore[operator]
-
-
 def _repeats(rows: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the numbers of the rows that have the key of the row before them; null is like no other."""
+    """Return the numbers of the rows that have the key of the row before them; nulls are not equal."""
     is_same = np.ones(max(0, rows.num_rows - 1), dtype=np.bool_)
     for name in key:
         column = rows.column(name).combine_chunks()
@@ -306,76 +278,111 @@ def _repeats(rows: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
     return np.flatnonzero(is_same) + 1
 
 
-def _compare(found: Comparison, one: pa.Table, other: pa.Table, key: Sequence[str], limit: int) -> None:
-    one, other = _alike(one, other)
-    if one.equals(other):
-        return
-    repeated = {_key_at(rows, key, int(number)) for rows in (one, other) for number in _repeats(rows, key)}
-    if repeated:
-        masks = [
-            pa.array([_key_at(rows, key, row) in repeated for row in range(rows.num_rows)], pa.bool_())
-            for rows in (one, other)
+class _Comparer:
+    """Compares rows of two sides, and collects the result in `found`."""
+
+    def __init__(self, key: Sequence[str], limit: int) -> None:
+        self.found = Comparison()
+        self._key = key
+        self._limit = limit
+
+    def add(self, left: pa.Table, right: pa.Table) -> None:
+        """Count and sum rows of both sides."""
+        for side, rows in ((self.found.here, left), (self.found.there, right)):
+            self._add(side, rows)
+
+    def add_only(self, kind: OneSide, rows: pa.Table) -> None:
+        """Count and sum rows whose keys only one side has."""
+        self._add(getattr(self.found, kind), rows)
+        self._count(kind, rows.num_rows)
+        for row in _shown(rows.slice(0, max(0, self._limit - len(self.found.first)))):
+            self._keep_only(kind, row)
+
+    def _add(self, side: Side, rows: pa.Table) -> None:
+        side.rows += rows.num_rows
+        repeats = _repeats(rows, self._key)
+        if len(repeats):
+            side.repeated += len(repeats)
+            if side.first_repeated is None:
+                side.first_repeated = next(iter(_shown(rows.select(list(self._key)).slice(int(repeats[0]), 1))))
+        for column in rows.schema:
+            values = rows.column(column.name)
+            if column.name in self._key:
+                continue
+            if pa.types.is_floating(column.type):
+                total: Number = pc.sum(values).as_py() or 0.0
+            elif pa.types.is_decimal(column.type) or pa.types.is_integer(column.type):
+                scale = column.type.scale if pa.types.is_decimal(column.type) else 0
+                exact = pc.sum(values.cast(pa.decimal256(_WIDE, scale))).as_py() or Decimal(0)
+                total = exact if scale else int(exact)
+            else:
+                continue
+            side.sums[column.name] = total + side.sums.get(column.name, type(total)(0))  # type: ignore[operator]
+
+    def compare(self, left: pa.Table, right: pa.Table) -> None:
+        """Compare rows by key."""
+        found, key = self.found, self._key
+        left, right = _alike(left, right)
+        if left.equals(right):
+            return
+        repeated = {_key_at(rows, key, int(number)) for rows in (left, right) for number in _repeats(rows, key)}
+        if repeated:
+            masks = [
+                pa.array([_key_at(rows, key, row) in repeated for row in range(rows.num_rows)], pa.bool_())
+                for rows in (left, right)
+            ]
+            self.compare_as_sets(left.filter(masks[0]), right.filter(masks[1]))
+            left, right = (rows.filter(pc.invert(mask)) for rows, mask in zip((left, right), masks, strict=True))
+        names = [name for name in left.schema.names if name not in key]
+        keys = [f"key.{name}" for name in key]
+        marked = [
+            table.rename_columns(
+                [f"key.{name}" if name in key else f"{mark}.{name}" for name in table.schema.names]
+            ).append_column(mark, pa.array(np.ones(table.num_rows, dtype=np.bool_)))
+            for mark, table in zip(KINDS, (left, right), strict=True)
         ]
-        _compare_as_sets(found, one.filter(masks[0]), other.filter(masks[1]), key, limit)
-        one, other = (rows.filter(pc.invert(mask)) for rows, mask in zip((one, other), masks, strict=True))
-    names = [name for name in one.schema.names if name not in key]
-    keys = [f"key.{name}" for name in key]
-    marked = [
-        table.rename_columns(
-            [f"key.{name}" if name in key else f"{mark}.{name}" for name in table.schema.names]
-        ).append_column(mark, pa.array(np.ones(table.num_rows, dtype=np.bool_)))
-        for mark, table in (("here", one), ("there", other))
-    ]
-    joined = marked[0].join(marked[1], keys, join_type="full outer", use_threads=False)
-    is_here, is_there = (pc.is_valid(joined.column(mark)) for mark in ("here", "there"))
-    both = pc.and_(is_here, is_there)
-    differs = pa.array(np.zeros(joined.num_rows, dtype=np.bool_))
-    for name in names:
-        differs = pc.or_(differs, _unequal(joined.column(f"here.{name}"), joined.column(f"there.{name}")))
-    differs = pc.and_(differs, both)
-    found.only_here += pc.sum(pc.invert(is_there)).as_py() or 0
-    found.only_there += pc.sum(pc.invert(is_here)).as_py() or 0
-    found.different += pc.sum(differs).as_py() or 0
-    left = limit - len(found.first)
-    if left <= 0:
-        return
-    rows = joined.filter(pc.or_(differs, pc.invert(both))).sort_by([(name, "ascending") for name in keys])
-    for row in _shown(rows.slice(0, left)):
-        kind: Kind = "differs" if row["here"] and row["there"] else "here" if row["here"] else "there"
-        sides = ({name: row[f"{mark}.{name}"] for name in names} if row[mark] else None for mark in ("here", "there"))
-        found.first.append(_row_difference(kind, {name: row[f"key.{name}"] for name in key}, *sides))
+        joined = marked[0].join(marked[1], keys, join_type="full outer", use_threads=False)
+        is_here, is_there = (pc.is_valid(joined.column(mark)) for mark in KINDS)
+        both = pc.and_(is_here, is_there)
+        differs = pa.array(np.zeros(joined.num_rows, dtype=np.bool_))
+        for name in names:
+            differs = pc.or_(differs, _unequal(joined.column(f"here.{name}"), joined.column(f"there.{name}")))
+        differs = pc.and_(differs, both)
+        found.only_here += pc.sum(pc.invert(is_there)).as_py() or 0
+        found.only_there += pc.sum(pc.invert(is_here)).as_py() or 0
+        found.different += pc.sum(differs).as_py() or 0
+        room = self._limit - len(found.first)
+        if room <= 0:
+            return
+        rows = joined.filter(pc.or_(differs, pc.invert(both))).sort_by([(name, "ascending") for name in keys])
+        for row in _shown(rows.slice(0, room)):
+            kind: Kind = "differs" if row["here"] and row["there"] else "here" if row["here"] else "there"
+            sides = ({name: row[f"{mark}.{name}"] for name in names} if row[mark] else None for mark in KINDS)
+            found.first.append(_row_difference(kind, {name: row[f"key.{name}"] for name in key}, *sides))
 
+    def compare_as_sets(self, left: pa.Table, right: pa.Table) -> None:
+        """Compare rows without distinct keys: equal rows of both sides are paired."""
+        sides = [list(_shown(rows)) for rows in (left, right)]
+        counts = [Counter(map(repr, rows)) for rows in sides]
+        for kind, rows, rest in zip(KINDS, sides, (counts[0] - counts[1], counts[1] - counts[0]), strict=True):
+            self._count(kind, rest.total())
+            for row in rows:
+                if len(self.found.first) >= self._limit or not rest:
+                    break
+                if rest[repr(row)]:
+                    rest -= Counter([repr(row)])
+                    self._keep_only(kind, row)
 
-def _compare_as_sets(found: Comparison, one: pa.Table, other: pa.Table, key: Sequence[str], limit: int) -> None:
-    """Compare rows that no key tells apart: a row is on both sides as often as it is equal to one of the other."""
-    sides = [list(_shown(rows)) for rows in (one, other)]
-    counts = [Counter(map(repr, rows)) for rows in sides]
-    for kind, rows, left in (("here", sides[0], counts[0] - counts[1]), ("there", sides[1], counts[1] - counts[0])):
+    def _count(self, kind: OneSide, rows: int) -> None:
         if kind == "here":
-            found.only_here += left.total()
+            self.found.only_here += rows
         else:
-            found.only_there += left.total()
-        for row in rows:
-            if len(found.first) >= limit or not left:
-                break
-            if left[repr(row)]:
-                left -= Counter([repr(row)])
-                found.first.append(_only_one(kind, row, key))  # type: ignore[arg-type]
+            self.found.only_there += rows
 
-
-def _only(found: Comparison, kind: Kind, rows: pa.Table, key: Sequence[str], limit: int) -> None:
-    if kind == "here":
-        found.only_here += rows.num_rows
-    else:
-        found.only_there += rows.num_rows
-    for row in _shown(rows.slice(0, max(0, limit - len(found.first)))):
-        found.first.append(_only_one(kind, row, key))
-
-
-def _only_one(kind: Kind, row: dict[str, Any], key: Sequence[str]) -> RowDifference:
-    values = {name: value for name, value in row.items() if name not in key}
-    sides = (values, None) if kind == "here" else (None, values)
-    return _row_difference(kind, {name: row[name] for name in key}, *sides)
+    def _keep_only(self, kind: OneSide, row: dict[str, Any]) -> None:
+        values = {name: value for name, value in row.items() if name not in self._key}
+        sides = (values, None) if kind == "here" else (None, values)
+        self.found.first.append(_row_difference(kind, {name: row[name] for name in self._key}, *sides))
 
 
 def _row_difference(
@@ -388,27 +395,27 @@ def _row_difference(
     return RowDifference(kind, key, here, there)
 
 
-def _alike(one: pa.Table, other: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return two tables with columns of the same types, by which equal values are equal."""
-    columns = [_alike_columns(one.column(name), other.column(name)) for name in one.schema.names]
-    return tuple(pa.table(list(side), names=one.schema.names) for side in zip(*columns, strict=True))
+def _alike(left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return two tables with columns of the same types, in which equal values are equal."""
+    columns = [_alike_columns(left.column(name), right.column(name)) for name in left.schema.names]
+    return tuple(pa.table(list(side), names=left.schema.names) for side in zip(*columns, strict=True))
 
 
-def _alike_columns(one: pa.ChunkedArray, other: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return two columns of one type; exact numbers as decimals, and other values of two kinds as text."""
-    types = one.type, other.type
+def _alike_columns(left: pa.ChunkedArray, right: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Return two columns of one type: exact numbers as decimals, and values of different types as text."""
+    types = left.type, right.type
     if types[0] == types[1]:
-        return one, other
+        return left, right
     if all(pa.types.is_decimal(type_) or pa.types.is_integer(type_) for type_ in types):
         scale = max(type_.scale if pa.types.is_decimal(type_) else 0 for type_ in types)
-        return tuple(column.cast(pa.decimal256(_WIDE, scale)) for column in (one, other))
+        return tuple(column.cast(pa.decimal256(_WIDE, scale)) for column in (left, right))
     return tuple(
-        pa.chunked_array([pa.array(map(_as_text, column.to_pylist()), pa.string())]) for column in (one, other)
+        pa.chunked_array([pa.array(map(_as_text, column.to_pylist()), pa.string())]) for column in (left, right)
     )
 
 
 def _as_text(value: object) -> str | None:
-    """Write a value so that equal numbers of different types are the same text."""
+    """Return a value as text that is the same for equal numbers of different types."""
     match value:
         case None:
             return None
@@ -427,13 +434,13 @@ def _as_text(value: object) -> str | None:
 _EXACT = Context(prec=_WIDE)
 
 
-def _unequal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Compare values of which any may be null, or not a number, which are like their own."""
-    unequal = pc.fill_null(pc.not_equal(one, other), fill_value=False)
-    if pa.types.is_floating(one.type):
-        neither = pc.and_(pc.is_nan(one), pc.is_nan(other))
+def _unequal(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the mask of unequal values; null equals null, and NaN equals NaN."""
+    unequal = pc.fill_null(pc.not_equal(left, right), fill_value=False)
+    if pa.types.is_floating(left.type):
+        neither = pc.and_(pc.is_nan(left), pc.is_nan(right))
         unequal = pc.and_(unequal, pc.invert(pc.fill_null(neither, fill_value=False)))
-    return pc.or_(unequal, pc.xor(pc.is_null(one), pc.is_null(other)))
+    return pc.or_(unequal, pc.xor(pc.is_null(left), pc.is_null(right)))
 
 
 def _shown(rows: pa.Table) -> Iterable[dict[str, Any]]:
@@ -455,13 +462,13 @@ def _shown(rows: pa.Table) -> Iterable[dict[str, Any]]:
 
 
 _LONGEST_TEXT = 256 << 20
-"""Bytes of a table as a text, up to which it is compared as one, and beyond which row by row."""
+"""Bytes of a table as text up to which it is compared as a whole; a larger table is compared row by row."""
 
 
-def differences(spec: SinkSpec, one: Path, other: Path) -> list[str]:
-    """Return a line for each table of a sink that is not the same in both files, with its first difference.
+def differences(spec: SinkSpec, left: Path, right: Path) -> list[str]:
+    """Return a line for each table of a sink that differs between two files, with its first difference.
 
-    How the log was cut into steps is left aside: epochs, and with them the order of rows of different keys.
+    The cut of the log into steps is ignored: epochs, and with them the order of rows of different keys.
     """
     tables = layout(spec)
     key = tuple(field.name for field in row_key(spec.rows))
@@ -472,27 +479,27 @@ def differences(spec: SinkSpec, one: Path, other: Path) -> list[str]:
         (tables.dead, tables.dead.order),
     )
     with ThreadPoolExecutor(2) as pool:
-        return [line for table, order in orders if (line := _difference(table, order, one, other, pool)) is not None]
+        return [line for table, order in orders if (line := _difference(table, order, left, right, pool)) is not None]
 
 
-def _difference(table: Table, order: tuple[str, ...], one: Path, other: Path, pool: Executor) -> str | None:
+def _difference(table: Table, order: tuple[str, ...], left: Path, right: Path, pool: Executor) -> str | None:
     columns = [column for column in table.columns if column not in {"epoch", "seq"}]
     # a name of a column alone would mean `line` below, if that is its name
     ordered = f"FROM {quote(table.name)} ORDER BY {', '.join(f'{quote(table.name)}.{quote(name)}' for name in order)}"
     rows = f"SELECT {quote_all(columns)} {ordered}"
-    # SQLite writes a text without Python's lock, so of both files at once; json_array rounds a number to 15 digits and
-    # takes no blob, quote() keeps both
+    # SQLite builds a text without Python's lock, so for both files at once; json_array rounds a number to 15 digits
+    # and refuses blobs, quote() keeps both
     values = ", ".join(
         quote(name) if _is_exact_in_json(table.schema.field(name).type) else f"quote({quote(name)})" for name in columns
     )
     as_text = f"SELECT group_concat(line) FROM (SELECT json_array({values}) AS line {ordered})"
-    left_text, right_text = pool.map(lambda file: _text(file, as_text), (one, other))
-    if left_text is not None and left_text == right_text:
+    texts = list(pool.map(lambda file: _text(file, as_text), (left, right)))
+    if texts[0] is not None and texts[0] == texts[1]:
         return None
-    with closing(_open(one)) as left, closing(_open(other)) as right:
-        for a, b in zip_longest(left.execute(rows), right.execute(rows)):
+    with closing(_open(left)) as left_db, closing(_open(right)) as right_db:
+        for a, b in zip_longest(left_db.execute(rows), right_db.execute(rows)):
             if a != b:
-                return f"{table.name}: {a} in {one.name}, {b} in {other.name}"
+                return f"{table.name}: {a} in {left.name}, {b} in {right.name}"
     return None
 
 
@@ -501,7 +508,7 @@ def _is_exact_in_json(type_: pa.DataType) -> bool:
 
 
 def _text(file: Path, sql: str) -> bytes | None:
-    """Return the one text that a query gives; None if there is none, or if it is too long."""
+    """Return the text that a query returns; None if there is none, or if it is too long."""
     with closing(_open(file)) as db:
         db.text_factory = bytes
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_TEXT)

@@ -1,4 +1,4 @@
-"""Rows as JSON objects: decimals are text and times ISO 8601, so nothing is rounded; arrays are arrays.
+"""Rows as JSON objects: decimals are text and times ISO 8601, so that nothing is rounded.
 
 Times always have six digits of a second, so that they sort as text.
 """
@@ -18,7 +18,7 @@ from windrow.connectors.tables import decimal_text
 
 
 def json_objects(batch: pa.RecordBatch, infinite: Literal["null", "text"] = "null") -> pa.Array:
-    """Return each row as a JSON object, as `json.dumps` writes it without spaces and without escapes of letters.
+    """Return each row as a JSON object, as `json.dumps` writes it without spaces and without escaping letters.
 
     JSON has no infinite numbers: they are `null`, or with `infinite` ``text`` the texts ``inf``, ``-inf`` and ``nan``.
     """
@@ -59,7 +59,7 @@ def _json(value: object, infinite: str) -> str:
 
 
 def plain_text(value: object) -> str:
-    """Return the text of a value that JSON has no other form for."""
+    """Return the text of a value that JSON has no type for."""
     match value:
         case Decimal():
             return format(value, "f")

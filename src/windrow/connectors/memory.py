@@ -1,19 +1,19 @@
-"""A sink in memory, which collects the steps."""
+"""A sink that collects the steps in memory."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
 from windrow.connectors.ownership import CHOICES, is_new
-from windrow.connectors.sink import Follows, Run
+from windrow.connectors.sink import Follows, Run, Sink
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
 from windrow.errors import SinkError
 from windrow.expressions import Rows
 
 
-class CollectSink:
-    """Keeps each step in `steps`, by epoch; lives and dies with its process."""
+class CollectSink(Sink):
+    """Keeps each step in `steps`, by epoch, as long as its process lives."""
 
     needs_rows = True
     is_even = True
@@ -34,29 +34,25 @@ class CollectSink:
         return self.last
 
     def preflight(self, run: Run, follows: Follows | None = None) -> None:
-        """Raise what `open` would raise."""
         is_next = follows is not None and (self._run, self.last) == (follows.run, follows.epoch)
         if self.steps and self._run != run and not is_next:
             msg = f"this sink holds the steps of another run: {CHOICES}"
             raise SinkError(msg)
 
     def journal(self) -> pa.Table:
-        """Return the clock journal, by epoch."""
         return pa.concat_tables([CLOCKS.empty_table(), *(self.steps[epoch].clocks for epoch in sorted(self.steps))])
 
     def clear(self) -> None:
-        """Forget all steps."""
         self.steps.clear()
         self._run = None
 
     def commit(self, epoch: int, *outputs: StepOutput) -> None:
-        """Keep a step; an epoch that is already there changes nothing, a gap raises SinkError."""
         if is_new(epoch, self.last, "in memory"):
             (self.steps[epoch],) = outputs
 
     def close(self) -> None:
-        """Keep what there is: a sink that is opened again goes on."""
+        """Keep the steps: a sink that is opened again continues after them."""
 
     def output(self, rows: Rows) -> StepOutput:
-        """Return the steps, whose changes are of these rows, joined in order."""
+        """Return the steps, whose changes have these rows, joined in order."""
         return StepOutput.concat([StepOutput.empty(rows), *(self.steps[epoch] for epoch in sorted(self.steps))])

@@ -1,7 +1,7 @@
-"""Stored values that are not of their column's type: another program wrote them, or changed the column.
+"""Stored values that are not of their column's type, as another program wrote them or changed the column.
 
 SQLite takes any value in any column, and the type of a column can be changed in every database. A value is read as the
-pipeline's type only if nothing of it is lost; otherwise it is a misfit, which is an error or is kept as text.
+pipeline's type only if that is lossless; otherwise it is a misfit, which is an error or is kept as text.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from types import NoneType
 from typing import Any, Final, NamedTuple
 
@@ -53,7 +54,7 @@ def kind_of(type_: pa.DataType) -> str:
 
 
 def fitted(values: Sequence[Any], read: Callable[[Sequence[Any]], pa.Array]) -> Fitted:
-    """Read the values of a column by a function that raises an error if one of them is not of the column's type."""
+    """Read the values of a column by a function that raises an error if a value is not of the column's type."""
     try:
         return Fitted(read(values), {})
     except _ERRORS:
@@ -70,9 +71,9 @@ def _fits(value: object, read: Callable[[Sequence[Any]], pa.Array]) -> bool:
 
 
 def exact_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Return values as an array; raise an error for one of another type, which Arrow would convert.
+    """Return values as an array; raise an error for a value of another type, which Arrow would convert.
 
-    A number of another type that is whole is a whole number.
+    A float or decimal without a fraction is a whole number.
     """
     known = next((known for kinds, _, known in _KINDS if any(is_(type_) for is_ in kinds)), None)
     others = set[type]() if known is None else set(map(type, values)) - known - {NoneType}
@@ -106,10 +107,23 @@ def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
     return cast
 
 
-def with_misfits(table: Table, columns: Sequence[Fitted], *, keep: bool) -> pa.Table:
-    """Return the rows of a table, with the column `MISFITS` if there are any and they are to be kept.
+def fitted_rows(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, read: Callable[..., pa.Array]) -> list[Fitted]:
+    """Return the columns of rows, each read by `read(values, type_=...)`, which raises an error as for `fitted`."""
+    return [
+        fitted(values, partial(read, type_=type_))
+        for values, type_ in zip(zip(*rows, strict=True), schema.types, strict=True)
+    ]
 
-    Otherwise raise SinkError for the first.
+
+def fitted_batch(batch: pa.RecordBatch, schema: pa.Schema) -> list[Fitted]:
+    """Return the columns of a batch, cast as by `exact_cast`."""
+    return [exact_cast(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+
+
+def with_misfits(table: Table, columns: Sequence[Fitted], *, keep: bool) -> pa.Table:
+    """Return the rows of a table, with the column `MISFITS` if there are any.
+
+    Raise SinkError for the first misfit unless they are to be kept.
     """
     rows = pa.table([column.values for column in columns], names=table.schema.names)
     texts: dict[int, dict[str, str]] = {}

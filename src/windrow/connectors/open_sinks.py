@@ -1,4 +1,4 @@
-"""Sinks: the tables that a run writes."""
+"""The sinks of a graph, and their databases."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from windrow.expressions import SinkSpec
 
 
-_NO_TABLE = "which this command cannot look into; it takes pipelines that write to a table"
-
-
 def open_sinks(graph: m.Graph) -> SinkGroup:
     """Return the sinks of a graph, not yet connected: one for all tables in the same database.
 
@@ -30,19 +27,17 @@ def open_sinks(graph: m.Graph) -> SinkGroup:
     databases: dict[m.Sink, dict[str, SinkSpec]] = {}
     for name, spec in sink_specs(graph).items():
         databases.setdefault(spec.sink.database, {})[name] = spec
-    return SinkGroup(*((list(specs), _open(*specs.values())) for specs in databases.values()))
-
-
-def _open(*specs: SinkSpec) -> Sink:
-    connector = sink_connector(specs[0].sink)
-    found: Sink = connector.load(connector.tables)(*specs)
-    return found
+    sinks: list[tuple[list[str], Sink]] = []
+    for place, specs in databases.items():
+        connector = sink_connector(place)
+        sinks.append((list(specs), connector.load(connector.tables)(*specs.values())))
+    return SinkGroup(*sinks)
 
 
 def promote(graph: m.Graph, shadows: Mapping[str, str]) -> dict[str, Promoted]:
     """Put the shadow of each live table of a pipeline in its place, those in one database at once.
 
-    If one database refuses, what was promoted in others is taken back. Raises the errors of `Database.promote`.
+    If a database refuses, promotions in others are undone. Raises the errors of `Database.promote`.
     """
     databases: dict[m.Sink, list[tuple[str, str]]] = {}
     for node in graph.sinks:
@@ -54,7 +49,7 @@ def promote(graph: m.Graph, shadows: Mapping[str, str]) -> dict[str, Promoted]:
         for place, tables in databases.items():
             found = open_database(place).promote(graph.name, tables)
             done.append(place)
-            promoted |= {live: one for (live, _), one in zip(tables, found, strict=True)}
+            promoted |= {live: result for (live, _), result in zip(tables, found, strict=True)}
     except WindrowError:
         for place in done:
             open_database(place).promote(graph.name, databases[place])
@@ -66,7 +61,7 @@ def open_database(sink: m.Sink) -> Database:
     """Return the database of a sink, not yet connected."""
     connector = sink_connector(sink)
     if not connector.database:
-        msg = f"the sink is {connector.called}, {_NO_TABLE}"
+        msg = f"the sink is {connector.called}; this command needs a pipeline that writes to a table"
         raise InputError(msg)
     found: Database = connector.load(connector.database)(sink)
     return found

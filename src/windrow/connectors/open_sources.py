@@ -1,4 +1,4 @@
-"""Connectors that read: the embedded log, files, and Kafka, also of a file or of a table of a database."""
+"""The sources of a graph: their logs, appenders and followers, and the entries of its lists."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from windrow.expressions import table_keys
 
 
 def open_source(source: m.Source) -> Source:
-    """Return the connector of a pipeline's source; nothing is read or reached before its methods are called."""
+    """Return the log of a source; nothing is read or reached before its methods are called."""
     log = source.records
     found: Source = load(source_connector(log).log)(log)
     return found
 
 
 def open_appender(source: m.Source, identity: str, prefix: bytes) -> Appender:
-    """Return what appends to a log records that begin with `prefix`; raise InputError where others write the log."""
+    """Return the appender of records that begin with `prefix`; raise InputError if other programs write the log."""
     connector = source_connector(source)
     if not connector.appender:
         raise InputError(connector.not_written(source))
@@ -30,7 +30,7 @@ def open_appender(source: m.Source, identity: str, prefix: bytes) -> Appender:
 
 
 def open_sources(graph: m.Graph) -> Source:
-    """Return the connector of all sources of a pipeline, as one log."""
+    """Return all sources of a pipeline as one log."""
     first, *others = graph.sources
     if not others:
         return open_source(first.source)
@@ -40,20 +40,20 @@ def open_sources(graph: m.Graph) -> Source:
 
 
 def with_lists(graph: m.Graph, on_warning: Callable[[str], None]) -> m.Graph:
-    """Return a pipeline with the entries of its lists in it, also of those in topics, as of their ends.
+    """Return a pipeline that contains the entries of its lists; those of topics are read up to their current ends.
 
     `on_warning` is called with the place of a key that cannot be an entry. Raise InputError for a list that cannot be
     read, SourceError for a topic.
     """
 
-    def read_topic(one: m.TopicList) -> frozenset[str]:
+    def read_topic(topic: m.TopicList) -> frozenset[str]:
         from windrow.connectors.kafka.lists import read_list  # noqa: PLC0415 - librdkafka only for a topic
 
         source = graph.sources[0].source
         if not isinstance(source, m.KafkaSource):
-            msg = f"the list {one.name!r} is at the brokers of the source, which is not Kafka"
+            msg = f"the list {topic.name!r} is at the brokers of the source, which is not Kafka"
             raise InputError(msg)
-        found = read_list(one, source)
+        found = read_list(topic, source)
         if found.warning is not None:
             on_warning(found.warning)
         return found.entries
@@ -62,7 +62,7 @@ def with_lists(graph: m.Graph, on_warning: Callable[[str], None]) -> m.Graph:
 
 
 def followers(graph: m.Graph) -> dict[str, Follower]:
-    """Return by source what appends the changes of files and tables to the logs that a run reads of them."""
+    """Return the followers of files and tables, by source."""
     found: dict[str, Follower] = {}
     for node in graph.sources:
         if follower := source_connector(node.source).follower:
@@ -74,7 +74,7 @@ def partition_finders(graph: m.Graph) -> list[tuple[str, Callable[[], list[int]]
     """Return the name of each log, and a function that finds its partitions.
 
     The function can be sent to another process, which needs no environment for it: references to secrets are resolved.
-    Raise InputError for one that leads nowhere, and for an option that is wrong.
+    Raise InputError for a reference that cannot be resolved, and for a wrong option.
     """
     found: list[tuple[str, Callable[[], list[int]]]] = []
     for node in graph.sources:

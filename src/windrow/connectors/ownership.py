@@ -23,14 +23,14 @@ CHOICES = (
 )
 
 _WIDER = {("bigint", "numeric"), ("INTEGER", "NUMERIC"), ("INTEGER", "TEXT"), ("INTEGER", ""), ("NUMERIC", "")}
-"""Types that a column can have in the place of others, with every value that is there."""
+"""Pairs of types: a column of the first can get the second without loss."""
 _KEPT = {("NUMERIC", "")}
-"""Types of columns of earlier versions that stay as they are: a row that such a column cannot hold is a dead letter."""
+"""Types of earlier versions that stay as they are: a row that does not fit into such a column is a dead letter."""
 _DIGITS = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 
 def is_new(epoch: int, last: int | None, table: str) -> bool:
-    """Return whether a step is the next to be committed (True) or was committed before (False).
+    """Return True if a step is the next to commit, and False if it was committed before.
 
     Raise SinkError if steps between are missing.
     """
@@ -45,13 +45,13 @@ def is_new(epoch: int, last: int | None, table: str) -> bool:
 
 
 EPOCHS_KEPT = 1_000
-"""Minimum number of a run's last epochs that are kept; the maximum is less than twice as many."""
+"""Minimum number of a run's last epochs that are kept; the maximum is less than twice that."""
 
 
 def last_to_forget(epoch: int) -> int | None:
-    """Return up to which epoch the fence is cut when a step is committed; None for most steps, which cut nothing.
+    """Return the last epoch to delete from the fence when a step is committed; None for most steps.
 
-    Whatever asks the fence asks for a run's last epoch: `is_new`, a run that resumes, a savepoint, a replay.
+    All readers of the fence need only a run's last epoch: `is_new`, a run that resumes, a savepoint, a replay.
     """
     return epoch - EPOCHS_KEPT if epoch >= EPOCHS_KEPT and epoch % EPOCHS_KEPT == 0 else None
 
@@ -60,18 +60,18 @@ def still_opened(opener: str, last: str | None, table: str) -> None:
     """Raise SinkError if another sink has opened the tables since this one did, for the same run."""
     if opener != last:
         msg = (
-            f"table {table!r} was opened by another process of the same run, which goes on in the place of this one; "
-            "what was committed stays: let one process at a time run with a checkpoint"
+            f"table {table!r} was opened by another process of the same run, which has replaced this one; what was "
+            "committed stays: run one process at a time with a checkpoint"
         )
         raise SinkError(msg)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a table is made of: the stream of its rows, and whether its changelog is written.
+    """The origin of a table: the stream of its rows, and whether its changelog is written.
 
-    A sink keeps it beside the table. `left_after` is the epoch after which its run went on without the table, -1 before
-    the first; the stream of a table that an older version wrote, and that was left since, is empty.
+    A sink keeps it beside the table. `left_after` is the epoch after which its run continued without the table, -1
+    before the first; the stream of a table that an older version wrote, and that was left since, is empty.
     """
 
     stream: str
@@ -80,16 +80,16 @@ class Origin:
 
     @staticmethod
     def of(spec: SinkSpec) -> Origin:
-        """Return what a run makes the table of a sink of."""
+        """Return the origin of a sink's table."""
         return Origin(spec.stream, spec.sink.changelog)
 
     def text(self) -> str:
-        """Return it as JSON."""
+        """Return the origin as JSON."""
         return json.dumps({"stream": self.stream, "changelog": self.changelog})
 
     @staticmethod
     def read(text: str | None) -> Origin | None:
-        """Read what `text` wrote; None if nothing was written."""
+        """Read the result of `text`; None if there is none."""
         return Origin(**json.loads(text)) if text else None
 
 
@@ -99,7 +99,7 @@ class FoundTables:
 
     `owner` is the run that the result table belongs to, `owner_last` its last epoch, `last` the last epoch of the run
     that opens, `elsewhere` another result table that belongs to it; `present` are the pipeline's tables that exist,
-    `filled` those that have rows. `origin` is what the result table is made of; None for one of an older version.
+    `filled` those that have rows. `origin` is that of the result table; None for a table of an older version.
     """
 
     owner: Run | None
@@ -116,7 +116,7 @@ def authorize(
 ) -> bool:
     """Return whether the tables are handed over to the run, which follows their owner.
 
-    Raise SinkError unless it may write them (the first is the result table), as what `origin` says.
+    Raise SinkError unless the run may write rows of `origin` to them; the first is the result table.
     """
     is_handed_over = _authorize(run, tables, found, follows)
     if origin is not None and found.origin is not None and (is_handed_over or found.owner == run):
@@ -125,7 +125,7 @@ def authorize(
 
 
 def _refuse_other_origin(table: str, found: FoundTables, before: Origin, now: Origin) -> None:
-    """Raise SinkError if a table that has steps would get rows of another stream, or lacks some of its own."""
+    """Raise SinkError if a table that has steps would get rows of another stream, or lacks steps."""
     last = found.last if found.owner_last is None else found.owner_last
     if last is None:
         return
@@ -171,7 +171,7 @@ def _authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: F
         elif found.elsewhere is None:
             msg = (
                 f"table {table!r} was handed over to another run, which resumes from a savepoint of this checkpoint's "
-                f"run, or its tables were removed: go on with that run's --checkpoint, or start over with --fresh"
+                f"run, or its tables were removed: continue with that run's --checkpoint, or start over with --fresh"
             )
         else:
             msg = (
@@ -193,11 +193,11 @@ def _authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: F
 
 
 _NEW = "leave its sink out, or read the log again into new tables (`windrow replay`, or --fresh)"
-"""What to do about a table that a run has not written so far."""
+"""Advice for a table that a run has not written so far."""
 
 
 def _may_follow(follows: Follows, table: str, found: FoundTables, missing: Sequence[str]) -> None:
-    """Raise SinkError unless the tables are all there, that run's, and at that epoch."""
+    """Raise SinkError unless all tables exist, belong to that run, and are at that epoch."""
     if found.owner is None and not found.present:
         msg = (
             f"table {table!r} is not there, and this run resumes from a savepoint: name the table that the savepoint "
@@ -243,10 +243,10 @@ def still_owned(run: Run, owner: Run | None, table: str) -> None:
 
 @dataclass(frozen=True)
 class Existing:
-    """A table as a database has it.
+    """An existing table.
 
     `types` are as the database spells them, by column, `key` is the primary key, `required` the columns that are
-    NOT NULL. `alter` writes the statements that give a column another type, and let it be null if it can be.
+    NOT NULL. `alter` returns the statements that give a column another type, and let it be null if it can be.
     """
 
     types: Mapping[str, str]
@@ -256,14 +256,14 @@ class Existing:
 
 
 class SchemaMismatch(NamedTuple):
-    """A schema mismatch of an existing table, and the statements that fix it, if there are any."""
+    """A schema mismatch of an existing table, and the statements that fix it, if any."""
 
     what: str
     statements: str = ""
 
 
 def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Existing) -> Iterator[SchemaMismatch]:
-    """Go through what an existing table lacks of the expected columns, their types and the primary key.
+    """Yield how an existing table differs from the expected columns, types and primary key.
 
     A column that the pipeline can write null to must not be NOT NULL.
     """
@@ -290,16 +290,16 @@ def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Exist
 
 
 def relaxed(table: Table, required: Collection[str]) -> list[str]:
-    """Return the NOT NULL columns that a run lets be null when it opens a table.
+    """Return the NOT NULL columns that a run makes nullable when it opens a table.
 
-    These are the places of dead letters: tables of earlier versions have none of rows without one.
+    These are the places of dead letters, which earlier versions required.
     """
     return [name for name in ("partition", "offset") if name in required and table.schema.equals(DEAD)]
 
 
 def _is_wider(type_: str, than: str) -> bool:
     """Whether a type has every value of another."""
-    digits = [(19, 0) if one == "BIGINT" else _digits(one) for one in (type_, than)]
+    digits = [(19, 0) if name == "BIGINT" else _digits(name) for name in (type_, than)]
     if (than, type_) in _WIDER or None in digits:
         return (than, type_) in _WIDER
     (whole, scale), (least, least_scale) = (digit for digit in digits if digit is not None)
@@ -307,17 +307,17 @@ def _is_wider(type_: str, than: str) -> bool:
 
 
 def _digits(type_: str) -> tuple[int, int] | None:
-    """Return the digits before and behind the point of a decimal that declares them."""
+    """Return the digits before and after the point of a decimal that declares them."""
     found = _DIGITS.fullmatch(type_)
     return None if found is None else (int(found[1]) - int(found[2]), int(found[2]))
 
 
 def refuse(found: Sequence[SchemaMismatch]) -> None:
-    """Raise SinkError if tables do not fit, with the statements that mend them, if all of it can be mended."""
+    """Raise SinkError for mismatches of tables, with the statements that fix them if there are some for all."""
     if not found:
         return
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    statements = [one.statements for one in found]
+    statements = [mismatch.statements for mismatch in found]
     how = f" ({'; '.join(statements)})" if all(statements) else ""
     msg = f"{found[0].what}{more}: alter it, choose another table, or start over with --fresh{how}"
     raise SinkError(msg)

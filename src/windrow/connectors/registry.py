@@ -1,14 +1,14 @@
 """Connectors by kind: those of windrow, and those that other distributions add.
 
 A connector is a package that describes itself, and a line here. Another distribution adds one by an entry point of the
-group `windrow.connectors`, whose name is the kind and whose object a `windrow.connectors.base.Connector`. It is looked
-for and loaded only when a kind is used that is not windrow's own.
+group `windrow.connectors`, whose name is the kind and whose object is a `windrow.connectors.base.Connector`. It is
+loaded only when a kind is used that is not windrow's own.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
@@ -51,7 +51,7 @@ def sink_connector(sink: m.Sink) -> SinkConnector:
 class Connectors(Mapping[str, C], Generic[C]):
     """The sources or the sinks by kind, each loaded when it is looked up.
 
-    Raise SetupError for a connector of another distribution that cannot be loaded, or of a kind that is there already.
+    Raise SetupError for a connector of another distribution that cannot be loaded or whose kind exists already.
     """
 
     def __init__(self, role: Literal["source", "sink"]) -> None:
@@ -74,19 +74,16 @@ SOURCES: Final = Connectors[SourceConnector]("source")
 SINKS: Final = Connectors[SinkConnector]("sink")
 
 
-@cache
-def _loaded(name: str) -> Connector:
-    found: Connector = load(name)
-    return found
+_load: Callable[[str], Connector] = cache(load)
 
 
 def _connector(kind: str) -> Connector:
     """Return the connector of a kind; raise KeyError if there is none."""
     if kind in OWN:
-        return _loaded(OWN[kind])
+        return _load(OWN[kind])
     entry = _installed()[kind]
     try:
-        found = _loaded(entry.value)
+        found = _load(entry.value)
     except Exception as exc:
         msg = f"the connector {kind!r} of {_distribution(entry)} cannot be loaded ({exc!r}): update it, or remove it"
         raise SetupError(msg) from exc
@@ -104,11 +101,11 @@ def _installed() -> dict[str, EntryPoint]:
 
 @lru_cache(maxsize=4)
 def _installed_on(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    """Return the entry points of other distributions by kind; raise SetupError for a kind that is there twice."""
+    """Return the entry points of other distributions by kind; raise SetupError for a kind that exists twice."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - few pipelines have such a connector
 
     found: dict[str, EntryPoint] = {}
-    for entry in sorted(entry_points(group=GROUP), key=lambda one: one.name):
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         if entry.name in OWN or entry.name in found:
             other = "windrow" if entry.name in OWN else _distribution(found[entry.name])
             msg = f"{_distribution(entry)} has a connector {entry.name!r}, which {other} has, too: remove one of them"

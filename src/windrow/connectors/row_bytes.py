@@ -1,4 +1,4 @@
-"""Bytes of a row in a database, by the types of its columns; a text has `text_bytes`, unless it is windrow's own."""
+"""Estimates of the bytes of a row in a database, by the types of its columns; a text has `text_bytes`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from windrow.connectors.tables import Table
 
 _TEXTS: Final = {"op": 8.0, "pane": 7.0, "row": 30.0, "source": 8.0, "reason": 7.0}
-"""Mean lengths of texts that are windrow's own."""
+"""Mean lengths of the texts in windrow's own columns."""
 SQLITE_FILL: Final = 1.2
 POSTGRES_INDEX_FILL: Final = 1.4
 PARQUET_FILL: Final = 0.4

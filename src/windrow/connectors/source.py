@@ -8,7 +8,7 @@ from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
-from windrow.connectors.cuts import Cut, Offset, Stage
+from windrow.connectors.cuts import Cut, Offset, Stage, StreamPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """A partitioned log; records come in the schema `windrow.engine.schema.RAW`."""
+    """A partitioned log, whose records are read in the schema `windrow.engine.schema.RAW`."""
 
     @property
     def name(self) -> str:
@@ -34,7 +34,7 @@ class Source(Protocol):
         ...
 
     def read_from(self, partition: int, begin: int) -> Iterator[pa.RecordBatch]:
-        """Read a partition from an offset, or the first that there still is, to the end as of now, in RAW batches."""
+        """Read a partition from an offset, or the first that still exists, to the end as of now, in RAW batches."""
         ...
 
     def ends(self) -> dict[int, tuple[int, int]]:
@@ -58,21 +58,8 @@ class Source(Protocol):
         """
         ...
 
-    def reader(
-        self,
-        stage: Stage,
-        begin: Offset,
-        *,
-        tasks: int,
-        max_records: int | None = None,
-        cuts: Sequence[Cut] | None = None,
-    ) -> StreamReader[Any]:
-        """Return the stream reader with which Spark reads the records through a stage, from `begin` on in a new query.
-
-        The stage receives a step's records as RAW batches, each partition's in the order of its offsets and in one
-        Spark task; there are at most `tasks` tasks. A step has at most `max_records` records, or ends at the next of
-        `cuts` if those are given (after the last of them, the next step has all the rest).
-        """
+    def reader(self, plan: StreamPlan) -> StreamReader[Any]:
+        """Return the stream reader with which Spark reads the records; InputError for `cuts` of an uncuttable log."""
         ...
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
@@ -86,7 +73,7 @@ class Source(Protocol):
     def identity(self, seconds: float = ...) -> str | None:
         """Return an id that distinguishes this log from another of the same name, or None.
 
-        Waits at most so many seconds for a server's answer. Raises the errors of `partitions`.
+        Waits at most `seconds` for a server's answer. Raises the errors of `partitions`.
         """
         ...
 
@@ -108,10 +95,10 @@ class NewRecord:
 
 
 class Appender(Protocol):
-    """Appends records to a log, within a block. One at a time: in the block, what earlier ones appended can be read."""
+    """Appends records to a log, within a block; one appender at a time, which can read what earlier ones appended."""
 
     def __enter__(self) -> Self:
-        """Open it; raise SourceError if another one is open or the log cannot be reached, InputError if it is none."""
+        """Open the log; raise SourceError if another appender is open or no log is reached, InputError for no log."""
         ...
 
     def __exit__(
@@ -123,17 +110,17 @@ class Appender(Protocol):
     def append(self, records: Mapping[int, Sequence[NewRecord]]) -> dict[int, list[int]]:
         """Append records to their partitions; return their offsets.
 
-        Raise SourceError if that failed, or if it is not known whether it did: some of them may be in the log then.
+        Raise SourceError if appending failed or may have failed: some of the records may be in the log then.
         """
         ...
 
 
 @dataclass(frozen=True)
 class SlotLag:
-    """How far a log is behind the table that it follows.
+    """The lag of a log behind the table that it follows.
 
-    Of what the replication slot `slot` has, `bytes` of the database's log (WAL) are not in the log yet, which has all
-    that was committed `seconds` ago. None: the database does not answer.
+    `bytes` of the database's log (WAL) that the replication slot `slot` retains are not in the log yet; the log has
+    everything that was committed `seconds` ago. None: the database does not answer.
     """
 
     slot: str
@@ -146,7 +133,7 @@ class Follower(Protocol):
 
     @property
     def lag(self) -> SlotLag | None:
-        """How far the log is behind, as of about now; None for a file."""
+        """The current lag of the log; None for a file."""
         ...
 
     def preflight(self) -> None:
@@ -154,27 +141,27 @@ class Follower(Protocol):
         ...
 
     def update(self) -> None:
-        """Append all that there is now; raise InputError or SourceError if that is not possible."""
+        """Append all changes up to now; raise InputError or SourceError if that is not possible."""
         ...
 
     def follow(self, stop: Event, warn: Callable[[str], None]) -> None:
-        """Append what there is, as it comes, until `stop` is set; `warn` of what mends itself.
+        """Append changes as they come until `stop` is set; call `warn` for a problem that ends by itself.
 
-        Raise SourceError for what does not, or may pass (`passes`).
+        Raise SourceError for others; one that may be transient has `passes` set.
         """
         ...
 
 
 OnDataLoss = Literal["stop", "continue"]
-"""What a run does if records were lost: it stops, or continues with what is left and writes the loss to the journal."""
+"""The reaction to lost records: stop, or continue with the rest and write the loss to the journal."""
 
 
 @dataclass(frozen=True)
 class Loss:
     """A loss in a partition that was read up to the offset `stood`; `goes_on` is the next offset that exists.
 
-    `what` describes the loss; `name` is the partition's if that is not its number. `restore` is what the user can do to
-    have the records again, empty if they are gone for good.
+    `what` describes the loss; `name` is the partition's if that is not its number. `restore` tells the user how to
+    restore the records, empty if they are lost for good.
     """
 
     partition: int
@@ -198,11 +185,11 @@ class FoundLosses:
 
 def another_log(name: str) -> str:
     """Return the message for a log that was replaced while a run read it."""
-    return f"the log {name} lost records: it is another one of the same name now"
+    return f"the log {name} lost records: another log of the same name has replaced it"
 
 
 def restoring(losses: Iterable[Loss]) -> list[str]:
-    """Return what the user can do to have lost records again."""
+    """Return how the user can restore lost records."""
     return list(dict.fromkeys(loss.restore for loss in losses if loss.restore))
 
 

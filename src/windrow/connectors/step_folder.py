@@ -1,16 +1,17 @@
-"""Files of changes in a folder, which a rename makes visible step by step: what Parquet and JSON lines share.
+"""Files of changes in a folder, which a rename publishes step by step: the base of the Parquet and JSON lines sinks.
 
-`DIR/TABLE/_owner.json` says whose the folder is.
+`DIR/TABLE/_owner.json` names the owner of the folder.
 
-The fence: a sink that opens the folder makes `_staging-ID` in it, with an id of its own, and renames those of all
-others, which only then are removed. A step is written within the sink's own and renamed out of it, and so is
-`_owner.json`. So a rename by a writer that was given up came before the next opener looked at the steps, or fails,
-since there is no such path any more: rename(2) is atomic.
+The fence: a sink that opens the folder creates `_staging-ID` in it, with an id of its own, and renames those of all
+others before it removes them. A step is written within the sink's own staging folder and renamed out of it, and so is
+`_owner.json`. So a rename by an abandoned writer comes before the next opener looks at the steps, or fails, since its
+path no longer exists: rename(2) is atomic.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import uuid
@@ -21,12 +22,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
+from pyarrow import parquet
 
-from windrow.connectors.folders import refuse_folder, refuse_unwritable
 from windrow.connectors.log.kept import replace_durably, sync_path
 from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
-from windrow.connectors.sink import Follows, Run
-from windrow.connectors.tables import in_order, layout, of_epoch, storable_dead
+from windrow.connectors.sink import Follows, Run, Sink
+from windrow.connectors.tables import in_order, layout, of_epoch, pieces, storable_dead
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
 from windrow.errors import SinkAddressError, SinkError
@@ -37,18 +38,18 @@ _REMOVED = "_removed-"
 _OWNER = "_owner.json"
 
 
-class StepFolder(ABC):
+class StepFolder(Sink, ABC):
     """The changelog, late output, dead letters and clock journal as files in a folder, new ones for each step.
 
     Exactly once: the rename of the changes of a step, whose name has the epoch, commits it; all files are on disk
-    before that, and it is when `commit` returns. Files cannot be updated, so there is no result table: the last change
-    of a key has its row. Rows are written by the driver.
+    before, and the rename is when `commit` returns. Files cannot be updated, so there is no result table: the last
+    change of a key has its row. Rows are written by the driver.
     """
 
     needs_rows = True
     is_even = True
     STEP: ClassVar[re.Pattern[str]]
-    """The name of what is renamed last, with the epoch."""
+    """The pattern of the name that is renamed last, with the epoch."""
 
     def __init__(self, spec: SinkSpec) -> None:
         self._layout = layout(spec)
@@ -64,9 +65,9 @@ class StepFolder(ABC):
 
     @abstractmethod
     def _write(self, epoch: int, tables: Mapping[str, pa.Table]) -> Sequence[Path]:
-        """Write the rows of a step in the own staging folder; return what is to be renamed out of it, the last commits.
+        """Write the rows of a step into the staging folder; return the paths to rename out of it, the last commits.
 
-        `tables` are late, dead, clocks and changes; of the first three those with rows.
+        `tables` are late, dead, clocks and changes; the first three only with rows.
         """
 
     @abstractmethod
@@ -78,17 +79,12 @@ class StepFolder(ABC):
         return self._folder / f"{_STAGING}{self._id}"
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
-        """Create what is missing; return the last epoch that this run committed, or None.
-
-        A run that `follows` another one is given its folder. Raise SinkError if it cannot be read or written, or holds
-        other files or another run's rows.
-        """
         self.close()
         refuse_folder(self._path)
         with self._translated():
             if self._run == run and self._folder.is_dir():
                 self._check(run)
-            # looked at before others are refused, and again when they can commit no more
+            # checked before others are refused, and again when they can no longer commit
             self._authorize(run, follows)
             self._folder.mkdir(parents=True, exist_ok=True)
             self._staging.mkdir(exist_ok=True)
@@ -105,7 +101,6 @@ class StepFolder(ABC):
         return self._last
 
     def preflight(self, run: Run, follows: Follows | None = None) -> None:
-        """Raise what `open` would raise."""
         refuse_folder(self._path)
         with self._translated():
             self._authorize(run, follows)
@@ -118,7 +113,7 @@ class StepFolder(ABC):
         return self._noted()[0]
 
     def _noted(self) -> tuple[Run | None, Origin | None]:
-        """Return the run that the folder belongs to, and of what it is; raise SinkError if that cannot be read."""
+        """Return the run that the folder belongs to, and its origin; raise SinkError if they cannot be read."""
         try:
             found = json.loads((self._folder / _OWNER).read_text(encoding="utf-8"))
             return Run(found["pipeline"], found["run"]), Origin.read(found.get("origin"))
@@ -145,7 +140,7 @@ class StepFolder(ABC):
         )
 
     def _refuse_others(self) -> None:
-        """Take away the folders in which other sinks write: they cannot rename a step out of them from then on."""
+        """Rename the staging folders of other sinks, so that these can commit no more, and remove them."""
         for path in self._folder.iterdir():
             if path.name.startswith(_STAGING) and path != self._staging:
                 path.rename(self._folder / f"{_REMOVED}{path.name}")
@@ -163,7 +158,7 @@ class StepFolder(ABC):
 
     @contextmanager
     def _fenced(self) -> Iterator[None]:
-        """Raise SinkError for files that another sink has taken away, which has opened the folder since."""
+        """Raise SinkError for missing files if another sink has opened the folder since."""
         try:
             yield
         except FileNotFoundError:
@@ -171,11 +166,10 @@ class StepFolder(ABC):
             raise
 
     def _steps(self) -> list[int]:
-        """Return the epochs of the steps that are there."""
+        """Return the epochs of all steps."""
         return [int(match[1]) for match in map(self.STEP.fullmatch, _names(self._folder)) if match]
 
     def journal(self) -> pa.Table:
-        """Return the clock journal, by epoch; empty if there is none."""
         with self._translated():
             order = [(name, "ascending") for name in ("partition", "offset", "reason")]
             tables = (table.sort_by(order).select(CLOCKS.names).cast(CLOCKS) for table in self._clocks())
@@ -187,7 +181,7 @@ class StepFolder(ABC):
         self._run = None
         with self._translated():
             may_clear(self._pipeline, self._name, self._find(Run(self._pipeline, "")))
-            # what a process left that was killed here goes first
+            # left by a process that was killed below
             removed = self._path / f"{_REMOVED}{self._name}"
             shutil.rmtree(removed, ignore_errors=True)
             if self._folder.is_dir():
@@ -196,10 +190,6 @@ class StepFolder(ABC):
                 shutil.rmtree(removed)
 
     def commit(self, epoch: int, *outputs: StepOutput) -> None:
-        """Write a step; an epoch that is already there changes nothing.
-
-        Raise SinkError if steps are missing before it, if another process has opened the folder, or if the disk fails.
-        """
         run, (output,) = self._run, outputs
         if run is None or not self._is_open:
             msg = "the sink is not open: call open() before commit()"
@@ -226,7 +216,6 @@ class StepFolder(ABC):
         self._last = epoch
 
     def close(self) -> None:
-        """Forget that it is open; there is no connection."""
         self._is_open = False
 
     @contextmanager
@@ -244,3 +233,30 @@ class StepFolder(ABC):
 
 def _names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+
+
+def refuse_folder(path: Path) -> None:
+    """Raise SinkAddressError if no folder can be created at a path."""
+    if path.exists() and not path.is_dir():
+        msg = f"{path} is a file, not a folder: correct the sink's path"
+        raise SinkAddressError(msg)
+    if not path.parent.is_dir():
+        msg = f"the folder {path.parent} of {path} does not exist: create it, or correct the sink's path"
+        raise SinkAddressError(msg)
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Raise SinkError if this user may not write to a folder, or create it."""
+    if not os.access(path if path.exists() else path.parent, os.W_OK | os.X_OK):
+        msg = f"{path} cannot be written: give this user write permission on it, or on {path.parent} to make it"
+        raise SinkError(msg)
+
+
+def write_parquet(path: Path, rows: pa.Table) -> None:
+    """Write a new file, which is on disk afterwards; a piece of the rows is in memory at a time."""
+    with path.open("xb") as file:
+        with parquet.ParquetWriter(file, rows.schema, compression="zstd") as writer:
+            for _, piece in pieces(rows):
+                writer.write_table(piece)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""The common part of streaming data sources of Spark, whose tasks apply a stage to the records that they read."""
+"""Streaming data sources of Spark whose tasks apply a stage to the records that they read."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from windrow.connectors.cuts import Cut, Offset, Stage, numbered_batches, portions
+from windrow.connectors.cuts import Cut, Offset, Stage, StreamPlan, numbered_batches, portions
 
 T = TypeVar("T")
 
 
 def stream_of(spark: SparkSession, name: str, reader: DataSourceStreamReader, ddl: str) -> DataFrame:
-    """Return a streaming frame, in the schema `ddl`, of what a reader gives.
+    """Return a streaming frame of a reader's output, in the schema `ddl`.
 
-    Spark pickles the class with the reader in it, so nothing of it stands among the options of a plan.
+    Spark pickles the class together with the reader, so no setting of it shows in the options of a plan.
     """
 
     class Bound(DataSource):
@@ -31,11 +31,11 @@ def stream_of(spark: SparkSession, name: str, reader: DataSourceStreamReader, dd
 
         @classmethod
         def name(cls) -> str:
-            """Return what `spark.readStream.format` calls it."""
+            """Return the name for `spark.readStream.format`."""
             return name
 
         def schema(self) -> str:
-            """Return the schema of what the reader gives."""
+            """Return the schema of the reader's output."""
             return ddl
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's name and parameter
@@ -47,13 +47,13 @@ def stream_of(spark: SparkSession, name: str, reader: DataSourceStreamReader, dd
 
 
 class Sealed:
-    """A stage on its way to the tasks: who plans a query does not load what it works with."""
+    """A pickled stage, which only tasks load: planning a query does not need its modules."""
 
     def __init__(self, stage: Stage) -> None:
         self._pickled: bytes = cloudpickle.dumps(stage)  # type: ignore[no-untyped-call] # it has no types
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what the stage makes of batches."""
+        """Yield the output of the stage for batches."""
         stage: Stage = pickle.loads(self._pickled)  # noqa: S301 - the driver of this run pickled it
         return stage(batches)
 
@@ -67,40 +67,38 @@ class Share(InputPartition, Generic[T]):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[T]):
-    """Tails a log; Spark keeps one in a process of its own for a query's life, and one a task to read."""
+    """Tails a log; Spark keeps a reader in a process of its own for a query's life, and one in each task."""
 
-    def __init__(self, stage: Stage, begin: Offset, *, tasks: int, max_records: int | None) -> None:
-        self._stage = Sealed(stage)
-        self._begin = begin
-        self._tasks = tasks
-        self._max_records = max_records
+    def __init__(self, plan: StreamPlan) -> None:
+        self._stage = Sealed(plan.stage)
+        self._begin = plan.begin
+        self._tasks = plan.tasks
+        self._max_records = plan.max_records
         self._target: dict[int, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the run begins; a partition that is not named there, or comes later, from its beginning on."""
+        """Return where the run begins; partitions that are not named there are read from their beginning."""
         return dict(self._begin)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return what `max_records` says."""
         return ReadAllAvailable() if self._max_records is None else ReadMaxRows(self._max_records)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the next step ends; `start` itself if there is nothing to read."""
         return self.step_from(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield what the stage makes of a task's share of a step."""
+        """Yield the output of the stage for a task's share of a step."""
         if not isinstance(partition, Share):
             raise TypeError(partition)
         return self._stage(self.read_parts(partition.parts))
 
     @abstractmethod
     def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
-        """Return where the next step ends that begins at `start`, and `start` itself if there is nothing to read."""
+        """Return the end of the step that begins at `start`; `start` itself if there is nothing to read."""
 
     @abstractmethod
     def waiting(self, start: Offset) -> int:
-        """Return about how many records a step from `start` on could read."""
+        """Return about how many records are between `start` and the end."""
 
     @abstractmethod
     def read_parts(self, parts: Mapping[int, T]) -> Iterable[pa.RecordBatch]:
@@ -108,68 +106,51 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
 
 
 class CutReader(StreamReader[T]):
-    """Tails a log whose steps can be prescribed: by `cuts`, which are their own limit."""
+    """Tails a log whose steps can be prescribed by `cuts`; an offset is {partition: {"line": next offset, ...}}."""
 
-    def __init__(
-        self,
-        stage: Stage,
-        begin: Offset,
-        *,
-        tasks: int,
-        max_records: int | None = None,
-        cuts: Sequence[Cut] | None = None,
-    ) -> None:
-        super().__init__(stage, begin, tasks=tasks, max_records=max_records)
-        self._cuts = cuts or ()
+    def __init__(self, plan: StreamPlan) -> None:
+        super().__init__(plan)
+        self._cuts = plan.cuts or ()
 
     def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
-        """Return where the next step ends: at the next cut, or at the end of what is there now, or before."""
         cut = next((cut for cut in self._cuts if self.is_before(start, cut)), None)
         return self.step_to(start, cut, None if self._cuts else max_records)
 
-    @abstractmethod
     def is_before(self, start: Offset, cut: Cut) -> bool:
         """Return whether a cut is ahead of a position."""
+        return any(line > start.get(str(partition), {"line": 0})["line"] for partition, line in cut.items())
 
     @abstractmethod
     def step_to(self, start: dict[str, Any], cut: Cut | None, max_records: int | None = None) -> dict[str, Any]:
-        """Return where a step ends: at the cut, if one is given, or at the end of what is there now, or before."""
+        """Return where a step ends: at the cut if one is given, else at the current end of the log or before."""
 
 
 class SeveralReader(StreamReader[Mapping[int, Any]]):
     """Tails several logs as one; an offset is {"sources": [the offset of each]}.
 
-    A step has of each log as much as its share of what waits, so that a long backlog is read abreast; or it ends at the
-    next of `cuts`, each of which has a cut of each log.
+    A step reads from each log in proportion to its backlog, so that the logs advance together; or it ends at the next
+    of `cuts`, each with a cut for every log.
     """
 
     def __init__(
-        self,
-        readers: Sequence[StreamReader[Any]],
-        stage: Stage,
-        begin: Offset,
-        *,
-        tasks: int,
-        max_records: int | None,
-        cuts: Sequence[Sequence[Cut]] | None = None,
+        self, readers: Sequence[StreamReader[Any]], plan: StreamPlan, cuts: Sequence[Sequence[Cut]] = ()
     ) -> None:
-        super().__init__(stage, begin, tasks=tasks, max_records=max_records)
+        super().__init__(plan)
         self._readers = readers
-        self._cuts = cuts or ()
+        self._cuts = cuts
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Make what is there now the end of each log."""
+        """Stop each log at its current end."""
         for reader in self._readers:
             reader.prepareForTriggerAvailableNow()
 
     def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
-        """Return where the next step ends."""
         starts: list[dict[str, Any]] = start["sources"]
         for cut in self._cuts:
             logs = [
                 (reader, at, part)
                 for reader, at, part in zip(self._readers, starts, cut, strict=True)
-                if isinstance(reader, CutReader)  # one that cannot be cut has refused the cuts
+                if isinstance(reader, CutReader)  # a log without cuts has refused them
             ]
             if any(reader.is_before(at, part) for reader, at, part in logs):
                 return {"sources": [reader.step_to(dict(at), part) for reader, at, part in logs]}
@@ -177,18 +158,17 @@ class SeveralReader(StreamReader[Mapping[int, Any]]):
         if max_records is not None:
             readers = enumerate(zip(self._readers, starts, strict=True))
             waiting = {number: count for number, (reader, at) in readers if (count := reader.waiting(at))}
-            limits = {one: max(1, share) for one, share in portions(waiting, max_records).items()} if waiting else {}
+            shares = portions(waiting, max_records) if waiting else {}
+            limits = {number: max(1, share) for number, share in shares.items()}
         ends = list(starts)
         for number, limit in limits.items():
             ends[number] = self._readers[number].step_from(dict(starts[number]), limit)
         return start if ends == starts else {"sources": ends}
 
     def waiting(self, start: Offset) -> int:
-        """Return about how many records of all logs wait."""
         return sum(reader.waiting(at) for reader, at in zip(self._readers, start["sources"], strict=True))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return an input partition for each task: some partitions of some logs."""
         parts: list[dict[int, Any]] = [{} for _ in range(self._tasks)]
         for number, (reader, *ends) in enumerate(zip(self._readers, start["sources"], end["sources"], strict=True)):
             for share in reader.partitions(*ends):
@@ -198,16 +178,15 @@ class SeveralReader(StreamReader[Mapping[int, Any]]):
         return [Share(part) for part in parts if part]
 
     def read_parts(self, parts: Mapping[int, Mapping[int, Any]]) -> Iterable[pa.RecordBatch]:
-        """Read parts of some partitions of one log after the other."""
         return chain.from_iterable(
             numbered_batches(number, self._readers[number].read_parts(its_own)) for number, its_own in parts.items()
         )
 
 
 def shared(parts: Mapping[int, T], size: Callable[[T], int], tasks: int) -> list[Share[T]]:
-    """Share the partitions of a step among at most so many tasks, the greatest first to who has least.
+    """Share the partitions of a step among at most `tasks` tasks, the largest first, each to the smallest share.
 
-    A task costs more than a small step's records: so many as there are cores are enough.
+    A task costs more than a small step's records, so a task for each core is enough.
     """
     shares: list[dict[int, T]] = [{} for _ in range(min(tasks, len(parts)))]
     for number in sorted(parts, key=lambda number: (-size(parts[number]), number)):
@@ -223,9 +202,9 @@ def frame_of(
     stage: Stage,
     ddl: str,
 ) -> DataFrame:
-    """Return a frame, in the schema `ddl`, of what a stage makes of ranges (partition, offset, next offset).
+    """Return a frame of a stage's output for ranges (partition, offset, next offset), in the schema `ddl`.
 
-    Each is a task, which reads its own by `read`: the records do not go through Java.
+    Each range is a task, which reads its records by `read`: they do not go through Java.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

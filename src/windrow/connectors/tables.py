@@ -1,10 +1,10 @@
-"""Tables of a pipeline: their names, columns and keys, quoting, net changes of a step, and Arrow columns as text."""
+"""Tables of a pipeline: names, columns and keys, quoting, net changes of a step, and Arrow columns as text."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,53 +39,51 @@ class Table:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The columns that rows are shown in the order of: the primary key, or else where they come from."""
+        """The columns by which rows are sorted for display: the primary key, or else their place in the log."""
         places = ("epoch", "source", "partition", "offset", "window_start", "window_end")
         return self.key or tuple(name for name in places if name in self.columns)
 
 
+def _required(type_: pa.DataType, *names: str) -> list[pa.Field]:
+    """Return columns of a type that are not nullable."""
+    return [pa.field(name, type_, nullable=False) for name in names]
+
+
 EPOCHS = Table(
     "windrow_epochs",
-    pa.schema(
-        [
-            pa.field("pipeline", pa.string(), nullable=False),
-            pa.field("run", pa.string(), nullable=False),
-            EPOCH,
-            pa.field("committed_at", schema.MICROS, nullable=False),
-        ]
-    ),
+    pa.schema([*_required(pa.string(), "pipeline", "run"), EPOCH, *_required(schema.MICROS, "committed_at")]),
     ("pipeline", "run", "epoch"),
 )
 """The fence: the steps that are committed."""
 
 OWNERS = Table(
     "windrow_tables",
-    pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("table_name", "pipeline", "run")]),
+    pa.schema(_required(pa.string(), "table_name", "pipeline", "run")),
     ("table_name",),
 )
-"""Which run writes a table: no other may, or steps would be missing from it or doubled."""
+"""The run that may write a table: steps of another run would be missing or duplicated."""
 
 OPENERS = Table(
     "windrow_openers",
-    pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("pipeline", "run", "opener")]),
+    pa.schema(_required(pa.string(), "pipeline", "run", "opener")),
     ("pipeline", "run"),
 )
-"""Who has opened a run's tables last: of several processes that run with one checkpoint, that one alone may write."""
+"""The last opener of a run's tables: of several processes with the same checkpoint, only that one may write."""
 
 ORIGINS = Table(
     "windrow_origins",
     pa.schema(
         [
-            *(pa.field(name, pa.string(), nullable=False) for name in ("table_name", "pipeline", "run", "stream")),
-            pa.field("changelog", pa.bool_(), nullable=False),
+            *_required(pa.string(), "table_name", "pipeline", "run", "stream"),
+            *_required(pa.bool_(), "changelog"),
             pa.field("left_after", pa.int64()),
         ]
     ),
     ("table_name",),
 )
-"""Which stream a run writes to a table, and whether with its changelog; `left_after` is the epoch after which the run
-went on without the table, -1 before the first. A table that an older version wrote, and that was left since, has an
-empty stream."""
+"""The stream that a run writes to a table, and whether with its changelog; `left_after` is the epoch after which the
+run continued without the table, -1 before the first. A table that an older version wrote, and that was left since, has
+an empty stream."""
 
 SHARED = (EPOCHS, OWNERS, OPENERS, ORIGINS)
 """The tables that all pipelines in a database share."""
@@ -94,11 +92,11 @@ REPLAYS = Table(
     "windrow_replays",
     pa.schema(
         [
-            *(pa.field(name, pa.string(), nullable=False) for name in ("table_name", "pipeline", "run")),
+            *_required(pa.string(), "table_name", "pipeline", "run"),
             pa.field("begins", pa.string()),
-            pa.field("ends", pa.string(), nullable=False),
+            *_required(pa.string(), "ends"),
             pa.field("since", schema.MICROS),
-            pa.field("finished", pa.bool_(), nullable=False),
+            *_required(pa.bool_(), "finished"),
         ]
     ),
     ("table_name", "run"),
@@ -111,11 +109,11 @@ REDRIVES = Table(
     "windrow_redrives",
     pa.schema(
         [
-            *(pa.field(name, pa.string(), nullable=False) for name in ("pipeline", "source")),
-            pa.field("partition", pa.int32(), nullable=False),
-            *(pa.field(name, pa.int64(), nullable=False) for name in ("offset", "copy_of", "origin", "attempt")),
-            *(pa.field(name, pa.string(), nullable=False) for name in ("reason", "redriven_by")),
-            pa.field("redriven_at", schema.MICROS, nullable=False),
+            *_required(pa.string(), "pipeline", "source"),
+            *_required(pa.int32(), "partition"),
+            *_required(pa.int64(), "offset", "copy_of", "origin", "attempt"),
+            *_required(pa.string(), "reason", "redriven_by"),
+            *_required(schema.MICROS, "redriven_at"),
         ]
     ),
     ("pipeline", "source", "partition", "offset"),
@@ -125,10 +123,10 @@ REDRIVES = Table(
 
 RELAYS = Table(
     "windrow_relays",
-    pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("outbox", "target", "relay", "begins")]),
+    pa.schema(_required(pa.string(), "outbox", "target", "relay", "begins")),
     ("outbox",),
 )
-"""The relays that are sending the rows of outboxes, or died while they did: `relay` marks the records of one, and
+"""The relays that are sending the rows of outboxes, or died while they did: `relay` marks the records of a relay, and
 `begins` is the next offset of each partition of the target before the last of them, as JSON."""
 
 
@@ -145,12 +143,12 @@ class Layout:
 
     @property
     def own(self) -> tuple[Table, ...]:
-        """The tables that belong to the pipeline alone, but for the outbox, which a run can begin to have."""
+        """The tables of the pipeline alone, except the outbox, which a run may add later."""
         return (self.result, self.changes, self.late, self.dead, self.clocks)
 
     @property
     def all(self) -> tuple[Table, ...]:
-        """Those, the outbox, and the tables that all pipelines in the database share."""
+        """The pipeline's tables, the outbox, and the tables that all pipelines in the database share."""
         return (*self.own, *(() if self.outbox is None else (self.outbox,)), *SHARED)
 
 
@@ -160,13 +158,13 @@ def table_names(table: str) -> tuple[str, ...]:
 
 
 def beside(table: str) -> tuple[Table, Table, Table]:
-    """Return the tables beside a result table that all have alike: late output, dead letters and clock journal."""
+    """Return the companions that are the same for all result tables: late output, dead letters and clock journal."""
     _, _, late, dead, clocks = table_names(table)
     return Table(late, schema.LATE), Table(dead, schema.DEAD), Table(clocks, pa.schema([EPOCH, *schema.CLOCKS]))
 
 
 def layout(spec: SinkSpec) -> Layout:
-    """Lay out the tables of a sink; raise PipelineError for a sink's key that is no key of the results.
+    """Return the tables of a sink; raise PipelineError for a sink's key that is no key of the results.
 
     In mode discard each pane is a row of its own, so the result table's key has the pane's revision too.
     """
@@ -196,12 +194,12 @@ def layout(spec: SinkSpec) -> Layout:
 
 
 def outbox(table: str) -> Table:
-    """Return the outbox of a result table; the database gives `id`, in the order of commits, and `committed_at`."""
+    """Return the outbox of a result table; the database sets `id`, in the order of commits, and `committed_at`."""
     columns = [
-        pa.field("id", pa.int64(), nullable=False),
-        *(pa.field(name, pa.string(), nullable=False) for name in ("aggregatetype", "aggregateid", "type", "payload")),
+        *_required(pa.int64(), "id"),
+        *_required(pa.string(), "aggregatetype", "aggregateid", "type", "payload"),
         EPOCH,
-        pa.field("committed_at", schema.MICROS, nullable=False),
+        *_required(schema.MICROS, "committed_at"),
     ]
     return Table(f"{table}_outbox", pa.schema(columns), ("id",))
 
@@ -212,18 +210,18 @@ def of_epoch(epoch: int, rows: pa.Table) -> pa.Table:
 
 
 def in_order(epoch: int, changes: pa.Table, first: int = 0) -> pa.Table:
-    """Return changes of a step, the first of them at the place `first`, with its number, as the changelog has them."""
+    """Return changes of a step as rows of the changelog; `first` is the place of the first change in the step."""
     return of_epoch(epoch, changes).append_column(SEQ.name, pa.array(np.arange(first, first + changes.num_rows)))
 
 
 _PIECE = 64 << 20
-"""Bytes of changes that are worked on at a time."""
+"""Bytes of changes that are processed at a time."""
 
 
 def pieces(changes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """Cut a step's changes into pieces that fit into memory, each with the place of its first row; most steps are one.
 
-    The changes may be in files that are larger than memory. They mean the same when one piece is applied after another.
+    The changes may be in files that are larger than memory. Applying piece after piece gives the same result.
     """
     rows = max(1, changes.num_rows * _PIECE // max(1, changes.nbytes))
     for first in range(0, changes.num_rows, rows):
@@ -231,7 +229,7 @@ def pieces(changes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 
 
 def create_table(table: Table, types: dict[str, str]) -> str:
-    """Write CREATE TABLE with a database's own types, by column."""
+    """Return CREATE TABLE with a database's own types, by column."""
     lines = [
         " ".join([quote(field.name), *filter(None, [types[field.name]]), *([] if field.nullable else ["NOT NULL"])])
         for field in table.schema
@@ -242,7 +240,7 @@ def create_table(table: Table, types: dict[str, str]) -> str:
 
 
 def upsert(table: Table) -> str:
-    """Write the clause of an INSERT by which a row takes the place of the one with its key."""
+    """Return the clause of an INSERT by which a row replaces the row with its key."""
     updates = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in table.columns if c not in table.key)
     return f"ON CONFLICT ({quote_all(table.key)}) DO UPDATE SET {updates}"
 
@@ -260,7 +258,7 @@ class NetChanges:
 
 
 def net_changes(changes: pa.Table, key: Sequence[str]) -> NetChanges:
-    """Return the net effect of changes, given in the order in which they were emitted.
+    """Return the net effect of changes in the order of emission.
 
     An ``update_before`` has no effect: it repeats the row that an ``update_after`` or ``delete`` replaces.
     """
@@ -281,29 +279,24 @@ def net_changes(changes: pa.Table, key: Sequence[str]) -> NetChanges:
 
 
 def quote(name: str) -> str:
-    """Write a name so that SQL reads it as a name, whatever is in it; raise PipelineError if no SQL could."""
+    """Quote a name for SQL; raise PipelineError if SQL cannot have it."""
     if not name or "\x00" in name:
         msg = f"{name!r} cannot name a table or a column: give it a name without U+0000"
         raise PipelineError(msg)
     return '"' + name.replace('"', '""') + '"'
 
 
-def nulls_last(order: Sequence[str], descending: Collection[str]) -> str:
-    """Write columns to order by, `descending` ones backwards, with nulls last, as DuckDB reads it."""
-    return ", ".join(f"{quote(name)} {'DESC' if name in descending else 'ASC'} NULLS LAST" for name in order)
-
-
 def quote_all(names: tuple[str, ...] | list[str]) -> str:
-    """Write names as a list for SQL."""
+    """Return names as a list for SQL."""
     return ", ".join(quote(name) for name in names)
 
 
 def utc_text(times: pa.Array) -> pa.Array:
-    """Write timestamp[us, UTC] as ``YYYY-MM-DD HH:MM:SS``, with .fff or .ffffff only if there is a fraction.
+    """Return timestamp[us, UTC] as text, ``YYYY-MM-DD HH:MM:SS``, with .fff or .ffffff only if there is a fraction.
 
     Text of this form sorts as the times do (up to the year 9999). Nulls stay null.
     """
-    # A step has few windows: text is made once for each different time.
+    # a step has few windows: text is made once for each different time
     encoded = times.dictionary_encode()
     distinct = encoded.dictionary
     text = distinct.cast(pa.timestamp("us")).cast(pa.string())
@@ -318,14 +311,14 @@ def utc_text(times: pa.Array) -> pa.Array:
 
 
 def unscaled(decimals: pa.Array) -> pa.Array:
-    """Return decimal128(p, s) as the whole numbers behind it, decimal128(38, 0): 12.30 is 1230."""
+    """Return the unscaled integers of decimal128(p, s) as decimal128(38, 0): 12.30 is 1230."""
     return pa.Array.from_buffers(
         pa.decimal128(38, 0), len(decimals), decimals.buffers(), decimals.null_count, decimals.offset
     )
 
 
 def decimal_text(decimals: pa.Array) -> pa.Array:
-    """Write decimal128(p, s) in plain notation with all s digits behind the point (Arrow's own may say 0E-10)."""
+    """Return decimal128(p, s) in plain notation with all s digits after the point (Arrow's own may be 0E-10)."""
     scale = decimals.type.scale
     digits = unscaled(decimals).cast(pa.string())
     if scale == 0:
@@ -350,15 +343,13 @@ def plain_values(values: pa.Array) -> list[Any]:
     if pa.types.is_decimal(values.type):
         values = decimal_text(values)
     if pa.types.is_list(values.type):
-        return [
-            None if one is None else plain_values(pa.array(one, values.type.value_type)) for one in values.to_pylist()
-        ]
+        items = values.type.value_type
+        return [None if value is None else plain_values(pa.array(value, items)) for value in values.to_pylist()]
     if pa.types.is_struct(values.type):
         names = [values.type.field(number).name for number in range(values.type.num_fields)]
-        rows = zip(*(plain_values(one) for one in values.flatten()), strict=True)
-        return [
-            dict(zip(names, row, strict=True)) if one.is_valid else None for one, row in zip(values, rows, strict=True)
-        ]
+        rows = zip(*map(plain_values, values.flatten()), strict=True)
+        valid = values.is_valid().to_pylist()
+        return [dict(zip(names, row, strict=True)) if known else None for known, row in zip(valid, rows, strict=True)]
     listed: list[Any] = values.to_pylist()
     if pa.types.is_binary(values.type):
         return [None if value is None else value.decode(errors="backslashreplace") for value in listed]
@@ -369,24 +360,24 @@ def plain_values(values: pa.Array) -> list[Any]:
 
 
 def significant_digits(decimals: pa.Array) -> pa.Array:
-    """Count the digits of decimals that matter: without sign, leading and trailing zeros."""
+    """Count the significant digits of decimals: without sign, leading and trailing zeros."""
     digits = pc.utf8_ltrim(unscaled(decimals).cast(pa.string()), "-")
     return pc.utf8_length(pc.utf8_rtrim(digits, "0"))
 
 
 MOST_BYTES = 500_000_000
-"""Bytes of a dead letter's `raw` that all databases hold and show: PostgreSQL has 1 GB for it as text."""
+"""Maximum bytes of a dead letter's `raw` in all databases: PostgreSQL has 1 GB for it as text."""
 KEPT_BYTES = 1 << 16
-"""Bytes that are kept of what a store cannot hold."""
+"""Bytes that are kept of a value that a store cannot hold."""
 _KEPT_TEXT = 4_096
-"""Characters that are then kept of a reason, which may quote what was read."""
+"""Characters that are then kept of a reason, which may quote the record."""
 
 
 def storable_dead(dead: pa.Table) -> pa.Table:
     r"""Return dead letters as every database holds them.
 
-    A reason may quote what was read; PostgreSQL's text cannot hold U+0000, and SQLite's functions stop at it, so it is
-    spelt ``\u0000``. Of a `raw` that is too large the beginning is kept.
+    A reason may quote the record; PostgreSQL's text cannot hold U+0000, and SQLite's functions stop at it, so it is
+    written as ``\u0000``. A `raw` that is too large is truncated.
     """
     column = dead.schema.get_field_index("reason")
     plain = pc.replace_substring(dead["reason"], "\x00", "\\u0000")
@@ -403,9 +394,9 @@ def storable_dead(dead: pa.Table) -> pa.Table:
 
 
 def with_beginning(row: Mapping[str, Any], column: str, most: int = KEPT_BYTES) -> dict[str, Any]:
-    """Return a row of which a store cannot hold a text or bytes, with their beginning, at most so many bytes.
+    """Return a row with only the first `most` bytes of a column that a store cannot hold.
 
-    The reason says how long all of it is, and its SHA-256.
+    The reason then gives the size and the SHA-256 of the whole value.
     """
     value, reason = row[column], row["reason"]
     whole: bytes = value.encode() if isinstance(value, str) else value or b""

@@ -1,6 +1,6 @@
-"""Rows that a table cannot hold: each becomes a dead letter, and what the table has of the row is taken back.
+"""Rows that do not fit into a table: each becomes a dead letter, and the former row of its key is deleted.
 
-Whether a row fits is a function of its values and of the table's types, so what is left of a changelog is the same in
+Whether a row fits is a function of its values and of the table's types, so the remaining changelog is the same for
 every cut of the log.
 """
 
@@ -32,24 +32,24 @@ _ABOUT = ("pane", "revision")
 def without_unfit(
     table: Table, output: StepOutput, reasons: pa.Array, stored: Stored, stream: str
 ) -> tuple[StepOutput, pa.Table]:
-    """Return a step without the rows that the result table cannot hold, and their dead letters, which are in it.
+    """Return a step without the rows that do not fit into the result table but with their dead letters, and these.
 
-    `reasons` says of each change why its row does not fit, null if it does; `stream` is what the rows come from. In the
-    place of a row that does not fit is the deletion of the row before it, if there is one.
+    `reasons` has for each change why its row does not fit, null if it does; `stream` is the stream of the rows. A row
+    that does not fit is replaced by the deletion of the row before it, if there is one.
     """
     unfit = reasons.is_valid().to_numpy(zero_copy_only=False)
     made = pc.is_in(output.changes["op"], pa.array(["insert", "update_after"])).to_numpy()
     rows = pa.array(np.flatnonzero(unfit & made))
     letters = _dead_letters(table, output.changes.take(rows), reasons.take(rows).to_pylist(), stream)
-    changes = _left(table, output.changes, unfit, stored)
+    changes = _remaining(table, output.changes, unfit, stored)
     return replace(output, changes=changes, dead=pa.concat_tables([output.dead, letters])), letters
 
 
-def _left(table: Table, changes: pa.Table, unfit: np.ndarray, stored: Stored) -> pa.Table:
-    """Return the changes that are left, and the deletions of rows that have no successor.
+def _remaining(table: Table, changes: pa.Table, unfit: np.ndarray, stored: Stored) -> pa.Table:
+    """Return the remaining changes, and the deletions of rows that have no successor.
 
-    A deletion has the pane and the revision of the row that does not fit. An `update_after` whose `update_before` is
-    left out is an insert.
+    A deletion has the pane and the revision of the row that does not fit. An `update_after` without its `update_before`
+    becomes an insert.
     """
     ops = np.array(changes["op"].to_pylist(), dtype=object)
     chosen = np.arange(changes.num_rows)
@@ -82,28 +82,28 @@ def _left(table: Table, changes: pa.Table, unfit: np.ndarray, stored: Stored) ->
 
 
 def _by_key(table: Table, changes: pa.Table, unfit: np.ndarray) -> Iterator[tuple[list[Condition], list[int]]]:
-    """Yield each key of which a row does not fit, as conditions, and the places of its changes in order."""
+    """Yield each key with a row that does not fit, as conditions, and the places of its changes in order."""
     keys = changes.select(list(table.key))
     some = keys.filter(pa.array(unfit))
-    # those that have a value of each column: few more than those of the keys
+    # rows that have such a value in each column: few more than the rows of these keys
     masks = (pc.is_in(keys[name], some[name].combine_chunks()).to_numpy() for name in table.key)
     places = np.flatnonzero(np.logical_and.reduce(list(masks)))
     found: dict[tuple[Any, ...], list[int]] = {values: [] for values in _values(some)}
     for place, values in zip(places.tolist(), _values(keys.take(pa.array(places))), strict=True):
         if values in found:
             found[values].append(place)
-    for values, those in found.items():
-        yield [Condition(name, "=", value) for name, value in zip(table.key, values, strict=True)], those
+    for values, changed in found.items():
+        yield [Condition(name, "=", value) for name, value in zip(table.key, values, strict=True)], changed
 
 
 def _values(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """Yield rows as values, times as microseconds."""
+    """Yield rows as tuples of values, times as microseconds."""
     columns = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in rows.columns)
     return zip(*(column.to_pylist() for column in columns), strict=True)
 
 
 def _as_changes(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows of the result table as their deletion; records have one revision, on time."""
+    """Return deletions of rows of the result table; records have a single revision, on time."""
     about = {"op": "delete", "pane": "on_time", "revision": 0}
     columns = [
         rows[field.name].cast(field.type)
@@ -115,7 +115,7 @@ def _as_changes(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _dead_letters(table: Table, rows: pa.Table, reasons: Sequence[str], stream: str) -> pa.Table:
-    """Return dead letters of rows: of records with their place, and of others with window and key in the reason."""
+    """Return dead letters of rows: records with their place, other rows with window and key in the reason."""
     names = [name for name in table.columns if name not in _ABOUT]
     letters = []
     for values, reason in zip(plain_rows(rows.select(names)), reasons, strict=True):

@@ -140,7 +140,7 @@ def test_a_folder_without_partitions_is_not_a_log(tmp_path: Path) -> None:
 def test_a_name_that_is_nearly_a_partition_is_not_passed_over(tmp_path: Path, name: str) -> None:
     write(tmp_path, 0, b"")
     (tmp_path / name).touch()
-    with pytest.raises(InputError, match=r"is not named as a partition is: partition-N\.jsonl"):
+    with pytest.raises(InputError, match=r"is not the name of a partition: partition-N\.jsonl"):
         LogFolder(tmp_path).partitions()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from windrow.connectors.cuts import StreamPlan
 from windrow.connectors.log.retention import apply, plan_trim
 from windrow.connectors.log.source import LogFolder, find_losses
 from windrow.connectors.log.stream import LogStreamReader
@@ -24,7 +25,7 @@ def folder(tmp_path: Path) -> LogFolder:
 
 def stands(folder: LogFolder, max_records: int = 80) -> dict[str, dict[str, int]]:
     """Where a step of a stream ends, as it tells Spark."""
-    reader = LogStreamReader(folder, iter, {}, tasks=2, max_records=max_records)
+    reader = LogStreamReader(folder, StreamPlan(iter, {}, tasks=2, max_records=max_records))
     return reader.latestOffset({}, reader.getDefaultReadLimit())
 
 
@@ -60,7 +61,7 @@ def test_a_file_that_is_not_what_it_was(folder: LogFolder, left: list[bytes], go
     [loss] = found.losses
     assert (loss.partition, loss.stood, loss.goes_on) == (0, 40, goes_on)
     assert loss.what == f"{folder.file(0)} {what}, read up to offset 40 (byte 630)"
-    reader = LogStreamReader(folder, iter, {}, tasks=1)
+    reader = LogStreamReader(folder, StreamPlan(iter, {}, tasks=1))
     parts = reader.partitions(found.offset, reader.latestOffset(found.offset, reader.getDefaultReadLimit()))
     batches = [batch for part in parts for batch in reader.read(part) if batch["partition"][0].as_py() == 0]
     read = [value for batch in batches for value in batch["value"].to_pylist()]
@@ -89,7 +90,7 @@ def test_an_offset_of_before_there_were_heads(folder: LogFolder) -> None:
 def test_another_first_line_is_noticed_while_the_log_is_read(folder: LogFolder) -> None:
     offset = stands(folder)
     folder.file(0).write_bytes(b"".join([b'{"user": "uX"}\n', *LINES[1:]]))
-    reader = LogStreamReader(folder, iter, offset, tasks=2)
+    reader = LogStreamReader(folder, StreamPlan(iter, offset, tasks=2))
     with pytest.raises(RecordsLostError, match=r"partition 0 .* up to offset 40 .*its first line is another one now"):
         reader.latestOffset(offset, reader.getDefaultReadLimit())
 

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windrow.cli import main
+from windrow.connectors.cuts import StreamPlan
 from windrow.connectors.log import kept, retention
 from windrow.connectors.log.kept import Kept
 from windrow.connectors.log.source import EmbeddedLog, LogFolder, find_losses
@@ -157,7 +158,7 @@ def _killed_after(function: Callable[..., object]) -> Callable[..., None]:
 
 def in_steps(log: LogFolder, size: int) -> Rows:
     """What a stream reads that begins at the first record."""
-    reader = LogStreamReader(log, iter, {}, tasks=1, max_records=size)
+    reader = LogStreamReader(log, StreamPlan(iter, {}, tasks=1, max_records=size))
     at, found = EmbeddedLog(LogSource(str(log.path))).beginning(), []
     while (ends := reader.step_from(dict(at), size)) != at:
         for part in reader.partitions(at, ends):
@@ -175,7 +176,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_run_that_is_behind_a_trim_lost_records_as_of_a_topic(path: Path) -> None:
     log = LogFolder(path)
-    reader = LogStreamReader(log, iter, {}, tasks=1)
+    reader = LogStreamReader(log, StreamPlan(iter, {}, tasks=1))
     behind = reader.step_from({}, 40)
     trim(log, offsets={0: 43})
     with pytest.raises(RecordsLostError, match="partition 0: offsets 40 to 42 are gone"):
@@ -191,7 +192,7 @@ def test_a_run_that_is_behind_a_trim_lost_records_as_of_a_topic(path: Path) -> N
 
 def test_a_run_that_is_at_the_trim_or_after_it_lost_nothing(path: Path) -> None:
     log = LogFolder(path)
-    reader = LogStreamReader(log, iter, {}, tasks=1)
+    reader = LogStreamReader(log, StreamPlan(iter, {}, tasks=1))
     offsets = [reader.step_from({}, count) for count in (100, 150)]
     trim(log, offsets={0: 100})
     assert [find_losses(log, offset).losses for offset in offsets] == [(), ()]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from windrow.connectors.cuts import Cut
+from windrow.connectors.cuts import Cut, StreamPlan
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.stream import LogStreamReader
 from windrow.errors import SourceError
@@ -33,7 +33,7 @@ def steps(
 
 
 def reader(path: Path, max_records: int | None = None, cuts: Sequence[Cut] = ()) -> LogStreamReader:
-    return LogStreamReader(LogFolder(path), iter, {}, tasks=2, max_records=max_records, cuts=cuts)
+    return LogStreamReader(LogFolder(path), StreamPlan(iter, {}, tasks=2, max_records=max_records, cuts=cuts))
 
 
 def test_without_a_limit_all_is_one_step(tmp_path: Path) -> None:

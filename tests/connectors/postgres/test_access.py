@@ -15,7 +15,7 @@ from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 
 from windrow.connectors import ownership
-from windrow.connectors.postgres.connection import SINK_ERRORS, server
+from windrow.connectors.postgres.client import SINK_ERRORS, server
 from windrow.connectors.postgres.sink import PostgresTables
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.model import PostgresSink

@@ -18,7 +18,7 @@ from tests.contracts.steps import RUN, change, edges, pipeline, step
 from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 
-from windrow.connectors.postgres.connection import connect
+from windrow.connectors.postgres.client import connect
 from windrow.connectors.postgres.sink import PostgresTables
 from windrow.engine.keys import MAX_KEY_BYTES
 from windrow.errors import PipelineError, SinkError, SinkUnavailableError

@@ -8,10 +8,8 @@ from os import PathLike, fspath
 from typing import ClassVar
 
 from windrow import model as m
+from windrow.connectors import settings
 from windrow.connectors.base import Connector, SinkConnector
-from windrow.connectors.datasets import folder_dataset
-from windrow.connectors.findings import folder_sink_findings
-from windrow.connectors.keys import CHANGELOG, folder_key, key_words, primary_key, table_key
 from windrow.declare.arguments import names_of
 from windrow.declare.spec import Section
 
@@ -50,18 +48,18 @@ DELTA = Connector(
             "wr.delta",
             DeltaSink,
             (
-                folder_key(),
-                table_key("as for SQLite. Each table is a folder of its name in `path`."),
-                primary_key("what rows are merged by; else as for SQLite."),
-                CHANGELOG,
+                settings.folder_key(),
+                settings.table_key("as for SQLite. Each table is a folder of its name in `path`."),
+                settings.primary_key("what rows are merged by; else as for SQLite."),
+                settings.CHANGELOG,
             ),
         ),
-        lambda sink: f"the Delta table {sink.table} in {sink.path}{key_words(sink)}",
+        lambda sink: f"the Delta table {sink.table} in {sink.path}{settings.key_words(sink)}",
         "[Delta tables](../guides/lakes.md) in a folder: a commit of each table a step. Needs "
         "`pip install 'windrow[delta]'`.",
-        dataset=folder_dataset,
+        dataset=settings.folder_dataset,
         tables="windrow.connectors.delta.sink:DeltaTables",
-        findings=folder_sink_findings,
+        findings=settings.folder_sink_findings,
         database="windrow.connectors.delta.admin:DeltaDatabase",
         called="a sink of Delta tables",
         extra="delta",

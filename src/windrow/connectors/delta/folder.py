@@ -1,15 +1,15 @@
-"""A Delta table in its folder: whose it is, how far it is, and commits that only its last opener can make.
+"""A Delta table in its folder: its owner, its last epoch, and commits that only its last opener can make.
 
-The table's properties say whose it is: `windrow.pipeline`, `windrow.run`, `windrow.opener` (an id of the sink that
-opened it last), `windrow.key` (the primary key of a result table, as a JSON list) and `windrow.origin` (what a result
-table is made of, as JSON). The application transaction
-`windrow:PIPELINE:RUN` of Delta's protocol has the last epoch that the run committed; -1 is none.
+The table's properties name its owner: `windrow.pipeline`, `windrow.run`, `windrow.opener` (the id of the sink that
+opened it last), `windrow.key` (the primary key of a result table, as a JSON list) and `windrow.origin` (the origin of a
+result table, as JSON). The application transaction `windrow:PIPELINE:RUN` of Delta's protocol has the last epoch that
+the run committed, or -1.
 
 The fence: a commit reads the newest version, checks properties and epoch there, and is the next version or none, since
-a version is created only if it is not there (Delta's `PROTOCOL.md`, "Delta Log Entries"). By itself Delta Lake puts a
-commit behind those of others where it sees no conflict; `max_commit_retries` 0 turns that off, as it does not see that
-a compaction has replaced a file that the commit replaces. Each opener changes the properties in a commit of its own.
-So a writer that was given up is refused by the check, or if it is past that, by the number of its version.
+a version is created only if it does not exist (Delta's `PROTOCOL.md`, "Delta Log Entries"). By default Delta Lake puts
+a commit after those of others if it detects no conflict; `max_commit_retries` 0 turns that off, as it does not detect
+that a compaction has replaced a file that the commit replaces. Each opener changes the properties in a commit of its
+own. So an abandoned writer is refused by the check or, after it, by the number of its version.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Write = Callable[["DeltaFolder", deltalake.CommitProperties], None]
 """A change of a table as one commit, with these properties."""
 
 ATTEMPTS = 10
-"""How often a commit is tried while others, such as a compaction, commit to the table at the same time."""
+"""Attempts of a commit while others, such as a compaction, commit to the table at the same time."""
 _NONE = -1
 
 
 class DeltaFolder:
-    """A Delta table, which may not be there yet. It is read again with `read`; all else is of the version read last."""
+    """A Delta table, which may not exist yet. `read` loads the newest version; all else is of the version read last."""
 
     def __init__(self, root: str, table: Table) -> None:
         self.table = table
@@ -54,7 +54,7 @@ class DeltaFolder:
     def read(self) -> bool:
         """Read the newest version; return whether there is a table. Raise SinkError if that fails."""
         with translated(self.uri):
-            # a folder that was removed looks unchanged to Delta, and one that was made anew to be further
+            # to Delta, a folder that was removed looks unchanged, and a folder that was created anew looks ahead
             if self._found is not None and self._seen is not None and self._identity(self._seen[0]) == self._seen:
                 self._found.update_incremental()
             else:
@@ -66,7 +66,7 @@ class DeltaFolder:
         return self._found is not None
 
     def _identity(self, version: int) -> tuple[int, int, int] | None:
-        """Return what tells the log's file of a version from another one in its place; None if it is not there."""
+        """Return the identity of the log's file of a version; None if there is no such file."""
         try:
             stat = self._log(version).stat()
         except FileNotFoundError:
@@ -78,7 +78,7 @@ class DeltaFolder:
 
     @property
     def delta(self) -> deltalake.DeltaTable:
-        """The table; raise SinkError if it is not there."""
+        """The table; raise SinkError if it does not exist."""
         if self._found is None:
             msg = (
                 f"there is no Delta table {self.uri}: was it removed while the run was writing? Start over with --fresh"
@@ -88,7 +88,7 @@ class DeltaFolder:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The table's properties; empty if it is not there."""
+        """The table's properties; empty if it does not exist."""
         return {} if self._found is None else self._found.metadata().configuration
 
     @property
@@ -104,7 +104,7 @@ class DeltaFolder:
 
     @property
     def origin(self) -> Origin | None:
-        """What the table is made of; None if that is not written down."""
+        """The table's origin; None if it is not recorded."""
         return Origin.read(self.properties.get(ORIGIN))
 
     def last(self, run: Run | None) -> int | None:
@@ -116,19 +116,19 @@ class DeltaFolder:
 
     @property
     def is_filled(self) -> bool:
-        """Whether the table has rows; if there is none, whether its folder has other files, which a VACUUM removes."""
+        """Whether the table has rows; without a table, whether its folder has other files, which VACUUM removes."""
         if self._found is None:
             return self.path.is_dir() and any(path.name != "_delta_log" for path in self.path.iterdir())
         return self._found.count() > 0
 
     def query(self, sql: str) -> Iterator[pa.RecordBatch]:
-        """Run a query over the table `delta` in the SQL of DataFusion, which Delta Lake reads its tables with."""
+        """Run a query over the table `delta` in the SQL of DataFusion."""
         with translated(self.uri):
             found = deltalake.QueryBuilder().register("delta", self.delta).execute(sql)
             yield from pa.RecordBatchReader.from_stream(found)
 
     def mismatches(self) -> Iterator[SchemaMismatch]:
-        """Go through how an existing table differs from the one that is expected; no SQL mends it."""
+        """Yield how an existing table differs from the expected one; no SQL fixes it."""
         if self._found is None:
             return
         if features := self._found.protocol().reader_features:
@@ -154,11 +154,11 @@ class DeltaFolder:
 
     @property
     def _key(self) -> Sequence[str]:
-        """The primary key, of a table that has one to be merged by."""
+        """The primary key by which rows are merged, if any."""
         return () if "epoch" in self.table.key else self.table.key
 
     def claim(self, run: Run, opener: str, last: int | None, origin: Origin | None = None) -> None:
-        """Give the table, which is created if it is not there, to a run that has committed `last`, or what it has.
+        """Give the table, which is created if missing, to a run whose last epoch is `last`, or the one in the table.
 
         A result table has an `origin`.
         """
@@ -183,14 +183,14 @@ class DeltaFolder:
         self._sync(before)
 
     def empty(self, pipeline: str) -> None:
-        """Remove all rows and former columns, after which the table is no run's; its versions go on.
+        """Remove all rows and former columns and the owner; the versions continue.
 
-        A process that has the table open is so refused as ever, where in a new folder its commits could mix with those
+        A process that has the table open is refused as before, while in a new folder its commits could mix with those
         of the new owner.
         """
         owner, before = self.owner or Run(pipeline, ""), self.delta.version()
         with translated(self.uri):
-            # first, so that no run adds rows; the pipeline may empty it again if it is killed before it has no rows
+            # first, so that no run adds rows; if killed before the next commit, the pipeline may empty the table again
             self.delta.alter.set_table_properties(
                 {PIPELINE: pipeline, RUN: "", OPENER: "", KEY: "", ORIGIN: ""}, raise_if_not_exists=False
             )
@@ -206,8 +206,8 @@ class DeltaFolder:
     def commit(self, run: Run, epoch: int, check: Callable[[DeltaFolder], None], write: Write) -> None:
         """Write a step in one commit with its epoch; a table that has the epoch stays as it is.
 
-        `check` raises SinkError unless the table, as it is read, may be written. Where others commit at the same time,
-        such as a compaction, it is tried again.
+        `check` raises SinkError unless the table, as just read, may be written. If others commit at the same time, such
+        as a compaction, the commit is tried again.
         """
         properties = _properties(run, epoch)
         for attempt in range(ATTEMPTS):
@@ -231,9 +231,9 @@ class DeltaFolder:
         self._sync(before)
 
     def _sync(self, before: int) -> None:
-        """Make the versions from one on durable; their files are before.
+        """Make the versions from `before` on durable; their files are already.
 
-        These are also those of others, and that of a process which was killed: a table has all of its versions or none.
+        These include versions of others and of a killed process: a later version is not durable without them.
         """
         self.read()
         logs = [self._log(version) for version in range(before, self.delta.version() + 1)]
@@ -243,14 +243,14 @@ class DeltaFolder:
 
 
 def commit_files(folder: DeltaFolder, properties: deltalake.CommitProperties, *files: AddAction | RemoveAction) -> None:
-    """Commit which files are added and removed, or if there are none the epoch alone."""
+    """Commit added and removed files, or only the epoch if there are none."""
     schema = folder.delta.schema()
     sync_path(folder.path)
     folder.delta.create_write_transaction(list(files), mode="append", schema=schema, commit_properties=properties)
 
 
 def _properties(run: Run, epoch: int) -> deltalake.CommitProperties:
-    """Return what makes a commit the next version or none, after which a run has committed an epoch."""
+    """Return the properties of a commit of an epoch that becomes the next version or fails."""
     return deltalake.CommitProperties(
         custom_metadata={"windrow.epoch": str(epoch)},
         max_commit_retries=0,

@@ -1,12 +1,12 @@
-"""How rows of a step get into a Delta table: appended, or merged by key into files that each have a range of keys.
+"""Rows of a step in a Delta table: appended, or merged by key into files that each have a range of keys.
 
-Delta Lake's own MERGE writes the rows of all files that it meets into one, so that the recent windows of each step
-take ever earlier ones along, and a step costs as much as the table. Here the rows of those files and of the step are
-sorted by key and cut into files of `ROWS`: early windows then stand in files of their own, which later steps leave
-alone, and a step costs what its windows hold. A file that has no key of the step is left out by the least and the
-greatest value of the first column of the key.
+Delta Lake's own MERGE writes the rows of all files that it touches into one, so that the recent windows of each step
+drag ever earlier ones along, and a step costs as much as the table. Here the rows of those files and of the step are
+sorted by key and cut into files of `ROWS`: early windows are then in files of their own, which later steps do not
+touch, and a step costs as much as its windows. Files without a key of the step are skipped by the minimum and maximum
+of the first column of the key.
 
-Files are on disk before a version has them.
+Files are on disk before a version refers to them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction
 
 from windrow.connectors.delta.folder import DeltaFolder, Write, commit_files
-from windrow.connectors.folders import write_parquet
+from windrow.connectors.step_folder import write_parquet
 from windrow.connectors.tables import EPOCH, Table, quote_all
 from windrow.engine.duckdb_sql import QUERIES, Connection, literal, query
 from windrow.errors import SinkError
@@ -37,24 +37,24 @@ ROWS = 250_000
 _LONGEST = 256
 """Characters of a text in the statistics of a file."""
 _MILLI = 1_000
-"""Microseconds by which others, who write times in milliseconds, may round the greatest one down."""
+"""Microseconds by which other writers, whose statistics are in milliseconds, may round down a maximum."""
 
 
 def append(table: Table, rows: pa.Table) -> Write:
-    """Return how rows are added, in one file; what is mapped from files is read as it is written."""
+    """Return the commit that adds rows, in one file; rows that are mapped from files are read as they are written."""
     rows = rows.select(list(table.columns))
     # written once, however often the commit is tried
-    made: list[AddAction] = []
+    files: list[AddAction] = []
 
     def write(folder: DeltaFolder, properties: deltalake.CommitProperties) -> None:
-        made.extend([] if made else [_file(folder, rows, EPOCH.name)])
-        commit_files(folder, properties, *made)
+        files.extend([] if files else [_file(folder, rows, EPOCH.name)])
+        commit_files(folder, properties, *files)
 
     return write
 
 
 def merge(table: Table, changes: pa.Table) -> Write:
-    """Return how a table is brought up to changes, by the last change of each key."""
+    """Return the commit that applies changes to a table, by the last change of each key."""
     changes = changes.select([*table.columns, "op"])
     places = _last_places(changes, table.key)
 
@@ -64,7 +64,7 @@ def merge(table: Table, changes: pa.Table) -> Write:
         removed = (RemoveAction(path, data_change=True, deletion_timestamp=now, size=size) for path, size in found)
         added = [
             _file(folder, rows, table.key[0])
-            for rows in _merged(folder, table, [path for path, _ in found], changes, places)
+            for rows in _merge_files(folder, table, [path for path, _ in found], changes, places)
         ]
         commit_files(folder, properties, *added, *removed)
 
@@ -72,7 +72,7 @@ def merge(table: Table, changes: pa.Table) -> Write:
 
 
 def _last_places(changes: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return the places of the last change of each key as `place`; keys that do not fit into memory go to disk."""
+    """Return the places of the last change of each key as `__place`; keys that do not fit into memory spill to disk."""
     keys = _placed(changes.select([*key, "op"]))
     by = quote_all(list(key))
     sql = f"SELECT max(__place) AS __place FROM keys WHERE op <> 'update_before' GROUP BY {by}"
@@ -83,14 +83,14 @@ def _placed(changes: pa.Table) -> pa.Table:
     return changes.append_column("__place", pa.array(np.arange(changes.num_rows)))
 
 
-def _merged(
+def _merge_files(
     folder: DeltaFolder, table: Table, files: Sequence[str], changes: pa.Table, places: pa.Table
 ) -> Iterator[pa.Table]:
-    """Yield the rows of files with the changes at these places applied, by key, so many a file."""
+    """Yield the rows of files with the changes at these places applied, sorted by key, in tables of `ROWS` rows."""
     columns = quote_all(list(table.columns))
     sql = f"SELECT {columns} FROM changes SEMI JOIN places USING (__place) WHERE op <> 'delete'"
     if files:
-        # what a pattern of files begins with stands for itself
+        # characters of patterns are escaped
         paths = ", ".join(literal(re.sub(r"[*?\[]", r"[\g<0>]", str(folder.path / file))) for file in files)
         sql += (
             f" UNION ALL SELECT {columns} FROM read_parquet([{paths}]) ANTI JOIN "
@@ -119,7 +119,7 @@ def _merged(
 
 
 def _touched(folder: DeltaFolder, column: str, changes: pa.Table) -> list[tuple[str, int]]:
-    """Return the paths and sizes of files that may have rows of the values that a column has in changes."""
+    """Return the paths and sizes of files that may have rows with the values of a column in changes."""
     files = pa.table(folder.delta.get_add_actions(flatten=True))
     if not files.num_rows:
         return []
@@ -141,13 +141,13 @@ def _touched(folder: DeltaFolder, column: str, changes: pa.Table) -> list[tuple[
 
 
 def _plain(values: pa.ChunkedArray) -> list[Any]:
-    """Return values that can be compared; times as microseconds."""
+    """Return comparable values; times as microseconds."""
     listed: list[Any] = (values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values).to_pylist()
     return listed
 
 
 def _file(folder: DeltaFolder, rows: pa.Table, column: str) -> AddAction:
-    """Write rows to a new file of a table, with the bounds of a column in its statistics."""
+    """Write rows to a new file of a table; its statistics have the bounds of a column."""
     path = folder.path / f"part-{uuid.uuid4()}.parquet"
     write_parquet(path, rows)
     found = path.stat()
@@ -163,7 +163,7 @@ def _file(folder: DeltaFolder, rows: pa.Table, column: str) -> AddAction:
 
 
 def _bounds(rows: pa.Table, column: str) -> dict[str, dict[str, Any]]:
-    """Return the least and the greatest value of a column by Delta's protocol; none if JSON does not hold them."""
+    """Return the minimum and maximum of a column by Delta's protocol; empty if JSON cannot have them."""
     if column not in rows.column_names:
         return {}
     field = rows.schema.field(column)
@@ -176,7 +176,7 @@ def _bounds(rows: pa.Table, column: str) -> dict[str, dict[str, Any]]:
 
 
 def _stored(value: pa.Scalar, type_: pa.DataType) -> str | int:
-    """Return a value as statistics have it; raise ValueError if they cannot, or it is too long."""
+    """Return a value for statistics; raise ValueError if it has no form there, or is too long."""
     if pa.types.is_timestamp(type_):
         return f"{value.as_py().replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
     if pa.types.is_integer(type_):

@@ -8,21 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.connectors import ownership
 from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.delta.folder import DeltaFolder, Write, commit_files
 from windrow.connectors.delta.merge import append, merge
-from windrow.connectors.folders import refuse_folder, refuse_unwritable
-from windrow.connectors.ownership import (
-    FoundTables,
-    Origin,
-    authorize,
-    is_new,
-    may_clear,
-    refuse,
-    still_opened,
-    still_owned,
-)
-from windrow.connectors.sink import Follows, Run
+from windrow.connectors.sink import Follows, Run, Sink
+from windrow.connectors.step_folder import refuse_folder, refuse_unwritable
 from windrow.connectors.tables import in_order, layout, of_epoch, quote_all, storable_dead
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
@@ -30,13 +21,13 @@ from windrow.errors import SinkError
 from windrow.expressions import SinkSpec
 
 
-class DeltaTables:
+class DeltaTables(Sink):
     """Result tables and their companions as Delta tables, each in the folder of its name, for any reader of Delta.
 
     Exactly once: a table has each step in one commit, with the epoch as its application transaction. Delta has no
     transaction over several tables: the companions are committed first, the result tables last, and the epoch of the
-    result tables is how far the run is. A run that dies between two commits a step again, and a table that has the
-    epoch ignores it. A reader can so see a step in the changelog that the result table has not yet.
+    result tables is that of the run. A run that dies between two commits writes the step again, and tables that have
+    the epoch ignore it. So a reader can see a step in the changelog before it is in the result table.
 
     A step is on disk when `commit` returns (fsync). Rows are written by the driver.
     """
@@ -57,29 +48,23 @@ class DeltaTables:
         return self._tables[0].sink.table
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
-        """Create what is missing; return the last epoch that this run committed, or None.
-
-        A run that `follows` another one is given its tables. Raise SinkError if a folder cannot be read or written, or
-        holds another table or another run's rows.
-        """
         self.close()
-        # all are looked at before one is changed
+        # all tables are checked before one is changed
         handed_over = self._may_open(run, follows)
-        # in the order of a step's commits: if a step is committed meanwhile, a claim of one of its tables conflicts
-        # before a result table, which says whose the step is, has changed its owner
-        given = [follows.epoch if follows is not None and is_given else None for is_given in handed_over]
-        for one, epoch in zip(self._tables, given, strict=True):
-            for folder in one.companions:
+        # in the order of a step's commits: if a step is committed meanwhile, the claim of one of its tables conflicts
+        # before the owner of a result table, to which the step belongs, has changed
+        epochs = [follows.epoch if follows is not None and is_handed_over else None for is_handed_over in handed_over]
+        for table, epoch in zip(self._tables, epochs, strict=True):
+            for folder in table.companions:
                 folder.claim(run, self._id, epoch)
-        for one, epoch in zip(self._tables, given, strict=True):
-            one.result.claim(run, self._id, epoch, one.origin)
+        for table, epoch in zip(self._tables, epochs, strict=True):
+            table.result.claim(run, self._id, epoch, table.origin)
         self._run, self._is_open = run, True
         last = self._last(run)
         self.is_even = {table.last_of_any(run) for table in self._tables} == {last}
         return last
 
     def preflight(self, run: Run, follows: Follows | None = None) -> None:
-        """Raise what `open` would raise."""
         self._may_open(run, follows)
         refuse_unwritable(Path(self._path).absolute())
 
@@ -88,13 +73,13 @@ class DeltaTables:
         refuse_folder(Path(self._path).absolute())
         found = [table.find(run) for table in self._tables]
         if self._run == run:
-            still_opened(self._id, self._tables[0].result.opener, self._name)
+            ownership.still_opened(self._id, self._tables[0].result.opener, self._name)
         handed_over = [
-            authorize(run, one.layout.own, there, follows, one.origin)
-            for one, there in zip(self._tables, found, strict=True)
+            ownership.authorize(run, table.layout.own, there, follows, table.origin)
+            for table, there in zip(self._tables, found, strict=True)
         ]
         for table in self._tables:
-            refuse([mismatch for folder in table.folders for mismatch in folder.mismatches()])
+            ownership.refuse([mismatch for folder in table.folders for mismatch in folder.mismatches()])
         return handed_over
 
     def _last(self, run: Run) -> int | None:
@@ -103,7 +88,7 @@ class DeltaTables:
         return None if None in last else min(epoch for epoch in last if epoch is not None)
 
     def journal(self) -> pa.Table:
-        """Return the clock journal, by epoch, without a step that was cut short; empty if there is none."""
+        """Return the clock journal, by epoch, without a step that was interrupted; empty if there is none."""
         result, clocks = self._tables[0].result, self._tables[0].clocks
         if not (result.read() and clocks.read()) or (last := result.last(result.owner)) is None:
             return CLOCKS.empty_table()
@@ -114,24 +99,21 @@ class DeltaTables:
         return pa.concat_tables([CLOCKS.empty_table(), *(pa.Table.from_batches([row]).cast(CLOCKS) for row in rows)])
 
     def clear(self) -> None:
-        """Empty the pipeline's tables and forget its epochs; raise SinkError if they are not its own.
+        """Empty the pipeline's tables and delete its epochs; raise SinkError if they are not its own.
 
-        Their former versions can be read until they are vacuumed.
+        Former versions stay readable until they are vacuumed.
         """
         self.close()
         self._run = None
         for table in self._tables:
-            may_clear(self._pipeline, table.sink.table, table.find(Run(self._pipeline, "")))
-        for one in self._tables:
-            for folder in one.folders:
+            ownership.may_clear(self._pipeline, table.sink.table, table.find(Run(self._pipeline, "")))
+        for table in self._tables:
+            for folder in table.folders:
                 if folder.read():
                     folder.empty(self._pipeline)
 
     def commit(self, epoch: int, *outputs: StepOutput) -> None:
-        """Write a step, the result tables last; an epoch that is already there changes nothing.
-
-        Raise SinkError if steps are missing before it, if another process has opened the tables, or if Delta fails.
-        """
+        """Write a step, the result tables last; an epoch that is already there changes nothing."""
         run = self._run
         if run is None or not self._is_open:
             msg = "the sink is not open: call open() before commit()"
@@ -139,9 +121,9 @@ class DeltaTables:
         for table in self._tables:
             table.result.read()
             self._check(table.result)
-        if not is_new(epoch, self._last(run), self._name):
+        if not ownership.is_new(epoch, self._last(run), self._name):
             return
-        steps = [one.step(epoch, output) for one, output in zip(self._tables, outputs, strict=True)]
+        steps = [table.step(epoch, output) for table, output in zip(self._tables, outputs, strict=True)]
         companions = [write for _, others in steps for write in others]
         for folder, write in (*companions, *(result for result, _ in steps)):
             folder.commit(run, epoch, self._check, write)
@@ -150,11 +132,10 @@ class DeltaTables:
         """Raise SinkError unless this is the last to have opened the table, for the run that it belongs to."""
         if self._run is None:
             raise TypeError(self._run)
-        still_owned(self._run, folder.owner, folder.table.name)
-        still_opened(self._id, folder.opener, folder.table.name)
+        ownership.still_owned(self._run, folder.owner, folder.table.name)
+        ownership.still_opened(self._id, folder.opener, folder.table.name)
 
     def close(self) -> None:
-        """Forget that it is open; there is no connection."""
         self._is_open = False
 
 
@@ -164,19 +145,19 @@ class DeltaResult:
     def __init__(self, spec: SinkSpec) -> None:
         if not isinstance(spec.sink, DeltaSink):
             raise TypeError(spec.sink)
-        self.sink, self.origin = spec.sink, Origin.of(spec)
+        self.sink, self.origin = spec.sink, ownership.Origin.of(spec)
         self.layout = layout(spec)
         self.folders = [DeltaFolder(self.sink.path, table) for table in self.layout.own]
         self.result, *self.companions = self.folders
         self._changes, self._late, self._dead, self.clocks = self.companions
-        # a record has its place in the log as key: it is inserted once
+        # the key of a record is its place in the log: it is inserted once
         self._may_append = spec.rows.kind == "records"
 
-    def find(self, run: Run) -> FoundTables:
-        """Return whose the tables are, how far they are and which exist, before a run opens them."""
+    def find(self, run: Run) -> ownership.FoundTables:
+        """Return which tables exist, their owner and epochs, before a run opens them."""
         present = [folder for folder in self.folders if folder.read()]
         owner = self.result.owner
-        return FoundTables(
+        return ownership.FoundTables(
             owner=owner,
             owner_last=self.last_of_any(owner),
             last=self.result.last(run),
@@ -187,11 +168,11 @@ class DeltaResult:
         )
 
     def last_of_any(self, run: Run | None) -> int | None:
-        """Return the last epoch of a run that a table has: of a step that was cut short, companions have one more."""
+        """Return the last epoch of a run in any table: after an interrupted step, companions may have one more."""
         return max((last for folder in self.folders if (last := folder.last(run)) is not None), default=None)
 
     def step(self, epoch: int, output: StepOutput) -> tuple[tuple[DeltaFolder, Write], list[tuple[DeltaFolder, Write]]]:
-        """Return how a step is written to the result table, and to the companions that have rows of it."""
+        """Return the commits of a step: that of the result table, and those of companions with rows."""
         changes = output.changes
         rows = [
             (self._late, output.late),
@@ -204,7 +185,7 @@ class DeltaResult:
         return (self.result, self._apply(changes)), appended
 
     def _apply(self, changes: pa.Table) -> Write:
-        """Return how the result table is brought up to changes of a step."""
+        """Return the commit that applies changes of a step to the result table."""
         table = self.result.table
         if not changes.num_rows:
             return commit_files

@@ -8,10 +8,8 @@ from os import PathLike, fspath
 from typing import ClassVar
 
 from windrow import model as m
+from windrow.connectors import settings
 from windrow.connectors.base import Connector, SinkConnector
-from windrow.connectors.datasets import file_dataset
-from windrow.connectors.findings import file_findings, table_findings
-from windrow.connectors.keys import CHANGELOG, folder_key, key_words, primary_key, table_key
 from windrow.declare.arguments import names_of
 from windrow.declare.findings import Finding
 from windrow.declare.spec import Section
@@ -44,8 +42,8 @@ def duckdb(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), ch
 
 
 def _findings(sink: DuckDBSink) -> Iterator[Finding]:
-    yield from file_findings(sink.path, "results.duckdb")
-    yield from table_findings(sink.table)
+    yield from settings.file_findings(sink.path, "results.duckdb")
+    yield from settings.table_findings(sink.table)
 
 
 DUCKDB = Connector(
@@ -55,16 +53,16 @@ DUCKDB = Connector(
             "wr.duckdb",
             DuckDBSink,
             (
-                folder_key("the file; created if it does not exist."),
-                table_key(),
-                primary_key("what rows are replaced by; else as for SQLite."),
-                CHANGELOG,
+                settings.folder_key("the file; created if it does not exist."),
+                settings.table_key(),
+                settings.primary_key("what rows are replaced by; else as for SQLite."),
+                settings.CHANGELOG,
             ),
         ),
-        lambda sink: f"table {sink.table} in the DuckDB file {sink.path}{key_words(sink)}",
+        lambda sink: f"table {sink.table} in the DuckDB file {sink.path}{settings.key_words(sink)}",
         "tables in a [DuckDB file](../guides/duckdb.md), which is open only while a step is written: others can read "
         "between two steps.",
-        dataset=file_dataset,
+        dataset=settings.file_dataset,
         tables="windrow.connectors.duckdb.tables:DuckDBTables",
         findings=_findings,
         database="windrow.connectors.duckdb.tables:DuckDBDatabase",

@@ -24,7 +24,7 @@ class Column(NamedTuple):
     required: bool
 
 
-class Made(NamedTuple):
+class Dependent(NamedTuple):
     """An index or a trigger that a user has created on a table, with the statement that creates it."""
 
     kind: str
@@ -33,12 +33,12 @@ class Made(NamedTuple):
 
 
 class Session(ABC):
-    """A transaction in an embedded database: its statements, and what SQL has in different words there."""
+    """A transaction in an embedded database: its statements, in the SQL of the database."""
 
     now: ClassVar[str]
-    """The time of now, in SQL."""
+    """The current time in SQL."""
     same: ClassVar[str]
-    """Whether two names of tables, ``{}`` and ``{}``, are one to the database: it ignores the case of A to Z alone."""
+    """The condition that ``{}`` and ``{}`` name the same table: the database ignores the case of A to Z."""
     error: ClassVar[type[Exception]]
     """The class of the errors that `execute` raises."""
 
@@ -56,7 +56,7 @@ class Session(ABC):
 
     @abstractmethod
     def types(self, table: Table) -> dict[str, str]:
-        """Return the type of each column that a table is made with."""
+        """Return the type of each column for a new table."""
 
     @abstractmethod
     def create(self, table: Table) -> None:
@@ -64,27 +64,27 @@ class Session(ABC):
 
     @abstractmethod
     def alter(self, table: Table, column: str, type_: str) -> str:
-        """Write the statements that give a column another type and let it be null, empty if there are none."""
+        """Return the statements that give a column another type and let it be null, empty if there are none."""
 
     @abstractmethod
     def relax(self, table: Table, columns: Sequence[str]) -> None:
         """Let columns of a table be null."""
 
-    def unfit(self, tables: Sequence[Table], rows: pa.Table) -> pa.Array | None:  # noqa: ARG002 - of a database that holds all
-        """Return why rows cannot be in all tables, null of those that can; None if all can."""
+    def unfit(self, tables: Sequence[Table], rows: pa.Table) -> pa.Array | None:  # noqa: ARG002 - for a database that cannot hold all
+        """Return why rows do not fit into all tables, null for rows that fit; None if all fit."""
         return None
 
     @abstractmethod
     def insert(self, table: Table, rows: pa.Table, else_: str = "") -> None:
-        """Insert rows; `else_` is the clause that says what is done where a key is there."""
+        """Insert rows; `else_` is the clause for keys that exist."""
 
     @abstractmethod
     def apply(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:
-        """Apply changes of a step to the result table; with `changelog` they are in it from the place `first` on."""
+        """Apply changes of a step to the result table; with `changelog` the changelog has them from `first` on."""
 
     @abstractmethod
-    def made(self, tables: Sequence[str]) -> list[Made]:
-        """Return what users have made on tables and would hold up or follow a new name, in the order of creation."""
+    def dependents(self, tables: Sequence[str]) -> list[Dependent]:
+        """Return the objects of users on tables that would prevent or follow a rename, in the order of creation."""
 
     @abstractmethod
     def snapshot(self) -> Snapshot:
@@ -92,10 +92,10 @@ class Session(ABC):
 
 
 class EmbeddedFile(ABC):
-    """The file of an embedded database; another process that holds it is waited for `busy` seconds.
+    """The file of an embedded database; opening it waits at most `busy` seconds for other processes.
 
-    Within `writing` and `reading` the database's errors are raised as SinkError. A relative path is one of the folder
-    that this process works in now, and stays that file if it works in another one later.
+    Within `writing` and `reading` the database's errors are raised as SinkError. A relative path is resolved once, so a
+    later change of the working directory does not matter.
     """
 
     system: ClassVar[str]
@@ -107,7 +107,7 @@ class EmbeddedFile(ABC):
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[Session]:
-        """Open the file, which is made if need be, and write all that is within, or nothing.
+        """Open the file, which is created if missing, for a transaction.
 
         Raise SinkAddressError if no database can be there.
         """
@@ -118,14 +118,14 @@ class EmbeddedFile(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the file; more than once does no harm."""
+        """Close the file; may be called more than once."""
 
     def exists(self) -> bool:
-        """Whether the file is there."""
+        """Whether the file exists."""
         return self.file.is_file()
 
     def refuse_missing(self, advice: str) -> None:
-        """Raise InputError if the file is not there."""
+        """Raise InputError if the file does not exist."""
         if not self.exists():
             msg = f"there is no database {self.path}: {advice}correct the sink's path"
             raise InputError(msg)

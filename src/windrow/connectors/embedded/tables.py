@@ -1,46 +1,19 @@
-"""The sink of an embedded database: each step in one transaction."""
+"""An embedded database: its tables as a sink, each step in one transaction, and what is done outside of a run."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 
 import pyarrow as pa
 
-from windrow.connectors.database import Condition
+from windrow.connectors import ownership, tables
+from windrow.connectors.database import Condition, Database, Promoted, Replayed, Snapshot, read_replayed
 from windrow.connectors.embedded.file import Column, EmbeddedFile, Session
-from windrow.connectors.ownership import (
-    Existing,
-    FoundTables,
-    Origin,
-    SchemaMismatch,
-    authorize,
-    is_new,
-    last_to_forget,
-    may_clear,
-    refuse,
-    relaxed,
-    schema_mismatches,
-    still_opened,
-    still_owned,
-)
-from windrow.connectors.sink import Follows, Run
-from windrow.connectors.tables import (
-    EPOCHS,
-    OPENERS,
-    ORIGINS,
-    OWNERS,
-    SHARED,
-    Table,
-    in_order,
-    layout,
-    of_epoch,
-    pieces,
-    quote,
-    quote_all,
-    storable_dead,
-)
+from windrow.connectors.sink import Follows, Run, Sink
+from windrow.connectors.tables import EPOCHS, OPENERS, ORIGINS, OWNERS, REDRIVES, REPLAYS, SHARED, Layout, Table, quote
 from windrow.connectors.unfit import without_unfit
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS, NO_DEAD
@@ -48,12 +21,12 @@ from windrow.errors import PipelineError, SinkError
 from windrow.expressions import SinkSpec
 
 
-class EmbeddedTables:
+class EmbeddedTables(Sink):
     """Result tables and their companions in the file of an embedded database.
 
-    Exactly once: a step and its epoch are one transaction, and it is on disk when `commit` returns: neither a killed
-    process nor, on a disk that flushes when told to, a power cut takes it back. What a cut interrupts is rolled back by
-    the next to open the file.
+    Exactly once: a step and its epoch are one transaction, which is on disk when `commit` returns: neither a killed
+    process nor, on a disk that obeys a flush, a power cut undoes it. The next process that opens the file rolls back an
+    interrupted transaction.
     """
 
     needs_rows = True
@@ -68,20 +41,15 @@ class EmbeddedTables:
         self._id = str(uuid.uuid4())
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
-        """Create what is missing; return the last epoch that this run committed, or None.
-
-        A run that `follows` another one is given its tables. Raise SinkError if the file cannot be opened or written,
-        or holds other tables or another run's rows.
-        """
         self.close()
         try:
             with self._file.writing() as db:
-                # all are looked at before one is changed
+                # all tables are checked before one is changed
                 found = self._find(db, run)
                 if self._run == run:
-                    still_opened(self._id, _opener(db, run), self._tables[0].name)
+                    ownership.still_opened(self._id, _opener(db, run), self._tables[0].name)
                 handed_over = [
-                    authorize(run, table.layout.own, there, follows, table.origin)
+                    ownership.authorize(run, table.layout.own, there, follows, table.origin)
                     for table, there in zip(self._tables, found, strict=True)
                 ]
                 for table in self._tables:
@@ -99,20 +67,18 @@ class EmbeddedTables:
         return last
 
     def preflight(self, run: Run, follows: Follows | None = None) -> None:
-        """Raise what `open` would raise."""
         file = self._file.refuse_path()
-        if not all(os.access(one, os.W_OK) for one in (file, file.parent) if one.exists()):
+        if not all(os.access(path, os.W_OK) for path in (file, file.parent) if path.exists()):
             msg = f"{self._file.path} cannot be written: give this user write permission on it, and on its folder"
             raise SinkError(msg)
         if not file.exists():
             return
         with self._file.reading() as db:
             for table, found in zip(self._tables, self._find(db, run), strict=True):
-                authorize(run, table.layout.own, found, follows, table.origin)
+                ownership.authorize(run, table.layout.own, found, follows, table.origin)
                 table.check(db)
 
     def journal(self) -> pa.Table:
-        """Return the clock journal in the file, by epoch; empty if there is none."""
         table = self._tables[0].layout.clocks
         if not self._file.exists():
             return CLOCKS.empty_table()
@@ -124,7 +90,6 @@ class EmbeddedTables:
         return pa.concat_tables([CLOCKS.empty_table(), *rows])
 
     def clear(self) -> None:
-        """Drop the pipeline's tables and their epochs in one transaction; raise SinkError if they are not its own."""
         if not self._file.file.exists():
             return
         self.close()
@@ -132,19 +97,14 @@ class EmbeddedTables:
         try:
             with self._file.writing() as db:
                 found = self._find(db, Run(self._pipeline, ""))
-                for one, there in zip(self._tables, found, strict=True):
-                    may_clear(self._pipeline, one.name, there)
+                for table, there in zip(self._tables, found, strict=True):
+                    ownership.may_clear(self._pipeline, table.name, there)
                 for there in found:
                     _drop(db, there)
         finally:
             self.close()
 
     def commit(self, epoch: int, *outputs: StepOutput) -> list[pa.Table]:
-        """Write a step in one transaction; an epoch that is already there changes nothing.
-
-        Return the dead letters of rows with a value that the database would change, by table. Raise SinkError if steps
-        are missing before it, or if it fails.
-        """
         if not self._is_open or self._run is None:
             msg = "the sink is not open: call open() before commit()"
             raise SinkError(msg)
@@ -152,23 +112,22 @@ class EmbeddedTables:
             msg = f"{self._file.path} was removed while a run wrote it: put it back, or start over with --fresh"
             raise SinkError(msg)
         with self._file.writing() as db:
-            for one in self._tables:
-                still_owned(self._run, one.owner(db), one.name)
-            still_opened(self._id, _opener(db, self._run), self._tables[0].name)
-            fitting = [one.fit(db, output) for one, output in zip(self._tables, outputs, strict=True)]
+            for table in self._tables:
+                ownership.still_owned(self._run, table.owner(db), table.name)
+            ownership.still_opened(self._id, _opener(db, self._run), self._tables[0].name)
+            fitting = [table.fit(db, output) for table, output in zip(self._tables, outputs, strict=True)]
             refused = [dead for _, dead in fitting]
-            if is_new(epoch, last_epoch(db, self._run), self._tables[0].name):
+            if ownership.is_new(epoch, last_epoch(db, self._run), self._tables[0].name):
                 _fence(db, self._run, epoch)
-                for one, (output, _) in zip(self._tables, fitting, strict=True):
-                    one.write(db, epoch, output)
+                for table, (output, _) in zip(self._tables, fitting, strict=True):
+                    table.write(db, epoch, output)
         return refused
 
     def close(self) -> None:
-        """Close the file; more than once does no harm."""
         self._is_open = False
         self._file.close()
 
-    def _find(self, db: Session, run: Run) -> list[FoundTables]:
+    def _find(self, db: Session, run: Run) -> list[ownership.FoundTables]:
         own = [table.name for table in self._tables]
         return [table.find(db, run, own) for table in self._tables]
 
@@ -178,18 +137,18 @@ class EmbeddedTable:
 
     def __init__(self, spec: SinkSpec, system: str) -> None:
         self.name = spec.sink.table
-        self.layout = layout(spec)
+        self.layout = tables.layout(spec)
         self._changelog = spec.sink.changelog
-        self.origin = Origin.of(spec)
+        self.origin = ownership.Origin.of(spec)
         for table in self.layout.own:
             _refuse_twins(table, system)
 
-    def find(self, db: Session, run: Run, own: Sequence[str]) -> FoundTables:
-        """Return which tables exist and whose they are; `own` are the result tables of the run."""
+    def find(self, db: Session, run: Run, own: Sequence[str]) -> ownership.FoundTables:
+        """Return which tables exist and their owners; `own` are the result tables of the run."""
         present = [table.name for table in self.layout.own if db.columns(table.name)]
         filled = [name for name in present if db.execute(f"SELECT 1 FROM {quote(name)} LIMIT 1")]
         owner = self.owner(db)
-        return FoundTables(
+        return ownership.FoundTables(
             owner=owner,
             owner_last=last_epoch(db, owner) if owner is not None else None,
             last=last_epoch(db, run),
@@ -205,21 +164,23 @@ class EmbeddedTable:
         for table in self.layout.all:
             if table.name not in existing:
                 db.create(table)
-            elif columns := relaxed(table, _required(db.columns(table.name))):
+            elif columns := ownership.relaxed(table, _required(db.columns(table.name))):
                 db.relax(table, columns)
 
     def claim(self, db: Session, run: Run) -> None:
-        """Write down whose the table is and of what, in the place of who had it under any spelling of its name."""
+        """Record the owner of the table and its origin, in place of former ones under any spelling of its name."""
         owner = (self.name, run.pipeline, run.id)
         for shared, values in ((OWNERS, owner), (ORIGINS, (*owner, self.origin.stream, self.origin.changelog, None))):
             db.execute(f"DELETE FROM {quote(shared.name)} WHERE {db.same.format('table_name', '?')}", (self.name,))
             marks = ", ".join("?" * len(values))
-            db.execute(f"INSERT INTO {quote(shared.name)} ({quote_all(shared.columns)}) VALUES ({marks})", values)
+            db.execute(
+                f"INSERT INTO {quote(shared.name)} ({tables.quote_all(shared.columns)}) VALUES ({marks})", values
+            )
 
     def fit(self, db: Session, output: StepOutput) -> tuple[StepOutput, pa.Table]:
-        """Return a step without the rows that the tables cannot hold, and the dead letters that it has of them."""
-        tables = [self.layout.result, *([self.layout.changes] if self._changelog else [])]
-        reasons = db.unfit(tables, output.changes)
+        """Return a step without the rows that do not fit into the tables, and their dead letters."""
+        targets = [self.layout.result, *([self.layout.changes] if self._changelog else [])]
+        reasons = db.unfit(targets, output.changes)
         if reasons is None:
             return output, NO_DEAD
         result = self.layout.result
@@ -233,16 +194,16 @@ class EmbeddedTable:
     def write(self, db: Session, epoch: int, output: StepOutput) -> None:
         """Write a step."""
         db.insert(self.layout.late, output.late)
-        db.insert(self.layout.dead, storable_dead(output.dead))
-        db.insert(self.layout.clocks, of_epoch(epoch, output.clocks))
-        for first, changes in pieces(output.changes):
+        db.insert(self.layout.dead, tables.storable_dead(output.dead))
+        db.insert(self.layout.clocks, tables.of_epoch(epoch, output.clocks))
+        for first, changes in tables.pieces(output.changes):
             if self._changelog:
-                db.insert(self.layout.changes, in_order(epoch, changes, first))
+                db.insert(self.layout.changes, tables.in_order(epoch, changes, first))
             db.apply(self.layout, epoch, first, changes, changelog=self._changelog)
 
     def check(self, db: Session) -> set[str]:
         """Return which of the tables exist; raise SinkError if one of them has other columns."""
-        refuse(table_mismatches(db, self.layout.all))
+        ownership.refuse(table_mismatches(db, self.layout.all))
         return {table.name for table in self.layout.all if db.columns(table.name)}
 
     def owner(self, db: Session) -> Run | None:
@@ -259,32 +220,32 @@ class EmbeddedTable:
 
 
 def owner_of(db: Session, table: str) -> Run | None:
-    """Return the run that a result table belongs to, under any spelling of its name; None if it is nobody's."""
+    """Return the run that a result table belongs to, under any spelling of its name; None if there is none."""
     if not db.has(OWNERS.name):
         return None
     query = f"SELECT pipeline, run FROM {quote(OWNERS.name)} WHERE {db.same.format('table_name', '?')}"
     return next((Run(*row) for row in db.execute(query, (table,))), None)
 
 
-def _origin(db: Session, table: str) -> Origin | None:
-    """Return what a result table is made of, under any spelling of its name; None if that is not written down."""
+def _origin(db: Session, table: str) -> ownership.Origin | None:
+    """Return the origin of a result table under any spelling of its name; None if it is not recorded."""
     if not db.has(ORIGINS.name):
         return None
     same = db.same.format("table_name", "?")
     query = f"SELECT stream, changelog, left_after FROM {quote(ORIGINS.name)} WHERE {same}"
     rows = db.execute(query, (table,))
-    return next((Origin(stream, bool(changelog), left_after) for stream, changelog, left_after in rows), None)
+    return next((ownership.Origin(stream, bool(changelog), left_after) for stream, changelog, left_after in rows), None)
 
 
-def _note_left(db: Session, run: Run, tables: Sequence[str]) -> None:
-    """Write down at which epoch a run goes on without tables that it has written before."""
-    is_left = " AND NOT ".join(("pipeline = ? AND run = ?", *(db.same.format("table_name", "?") for _ in tables)))
+def _note_left(db: Session, run: Run, kept: Sequence[str]) -> None:
+    """Record the epoch at which a run continues without tables that it has written before."""
+    is_left = " AND NOT ".join(("pipeline = ? AND run = ?", *(db.same.format("table_name", "?") for _ in kept)))
     last = last_epoch(db, run)
-    given = (-1 if last is None else last, run.pipeline, run.id, *tables)
+    given = (-1 if last is None else last, run.pipeline, run.id, *kept)
     origins = quote(ORIGINS.name)
     db.execute(f"UPDATE {origins} SET left_after = ? WHERE left_after IS NULL AND {is_left}", given)
     db.execute(
-        f"INSERT INTO {origins} ({quote_all(ORIGINS.columns)}) SELECT table_name, pipeline, run, '', TRUE, ? "
+        f"INSERT INTO {origins} ({tables.quote_all(ORIGINS.columns)}) SELECT table_name, pipeline, run, '', TRUE, ? "
         f"FROM {quote(OWNERS.name)} WHERE table_name NOT IN (SELECT table_name FROM {origins}) AND {is_left}",
         given,
     )
@@ -299,16 +260,18 @@ def last_epoch(db: Session, run: Run) -> int | None:
     return None if last is None else int(last)
 
 
-def table_mismatches(db: Session, tables: Sequence[Table]) -> list[SchemaMismatch]:
+def table_mismatches(db: Session, expected: Sequence[Table]) -> list[ownership.SchemaMismatch]:
     """Return how tables that exist differ from those that are expected."""
-    found: list[SchemaMismatch] = []
-    for table in tables:
+    found: list[ownership.SchemaMismatch] = []
+    for table in expected:
         if columns := db.columns(table.name):
             key = [column.name for column in columns if column.in_key]
             types = {column.name: column.type for column in columns}
             required = _required(columns)
-            required -= set(relaxed(table, required))
-            found += schema_mismatches(table, db.types(table), Existing(types, key, required, db.alter))
+            required -= set(ownership.relaxed(table, required))
+            found += ownership.schema_mismatches(
+                table, db.types(table), ownership.Existing(types, key, required, db.alter)
+            )
     return found
 
 
@@ -317,30 +280,30 @@ def _required(columns: Sequence[Column]) -> set[str]:
 
 
 def _fence(db: Session, run: Run, epoch: int) -> None:
-    """Write down that an epoch is committed, in the transaction that commits it; now and then forget old ones."""
+    """Record that an epoch is committed, in the transaction that commits it; delete old epochs now and then."""
     db.execute(
-        f"INSERT INTO {quote(EPOCHS.name)} ({quote_all(EPOCHS.columns)}) VALUES (?, ?, ?, {db.now})",
+        f"INSERT INTO {quote(EPOCHS.name)} ({tables.quote_all(EPOCHS.columns)}) VALUES (?, ?, ?, {db.now})",
         (run.pipeline, run.id, epoch),
     )
-    if (last := last_to_forget(epoch)) is not None:
+    if (last := ownership.last_to_forget(epoch)) is not None:
         query = f"DELETE FROM {quote(EPOCHS.name)} WHERE pipeline = ? AND run = ? AND epoch <= ?"
         db.execute(query, (run.pipeline, run.id, last))
 
 
 def _opener(db: Session, run: Run) -> str | None:
-    """Return which sink has opened the tables of a run last."""
+    """Return the id of the sink that opened the tables of a run last."""
     query = f"SELECT opener FROM {quote(OPENERS.name)} WHERE pipeline = ? AND run = ?"
     rows = db.execute(query, (run.pipeline, run.id)) if db.has(OPENERS.name) else []
     return str(rows[0][0]) if rows else None
 
 
 def _note_opener(db: Session, run: Run, opener: str) -> None:
-    """Write down which sink has opened the tables of a run."""
+    """Record the id of the sink that opens the tables of a run."""
     db.execute(f"INSERT OR REPLACE INTO {quote(OPENERS.name)} VALUES (?, ?, ?)", (run.pipeline, run.id, opener))
 
 
-def _drop(db: Session, found: FoundTables) -> None:
-    """Drop the tables that were found, and forget the epochs of the run that wrote them."""
+def _drop(db: Session, found: ownership.FoundTables) -> None:
+    """Drop the tables that were found, and the epochs of the run that wrote them."""
     for name in found.present:
         db.execute(f"DROP TABLE {quote(name)}")
     if found.owner is not None:
@@ -351,7 +314,7 @@ def _drop(db: Session, found: FoundTables) -> None:
 
 
 def _refuse_twins(table: Table, system: str) -> None:
-    """Raise PipelineError for two columns whose names the database cannot tell apart."""
+    """Raise PipelineError for two columns whose names the database does not distinguish."""
     seen: dict[str, str] = {}
     for name in table.columns:
         quote(name)
@@ -359,3 +322,114 @@ def _refuse_twins(table: Table, system: str) -> None:
         if other != name:
             msg = f"the columns {other!r} and {name!r} are one to {system}, which ignores case: rename one"
             raise PipelineError(msg)
+
+
+class EmbeddedDatabase(Database):
+    """The file of a sink."""
+
+    def __init__(self, file: EmbeddedFile) -> None:
+        self._file = file
+
+    @property
+    def place(self) -> str:
+        return self._file.path
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        with self._reading() as db:
+            yield db.snapshot()
+
+    def note(self, replayed: Replayed) -> None:
+        self._note(REPLAYS, replayed.row(), tables.upsert(REPLAYS))
+
+    def note_redrives(self, rows: pa.Table) -> None:
+        self._note(REDRIVES, rows, "ON CONFLICT DO NOTHING")
+
+    def replayed(self, table: str) -> Replayed | None:
+        with self._reading() as db:
+            return _replayed_into(db, table)
+
+    def stands(self, table: str) -> tuple[Run, int | None] | None:
+        if not self._file.exists():
+            return None
+        with self._reading() as db:
+            owner = owner_of(db, table)
+            return None if owner is None else (owner, last_epoch(db, owner))
+
+    def mismatches(self, layout: Layout) -> list[str]:
+        with self._reading() as db:
+            return [mismatch.what for mismatch in table_mismatches(db, layout.all)]
+
+    def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:
+        self._file.refuse_missing("")
+        with closing(self._file), self._file.writing() as db:
+            return [_promote(db, pipeline, live, shadow) for live, shadow in tables]
+
+    def _note(self, table: Table, rows: pa.Table, else_: str) -> None:
+        with closing(self._file), self._file.writing() as db:
+            if not db.has(table.name):
+                db.create(table)
+            db.insert(table, rows, else_)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Session]:
+        self._file.refuse_missing("run the pipeline first, or ")
+        with self._file.reading() as db:
+            yield db
+
+
+def _replayed_into(db: Session, table: str) -> Replayed | None:
+    owner = owner_of(db, table)
+    return None if owner is None else read_replayed(db.snapshot(), table, owner)
+
+
+_ASIDE = "windrow_promoted_aside"
+
+
+def _promote(db: Session, pipeline: str, live_table: str, shadow_table: str) -> Promoted:
+    """Swap the names of tables, and their owners.
+
+    Indexes and triggers stay with the names that they were created on, and so do views and foreign keys, as these
+    databases find their tables by name.
+    """
+    live, shadow = tables.table_names(live_table), tables.table_names(shadow_table)
+    there = {name for name in (*live, *shadow) if db.columns(name)}
+    owners = (_owner(db, there, live[0]), _owner(db, there, shadow[0]))
+    ownership.may_promote(pipeline, (live[0], shadow[0]), owners, _replayed_into(db, shadow[0]))
+    dependents = db.dependents((*live, *shadow))
+    for dependent in dependents:
+        db.execute(f"DROP {dependent.kind} {quote(dependent.name)}")
+    for name, other in zip(live, shadow, strict=True):
+        _swap(db, name, other, there)
+    for dependent in dependents:
+        try:
+            db.execute(dependent.sql)
+        except db.error as exc:
+            msg = (
+                f"{dependent.kind} {dependent.name!r} cannot be made on the tables that would take the place of "
+                f"{live[0]!r} ({str(exc).partition(chr(10))[0]}): drop it first; nothing was changed"
+            )
+            raise SinkError(msg) from exc
+    for shared in (OWNERS, *([ORIGINS] if db.has(ORIGINS.name) else [])):
+        query = f"UPDATE {quote(shared.name)} SET table_name = ? WHERE {db.same.format('table_name', '?')}"
+        for table, to in ((live[0], _ASIDE), (shadow[0], live[0]), (_ASIDE, shadow[0])):
+            db.execute(query, (to, table))
+    carried = tuple(f"{dependent.kind} {dependent.name}" for dependent in dependents)
+    return Promoted(shadow[0] if live[0] in there else None, carried, ())
+
+
+def _swap(db: Session, live: str, shadow: str, there: set[str]) -> None:
+    for table, to in ((live, _ASIDE), (shadow, live), (_ASIDE, shadow)):
+        if (live if table == _ASIDE else table) in there:
+            db.execute(f"ALTER TABLE {quote(table)} RENAME TO {quote(to)}")
+
+
+def _owner(db: Session, there: set[str], table: str) -> Run | None:
+    """Return the owner of a table; None if there is no such table. Raise SinkError if it has no owner."""
+    if table not in there:
+        return None
+    owner = owner_of(db, table)
+    if owner is None:
+        msg = f"table {table!r} is not windrow's: choose another table"
+        raise SinkError(msg)
+    return owner

@@ -1,4 +1,4 @@
-"""The connector of tables in files."""
+"""The connector of small tables in files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from windrow import model as m
 from windrow.connectors.base import Connector, SourceConnector
-from windrow.connectors.datasets import log_dataset
+from windrow.connectors.settings import log_dataset
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.spec import NAMES, TEXT, Key, Section
 

@@ -1,18 +1,16 @@
-"""A file that is read again when it changes: its rows, and what becomes of them, as records of an embedded log.
+"""A file that is read again when it changes: its rows and their changes as records of an embedded log.
 
-What was read, and when, is in the log, and everything else reads the log alone, so that results are functions of it.
-The log is compared with the file by key: rows that are new or that have changed are appended, and rows that are not in
-the file any more are appended once more, as deleted. A record of the log is a row with two fields before its own, the
-time of reading and whether the row was deleted, and between them and its own whether more of the reading follow
-(`windrow.engine.watermarks.readings`):
+The log has all rows that were read, and when; everything else reads only the log, so results are functions of it. The
+log is compared with the file by key: new and changed rows are appended, and rows that are no longer in the file are
+appended once more, as deleted. A record of the log is a row after three fields: the time of reading, whether the row
+was deleted, and whether more records of the reading follow (`windrow.engine.watermarks.readings`):
 
     {"_log_time": 1767225600000, "_deleted": false, "_more": false, "currency": "EUR", "rate": "1.17"}
 
-Records of one reading are appended by one write. A crash within it leaves some of them, and perhaps a part of a line,
-which no reader takes for a record. The next reading removes the part, and appends what the log still lacks, as it
-compares the file with what is there: these records are of the same reading. If it lacks none, the last record comes
-once more, as the end of the reading; so it does in a log that was written before there were ends. A lock on the log's
-file lets one process at a time compare and append.
+Records of a reading are appended by one write. A crash within it leaves some of them, and perhaps a part of a line,
+which readers ignore. The next reading compares the file with the log, removes the part, and appends the missing
+records, as the same reading. If none is missing, the last record is appended once more, as the end of the reading; so
+it is in a log of a version without such ends. A lock on the log's file lets one process at a time compare and append.
 """
 
 from __future__ import annotations
@@ -33,6 +31,7 @@ from windrow import model as m
 from windrow.connectors.log.append import write_lines
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.kept import START
+from windrow.connectors.source import Follower
 from windrow.engine.decode.exact import KEY, VALUE, parse_object
 from windrow.engine.decode.values import BadValueError, MalformedError, Value, convert
 from windrow.engine.watermarks.readings import RECORD, reading_record
@@ -45,11 +44,11 @@ _POLL_SECONDS = 1.0
 
 _Key = tuple[Value, ...]
 _Signature = tuple[int, int, int] | None
-"""What tells that a file has changed: its number, size and time of modification; None if it is not there."""
+"""The identity of a file's content: inode, size and time of modification; None if there is no file."""
 
 
 class _Last(NamedTuple):
-    """The last record of a log: time, row, whether it was deleted, and whether more follow (None: it is not said)."""
+    """The last record of a log: time, row, whether it was deleted, and whether more follow (None: unknown)."""
 
     time: int
     row: str
@@ -57,8 +56,8 @@ class _Last(NamedTuple):
     more: bool | None
 
 
-class FollowedFile:
-    """The file of a source, and the log that has its changes; `clock` returns the time in milliseconds."""
+class FollowedFile(Follower):
+    """The file of a source, and the log of its changes; `clock` returns the time in milliseconds."""
 
     def __init__(
         self, source: m.FileSource, decode: m.Decode, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
@@ -78,30 +77,30 @@ class FollowedFile:
         self._warned = ""
 
     def preflight(self) -> None:
-        """Raise InputError if the file is not there or malformed."""
+        """Raise InputError if the file is missing or malformed."""
         self._file_rows()
 
     def update(self) -> None:
-        """Append to the log how the file differs from it.
+        """Append the differences between the file and the log.
 
-        Raise InputError, and leave the log as it is, if the file is not there or malformed; SourceError if the log
-        cannot be read or written.
+        Raise InputError, and leave the log as it is, if the file is missing or malformed; SourceError if the log cannot
+        be read or written.
         """
         rows = self._file_rows()
         with self._locked() as log:
             self._read_log()
-            gone = [(body, True) for key, body in self._rows.items() if key not in rows]
+            deleted_rows = [(body, True) for key, body in self._rows.items() if key not in rows]
             changed = [(body, False) for key, body in rows.items() if self._rows.get(key) != body]
             if os.fstat(log).st_size > self._at.byte:
-                os.ftruncate(log, self._at.byte)  # what a crash has left of a line
-            last, rows_to_write = self._last, [*gone, *changed]
+                os.ftruncate(log, self._at.byte)  # the part of a line that a crash has left
+            last, rows_to_write = self._last, [*deleted_rows, *changed]
             if last is None:
                 now = self._clock()
             elif last.more or (last.more is None and not rows_to_write):
                 now = last.time
                 rows_to_write = rows_to_write or [(last.row, last.deleted)]
             else:
-                now = max(last.time + 1, self._clock())  # each reading is later, whatever the clock does
+                now = max(last.time + 1, self._clock())  # readings get later even if the clock goes back
             if rows_to_write:
                 end = len(rows_to_write) - 1
                 lines = [
@@ -113,18 +112,17 @@ class FollowedFile:
 
     @property
     def lag(self) -> None:
-        """None; see `windrow.connectors.source.Follower`."""
         return
 
     def follow(self, stop: Event, warn: Callable[[str], None]) -> None:
-        """Update the log when the file changes, until `stop` is set; see `poll`."""
+        """Update the log when the file changes, until `stop` is set, as `poll` does."""
         while not stop.wait(_POLL_SECONDS):
             self.poll(warn)
 
     def poll(self, warn: Callable[[str], None]) -> None:
-        """Update the log if the file has changed, and has not changed further since the last call.
+        """Update the log if the file has changed before the last call, and not since.
 
-        What `update` raises is a warning, given once, until the file can be read again.
+        Errors of `update` are warnings, reported once, until the file can be read again.
         """
         before, self._seen = self._seen, self._signature()
         if self._seen != before or (self._seen is not None and self._seen == self._read):
@@ -146,7 +144,7 @@ class FollowedFile:
         return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _file_rows(self) -> dict[_Key, str]:
-        """Return the rows of the file by key, each as the text of a JSON object without the braces."""
+        """Return the rows of the file by key, each as a JSON object without the braces."""
         before = self._signature()
         try:
             content = self._path.read_bytes()
@@ -190,7 +188,7 @@ class FollowedFile:
                 if len(values) != len(header):
                     msg = f"expected {len(header)} values, one for each name in the header, not {len(values)}"
                     raise self._wrong(reader.line_num, msg)
-                # an empty value is null; a boolean is one in JSON only without quotes
+                # an empty value is null; booleans have no quotes in JSON
                 row = {
                     name: _BOOLEANS.get(value, value) if name in self._booleans else value
                     for name, value in zip(header, values, strict=True)
@@ -211,7 +209,7 @@ class FollowedFile:
         return InputError(what, Place(str(self._path), line))
 
     def _key_of(self, row: Mapping[str, object]) -> _Key:
-        """Return the key of a row, as `decode` reads it; raise BadValueError if it has none."""
+        """Return the key of a row as `decode` reads it; raise BadValueError if it has none."""
         key = []
         for field in self._key:
             value = next((row[name] for name in field.names if row.get(name) is not None), None)
@@ -223,7 +221,7 @@ class FollowedFile:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """Open the log's file, which is created if it is not there, and keep other processes from appending."""
+        """Open the log's file, which is created if missing, and keep other processes from appending."""
         path = self._folder.file(0)
         try:
             self._folder.path.mkdir(parents=True, exist_ok=True)
@@ -238,7 +236,7 @@ class FollowedFile:
             os.close(log)
 
     def _read_log(self) -> None:
-        """Add what the log has beyond what was read."""
+        """Read new records of the log."""
         self._at = max(self._at, self._folder.first(0))
         end = self._folder.scan(0, self._at)
         for batch in self._folder.read(0, self._at, end):
@@ -252,7 +250,7 @@ class FollowedFile:
                     match = None
                 if match is None:
                     msg = (
-                        f"the record {offset} of {self._folder.file(0)} is none of the file {self._path}, by its key; "
+                        f"record {offset} of {self._folder.file(0)} is not a row of the file {self._path}, by its key; "
                         "give the file a log of its own"
                     )
                     raise SourceError(msg)
@@ -266,7 +264,7 @@ class FollowedFile:
 
 
 def follow_file(node: m.SourceNode, _keys: Collection[str]) -> FollowedFile:
-    """Return what follows the file of a source."""
+    """Return the follower of a source's file."""
     if not isinstance(node.source, m.FileSource):
         raise TypeError(node.source)
     return FollowedFile(node.source, node.decode)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from windrow import model as m
 from windrow.connectors.base import Connector, SourceConnector
-from windrow.connectors.keys import FORMAT_DOC, format_words
+from windrow.connectors.settings import FORMAT_DOC, format_words
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.formats import FILES_FORMAT
 from windrow.declare.spec import FLAG, NAMES, Key, Section
@@ -70,8 +70,8 @@ FILES = Connector(
             f"the files {source.place}, in the order of their names{format_words(source)}"
             + ("" if source.header else ", without headers")
         ),
-        "[files](../guides/files.md) that others write once: JSON lines, CSV, or Parquet (`.parquet`), of which a row "
-        "is a JSON object; text may be compressed (`.gz`). The files of a pattern are a partition, one after the "
+        "[files](../guides/files.md) that others write once: JSON lines, CSV, or Parquet (`.parquet`), whose rows "
+        "are JSON objects; text may be compressed (`.gz`). The files of a pattern are a partition, one after the "
         "other in the order of their names, and the offset of a record is its number in that order, from 0. A live "
         "run reads files that come; their names must sort after those of the files that were read, and a file must "
         "not change. The field `_log_time` (epoch milliseconds) of a record is its log timestamp.",

@@ -2,7 +2,7 @@
 
 A partition is all files that match a pattern, one after the other in the order of their names: folder by folder, each
 name compared as text. The offset of a record is its number in that order, so it is the same in every run as long as
-files stay as they are, and a new one comes after all that were read. `FileSequence.verify` finds where that is not so.
+files stay as they are, and new ones sort after all that were read. `FileSequence.verify` finds violations.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MARK = 256
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file as it was listed: its name within the folder of its pattern, its size, its inode and time of change."""
+    """A listed file: its name within the folder of its pattern, its path, size, inode and time of change."""
 
     name: str
     path: Path
@@ -46,8 +46,8 @@ class DataFile:
 class Position:
     """A place between two records of a partition: `line` records are before it.
 
-    `row` of them are in the file `file`, the last that was read of, and a record begins at its byte `byte` (0: it is
-    not known where, or the file is at its end).
+    `row` of them are in the file `file`, the last that was read from, and a record begins at its byte `byte` (0: not
+    known, or the end of the file).
     """
 
     line: int = 0
@@ -57,7 +57,7 @@ class Position:
 
     @staticmethod
     def of(noted: Mapping[str, Any]) -> Position:
-        """Return a position as `FileSequence.noted` writes it."""
+        """Return a position from the result of `FileSequence.noted`."""
         return Position(noted["line"], noted["file"], noted["row"], noted["byte"])
 
 
@@ -66,7 +66,7 @@ START = Position()
 
 @dataclass(frozen=True)
 class Span:
-    """So many `rows` of a file from `row` on, at `byte` (0: it is not known where); the first has the offset `offset`.
+    """A number of `rows` of a file from `row` on, at `byte` (0: not known); the first has the offset `offset`.
 
     `header` is that of the file.
     """
@@ -81,10 +81,10 @@ class Span:
     def read(self, partition: int) -> Iterator[pa.RecordBatch]:
         """Read the rows as RAW batches; the key of a record is its place, ``NAME:LINE``.
 
-        Raise RecordsLostError if the file is not the one that was listed.
+        Raise RecordsLostError if the file has changed since it was listed.
         """
         rows, at, name = rows_of(self.file.path, self.header), self.row, pa.scalar(self.file.name)
-        for values in rows.read(self.row, self.byte, self.rows) if self._is_there() else ():
+        for values in rows.read(self.row, self.byte, self.rows) if self._is_unchanged() else ():
             line, offset = rows.line(at), self.offset + at - self.row
             lines = pa.arange(line, line + len(values)).cast(pa.string())
             keys = pc.binary_join_element_wise(name, lines, ":").cast(pa.binary())
@@ -94,7 +94,7 @@ class Span:
             msg = f"the file {self.file.path} changed while it was read; bring back what was there"
             raise RecordsLostError(msg)
 
-    def _is_there(self) -> bool:
+    def _is_unchanged(self) -> bool:
         try:
             return self.file.path.stat().st_size == self.file.size
         except FileNotFoundError:
@@ -103,7 +103,7 @@ class Span:
 
 @dataclass
 class FileSequence:
-    """The files that match a pattern; what was counted in a file is kept while that stays as it is.
+    """The files that match a pattern; the counts of unchanged files are cached.
 
     It can be sent to another process.
     """
@@ -123,14 +123,14 @@ class FileSequence:
         return [FileSequence(str(Path(here, path)), header) for path in source.path]
 
     def files(self) -> list[DataFile]:
-        """Return the files that there are now, in order.
+        """Return the current files, in order.
 
-        Raise InputError if the folder of the pattern or the one file is not there, SourceError if it cannot be listed.
+        Raise InputError if the folder or file of the pattern does not exist, SourceError if it cannot be listed.
         """
         folder, within = split_pattern(self.pattern)
         try:
             os.scandir(folder).close()
-            found = [one for name in self._list(folder, within) if (one := _listed(folder, name)) is not None]
+            found = [file for name in self._list(folder, within) if (file := _listed(folder, name)) is not None]
         except (FileNotFoundError, NotADirectoryError):
             msg = f"there is no folder {folder} for the files {self.pattern}; correct the path"
             raise InputError(msg) from None
@@ -140,13 +140,13 @@ class FileSequence:
         if not found and not glob.has_magic(within):
             msg = f"there is no file {self.pattern}; correct the path"
             raise InputError(msg)
-        return sorted(found, key=lambda one: _order(one.name))
+        return sorted(found, key=lambda file: _order(file.name))
 
     def _list(self, folder: str, within: str) -> set[str]:
-        """Return the names that match, none of which lacks one that was there before it.
+        """Return the names that match, each with all that existed before it.
 
-        To list a folder takes a while: of two files that come meanwhile, it may have the later one alone. A second
-        listing has all that came before a file of the first one.
+        A listing takes a while: of two files that are added meanwhile, it may have only the later one. A second listing
+        has all files that were added before one of the first listing.
         """
         names = _matching(folder, within)
         if names != self._names:
@@ -157,11 +157,11 @@ class FileSequence:
         return self._names
 
     def end(self, files: Iterable[DataFile]) -> int:
-        """Return how many records the partition has."""
+        """Return the number of records of the partition."""
         return sum(map(self._count, files))
 
     def bytes_left(self, files: Sequence[DataFile], at: Position) -> int:
-        """Return about how many bytes there are behind a position; 0 if there is no record."""
+        """Return about how many bytes follow a position; 0 if there is no record."""
         left = 0
         for file, row in _rest(files, at):
             if not row:
@@ -171,9 +171,9 @@ class FileSequence:
         return left
 
     def about_left(self, files: Sequence[DataFile], at: Position) -> int:
-        """Return about how many records there are behind a position, by the files that are counted; 0 if there is none.
+        """Return about how many records follow a position, judged by the files that were counted; 0 if there is none.
 
-        If none is, the first one is counted.
+        If no file was counted, the first one is.
         """
         left = self.bytes_left(files, at)
         if not left:
@@ -183,7 +183,7 @@ class FileSequence:
         return max(1, left * self.end(counted) // max(1, size))
 
     def advance(self, files: Sequence[DataFile], at: Position, rows: int | None = None) -> Position:
-        """Return the position so many rows further on, or the end."""
+        """Return the position a number of rows further on, or the end."""
         for file, row in _rest(files, at):
             there = self._count(file) - row
             if there <= 0:
@@ -211,7 +211,7 @@ class FileSequence:
         return found
 
     def spans(self, files: Sequence[DataFile], start: Position, end: int | None = None) -> list[Span]:
-        """Return what is between a position and an offset, or the end, file by file; raise as `after` does."""
+        """Return the spans between a position and an offset, or the end; raise as `after` does."""
         found, offset = [], start.line
         for file, row in _rest(files, start):
             if end is not None and offset >= end:
@@ -226,12 +226,12 @@ class FileSequence:
         return found
 
     def noted(self, files: Sequence[DataFile], at: Position) -> dict[str, Any]:
-        """Return a position as Spark notes it: with a mark of the files up to there."""
+        """Return a position as Spark records it: with a mark of the files up to it."""
         self._known = self._marks_up_to(files, at)
         return {**vars(at), "mark": _chain(self._known)}
 
     def verify(self, files: Sequence[DataFile], at: Position, mark: int) -> None:
-        """Raise RecordsLostError unless the files up to a position are those that there were when it was noted."""
+        """Raise RecordsLostError if files up to a position have changed since it was recorded with `mark`."""
         if (change := self.change(files, at, mark)) is not None:
             msg = (
                 f"the log lost records: {self.pattern} was read up to offset {at.line}, in {at.file}, and {change}; "
@@ -240,7 +240,7 @@ class FileSequence:
             raise RecordsLostError(msg)
 
     def change(self, files: Sequence[DataFile], at: Position, mark: int) -> str | None:
-        """Return how the files up to a position differ from those that there were when it was noted."""
+        """Return how files up to a position have changed since it was recorded with `mark`, or None."""
         marks, known = self._marks_up_to(files, at), self._known
         if _chain(marks) == mark:
             self._known = marks
@@ -260,7 +260,7 @@ class FileSequence:
         )
 
     def beyond(self, files: Sequence[DataFile], at: Position) -> Position:
-        """Return the position behind the files up to one, of which some are others now: none of them is read again."""
+        """Return the position after the files up to one, some of which have changed: none of them is read again."""
         before = [file for file in files if _order(file.name) < _order(at.file)]
         same = next((file for file in files if file.name == at.file), None)
         if same is not None:
@@ -270,30 +270,30 @@ class FileSequence:
 
     def _marks_up_to(self, files: Sequence[DataFile], at: Position) -> dict[str, int]:
         last = _order(at.file)
-        return {file.name: _kept(self._marks, file, _mark) for file in files if at.file and _order(file.name) <= last}
+        return {file.name: _cached(self._marks, file, _mark) for file in files if at.file and _order(file.name) <= last}
 
     def _count(self, file: DataFile) -> int:
-        return _kept(self._counts, file, lambda one: self._rows(one).count())
+        return _cached(self._counts, file, lambda file: self._rows(file).count())
 
     def _rows(self, file: DataFile) -> Rows:
         return rows_of(file.path, self.header)
 
 
 def up_to(files: Sequence[DataFile], name: str) -> Sequence[DataFile]:
-    """Return the files up to one of that name, whether it is there or not."""
+    """Return the files up to a name, whether it exists or not."""
     return files[: bisect_right(files, _order(name), key=lambda file: _order(file.name))]
 
 
 def list_partitions(sequences: Sequence[FileSequence]) -> list[list[DataFile]]:
     """Return the files of each partition.
 
-    Raise as `FileSequence.files` does, and InputError for a file that is there twice: in two partitions, or by a
+    Raise as `FileSequence.files` does, and InputError for a file that matches twice: in two partitions, or by a
     symbolic link, which ``**`` follows.
     """
     listed = [sequence.files() for sequence in sequences]
     found: dict[int, DataFile] = {}
     for file in chain.from_iterable(listed):
-        other = found.setdefault(file.stamp[0], file)  # not every file system has an inode a file
+        other = found.setdefault(file.stamp[0], file)  # not every file system has unique inodes
         if other is not file and other.path.resolve() == file.path.resolve():
             msg = (
                 f"one file is matched as {other.path} and as {file.path}, so each record would count twice; give "
@@ -309,7 +309,7 @@ def _matching(folder: str, within: str) -> set[str]:
 
 
 def _require_readable(folder: str, within: str) -> None:
-    """Raise OSError for a folder that may not be listed, which glob leaves out."""
+    """Raise OSError for a folder that may not be listed, which glob skips."""
     parts = within.split("/")
     for upto in range(1, len(parts) + (parts[-1] == "**")):
         for name in glob.iglob("/".join([*parts[:upto], ""]), root_dir=folder, recursive=True):  # noqa: PTH207 - as above
@@ -318,7 +318,7 @@ def _require_readable(folder: str, within: str) -> None:
 
 
 def _rest(files: Iterable[DataFile], at: Position) -> Iterator[tuple[DataFile, int]]:
-    """Yield the files that are not before a position, each with the number of the rows that are."""
+    """Yield the files from a position on, each with the number of its rows before the position."""
     for file in files:
         if file.name == at.file:
             yield file, at.row
@@ -327,7 +327,7 @@ def _rest(files: Iterable[DataFile], at: Position) -> Iterator[tuple[DataFile, i
 
 
 def _order(name: str) -> list[str]:
-    """Return what the name of a file is sorted by."""
+    """Return the sort key of a file name."""
     return name.split("/") if name else []
 
 
@@ -339,7 +339,7 @@ def _listed(folder: str, name: str) -> DataFile | None:
     except UnicodeEncodeError:
         msg = f"the name of the file {os.fsencode(path)!r} is not UTF-8; rename it"
         raise InputError(msg) from None
-    except FileNotFoundError:  # it was removed meanwhile
+    except FileNotFoundError:  # removed meanwhile
         return None
     if not stat.S_ISREG(status.st_mode):
         return None
@@ -363,7 +363,7 @@ def _chain(marks: Mapping[str, int]) -> int:
     return crc32(b"".join(mark.to_bytes(4, "big") for mark in marks.values()))
 
 
-def _kept(known: dict[DataFile, int], file: DataFile, find: Callable[[DataFile], int]) -> int:
+def _cached(known: dict[DataFile, int], file: DataFile, find: Callable[[DataFile], int]) -> int:
     if file not in known:
         known[file] = find(file)
     return known[file]

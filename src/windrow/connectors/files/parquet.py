@@ -1,9 +1,9 @@
 """The rows of a Parquet file, each as a JSON object with its columns.
 
-DuckDB writes them, many at once. It is given only what it can write: a value of a type that JSON has, or that has an
-exact text. A value that has neither (a time outside the years 1 to 9999, text that is not UTF-8, NaN within a struct)
-is written here, alone, as an object that says what it is and that no type of a field holds. So a row is a dead letter
-where such a value is decoded, and a row like any other where it is not.
+DuckDB writes them, many at once, but only values of types that JSON has or that have an exact text. Other values (a
+time outside the years 1 to 9999, text that is not UTF-8, NaN within a struct) are written here, each as an object with
+its type and value, which no field accepts. So a row is a dead letter if such a value is decoded, and a normal row if
+not.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31 in days since 1970."""
 _PER_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _LONGEST_DAYS: Final = 3_652_059
-"""A duration is at most as long as the years 1 to 9999."""
+"""The maximum duration: the years 1 to 9999."""
 _FINEST: Final = 2**63 - 1
-"""DuckDB reads the greatest and the least number of nanoseconds as infinities."""
+"""DuckDB reads the maximum and the minimum of nanoseconds as infinities."""
 _KNOWN_EXTENSIONS: Final = frozenset({"arrow.uuid", "arrow.bool8"})
-"""Extensions that DuckDB reads as a type of its own."""
+"""Extensions that DuckDB reads as types of its own."""
 
 
 @dataclass(frozen=True)
 class ParquetRows:
     """The rows of a Parquet file, each as a JSON object with its columns.
 
-    Decimals and times are texts, which `decode` reads exactly; binary values are texts in base64.
+    Decimals and times are text, which `decode` reads exactly; binary values are text in base64.
     """
 
     path: Path
 
     def count(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         with self._opened() as file:
             return int(file.metadata.num_rows)
 
@@ -59,7 +59,7 @@ class ParquetRows:
         return 0
 
     def read(self, row: int, byte: int, rows: int) -> Iterator[pa.Array]:  # noqa: ARG002 - the same
-        """Yield so many rows as binary values, from `row` on."""
+        """Yield a number of rows as binary values, from `row` on."""
         with self._opened() as file:
             groups: list[int] = []
             skip = row
@@ -84,7 +84,7 @@ class ParquetRows:
     @contextmanager
     def _opened(self) -> Iterator[pq.ParquetFile]:
         try:
-            # nanoseconds of INT96 would wrap around outside the years 1677 to 2262, which its days reach
+            # INT96 has years outside 1677 to 2262, in which nanoseconds would overflow
             with pq.ParquetFile(self.path, coerce_int96_timestamp_unit="us") as file:
                 yield file
         except (pa.ArrowException, OSError) as exc:
@@ -102,35 +102,35 @@ class _JsonWriter:
 
     def write(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the rows as binary values."""
-        given = {"n": pa.nulls(batch.num_rows)}
+        columns = {"n": pa.nulls(batch.num_rows)}
         members = []
         for number, (name, column) in enumerate(zip(self._names, map(_plain, batch.columns), strict=True)):
             own, apart = f"c{number}", f"apart{number}"
             odd = _odd(column)
             if odd is None:
-                given[apart] = _texts(column, np.ones(len(column), dtype=np.bool_))
+                columns[apart] = _texts(column, np.ones(len(column), dtype=np.bool_))
                 value = f"{apart}::JSON"
             elif odd.any():
-                given[own] = column.take(pa.array(np.arange(len(column)), mask=odd))
-                given[apart] = _texts(column, odd)
+                columns[own] = column.take(pa.array(np.arange(len(column)), mask=odd))
+                columns[apart] = _texts(column, odd)
                 value = f"coalesce({apart}::JSON, to_json({_json_value(own, column.type)}))"
             else:
-                given[own] = column
+                columns[own] = column
                 value = _json_value(own, column.type)
             members.append(f"{name}, {value}")
         sql = f"SELECT json_object({', '.join(members)})::VARCHAR FROM rows"
-        found = duckdb_sql.query(self._duck, sql, rows=pa.table(given))
+        found = duckdb_sql.query(self._duck, sql, rows=pa.table(columns))
         return found.column(0).combine_chunks().cast(pa.binary())
 
 
 def _json_value(column: str, type_: pa.DataType) -> str:
-    if pa.types.is_floating(type_):  # NaN is no JSON: as a text it is a value that no number is
+    if pa.types.is_floating(type_):  # NaN is no JSON; its text is no number
         return f"CASE WHEN isfinite({column}) THEN to_json({column}::DOUBLE) ELSE to_json({column}::VARCHAR) END"
     return f"base64({column})" if _is_bytes(type_) else f"{column}::{_json_type(type_)}"
 
 
 def _json_type(type_: pa.DataType) -> str:
-    """Return DuckDB's type of values that JSON has without loss."""
+    """Return DuckDB's type with a lossless form in JSON."""
     if pa.types.is_boolean(type_):
         return "BOOLEAN"
     if pa.types.is_integer(type_):
@@ -182,7 +182,7 @@ def _odd(column: pa.Array, *, is_member: bool = False) -> Mask | None:  # noqa: 
         names = [type_.field(at).name.casefold() for at in range(type_.num_fields)]
         if not names or len(set(names)) < len(names) or any(not name or "\0" in name for name in names):
             return None
-        return _any_of([_odd(one, is_member=True) for one in column.flatten()])
+        return _any_of([_odd(member, is_member=True) for member in column.flatten()])
     return None
 
 
@@ -214,12 +214,14 @@ def _odd_texts(column: pa.Array) -> Mask:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        return np.array([_is_broken(one or b"") for one in column.cast(pa.large_binary()).to_pylist()], dtype=np.bool_)
+        return np.array(
+            [_is_broken(text or b"") for text in column.cast(pa.large_binary()).to_pylist()], dtype=np.bool_
+        )
     return _nowhere(column)
 
 
 def _odd_maps(column: pa.Array) -> Mask | None:
-    """Return the mask of maps with an odd item, or with a key that comes twice."""
+    """Return the mask of maps with an odd item or a repeated key."""
     type_ = column.type
     if not (pa.types.is_integer(type_.key_type) or _is_text(type_.key_type)):
         return None
@@ -250,7 +252,7 @@ def _nowhere(column: pa.Array) -> Mask:
 
 
 def _of_parents(odd: Mask | None, lengths: npt.NDArray[np.int64]) -> Mask | None:
-    """Return the mask of lists of these lengths that have an element of a mask."""
+    """Return the mask of lists of these lengths with an element in a mask."""
     if odd is None:
         return None
     found = np.zeros(len(lengths), dtype=np.bool_)
@@ -264,7 +266,7 @@ def _any_of(masks: Sequence[Mask | None]) -> Mask | None:
 
 
 def _texts(column: pa.Array, which: Mask) -> pa.Array:
-    """Return some values of a column as texts in JSON, null for the others."""
+    """Return some values of a column as JSON text, null for the others."""
     texts: list[str | None] = [None] * len(column)
     for row in np.flatnonzero(which).tolist():
         if column[row].is_valid:
@@ -273,7 +275,7 @@ def _texts(column: pa.Array, which: Mask) -> pa.Array:
 
 
 def _json_of(value: pa.Scalar) -> object:  # noqa: C901, PLR0911, PLR0912 - a case for each type
-    """Return a value as JSON has it; one without an exact text is an object that says what it is."""
+    """Return a value for JSON; a value without an exact text is an object with its type and value."""
     type_, types = value.type, pa.types
     if not value.is_valid:
         return None
@@ -288,7 +290,7 @@ def _json_of(value: pa.Scalar) -> object:  # noqa: C901, PLR0911, PLR0912 - a ca
             members = [(type_.field(at).name, value[at]) for at in range(type_.num_fields)]
             return {name: _json_of(member) for name, member in reversed(members)}
         case pa.ListScalar() | pa.ListViewScalar() | pa.LargeListViewScalar():
-            return [_json_of(one) for one in value.values]
+            return [_json_of(item) for item in value.values]
     if types.is_boolean(type_) or types.is_integer(type_):
         return value.as_py()
     if types.is_floating(type_):
@@ -318,15 +320,18 @@ def _base64(value: pa.Scalar) -> str:
     return base64.b64encode(value.as_buffer().to_pybytes()).decode()
 
 
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+
+
 def _is_text(type_: pa.DataType) -> bool:
-    return any(is_one(type_) for is_one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+    return any(is_kind(type_) for is_kind in _TEXTS)
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
-    types = pa.types
-    kinds = types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view
-    return any(is_one(type_) for is_one in kinds)
+    return any(is_kind(type_) for is_kind in _BYTES)
 
 
 def _is_list(type_: pa.DataType) -> bool:
-    return any(is_one(type_) for is_one in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+    return any(is_kind(type_) for is_kind in _LISTS)

@@ -1,6 +1,6 @@
-"""The rows of one file: lines of text, which may be compressed, or those of Parquet (`parquet`).
+"""The rows of a file: lines of text, which may be compressed, or rows of Parquet (`parquet`).
 
-A row is known by its number in the file, from 0. A header is no row. The last line of a file needs no newline.
+Rows are numbered from 0. A header is no row. The last line of a file needs no newline.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from windrow import model as m
 from windrow.connectors.files.parquet import ParquetRows
-from windrow.connectors.log.folder import BLOCK, MAX_LINE, lines_of
+from windrow.connectors.log.folder import BLOCK, line_blocks, lines_of
 from windrow.errors import InputError, Place, SourceError
 
 _BOM = b"\xef\xbb\xbf"
@@ -27,20 +27,20 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class TextRows:
-    """The lines of a file; its first line names the columns of `header`, if one is given.
+    """The lines of a file; with `header`, its first line names the columns.
 
-    A byte is one of the text, also where the file is compressed (its name ends in ``.gz``).
+    Byte positions are those of the uncompressed text, even if the file is compressed (its name ends in ``.gz``).
     """
 
     path: Path
     header: m.CsvFormat | None = None
 
     def count(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return sum(_lines(block) for _, block in self._blocks(0))
 
     def after(self, byte: int, rows: int) -> int:
-        """Return the byte behind so many rows from a byte on, where a row begins."""
+        """Return the byte after a number of rows from a byte on, where a row begins."""
         for at, block in self._blocks(byte):
             if rows == 0:
                 return at
@@ -51,7 +51,7 @@ class TextRows:
         return byte
 
     def read(self, row: int, byte: int, rows: int) -> Iterator[pa.Array]:
-        """Yield so many rows as binary values, from `row` on, which begins at `byte` (0: it is not known where)."""
+        """Yield a number of rows as binary values, from `row` on, which begins at `byte` (0: not known)."""
         start = byte or (self.after(0, row) if row else 0)
         for _, block in self._blocks(start):
             part = block[: _cut(block, rows)] if _lines(block) > rows else block
@@ -62,11 +62,11 @@ class TextRows:
                 return
 
     def line(self, row: int) -> int:
-        """Return the number of the line of a row, from 1."""
+        """Return the line number of a row, from 1."""
         return row + (1 if self.header is None else 2)
 
     def _blocks(self, byte: int) -> Iterator[tuple[int, bytes]]:
-        """Yield blocks of whole lines from a byte on, each behind its first byte; they have no header."""
+        """Yield blocks of whole lines without the header from a byte on, each after the position of its first byte."""
         for at, block in self._whole_lines(byte):
             if at:
                 yield at, block
@@ -83,21 +83,9 @@ class TextRows:
         with self._opened() as file:
             if byte:
                 file.seek(byte)
-            head: list[bytes] = []  # the beginning of a line that is longer than a block
-            held = 0
-            while block := file.read(BLOCK):
-                if cut := block.rfind(b"\n") + 1:
-                    whole = b"".join([*head, block[:cut]])
-                    yield byte, whole
-                    byte += len(whole)
-                    head, held = [], 0
-                head.append(block[cut:])
-                held += len(head[-1])
-                if held > MAX_LINE:
-                    msg = f"{self.path} has a line of more than {MAX_LINE} bytes; a record can hold no more"
-                    raise SourceError(msg)
-            if held:
-                yield byte, b"".join(head)
+            for block in line_blocks(iter(lambda: file.read(BLOCK), b""), self.path):
+                yield byte, block
+                byte += len(block)
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
@@ -107,7 +95,7 @@ class TextRows:
                 if self.path.name.endswith(".gz")
                 else self.path.open("rb", buffering=0) as file
             ):
-                yield file  # type: ignore[misc] # what gzip returns reads bytes, too
+                yield file  # type: ignore[misc] # a gzip file reads bytes, too
         except (gzip.BadGzipFile, EOFError, zlib.error) as exc:
             msg = f"{self.path} is not gzip, or is cut off ({exc}): write it again, elsewhere, and move it there"
             raise SourceError(msg) from exc
@@ -134,7 +122,7 @@ Rows = TextRows | ParquetRows
 
 
 def rows_of(path: Path, header: m.CsvFormat | None) -> Rows:
-    """Return the rows of a file, which is Parquet if its name says so."""
+    """Return the rows of a file, which is Parquet if its name ends in .parquet."""
     return ParquetRows(path) if path.suffix == ".parquet" else TextRows(path, header)
 
 
@@ -143,6 +131,6 @@ def _lines(block: bytes) -> int:
 
 
 def _cut(block: bytes, rows: int) -> int:
-    """Return the byte of a block behind its first rows, of which there are so many at the least."""
+    """Return the byte after the first `rows` rows of a block that has at least as many."""
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
     return len(block) if len(ends) < rows else int(ends[rows - 1]) + 1

@@ -1,4 +1,4 @@
-"""Files that others write once, and that are read in the order of their names."""
+"""Files that other programs write once, read in the order of their names."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from windrow import model as m
-from windrow.connectors.cuts import Cut, Offset
+from windrow.connectors.cuts import Cut, Offset, Stage, StreamPlan
 from windrow.connectors.files.listing import START, DataFile, FileSequence, Position, Span, list_partitions
-from windrow.connectors.source import FoundLosses, Loss
+from windrow.connectors.source import FoundLosses, Loss, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.connectors.cuts import Stage
     from windrow.connectors.files.stream import FilesStreamReader
 
-__all__ = ["OrderedFiles"]
 
-
-class OrderedFiles:
-    """The connector of a `FilesSource`; see `windrow.connectors.source.Source`."""
+class OrderedFiles(Source):
+    """The files of a `FilesSource` as a log."""
 
     def __init__(self, source: m.FilesSource) -> None:
         self._source = source
@@ -30,15 +27,12 @@ class OrderedFiles:
 
     @property
     def name(self) -> str:
-        """The patterns."""
         return self._source.place
 
     def partitions(self) -> list[int]:
-        """Return the partitions, one a pattern; raise InputError or SourceError if the files cannot be listed."""
         return list(range(len(self._list())))
 
     def read_all(self) -> Iterator[pa.RecordBatch]:
-        """Read what is in the files now, partition after partition, in RAW batches."""
         for partition, files in enumerate(self._list()):
             yield from _read(partition, self._sequences[partition].spans(files, START))
 
@@ -49,7 +43,7 @@ class OrderedFiles:
         return _read(partition, sequence.spans(files, sequence.after(files, begin)))
 
     def ends(self) -> dict[int, tuple[int, int]]:
-        """Return 0 and the end of each partition, as of now: files that are new are counted."""
+        """Return 0 and the current end of each partition; new files are counted."""
         self._listed = self._list()
         return {partition: (0, self._sequences[partition].end(files)) for partition, files in enumerate(self._listed)}
 
@@ -58,7 +52,6 @@ class OrderedFiles:
         return []
 
     def beginning(self, start: Cut | None = None) -> Offset:
-        """Return where a run begins: at the first record of each partition, but for those that `start` names."""
         listed = self._list()
         found = {}
         for partition, line in sorted((start or {}).items()):
@@ -67,26 +60,13 @@ class OrderedFiles:
                 found[str(partition)] = sequence.noted(files, sequence.after(files, line))
         return found
 
-    def reader(
-        self,
-        stage: Stage,
-        begin: Offset,
-        *,
-        tasks: int,
-        max_records: int | None = None,
-        cuts: Sequence[Cut] | None = None,
-    ) -> FilesStreamReader:
-        """Return what reads the files for Spark; see `windrow.connectors.source.Source.reader`."""
+    def reader(self, plan: StreamPlan) -> FilesStreamReader:
         from windrow.connectors.files.stream import FilesStreamReader  # noqa: PLC0415 - Spark only when a stream is opened
 
-        sequences = FileSequence.partitions(self._source)
-        return FilesStreamReader(sequences, stage, begin, tasks=tasks, max_records=max_records, cuts=cuts)
+        return FilesStreamReader(FileSequence.partitions(self._source), plan)
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
-        """Return a frame of what a stage makes of a range; see `windrow.connectors.source.Source.batch`.
-
-        The files are those that `ends` has counted.
-        """
+        """Return a frame of a stage's output; the files are those that `ends` has counted."""
         from windrow.connectors.stream_reader import frame_of  # noqa: PLC0415 - as above
 
         listed = self._listed or self._list()
@@ -99,11 +79,11 @@ class OrderedFiles:
         return frame_of(spark, ranges, lambda partition, _, __: _read(partition, spans[partition]), stage, ddl)
 
     def identity(self, seconds: float = 0.0) -> str | None:  # noqa: ARG002 - see `Source`
-        """Return None: files are known by their own bytes."""
+        """Return None: files are identified by their bytes."""
         return None
 
     def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:  # noqa: ARG002 - see `Source`
-        """Return what was lost: files up to an offset that are others now. What comes is behind them."""
+        """Report files that were read and have changed; reading continues after them."""
         listed, moved, losses = self._list(), dict(offset), []
         for name, at in offset.items():
             partition, position = int(name), Position.of(at)

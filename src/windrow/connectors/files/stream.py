@@ -1,4 +1,4 @@
-"""Files as a streaming data source of Spark, and how far a step of it reads."""
+"""Files as a streaming data source of Spark, and where its steps end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from windrow.connectors.cuts import Cut, Offset, Stage, limited_ends
+from windrow.connectors.cuts import Cut, Offset, StreamPlan, limited_ends
 from windrow.connectors.files.listing import START, DataFile, FileSequence, Position, Span, list_partitions, up_to
 from windrow.connectors.stream_reader import CutReader, shared
 from windrow.errors import InputError, SourceError
@@ -19,25 +19,16 @@ Part = list[Span]
 Listed = list[list[DataFile]]
 
 _SHORT = 0.01
-"""Seconds in which files are listed whenever Spark looks, which is several times a second."""
+"""Seconds up to which files are listed at each poll of Spark, several times a second."""
 _SHARE = 0.1
-"""The share of the time that listing takes at the most, if it takes longer than that."""
+"""The maximum share of time for listing that takes longer."""
 
 
 class FilesStreamReader(CutReader[Part]):
-    """Reads files, and those that come."""
+    """Reads files, and new ones as they come."""
 
-    def __init__(
-        self,
-        sequences: list[FileSequence],
-        stage: Stage,
-        begin: Offset,
-        *,
-        tasks: int,
-        max_records: int | None = None,
-        cuts: Sequence[Cut] | None = None,
-    ) -> None:
-        super().__init__(stage, begin, tasks=tasks, max_records=max_records, cuts=cuts)
+    def __init__(self, sequences: list[FileSequence], plan: StreamPlan) -> None:
+        super().__init__(plan)
         self._sequences = sequences
         self._last: list[str] | None = None
         self._seen: Listed | None = None
@@ -45,18 +36,12 @@ class FilesStreamReader(CutReader[Part]):
         self._stale = 0.0
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Make the files that are there now the input."""
+        """Stop after the files that exist now."""
         self._last = [files[-1].name if files else "" for files in self._list()]
 
-    def is_before(self, start: Offset, cut: Cut) -> bool:
-        """Return whether a cut is ahead of a position."""
-        begin = _positions(start)
-        return any(line > begin.get(partition, START).line for partition, line in cut.items())
-
     def step_to(self, start: dict[str, Any], cut: Cut | None, max_records: int | None = None) -> dict[str, Any]:
-        """Return where a step ends: at the cut, if one is given, or at the end of the files that are there now."""
         there = self._list()
-        if cut is None and there == self._seen:  # nothing came since a look that found nothing
+        if cut is None and there == self._seen:  # unchanged since the last poll, which found nothing
             return start
         self._verify(there, start)
         offered = self._offered(there)
@@ -89,7 +74,7 @@ class FilesStreamReader(CutReader[Part]):
         return limited_ends(begin, lambda p, at: self._sequences[p].bytes_left(offered[p], at), advance, max_records)
 
     def waiting(self, start: Offset) -> int:
-        """Return how many records are about between a position and the end, by those of the files that were counted."""
+        """Return about how many records follow a position, judged by the files that were counted."""
         begin, listed = _positions(start), self._offered(self._list())
         return sum(
             sequence.about_left(files, begin.get(partition, START))
@@ -97,35 +82,33 @@ class FilesStreamReader(CutReader[Part]):
         )
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return an input partition for each task: spans of files of some partitions."""
         there, begin = self._list(), _positions(start)
         self._verify(there, end)  # a step that was planned before has the same records
         parts = {
             partition: self._sequences[partition].spans(there[partition], begin.get(partition, START), position.line)
             for partition, position in _positions(end).items()
         }
-        return shared({one: part for one, part in parts.items() if part}, _rows, self._tasks)
+        return shared({partition: part for partition, part in parts.items() if part}, _rows, self._tasks)
 
     def read_parts(self, parts: Mapping[int, Part]) -> Iterable[pa.RecordBatch]:
-        """Read the files of one partition after the other."""
         return chain.from_iterable(span.read(number) for number, spans in sorted(parts.items()) for span in spans)
 
     def _offered(self, there: Listed) -> Sequence[Sequence[DataFile]]:
-        """Return the files that are input: of a bounded run those up to the last that there was when it began.
+        """Return the input files: all, or in a bounded run those up to the last file at its beginning.
 
-        They are the first of those that are there, whichever came or changed since: only so is their order the same.
+        That is a prefix of the current files, even if some came or changed since, so that their order is the same.
         """
         if self._last is None:
             return there
         return [up_to(files, last) for files, last in zip(there, self._last, strict=True)]
 
     def _list(self) -> Listed:
-        """Return the files that there are, as of now or, where there are so many that this takes long, a moment ago."""
+        """Return the current files, or those of a moment ago if listing takes long."""
         began = time.monotonic()
         if self._there is None or began >= self._stale:
             try:
                 self._there = list_partitions(self._sequences)
-            except InputError as exc:  # they were there when the query began
+            except InputError as exc:  # they existed when the query began
                 raise SourceError(exc.message) from exc
             took = time.monotonic() - began
             self._stale = began + (took / _SHARE if took > _SHORT else 0)

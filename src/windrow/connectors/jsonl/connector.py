@@ -7,10 +7,8 @@ from os import PathLike, fspath
 from typing import ClassVar
 
 from windrow import model as m
+from windrow.connectors import settings
 from windrow.connectors.base import Connector, SinkConnector
-from windrow.connectors.datasets import folder_dataset
-from windrow.connectors.findings import folder_sink_findings
-from windrow.connectors.keys import folder_key, table_key
 from windrow.declare.spec import Section
 
 
@@ -42,13 +40,13 @@ def jsonl(path: str | PathLike[str], *, table: str) -> JsonlSink:
 JSONL = Connector(
     sink=SinkConnector(
         (JsonlSink,),
-        Section("wr.jsonl", JsonlSink, (folder_key(), table_key("as for SQLite: the folder in `path`."))),
+        Section("wr.jsonl", JsonlSink, settings.FOLDER_SINK_KEYS),
         lambda sink: f"changes in the JSON lines files {sink.table}/step-*.jsonl in {sink.path}",
         "[JSON lines files](../guides/lakes.md#json-lines) of changes, a file for each step: "
         "`PATH/TABLE/step-N.jsonl`. There is no result table, as files cannot be updated.",
-        dataset=folder_dataset,
+        dataset=settings.folder_dataset,
         tables="windrow.connectors.jsonl.sink:JsonlFolder",
-        findings=folder_sink_findings,
+        findings=settings.folder_sink_findings,
         called="a folder of JSON lines files of changes",
         row_bytes="windrow.connectors.row_bytes:json",
     )

@@ -1,4 +1,4 @@
-"""Clients of a Kafka broker outside of Spark."""
+"""Clients of Kafka brokers."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from windrow.model.references import redact
 T = TypeVar("T")
 
 _GRACE = 3.0
-"""Seconds after which a broker that was found down is not waited for: a name may have a second address."""
+"""Seconds to wait for a broker that was found down: its name may have a second address."""
 
 _HEARD = 32
 """Number of recent errors that a client keeps."""
 _LOOK = 0.05
-"""Seconds between looks at whether an error was heard."""
+"""Seconds between checks for errors."""
 _MOST_BYTES = 1_000_000
-"""Bytes of a record that librdkafka sends if nothing else is said (`message.max.bytes`)."""
+"""Maximum bytes of a record in librdkafka by default (`message.max.bytes`)."""
 
 PASSING = (
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -45,34 +45,31 @@ PASSING = (
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError._NOENT,  # noqa: SLF001 - the client's own: none of the partitions asked for has a leader
+    KafkaError._NOENT,  # noqa: SLF001 - the client's own: no partition of the request has a leader
 )
 """Errors while a broker starts, or while a partition has no leader."""
 _HOPELESS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - the client's own names
 
 
 def client_of(kind: Callable[..., T], topic: str, settings: Mapping[str, Any]) -> T:
-    """Return a client of librdkafka that writes no log: what it complains of comes as errors too.
-
-    Raise InputError if a setting is wrong.
-    """
-    logger = logging.Logger("windrow.kafka")  # noqa: LOG001 - it belongs to no tree, so no handler hears it
+    """Return a client of librdkafka without a log, as errors are raised; raise InputError for a wrong setting."""
+    logger = logging.Logger("windrow.kafka")  # noqa: LOG001 - it belongs to no tree, so no handler receives it
     logger.addHandler(logging.NullHandler())
     try:
         return kind({**settings, "log_level": 0}, logger=logger)
     except (KafkaException, ValueError, TypeError) as exc:
         error = exc.args[0]
         why = error.str() if isinstance(error, KafkaError) else str(error)
-        # librdkafka repeats a value that it does not take
+        # librdkafka repeats a value that it refuses
         given = (value for name, value in settings.items() if isinstance(value, str) and name != "bootstrap.servers")
         msg = f"the Kafka options of topic {topic} are wrong: {redact(why, given)}"
         raise InputError(msg) from None
 
 
 class Admin:
-    """Asks a broker, for at most `timeout` seconds a question; the client is kept, and any thread may ask.
+    """Metadata requests to a broker, each for at most `timeout` seconds, by one client; any thread may use it.
 
-    `settings` are librdkafka's. Raise InputError if one of them is wrong.
+    `settings` are librdkafka's. Raise InputError if a setting is wrong.
     """
 
     def __init__(self, topic: str, settings: Mapping[str, str], timeout: float) -> None:
@@ -82,31 +79,31 @@ class Admin:
         self._most_bytes = int(settings.get("message.max.bytes", _MOST_BYTES))
         self._said = said = deque[tuple[float, KafkaError]](maxlen=_HEARD)
 
-        def hear(error: KafkaError) -> None:  # it does not know this object: a client in a circle would not go
+        def hear(error: KafkaError) -> None:  # without this object: a client in a reference cycle would not be closed
             said.append((time.monotonic(), error))
 
-        # a broker that is back is not found out about in ten seconds only
-        made = {"reconnect.backoff.max.ms": 1000, **settings, "error_cb": hear}
-        self._client = client_of(AdminClient, topic, made)
+        # otherwise a broker that is back is noticed only after ten seconds
+        options = {"reconnect.backoff.max.ms": 1000, **settings, "error_cb": hear}
+        self._client = client_of(AdminClient, topic, options)
 
     def partitions(self) -> list[int]:
         """Return the topic's partitions; raise SourceError if it does not exist, or may not be read."""
         return sorted(partition.id for partition in self._describe(self._timeout).partitions)
 
     def topic_id(self, timeout: float | None = None) -> str:
-        """Return the id that the topic was given as it was made; raise as `partitions` does."""
+        """Return the id of the topic, which another topic of its name does not have; raise as `partitions` does."""
         return str(self._describe(self._timeout if timeout is None else timeout).topic_id)
 
     def settings(self) -> dict[str, str]:
-        """Return the topic's settings, such as ``retention.ms``; raise SourceError if they may not be asked for."""
+        """Return the topic's settings, such as ``retention.ms``; raise SourceError if they may not be read."""
         began, resource = time.monotonic(), ConfigResource(ConfigResource.Type.TOPIC, self._topic)
         found = self._answer(self._client.describe_configs([resource])[resource], began, self._timeout)
         return {name: entry.value for name, entry in found.items()}
 
     def most_bytes(self) -> int:
-        """Return how many bytes a record can have, by the client's settings and, if it gives them, by the topic's.
+        """Return the maximum bytes of a record, by the client's settings and, if they can be read, by the topic's.
 
-        If it does not, a record that it does not take is refused when it is sent.
+        If they cannot, a larger record is refused when it is sent.
         """
         try:
             there = self.settings()
@@ -115,16 +112,16 @@ class Admin:
         return min(self._most_bytes, int(there.get("max.message.bytes", self._most_bytes)))
 
     def offsets(self, partitions: list[int]) -> dict[int, tuple[int, int]]:
-        """Return each partition's first offset and the end of what is committed."""
+        """Return each partition's first offset and the end of the committed records."""
         begin, end = self._list(partitions, OffsetSpec.earliest()), self._list(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return {partition: (begin[partition], end[partition]) for partition in partitions}
 
     def ends(self) -> dict[int, int]:
-        """Return the end of what is committed of each partition; raise as `partitions` does."""
+        """Return the end of the committed records of each partition; raise as `partitions` does."""
         return self._list(self.partitions(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def log_ends(self) -> dict[int, int]:
-        """Return the end of the log of each partition, transactions that are open included; raise as `partitions`."""
+        """Return the end of the log of each partition, including open transactions; raise as `partitions` does."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         return self._list(self.partitions(), latest, IsolationLevel.READ_UNCOMMITTED)
 
@@ -137,23 +134,23 @@ class Admin:
     def _list(
         self, partitions: list[int], spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     ) -> dict[int, int]:
-        asked = {TopicPartition(self._topic, partition): spec for partition in partitions}
+        requests = {TopicPartition(self._topic, partition): spec for partition in partitions}
         deadline = time.monotonic() + self._timeout
         while True:
             began = time.monotonic()
-            answers = self._client.list_offsets(asked, isolation_level=isolation)
+            answers = self._client.list_offsets(requests, isolation_level=isolation)
             try:
                 return {
                     at.partition: self._answer(future, began, self._timeout).offset for at, future in answers.items()
                 }
             except SourceUnavailableError as exc:
-                # the broker's own answer: a partition that is new, or whose broker was restarted, has no leader yet
+                # the broker's own answer: a new partition, or one of a restarted broker, has no leader yet
                 if not isinstance(exc.__cause__, KafkaException) or time.monotonic() > deadline:
                     raise
                 time.sleep(_LOOK)
 
     def _answer(self, future: Future[T], began: float, timeout: float) -> T:
-        """Wait for an answer until `timeout` seconds after it `began`, or some less if no broker is there."""
+        """Wait for an answer until `timeout` seconds after it `began`, or less if no broker is reachable."""
         while True:
             try:
                 return future.result(_LOOK)
@@ -168,7 +165,7 @@ class Admin:
                 raise SourceUnavailableError(self._unreachable())
 
     def _unreachable(self) -> str:
-        """Return the message for a broker that does not answer, with the last that was heard but that all are down."""
+        """Return the message for a broker that does not answer, with the last error other than "all brokers down"."""
         said = [error for _, error in tuple(self._said)]
         specific = [error for error in said if error.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001 - the client's own name
         return unreachable(self._servers, specific or ([KafkaError(KafkaError._TRANSPORT)] if said else []))  # noqa: SLF001 - the same
@@ -201,17 +198,17 @@ class Admin:
 
 
 class ConsumerGroup:
-    """A consumer group to which the offsets of a topic are committed from outside; it gets no member by that.
+    """Commits offsets of a topic to a consumer group without becoming a member.
 
-    `settings` are librdkafka's. Raise InputError if one of them is wrong.
+    `settings` are librdkafka's. Raise InputError if a setting is wrong.
     """
 
     def __init__(self, group: str, topic: str, settings: Mapping[str, str]) -> None:
         self._group = group
         self._topic = topic
         self._servers = settings["bootstrap.servers"]
-        made = {"reconnect.backoff.max.ms": 1000, **settings, "error_cb": lambda _: None}
-        self._client = client_of(AdminClient, topic, made)
+        options = {"reconnect.backoff.max.ms": 1000, **settings, "error_cb": lambda _: None}
+        self._client = client_of(AdminClient, topic, options)
 
     def commit(self, offsets: Mapping[int, int], timeout: float) -> None:
         """Commit the next offset of each partition.
@@ -220,8 +217,8 @@ class ConsumerGroup:
         answers within `timeout` seconds.
         """
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
-        asked = ConsumerGroupTopicPartitions(self._group, places)
-        (answer,) = self._client.alter_consumer_group_offsets([asked], request_timeout=timeout).values()
+        request = ConsumerGroupTopicPartitions(self._group, places)
+        (answer,) = self._client.alter_consumer_group_offsets([request], request_timeout=timeout).values()
         for place in group_answer(answer, self._group, self._servers, timeout).topic_partitions:
             if place.error is not None:
                 raise denied(place.error, self._group, self._servers) or SourceUnavailableError(
@@ -231,7 +228,7 @@ class ConsumerGroup:
 
 
 def group_answer(future: Future[T], group: str, servers: str, timeout: float) -> T:
-    """Return what a broker answers about a consumer group.
+    """Return the answer of a broker about a consumer group.
 
     Raise SourceError if it may not be used, SourceUnavailableError if no answer comes in time.
     """
@@ -246,7 +243,7 @@ def group_answer(future: Future[T], group: str, servers: str, timeout: float) ->
 
 
 def denied(error: KafkaError, group: str, servers: str) -> SourceError | None:
-    """Return the error for a consumer group that may not be used, or whose topic may not; None for another."""
+    """Return the error for a consumer group or topic that may not be used; None for other errors."""
     match error.code():
         case KafkaError.GROUP_AUTHORIZATION_FAILED:
             what = f"the consumer group {group} at {servers} may not be used with these options: grant READ on it"
@@ -268,6 +265,6 @@ def denied(error: KafkaError, group: str, servers: str) -> SourceError | None:
 
 
 def unreachable(servers: str, said: list[KafkaError]) -> str:
-    """Return the message for a broker that does not answer, with the last that the client said."""
+    """Return the message for a broker that does not answer, with the last error of the client."""
     why = said[-1].str() if said else "no answer"
     return f"no Kafka broker can be reached at {servers}: {why}; is it running, and are the options right?"

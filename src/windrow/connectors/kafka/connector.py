@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from windrow import model as m
+from windrow.connectors import settings
 from windrow.connectors.base import Connector, SinkConnector, SourceConnector
-from windrow.connectors.datasets import kafka_namespace
-from windrow.connectors.findings import LONGEST_TOPIC, broker_findings, option_findings, topic_findings
-from windrow.connectors.keys import FORMAT_DOC, format_words
+from windrow.connectors.kafka.options import OURS
 from windrow.declare.arguments import Duration, duration_micros
 from windrow.declare.findings import Finding, error
 from windrow.declare.formats import FORMAT
@@ -35,7 +34,7 @@ def _source_words(source: m.KafkaSource) -> str:
     committed = "" if source.group is None else f", offsets committed to the consumer group {source.group}"
     return (
         f"the Kafka topic {source.topic} at {source.servers} from the {source.start} offset, "
-        f"each partition in offset order{more}{committed}{format_words(source)}"
+        f"each partition in offset order{more}{committed}{settings.format_words(source)}"
     )
 
 
@@ -45,16 +44,6 @@ def _sink_words(sink: m.KafkaSink) -> str:
     return f"the Kafka topic {sink.topic} at {sink.servers}{envelope}{options}"
 
 
-_OWN_OPTIONS = {
-    "bootstrap.servers": "write it as `servers`",
-    "auto.offset.reset": "write it as `start`",
-    "group.id": "leave it out: offsets are kept in the checkpoint, and `group` names a consumer group that shows them",
-    "enable.auto.commit": "leave it out: offsets are kept in the checkpoint, not in a consumer group",
-    "isolation.level": "leave it out: only committed records are read",
-    "key.deserializer": "leave it out: keys are read as bytes",
-    "value.deserializer": "leave it out: values are read as bytes, and `decode` says what they hold",
-    "interceptor.classes": "leave it out: records are read as they are",
-}
 _WRITER_OPTIONS = {
     "bootstrap.servers": "write it as `servers`",
     "transactional.id": "leave it out: it is the fence between runs, windrow-TOPIC",
@@ -67,7 +56,7 @@ _WRITER_OPTIONS = {
 }
 CDC_OPTIONS = {
     **dict.fromkeys(
-        [name for name in (*_OWN_OPTIONS, *_WRITER_OPTIONS) if name != "transaction.timeout.ms"],
+        [name for name in (*OURS, *_WRITER_OPTIONS) if name != "transaction.timeout.ms"],
         "leave it out: that each change is there once depends on it",
     ),
     "bootstrap.servers": "write it as `servers`",
@@ -94,8 +83,8 @@ def kafka_sink(
 
 
 def _source_findings(source: m.KafkaSource) -> Iterator[Finding]:
-    yield from broker_findings(source.servers)
-    yield from topic_findings(source.topic, LONGEST_TOPIC)
+    yield from settings.broker_findings(source.servers)
+    yield from settings.topic_findings(source.topic, settings.LONGEST_TOPIC)
     if source.group is not None and not source.group.strip():
         yield error("group", "is empty; name a consumer group, or leave it out")
     elif source.group is not None and source.group.startswith(m.OWN_GROUPS):
@@ -103,13 +92,13 @@ def _source_findings(source: m.KafkaSource) -> Iterator[Finding]:
             f"{source.group!r}: realtime runs resume from groups that begin with {m.OWN_GROUPS}; give it another name"
         )
         yield error("group", message)
-    yield from option_findings(source.options, _OWN_OPTIONS)
+    yield from settings.option_findings(source.options, OURS)
 
 
 def _sink_findings(sink: m.KafkaSink) -> Iterator[Finding]:
-    yield from broker_findings(sink.servers)
-    yield from option_findings(sink.options, _WRITER_OPTIONS)
-    yield from topic_findings(sink.topic, LONGEST_TOPIC - len(".clocks"))
+    yield from settings.broker_findings(sink.servers)
+    yield from settings.option_findings(sink.options, _WRITER_OPTIONS)
+    yield from settings.topic_findings(sink.topic, settings.LONGEST_TOPIC - len(".clocks"))
 
 
 KAFKA = Connector(
@@ -137,14 +126,19 @@ KAFKA = Connector(
                     "[tools for Kafka](../guides/kafka-and-spark-tools.md#lag-in-kafkas-tools) show the lag. A run "
                     "never reads from it. Give each pipeline a group of its own, in which nothing else consumes.",
                 ),
-                Key("format", FORMAT, f"{FORMAT_DOC}; or one of the formats below.", default=m.KafkaSource.format),
+                Key(
+                    "format",
+                    FORMAT,
+                    f"{settings.FORMAT_DOC}; or one of the formats below.",
+                    default=m.KafkaSource.format,
+                ),
             ),
         ),
         _source_words,
         "a Kafka topic. Only committed records are read. The Kafka timestamp of a record is its log timestamp; set "
         "`message.timestamp.type=LogAppendTime` on the topic so that `time.future` does not rely on the producers' "
         "clocks.",
-        dataset=lambda source: (kafka_namespace(source.servers), source.topic),
+        dataset=lambda source: (settings.kafka_namespace(source.servers), source.topic),
         findings=_source_findings,
         log="windrow.connectors.kafka.source:KafkaTopic",
         appender="windrow.connectors.kafka.append:topic_appender",
@@ -194,10 +188,10 @@ KAFKA = Connector(
             ),
         ),
         _sink_words,
-        "a Kafka topic of changes ([the guide](../guides/kafka-sink.md)), each of which a reader with "
-        "`isolation.level=read_committed` sees once. The key of a record is the key of its row, and the value the row "
-        "as JSON, with `op` and `revision`.",
-        dataset=lambda sink, topic: (kafka_namespace(sink.servers), topic),
+        "a Kafka topic of changes ([the guide](../guides/kafka-sink.md)), which a reader with "
+        "`isolation.level=read_committed` sees once each. The key of a record is the key of its row, and the "
+        "value the row as JSON, with `op` and `revision`.",
+        dataset=lambda sink, topic: (settings.kafka_namespace(sink.servers), topic),
         tables="windrow.connectors.kafka.sink:KafkaTopics",
         findings=_sink_findings,
         called="a Kafka topic",

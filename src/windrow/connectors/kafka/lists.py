@@ -1,4 +1,4 @@
-"""Lists of rules in a Kafka topic: the keys of records that have a value, now and as they change."""
+"""Lists of rules in a Kafka topic: the keys of records with a value, now and as they change."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from windrow import model as m
 from windrow.connectors.kafka.client import Admin
@@ -15,27 +14,27 @@ from windrow.connectors.kafka.read import Tail
 from windrow.errors import SourceError, SourceUnavailableError
 
 _BEGIN_SECONDS = 30.0
-"""Seconds without a record after which a list that is not read to its end is given up."""
+"""Seconds without a record after which reading a list to its end fails."""
 _RECORDS = 10_000
 
 
 class ListTopic:
-    """The entries of a list, as far as its topic is read; to open it is to read it to the end that it has then.
+    """The entries of a list in a topic, which is read to its current end when it is opened.
 
-    A key that cannot be an entry is none, and no reason to stop: `wrong` has its place. Null with that key mends it.
-    Raise SourceError if the topic cannot be read.
+    A key that cannot be an entry is skipped, and `wrong` has its place; null with that key corrects it. Raise
+    SourceError if the topic cannot be read.
     """
 
-    def __init__(self, given: m.TopicList, source: m.KafkaSource) -> None:
-        self._given = given
+    def __init__(self, spec: m.TopicList, source: m.KafkaSource) -> None:
+        self._spec = spec
         settings = client_options(source)
-        admin = Admin(given.topic, settings, TIMEOUT)
+        admin = Admin(spec.topic, settings, TIMEOUT)
         ranges = admin.offsets(admin.partitions())
         self._entries: dict[bytes, str] = {}
         self._wrong: dict[bytes, str] = {}
         self._tails: list[Tail] = []
         for partition, (first, end) in ranges.items():
-            tail = Tail(given.topic, partition, settings, "windrow")
+            tail = Tail(spec.topic, partition, settings, "windrow")
             self._tails.append(tail)
             tail.seek(first)
             self._read(tail, end)
@@ -47,15 +46,20 @@ class ListTopic:
 
     @property
     def wrong(self) -> tuple[str, ...]:
-        """What is wrong with each key that cannot be an entry, with the place of its last record."""
+        """A message for each key that cannot be an entry, with the place of its last record."""
         return tuple(self._wrong.values())
 
+    @property
+    def warning(self) -> str | None:
+        """The warning about keys that cannot be entries."""
+        return _warning(self.wrong)
+
     def poll(self) -> bool:
-        """Read the records that have come, without waiting; return whether there were any."""
+        """Read new records without waiting; return whether there were any."""
         return sum([self._take(tail, 0.0) for tail in self._tails]) > 0
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Disconnect."""
         for tail in self._tails:
             tail.close()
 
@@ -65,7 +69,7 @@ class ListTopic:
             if self._take(tail, 0.05):
                 deadline = time.monotonic() + _BEGIN_SECONDS
             elif time.monotonic() > deadline:
-                msg = f"the list {self._given.name!r}: topic {self._given.topic} gives no records"
+                msg = f"the list {self._spec.name!r}: topic {self._spec.topic} gives no records"
                 raise SourceUnavailableError(msg)
 
     def _take(self, tail: Tail, seconds: float) -> int:
@@ -87,50 +91,35 @@ class ListTopic:
 
     def _entry(self, key: bytes | None) -> str:
         text = (key or b"").decode()
-        if self._given.field is None:
+        if self._spec.field is None:
             if not text:
                 raise ValueError(text)
             return text
-        entry = json.loads(text)[self._given.field]
+        entry = json.loads(text)[self._spec.field]
         if not isinstance(entry, str | int) or isinstance(entry, bool):
             raise TypeError(entry)
         return str(entry)
 
     def _problem(self, partition: int, offset: int) -> str:
-        field = self._given.field
+        field = self._spec.field
         wanted = "a text" if field is None else f"a JSON object with a text or whole number as {field!r}"
         return (
-            f"the list {self._given.name!r}: the key of partition {partition}, offset {offset} of topic "
-            f"{self._given.topic} is not {wanted}, and no entry; write null with that key, and the right one"
+            f"the list {self._spec.name!r}: the key of partition {partition}, offset {offset} of topic "
+            f"{self._spec.topic} is not {wanted}, and no entry; write null with that key, and the right one"
         )
 
 
-@dataclass(frozen=True)
-class ListContents:
-    """The entries of a list, and what is wrong with keys that cannot be entries."""
-
-    entries: frozenset[str]
-    wrong: tuple[str, ...]
-
-    @property
-    def warning(self) -> str | None:
-        """The warning about keys that cannot be entries."""
-        return _warning(self.wrong)
-
-
-def read_list(given: m.TopicList, source: m.KafkaSource) -> ListContents:
-    """Return the contents of a list as of the end of its topic; raise as `ListTopic` does."""
-    topic = ListTopic(given, source)
-    try:
-        return ListContents(topic.entries, topic.wrong)
-    finally:
-        topic.close()
+def read_list(spec: m.TopicList, source: m.KafkaSource) -> ListTopic:
+    """Return a list, read to the end of its topic and disconnected; raise as `ListTopic` does."""
+    topic = ListTopic(spec, source)
+    topic.close()
+    return topic
 
 
 class ListWatch:
-    """Follows lists beside the tasks of a run, and warns of keys that cannot be entries, once of each record.
+    """Follows lists beside the tasks of a run, and warns of keys that cannot be entries, once for each record.
 
-    To open it is to read the lists; raise as `ListTopic` does then.
+    It reads the lists when it is opened; raise as `ListTopic` does.
     """
 
     def __init__(self, lists: Iterable[m.TopicList], source: m.KafkaSource, on_warning: Callable[[str], None]) -> None:
@@ -138,28 +127,28 @@ class ListWatch:
         self._reported: set[str] = set()
         self._topics: list[ListTopic] = []
         try:
-            for one in lists:
-                self._topics.append(ListTopic(one, source))
+            for spec in lists:
+                self._topics.append(ListTopic(spec, source))
         except SourceError:
             self.close()
             raise
         self._report()
 
     def look(self) -> None:
-        """Warn of what has come; the tasks report a topic that cannot be read."""
+        """Warn of new records; the tasks report a topic that cannot be read."""
         for topic in self._topics:
             with suppress(SourceError):
                 topic.poll()
         self._report()
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Disconnect."""
         for topic in self._topics:
             topic.close()
 
     def _report(self) -> None:
         for topic in self._topics:
-            new = [one for one in topic.wrong if one not in self._reported]
+            new = [message for message in topic.wrong if message not in self._reported]
             self._reported.update(new)
             warning = _warning(new)
             if warning is not None:

@@ -1,7 +1,4 @@
-"""Connection options of a Kafka source, by the names of Kafka's Java clients, as settings of librdkafka.
-
-It needs no librdkafka, so that a pipeline is checked without it.
-"""
+"""Connection options under the names of Kafka's Java clients, as settings of librdkafka, which is not needed here."""
 
 from __future__ import annotations
 
@@ -12,20 +9,22 @@ from windrow.errors import InputError
 from windrow.model.references import quoted_in_jaas, resolve_references
 
 TIMEOUT = 10.0
-"""Seconds that a broker is asked for."""
+"""Timeout of a request to a broker in seconds."""
+_NO_GROUP = "leave it out: offsets are kept in the checkpoint, not in a consumer group"
 OURS = {
-    "bootstrap.servers": "write `servers`",
-    "auto.offset.reset": "write `start`",
-    "group.id": "offsets are kept in the checkpoint, not in a consumer group",
-    "enable.auto.commit": "offsets are kept in the checkpoint, not in a consumer group",
-    "enable.auto.offset.store": "offsets are kept in the checkpoint, not in a consumer group",
-    "enable.partition.eof": "where a partition ends is what a step relies on",
-    "isolation.level": "only committed records are read",
-    "metadata.broker.list": "write `servers`",
-    "key.deserializer": "keys are read as bytes",
-    "value.deserializer": "values are read as bytes; write `decode`",
-    "interceptor.classes": "records are read as they are",
+    "bootstrap.servers": "write it as `servers`",
+    "metadata.broker.list": "write it as `servers`",
+    "auto.offset.reset": "write it as `start`",
+    "group.id": "leave it out: offsets are kept in the checkpoint, and `group` names a consumer group that shows them",
+    "enable.auto.commit": _NO_GROUP,
+    "enable.auto.offset.store": _NO_GROUP,
+    "enable.partition.eof": "leave it out: a step relies on the end of a partition",
+    "isolation.level": "leave it out: only committed records are read",
+    "key.deserializer": "leave it out: keys are read as bytes",
+    "value.deserializer": "leave it out: values are read as bytes, and `decode` says what they hold",
+    "interceptor.classes": "leave it out: records are read as they are",
 }
+"""Options that a pipeline cannot set, with what to do about each."""
 _RENAMED = {
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
@@ -40,10 +39,10 @@ _JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def checked_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
-    """Return the options, with what references in them name; raise InputError for one that windrow sets."""
+    """Return the options with references resolved; raise InputError for an option that windrow sets."""
     for name, _ in source.options:
         if name in OURS:
-            msg = f"the Kafka option {name} cannot be set: {OURS[name]}"
+            msg = f"the Kafka option {name} cannot be set; {OURS[name]}"
             raise InputError(msg)
         if name.startswith("kafka."):
             msg = f"the Kafka option {name} must not have the prefix; write {name.removeprefix('kafka.')}"
@@ -55,9 +54,9 @@ def checked_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
 
 
 def client_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
-    """Return librdkafka's settings, from the names that Kafka's Java clients use, or from its own.
+    """Return librdkafka's settings, from the names of Kafka's Java clients or its own.
 
-    Raise InputError for what librdkafka cannot do; a name that it does not know is an error when a client is made.
+    Raise InputError for a setting that librdkafka does not support; an unknown name is an error of the client.
     """
     options = checked_options(source)
     settings = {"bootstrap.servers": source.servers}
@@ -76,7 +75,7 @@ def client_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
             case "ssl.endpoint.identification.algorithm":
                 settings[name] = value or "none"
             case "ssl.truststore.type" | "ssl.truststore.password" | "ssl.keystore.type":
-                pass  # said by the name of the setting
+                pass  # implied by the name of the setting
             case _:
                 settings[_RENAMED.get(name, name)] = value
     return settings

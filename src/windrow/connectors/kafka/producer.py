@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from windrow.connectors.kafka.client import client_of
 from windrow.errors import RunError, SinkError, SinkUnavailableError
@@ -18,15 +18,14 @@ _CALL_SECONDS = 10.0
 
 
 class TransactionalProducer:
-    """Writes transactions under one transactional id, the fence: only who has begun last can commit.
+    """Writes transactions under one transactional id, the fence: only the last writer that has started can commit.
 
     `topic` names the topic in errors of the settings, `what` the writer in others, and `ids` the transactional ids of
     its kind; `group` is the consumer group whose offsets are in the transactions, if any. A writer that another one has
-    fenced raises `fenced()`. A transaction that is open for longer than `timeout` (milliseconds) is aborted by the
-    broker.
+    fenced raises `fenced()`. The broker aborts a transaction that is open for longer than `timeout` (milliseconds).
 
-    Raise `refused` for what another attempt would meet again, `unavailable` for what may pass: then the producer is
-    given up, and another one aborts what it left open.
+    Raise `refused` for permanent errors, `unavailable` for errors that may be transient: then the producer must be
+    abandoned, and the next one aborts its open transaction.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class TransactionalProducer:
         own = {
             "transactional.id": identity,
             "transaction.timeout.ms": timeout,
-            # a commit that finds the marks of the last one still being written asks again
+            # a commit is retried while the markers of the last one are still being written
             "retry.backoff.ms": 1,
             "reconnect.backoff.max.ms": 1000,
             "error_cb": lambda _: None,
@@ -60,7 +59,7 @@ class TransactionalProducer:
         self.client = client_of(Producer, topic, {**settings, **own})
 
     def start(self) -> None:
-        """Take over the transactional id: abort what the writer before left open, and fence it."""
+        """Take over the transactional id: fence the former writer, and abort its open transaction."""
         self.call(self.client.init_transactions, _BEGIN_SECONDS)
 
     def begin(self) -> None:
@@ -76,15 +75,16 @@ class TransactionalProducer:
         *,
         partition: int = -1,
         timestamp: int = 0,
+        on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
-        """Put a record into the transaction; without a partition, into that of its key.
+        """Add a record to the transaction; without a partition, in that of its key.
 
-        `timestamp` is milliseconds since 1970; 0 is now.
+        `timestamp` is in milliseconds since 1970; 0 is now. `on_delivery` is called when the client is polled.
         """
         while True:
             try:
-                # positions cost half of what names do
-                self.client.produce(topic, value, key, partition, None, None, timestamp, headers)
+                # positional arguments cost half of keywords
+                self.client.produce(topic, value, key, partition, on_delivery, None, timestamp, headers)
             except BufferError:
                 self.call(self.client.poll, 0.1)
             except KafkaException as exc:
@@ -93,17 +93,17 @@ class TransactionalProducer:
                 return
 
     def commit(self, seconds: float = _CALL_SECONDS) -> None:
-        """Commit the transaction; a call that takes longer is made again, for half a minute in all."""
+        """Commit the transaction; a call that takes longer is repeated, for half a minute in all."""
         self.call(self.client.commit_transaction, seconds)
 
     def abandon(self) -> None:
-        """Leave; an open transaction is aborted if the broker is there, else by the next writer or by its timeout."""
+        """Close; an open transaction is aborted now if the broker answers, else by the next writer or its timeout."""
         with suppress(KafkaException):
             self.client.abort_transaction(_CALL_SECONDS)
         self.client.purge()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> None:  # noqa: ANN401 - one of the client's
-        """Call the client, again while it may succeed; raise as `failure` says."""
+        """Call the client, and retry while the call may succeed; raise the errors of `failure`."""
         deadline = time.monotonic() + _BEGIN_SECONDS
         while True:
             try:
@@ -115,10 +115,10 @@ class TransactionalProducer:
                 return
 
     def failure(self, exc: KafkaException) -> RunError:
-        """Return the error that an error of the client means, as the class says."""
+        """Return the error for an error of the client, as described for the class."""
         error = exc.args[0]
         if error.code() == KafkaError._FATAL:  # noqa: SLF001 - the client's own name
-            # the client says why when it is polled
+            # polling the client gives the cause
             try:
                 self.client.poll(0)
             except KafkaException as fatal:
@@ -151,7 +151,7 @@ _REFUSED = {
     KafkaError.UNSUPPORTED_VERSION: "the broker is too old for transactions",
     KafkaError._UNSUPPORTED_FEATURE: "the broker is too old for transactions",  # noqa: SLF001
 }
-"""Errors that do not pass, and what to do."""
+"""Permanent errors, and what to do."""
 _FENCED = (
     KafkaError._FATAL,  # noqa: SLF001 - the client's own name
     KafkaError._FENCED,  # noqa: SLF001 - the client's own name

@@ -1,4 +1,4 @@
-"""The records of a topic, through librdkafka: ranges of it, or one partition as its records come."""
+"""The records of a topic, through librdkafka: ranges of it, or a partition as its records come."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ from windrow.errors import RecordsLostError, SourceError, SourceUnavailableError
 
 _MESSAGES = 10_000
 _WAIT = 0.05
-"""Seconds to wait for that many messages; fewer come back then."""
+"""Seconds to wait for that many messages before fewer are returned."""
 _BATCH_RECORDS = 100_000
 _BATCH_BYTES = 16 << 20
-"""So much is gathered at the most before it is handed on: a large batch costs less a record."""
+"""Limits of a batch that small ones are joined to: a large batch costs less per record."""
 _PATIENCE = 30.0
-"""Seconds without a record after which a broker is given up of which an error was heard."""
+"""Seconds without a record after which a read fails, if the broker had an error."""
 _LONG_PATIENCE = 300.0
-"""Seconds after which it is given up also if none was: aborted records come as nothing."""
+"""Seconds after which it fails without an error: aborted records are not delivered."""
 _END_PATIENCE = 5.0
-"""Seconds after which the end of a partition is believed that is nearer than it was: a new leader may not know yet."""
+"""Seconds after which an earlier end of a partition is accepted: a new leader may not know the end yet."""
 _LAST_MILLI = 253_402_300_799_999
 """The end of the year 9999."""
 _TUNING = {
-    # what is asked for is there: a partition's end is no reason to wait
+    # the records exist: the broker need not wait at the end of a partition
     "fetch.wait.max.ms": 10,
-    # what is fetched beyond a range is thrown away; a queue that was full is looked at again soon
+    # records beyond a range are discarded; a full queue is checked again soon
     "queued.max.messages.kbytes": 8192,
     "fetch.queue.backoff.ms": 5,
     "reconnect.backoff.max.ms": 1000,
 }
 _MEANING = {
-    "group.id": "windrow",  # the client wants one; nothing is committed to it
+    "group.id": "windrow",  # required by the client; nothing is committed to it
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
     "isolation.level": "read_committed",
     "auto.offset.reset": "error",
 }
-"""Consumer settings that the reader depends on, which override the pipeline's options."""
+"""Settings that the reader depends on, which override the pipeline's options."""
 Range = tuple[int, int]
-"""The first offset that is read, and the next one after the last."""
+"""The first offset to read, and the next offset after the last."""
 
 _GONE = (
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - the client's own names
@@ -65,7 +65,7 @@ _GONE = (
 
 
 class Reader:
-    """Reads ranges of a topic, one after the other, by one client, which it keeps. `settings` are librdkafka's."""
+    """Reads ranges of a topic, one after the other, by one client. `settings` are librdkafka's."""
 
     def __init__(self, topic: str, settings: Mapping[str, str]) -> None:
         self._topic = topic
@@ -77,25 +77,25 @@ class Reader:
     def read(self, ranges: Mapping[int, Range]) -> Iterator[pa.RecordBatch]:
         """Read the committed records between two offsets of each partition, in RAW batches; offsets may jump.
 
-        A batch may be of several partitions, of each in the order of its offsets. Raise RecordsLostError if records are
-        not there any more, SourceUnavailableError if no broker gives them.
+        A batch may have several partitions, each in the order of its offsets. Raise RecordsLostError if records were
+        lost, SourceUnavailableError if no broker delivers them.
         """
         left = {partition: range_ for partition, range_ in ranges.items() if range_[0] < range_[1]}
         self._said.clear()
         self._consumer.assign([TopicPartition(self._topic, partition, begin) for partition, (begin, _) in left.items()])
         try:
-            yield from _gathered(self._batches(left))
+            yield from _join_batches(self._batches(left))
         finally:
             self._consumer.unassign()
 
     def _batches(self, ranges: dict[int, Range]) -> Iterator[pa.RecordBatch]:
-        """Yield what comes until each partition has come to its end."""
+        """Yield batches until each partition has reached its end."""
         at = {partition: begin for partition, (begin, _) in ranges.items()}
         ends = {partition: end for partition, (_, end) in ranges.items()}
         left, heard = set(ranges), time.monotonic()
         short: dict[int, int] = {}
         while left:
-            # no more than there are: it would wait for them
+            # no more than exist: the client would wait for them
             rest = sum(ends[partition] - at[partition] for partition in left)
             messages = self._consumer.consume(min(rest, _MESSAGES), _WAIT)
             if messages:
@@ -113,21 +113,20 @@ class Reader:
             short = {partition: end for partition, end in short.items() if at[partition] <= end < ends[partition]}
             done = {partition for partition in left if at[partition] >= ends[partition]}
             if done:
-                # what is beyond is not fetched any more
+                # records beyond the end are no longer fetched
                 self._consumer.incremental_unassign([TopicPartition(self._topic, partition) for partition in done])
                 left -= done
 
     def _hear(self, message: Message, at: dict[int, int], short: dict[int, int]) -> None:
-        """Handle a message that is not a record; raise if that is an error of a partition that is read.
+        """Handle a message that is not a record; raise if it is an error of a partition that is read.
 
-        The end of a partition is where it has come `at`, but if that is before the end of what is read: `short` is
-        where it ends then.
+        The end of a partition moves its position `at`; if it is before the end of the range, `short` has it.
         """
         error, partition = message.error(), message.partition()
         if error is None:
             return
         if partition not in at:
-            self._said.append(error)  # of the group, which this client does not join, or of what was read before
+            self._said.append(error)  # of the group, which this client does not join, or of a former range
             return
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name
             end = message.offset() or 0
@@ -137,7 +136,7 @@ class Reader:
         raise _read_error(self._topic, partition, self._servers, error)
 
     def _give_up(self, seconds: float, short: Mapping[int, int]) -> None:
-        """Raise if nothing has come for too long."""
+        """Raise if no record has come for too long."""
         if short and seconds > _END_PATIENCE:
             partition, end = min(short.items())
             msg = f"the topic lost records: partition {partition} of {self._topic} ends at offset {end} now"
@@ -157,7 +156,7 @@ def _read_error(topic: str, partition: int | None, servers: str, error: KafkaErr
 
 
 _TAILING = {
-    # the broker answers when there is a record; a queue that was full is looked at again soon
+    # the broker answers when there is a record; a full queue is checked again soon
     "fetch.wait.max.ms": 100,
     "queued.max.messages.kbytes": 8192,
     "fetch.queue.backoff.ms": 5,
@@ -167,10 +166,10 @@ _TAILING = {
 
 
 class CommittedOffsets:
-    """Reads the offsets that a consumer group has committed to a topic; it gets no member by that, and commits none.
+    """Reads the offsets that a consumer group has committed to a topic, without becoming a member.
 
-    A consumer asks for them: librdkafka's admin client ends the whole process where the group has another coordinator
-    than before, as after a restart of a broker (its issue 5040).
+    It uses a consumer: librdkafka's admin client ends the whole process if the coordinator of the group has changed, as
+    after a restart of a broker (its issue 5040).
     """
 
     def __init__(self, group: str, topic: str, settings: Mapping[str, str]) -> None:
@@ -188,7 +187,7 @@ class CommittedOffsets:
         return _committed(self._consumer, places, seconds, self._group, self._servers, self._said)
 
 
-def _committed(  # noqa: PLR0917 - what a consumer is known by
+def _committed(  # noqa: PLR0917 - the identity of a consumer
     consumer: Consumer,
     places: list[TopicPartition],
     seconds: float,
@@ -202,16 +201,16 @@ def _committed(  # noqa: PLR0917 - what a consumer is known by
         raise denied(exc.args[0], group, servers) or SourceUnavailableError(
             unreachable(servers, [*said] or [exc.args[0]])
         ) from exc
-    for one in found:
-        if one.error is not None:
-            raise denied(one.error, group, servers) or _read_error(one.topic, one.partition, servers, one.error)
-    return {one.partition: one for one in found if one.offset >= 0}
+    for at in found:
+        if at.error is not None:
+            raise denied(at.error, group, servers) or _read_error(at.topic, at.partition, servers, at.error)
+    return {at.partition: at for at in found if at.offset >= 0}
 
 
 class Tail:
-    """Follows a partition: gives its committed records as they come, from the offset on that `seek` is given.
+    """Follows a partition: returns its committed records as they come, from the offset of `seek` on.
 
-    It belongs to the consumer group `group`, whose committed offset it reads but does not write.
+    It is a consumer of the group `group`, whose committed offset it reads but does not write.
     """
 
     def __init__(self, topic: str, partition: int, settings: Mapping[str, str], group: str) -> None:
@@ -222,7 +221,7 @@ class Tail:
         made = {**_TAILING, **settings, **_MEANING, "group.id": group, "error_cb": self._said.append}
         self._consumer = client_of(Consumer, topic, made)
         self.next = 0
-        """The next offset, behind all that was given and all that there is nothing to give of."""
+        """The next offset, after all returned records and all markers of transactions."""
 
     def committed(self, seconds: float) -> TopicPartition | None:
         """Return the group's committed offset, with its metadata; None if there is none.
@@ -233,16 +232,16 @@ class Tail:
         return found.get(self._place.partition)
 
     def seek(self, offset: int) -> None:
-        """Give the records from an offset on."""
+        """Continue with the records from an offset on."""
         self.next = offset
         self._consumer.assign([TopicPartition(self._place.topic, self._place.partition, offset)])
 
     def poll(self, most: int, seconds: float) -> pa.RecordBatch | None:
-        """Return the records that have come, in the schema RAW; wait so many seconds for the first, then return None.
+        """Return new records, in the schema RAW; None if there is none within `seconds`.
 
-        Raise RecordsLostError if the next one is not there any more, SourceError if the broker says that it is wrong.
+        Raise RecordsLostError if the next record was lost, SourceError for an error of the broker.
         """
-        # asked for more, the client waits the whole time for it
+        # for more than one record, the client waits the whole time
         messages = self._consumer.consume(1, seconds)
         if messages and most > 1:
             messages += self._consumer.consume(most - 1, 0)
@@ -255,7 +254,7 @@ class Tail:
             at = {self._place.partition: self.next}
             batch = _in_order(at, _batch(messages))
             self.next = at[self._place.partition]
-        # the end of the partition is behind the records that came with it
+        # the end of the partition is after the records that came with it
         for message in events:
             self._hear(message)
         return batch
@@ -265,7 +264,7 @@ class Tail:
         if error is None:
             return
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name
-            # behind the marks of transactions, which are no records
+            # after the markers of transactions, which are no records
             self.next = max(self.next, message.offset() or 0)
         elif message.topic() != self._place.topic:
             self._said.append(error)
@@ -273,26 +272,26 @@ class Tail:
             raise _read_error(self._place.topic, self._place.partition, self._servers, error)
 
     def group(self) -> object:
-        """Return the consumer group as a transaction wants it."""
+        """Return the metadata of the consumer group for a transaction."""
         return self._consumer.consumer_group_metadata()
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Disconnect."""
         self._consumer.close()
 
 
 @lru_cache(maxsize=4)
 def reader(topic: str, settings: tuple[tuple[str, str], ...]) -> Reader:
-    """Return this process's reader of a topic; a worker of Spark's serves many steps."""
+    """Return this process's reader of a topic; a worker of Spark reads many steps."""
     return Reader(topic, dict(settings))
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join batches to large ones."""
+def _join_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches to large ones."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
-        if sum(one.num_rows for one in held) >= _BATCH_RECORDS or sum(one.nbytes for one in held) >= _BATCH_BYTES:
+        if sum(part.num_rows for part in held) >= _BATCH_RECORDS or sum(part.nbytes for part in held) >= _BATCH_BYTES:
             yield from pa.Table.from_batches(held).combine_chunks().to_batches()
             held = []
     if held:
@@ -300,7 +299,7 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _in_order(at: dict[int, int], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch, and note where each partition has come to; raise SourceError if it is not what comes next."""
+    """Return a batch, and advance the position of each partition; raise SourceError for offsets out of order."""
     partitions, offsets = (batch.column(name).to_numpy() for name in ("partition", "offset"))
     for partition in distinct(partitions):
         its_own = offsets[partitions == partition]
@@ -321,7 +320,7 @@ def _before(ends: Mapping[int, int], batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _batch(messages: list[Message]) -> pa.RecordBatch:
-    # by `map`: no bytecode of ours runs for each message
+    # by `map`: no bytecode runs for each message
     stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
     micros = np.clip(stamps[1::2], 0, _LAST_MILLI) * 1000
     return pa.RecordBatch.from_arrays(

@@ -1,17 +1,17 @@
-"""Records of a Kafka topic: the changes of a step, its late output and its dead letters, as keys and values.
+"""Records of a Kafka topic: the changes, late output and dead letters of a step as keys and values.
 
-A change has the key of its row: the text alone if that is one text, else a JSON object. Its value is the row as a JSON
-object with `op`, `pane` and `revision`; `update_before` is left out, as it repeats the record before. Decimals are
-text and times ISO 8601, so nothing is rounded; times always have six digits of a second, so that they sort as text,
-unlike those in identities and evidence of alerts (`time_text` in `windrow.engine.operators.rules.judge`). A double that
-is infinite or not a number is null, as JSON has neither. A value holds no clock of the machine: it is the same, to the
-byte, whenever the log is read again.
+A change has the key of its row: the text if that is a single text, else a JSON object. Its value is the row as a JSON
+object with `op`, `pane` and `revision`; `update_before` is left out, as it repeats the former record. Decimals are text
+and times ISO 8601, so nothing is rounded; times always have six digits of a second, so that they sort as text, unlike
+those in identities and evidence of alerts (`time_text` in `windrow.engine.operators.rules.judge`). A double that is
+infinite or not a number is null, as JSON has neither. A value contains no wall clock: it is the same, to the byte,
+whenever the log is read again.
 
 With `format: debezium` a value is a change in Debezium's envelope, whose `after` (of a deletion `before`) is the row
 without `op`, and a deletion is followed by a tombstone of its key.
 
-Beside the topic, ``TOPIC.late`` has the late output as JSON, ``TOPIC.dead`` the dead letters: the bytes as they were,
-with the coordinates and the reason in the headers. What a topic cannot take of these is cut, and says so.
+Beside the topic, ``TOPIC.late`` has the late output as JSON, ``TOPIC.dead`` the dead letters: the original bytes, with
+the coordinates and the reason in the headers. A record that is too large for these topics is truncated, with a note.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from windrow.expressions import SinkSpec
 
 
 class KafkaRecord(NamedTuple):
-    """A record to be written; one of a change `is_stamped` with when it was made."""
+    """A record to write; a change in Debezium's envelope `is_stamped` with the time of writing."""
 
     topic: str
     key: bytes | None
@@ -45,10 +45,10 @@ class KafkaRecord(NamedTuple):
 
 NO_LIMITS: Mapping[str, int] = {}
 _OVERHEAD = 256
-"""Bytes of a record, and of a batch of one, beside its key, its value and its headers; a bound."""
+"""Upper bound for the bytes of a record and its batch beside key, value and headers."""
 _HEADER_OVERHEAD = 16
 _PIECE = 65_536
-"""Rows whose text is made at a time."""
+"""Rows that are converted to text at a time."""
 _NO_HEADERS: Headers = []
 
 
@@ -56,17 +56,17 @@ class KafkaRecords:
     """Makes records of the output of steps for one sink."""
 
     def __init__(self, spec: SinkSpec, limits: Mapping[str, int] = NO_LIMITS) -> None:
-        """Take the bytes that a record of a topic can have; without a limit it can have any."""
+        """Set the maximum bytes of a record by topic; without a limit any size is allowed."""
         self._topic = spec.sink.table
         self._limits = limits
         self._late, self._dead = spec.sink.companion("late"), spec.sink.companion("dead")
         self._is_debezium = isinstance(spec.sink, m.KafkaSink) and spec.sink.format == "debezium"
         origin = {"connector": "windrow", "name": spec.pipeline, "table": self._topic}
         self._source = json.dumps(origin, ensure_ascii=False, separators=(",", ":"))
-        # the one window of all has bounds that say nothing
+        # the bounds of the global window mean nothing
         hidden = {"window_start", "window_end"} if spec.rows.kind in {"global", "process"} else set()
         names = [name for name in schema.changes(spec.rows).names if name not in hidden]
-        # each change of a stream of records is its own
+        # each change of a stream of records is final
         self._names = names if spec.rows.has_panes else [name for name in names if name != "pane"]
         key = [field for field in schema.row_key(spec.rows) if field.name not in hidden]
         self._is_text = len(key) == 1 and pa.types.is_string(key[0].type)
@@ -89,19 +89,19 @@ class KafkaRecords:
             if self._excess(record) > 0:
                 record = self._dead_letter(with_beginning(row, "raw"))
                 if (excess := self._excess(record)) > 0:
-                    # of a topic that takes less than what is kept else
+                    # for a topic whose limit is below the default truncation
                     record = self._dead_letter(with_beginning(row, "raw", max(0, len(record.value or b"") - excess)))
             yield record
 
     def _dead_letter(self, row: Mapping[str, Any]) -> KafkaRecord:
-        """Return the record of a dead letter; one of a row of no record has no place."""
+        """Return the record of a dead letter; one that is not of a record has no place."""
         place = "/".join(str(row[name]) for name in ("source", "partition", "offset") if row[name] is not None)
-        about = {name: one for name, one in row.items() if name != "raw" and one is not None}
-        headers: Headers = [(name, plain_text(one).encode()) for name, one in about.items()]
+        about = {name: value for name, value in row.items() if name != "raw" and value is not None}
+        headers: Headers = [(name, plain_text(value).encode()) for name, value in about.items()]
         return KafkaRecord(self._dead, place.encode(), row["raw"], headers)
 
     def _excess(self, record: KafkaRecord) -> int:
-        """Return how many bytes a record has above the limit of its topic, as the client counts them."""
+        """Return the bytes of a record above the limit of its topic, as the client counts them."""
         limit = self._limits.get(record.topic)
         if limit is None:
             return 0
@@ -137,7 +137,7 @@ _DEBEZIUM = {"insert": "c", "update_after": "u", "delete": "d"}
 
 
 def _cut(late: pa.RecordBatch) -> bytes:
-    """Return the value of a late record with the beginning of its text alone."""
+    """Return the value of a late record with a truncated text."""
     rows = [with_beginning(row, "record") for row in late.to_pylist()]
     return _utf8(json_objects(pa.RecordBatch.from_pylist(rows, late.schema)))[0]
 

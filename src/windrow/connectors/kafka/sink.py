@@ -1,4 +1,4 @@
-"""The Kafka sink: each step in one transaction of one producer, which only the last opener's can commit."""
+"""The Kafka sink: each step in one transaction of one producer; only the last opener's can commit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from windrow.connectors.kafka.read import Reader
 from windrow.connectors.kafka.rows import KafkaRecords
 from windrow.connectors.kafka.topics import COMPACTED
 from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
-from windrow.connectors.sink import Follows, Run
+from windrow.connectors.sink import Follows, Run, Sink
 from windrow.connectors.tables import Table
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
@@ -32,12 +32,12 @@ from windrow.errors import RunError, SinkError, SinkUnavailableError, SourceErro
 from windrow.expressions import SinkSpec
 
 _TRANSACTION_MS = 300_000
-"""Milliseconds in which a step is written; an open transaction of a process that died holds readers up that long."""
+"""Maximum milliseconds to write a step; an open transaction of a dead process blocks readers that long."""
 _COMMIT_SECONDS = 30.0
 _GONE_SECONDS = 30.0
-"""Seconds in which a topic that is deleted is gone."""
+"""Maximum seconds until a deleted topic no longer exists."""
 _BATCH_BYTES = 1_000_000
-"""Bytes of the records that the client sends in one batch if nothing else is said (`batch.size`)."""
+"""Maximum bytes of a batch of the client by default (`batch.size`)."""
 _OWNER = b"owner"
 _STORED = pa.schema([field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field for field in CLOCKS])
 """Rows of the clock journal in JSON: times are microseconds."""
@@ -48,7 +48,7 @@ class _Written:
     """The owner record of a topic of clocks: the run, the last epoch that it committed, and its last opener.
 
     `opener` is the id of the sink that opened the topics last, and `fence` the transactional id under which it writes.
-    `origin` is what the topic's records are made of, as `Origin` writes it.
+    `origin` is that of the topic's records, as JSON.
     """
 
     pipeline: str
@@ -63,16 +63,16 @@ class _Written:
         return Run(self.pipeline, self.run)
 
 
-class KafkaTopics:
+class KafkaTopics(Sink):
     """Topics of changes at one cluster, each with its companions for late output, dead letters and clocks.
 
     Exactly once for readers with ``isolation.level=read_committed``: a step, its number and its rows of the clock
     journal are one transaction over all topics. The transactional id ``windrow-TOPIC.clocks``, of the topic that sorts
-    first, is the fence: to open the topics is to abort what another process has left open, and what that one commits
-    later is refused. Unlike the ids of the realtime host it ends in no number, so neither fences the other. The id
-    under which the topics were opened last is fenced too: it is another one if a sink was removed. The number of the
-    last step is read from ``TOPIC.clocks``, a compacted topic, so a commit whose outcome was not heard of is known at
-    the next opening. A topic takes records of one run.
+    first, is the fence: opening the topics aborts the open transaction of another process and fences that process.
+    Unlike the ids of the realtime host it does not end in a number, so neither fences the other. The id under which the
+    topics were opened last is fenced, too: it is another one if a sink was removed. The number of the last step is read
+    from ``TOPIC.clocks``, a compacted topic, so a commit with an unknown outcome is resolved at the next opening. A
+    topic has the records of one run.
 
     One producer writes a transaction, so the driver writes all rows.
     """
@@ -94,18 +94,14 @@ class KafkaTopics:
         self._producer: TransactionalProducer | None = None
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
-        """Create what is missing; return the last epoch that this run committed, or None.
-
-        Raise SinkError if the brokers cannot be reached or refuse, or if a topic holds another run's records.
-        """
         self.close()
         with _of_topics(self._first):
-            # what would be refused is looked at before another process is fenced
+            # checked before another process is fenced
             self._authorize(run, follows)
             for sink in self._sinks:
                 self._create(sink)
             limits = [limits_of(spec.sink) for spec in self._specs]
-            self._records = [KafkaRecords(spec, one) for spec, one in zip(self._specs, limits, strict=True)]
+            self._records = [KafkaRecords(spec, limit) for spec, limit in zip(self._specs, limits, strict=True)]
             producer = self._take_over(self._fence, limits)
             self._producer = producer
             for former in self._fences() - {self._fence}:
@@ -118,7 +114,7 @@ class KafkaTopics:
         return self._last
 
     def _take_over(self, fence: str, limits: Sequence[Mapping[str, int]] = ()) -> TransactionalProducer:
-        """Return a producer under a transactional id, which has fenced the one before."""
+        """Return a producer under a transactional id, which has fenced the former one."""
         settings = {"compression.type": "lz4", "linger.ms": 20, "partitioner": "murmur2_random"}
         producer = TransactionalProducer(
             self._first.topic,
@@ -134,7 +130,7 @@ class KafkaTopics:
     def _fences(self) -> set[str]:
         """Return the transactional ids under which the topics were opened last."""
         written = [_read_clocks(sink)[0] for sink in self._sinks]
-        return {one.fence for one in written if one is not None}
+        return {owner.fence for owner in written if owner is not None}
 
     def _authorize(self, run: Run, follows: Follows | None) -> int | None:
         """Return the last epoch of the run, or of the one that it follows; raise SinkError if it may not write."""
@@ -151,13 +147,13 @@ class KafkaTopics:
         return lasts[0]
 
     def _find(self, sink: m.KafkaSink, run: Run) -> tuple[_Written | None, FoundTables]:
-        present = _there(_admin(sink), sink)
+        present = _existing_topics(_admin(sink), sink)
         written, _ = _read_clocks(sink) if sink.companion("clocks") in present else (None, [])
         filled = []
         if written is None:
             for name in present:
-                one = Admin(name, client_options(sink), TIMEOUT)
-                if any(first < end for first, end in one.offsets(one.partitions()).values()):
+                topic = Admin(name, client_options(sink), TIMEOUT)
+                if any(first < end for first, end in topic.offsets(topic.partitions()).values()):
                     filled.append(name)
         owner = None if written is None else written.owner
         epoch = None if written is None else written.epoch
@@ -167,7 +163,7 @@ class KafkaTopics:
 
     def _create(self, sink: m.KafkaSink) -> None:
         admin = _admin(sink)
-        there = _there(admin, sink)
+        there = _existing_topics(admin, sink)
         clocks = sink.companion("clocks")
         new = [
             # as many partitions as the broker has by default
@@ -178,34 +174,33 @@ class KafkaTopics:
         deadline = time.monotonic() + _GONE_SECONDS
         while new:
             left = []
-            for one, (name, made) in zip(new, admin.create_topics(new).items(), strict=True):
+            for topic, (name, answer) in zip(new, admin.create_topics(new).items(), strict=True):
                 try:
-                    made.result(TIMEOUT)
+                    answer.result(TIMEOUT)
                 except KafkaException as exc:
                     error = exc.args[0]
                     if error.code() == KafkaError.TOPIC_ALREADY_EXISTS and time.monotonic() < deadline:
-                        # of one that is being deleted the broker says that it is there
-                        if name not in _there(admin, sink):
-                            left.append(one)
+                        # the broker still lists a topic that is being deleted
+                        if name not in _existing_topics(admin, sink):
+                            left.append(topic)
                             time.sleep(0.1)
                         continue
                     raise _refused(sink, error, f"topic {name} cannot be created") from exc
             new = left
 
     def preflight(self, run: Run, follows: Follows | None = None) -> None:
-        """Raise what `open` would raise, but for topics that may not be created or written."""
+        """Raise the errors of `open`, except for topics that may not be created or written."""
         with _of_topics(self._first):
             self._authorize(run, follows)
 
     def journal(self) -> pa.Table:
-        """Return the clock journal of the first topic, by epoch; whoever wrote it."""
         with _of_topics(self._first):
-            there = _there(_admin(self._first), self._first)
+            there = _existing_topics(_admin(self._first), self._first)
             rows = _read_clocks(self._first)[1] if self._first.companion("clocks") in there else []
         return pa.Table.from_pylist(rows, _STORED).cast(CLOCKS)
 
     def clear(self) -> None:
-        """Delete the topics, for a fresh start; raise SinkError if they are not the pipeline's."""
+        """Delete the topics; raise SinkError if they are not the pipeline's."""
         self.close()
         self._run = None
         with _of_topics(self._first):
@@ -217,8 +212,8 @@ class KafkaTopics:
 
     def _delete(self, sink: m.KafkaSink) -> None:
         admin = _admin(sink)
-        # what says whose they are goes last
-        for name in _there(admin, sink):
+        # the topic of clocks, with the owner, is the last
+        for name in _existing_topics(admin, sink):
             deleted: Future[None] = admin.delete_topics([name])[name]
             try:
                 deleted.result(TIMEOUT)
@@ -226,17 +221,14 @@ class KafkaTopics:
                 if exc.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise _refused(sink, exc.args[0], f"topic {name} cannot be deleted") from exc
         deadline = time.monotonic() + _GONE_SECONDS
-        while there := _there(admin, sink):
+        while there := _existing_topics(admin, sink):
             if time.monotonic() > deadline:
                 msg = f"the broker at {sink.servers} has not deleted {', '.join(there)}: try again"
                 raise SinkUnavailableError(msg)
             time.sleep(0.05)
 
     def commit(self, epoch: int, *outputs: StepOutput) -> None:
-        """Write a step, an output for each topic in order; an epoch that is already there changes nothing.
-
-        After an error the sink has to be opened again, which finds out whether the step was committed.
-        """
+        """Write a step; after an error, opening the sink again finds out whether it was committed."""
         producer, run = self._producer, self._run
         if producer is None or run is None:
             msg = "the sink is not open"
@@ -255,7 +247,7 @@ class KafkaTopics:
                 self._write_owner(producer, run, epoch)
                 producer.commit(_COMMIT_SECONDS)
             except BaseException:
-                # whether it was committed is known at the next opening
+                # the next opening finds out whether it was committed
                 self.close()
                 raise
         self._last = epoch
@@ -266,7 +258,7 @@ class KafkaTopics:
             producer.send(sink.companion("clocks"), _OWNER, json.dumps(vars(written)).encode(), partition=0)
 
     def _fenced(self) -> RunError:
-        """Return the error for a writer that is fenced: by its own run, by one that took over, or by the time limit."""
+        """Return the error for a fenced writer: by its own run, by a run that took over, or by the time limit."""
         try:
             for sink in self._sinks:
                 written, _ = _read_clocks(sink)
@@ -284,14 +276,14 @@ class KafkaTopics:
         return SinkUnavailableError(msg)
 
     def close(self) -> None:
-        """Leave the broker; what is not committed is aborted."""
+        """Disconnect; an open transaction is aborted."""
         if self._producer is not None:
             self._producer.abandon()
             self._producer = None
 
 
 def limits_of(sink: m.Sink) -> dict[str, int]:
-    """Return the bytes that a record of a sink's topics can have, by topic."""
+    """Return the maximum bytes of a record by topic of a sink."""
     if not isinstance(sink, m.KafkaSink):
         raise TypeError(sink)
     topics = [sink.topic, sink.companion("late"), sink.companion("dead")]
@@ -299,7 +291,7 @@ def limits_of(sink: m.Sink) -> dict[str, int]:
 
 
 def batches_within(*limits: Mapping[str, int]) -> dict[str, int]:
-    """Return the client's setting by which a topic takes several records at once wherever it takes each of them."""
+    """Return the client's setting that keeps batches below the limits of all topics."""
     return {"batch.size": min([_BATCH_BYTES, *(most for limit in limits for most in limit.values())])}
 
 
@@ -312,7 +304,7 @@ def _tables(sink: m.KafkaSink) -> list[Table]:
 
 
 def _read_clocks(sink: m.KafkaSink) -> tuple[_Written | None, list[dict[str, Any]]]:
-    """Read the topic of clocks: who has written up to where, and the rows of the journal by epoch and place."""
+    """Read the topic of clocks: its owner record, and the rows of the journal by epoch and place."""
     topic, settings = sink.companion("clocks"), client_options(sink)
     span = Admin(topic, settings, TIMEOUT).offsets([0])[0]
     written, journal = None, {}
@@ -334,8 +326,8 @@ def _admin(sink: m.KafkaSink) -> AdminClient:
     return client_of(AdminClient, sink.topic, {**client_options(sink), "error_cb": lambda _: None})
 
 
-def _there(admin: AdminClient, sink: m.KafkaSink) -> list[str]:
-    """Return which of a sink's topics there are; raise SinkUnavailableError if no broker answers."""
+def _existing_topics(admin: AdminClient, sink: m.KafkaSink) -> list[str]:
+    """Return the existing topics of a sink; raise SinkUnavailableError if no broker answers."""
     try:
         known = admin.list_topics(timeout=TIMEOUT).topics
     except KafkaException as exc:
@@ -344,7 +336,7 @@ def _there(admin: AdminClient, sink: m.KafkaSink) -> list[str]:
 
 
 def _refused(sink: m.KafkaSink, error: KafkaError, what: str) -> SinkError:
-    """Return the error of an answer: it passes if it is the client's own, as no broker has answered then."""
+    """Return the error for an answer; the client's own error is transient, as no broker has answered."""
     if error.code() < 0:
         return SinkUnavailableError(unreachable(sink.servers, [error]))
     return SinkError(f"{what}: {error.str()}; grant CREATE and DELETE on it, or do it yourself")
@@ -352,7 +344,7 @@ def _refused(sink: m.KafkaSink, error: KafkaError, what: str) -> SinkError:
 
 @contextmanager
 def _of_topics(sink: m.KafkaSink) -> Iterator[None]:
-    """Have errors of the rules for tables speak of topics, and those of a reader be those of a sink."""
+    """Replace tables by topics in messages, and raise errors of a reader as errors of a sink."""
     try:
         yield
     except SinkError as error:

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from windrow import model as m
-from windrow.connectors.cuts import Cut, Offset
+from windrow.connectors.cuts import Cut, Offset, Stage, StreamPlan
 from windrow.connectors.kafka.options import TIMEOUT, client_options
-from windrow.connectors.source import FoundLosses, Loss
+from windrow.connectors.source import FoundLosses, Loss, Source
 from windrow.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.connectors.cuts import Stage
     from windrow.connectors.kafka.client import Admin
     from windrow.connectors.kafka.stream import KafkaStreamReader
-
-__all__ = ["KafkaTopic", "partition_finder", "preflight"]
-
 
 _NO_ID = "A" * 22
 """The topic id of a broker that has none: a UUID of zeros, in base 64."""
 
 
 def preflight(source: m.KafkaSource, timeout: float = TIMEOUT) -> dict[int, tuple[int, int]]:
-    """Return each partition's first offset and the end of what is committed, asking for at most `timeout` seconds.
+    """Return each partition's first offset and the end of the committed records; wait at most `timeout` seconds.
 
-    Raise SourceError for a broker that cannot be reached and a topic that is not there or may not be read, and
-    InputError for options that are wrong.
+    Raise SourceError for a broker that cannot be reached and a topic that does not exist or may not be read, and
+    InputError for wrong options.
     """
     return _ends(_admin(source, timeout))
 
@@ -48,12 +44,12 @@ def topic_settings(source: m.KafkaSource, timeout: float = TIMEOUT) -> dict[str,
 
 
 def partition_finder(source: m.KafkaSource) -> Callable[[], list[int]]:
-    """Return a function that asks for the topic's partitions, in any process; raise InputError for wrong options."""
+    """Return a function that finds the topic's partitions, in any process; raise InputError for wrong options."""
     return partial(_partitions, source.topic, client_options(source))
 
 
 def _partitions(topic: str, settings: Mapping[str, str]) -> list[int]:
-    from windrow.connectors.kafka.client import Admin  # noqa: PLC0415 - librdkafka only when a broker is asked
+    from windrow.connectors.kafka.client import Admin  # noqa: PLC0415 - librdkafka only for a request
 
     return Admin(topic, settings, TIMEOUT).partitions()
 
@@ -68,8 +64,8 @@ def _ends(admin: Admin) -> dict[int, tuple[int, int]]:
     return admin.offsets(admin.partitions())
 
 
-class KafkaTopic:
-    """The connector of a `KafkaSource`; see `windrow.connectors.source.Source`."""
+class KafkaTopic(Source):
+    """The topic of a `KafkaSource`; errors of the broker and the options are those of `preflight`."""
 
     def __init__(self, source: m.KafkaSource) -> None:
         self._source = source
@@ -78,25 +74,22 @@ class KafkaTopic:
 
     @property
     def name(self) -> str:
-        """The topic."""
         return self._source.topic
 
     def partitions(self) -> list[int]:
-        """Return the partitions in order; raise as `preflight` does."""
         return sorted(preflight(self._source))
 
     def read_all(self) -> Iterator[pa.RecordBatch]:
-        """Read the topic to the end that it has now, in RAW batches; with `start: latest` that is nothing."""
+        """Read the topic to its current end, in RAW batches; nothing with `start: latest`."""
         ends = preflight(self._source)
         return iter(()) if self._source.start == "latest" else self.read_ranges(ends)
 
     def read_from(self, partition: int, begin: int) -> Iterator[pa.RecordBatch]:
-        """Read a partition from an offset, or the first that there still is, to the end of what is committed."""
         first, end = self.ends()[partition]
         return self.read_ranges({partition: (max(first, begin), end)})
 
     def read_ranges(self, ends: Mapping[int, tuple[int, int]]) -> Iterator[pa.RecordBatch]:
-        """Read between two offsets of each partition, one after the other, in RAW batches."""
+        """Read between two offsets of each partition, partition after partition, in RAW batches."""
         from windrow.connectors.kafka.read import Reader  # noqa: PLC0415 - as above
 
         reader = Reader(self._source.topic, client_options(self._source))
@@ -104,62 +97,46 @@ class KafkaTopic:
             yield from reader.read({partition: span})
 
     def ends(self) -> dict[int, tuple[int, int]]:
-        """Return each partition's first offset and the end of what is committed; raise as `preflight` does.
-
-        A run asks every second, and for the topic's id in each step: by one client, which it keeps.
-        """
-        return _ends(self._asked)
+        return _ends(self._shared_admin)
 
     def incomplete(self) -> list[str]:
-        """Return nothing: a broker holds whole records."""
+        """Return none: a broker holds whole records."""
         return []
 
     def beginning(self, start: Cut | None = None) -> Offset:
-        """Return where a run begins: where `start` or the source says, else at what is there; raise as `preflight`."""
         latest = self._source.start == "latest" and start is None
         there = {partition: ends[latest] for partition, ends in self.ends().items()}
         return {self._source.topic: {str(number): at for number, at in sorted((there | dict(start or {})).items())}}
 
-    def reader(
-        self,
-        stage: Stage,
-        begin: Offset,
-        *,
-        tasks: int,
-        max_records: int | None = None,
-        cuts: Sequence[Cut] | None = None,
-    ) -> KafkaStreamReader:
-        """Return what reads the topic for Spark; see `Source.reader`. Kafka cannot be cut."""
+    def reader(self, plan: StreamPlan) -> KafkaStreamReader:
         from windrow.connectors.kafka.stream import KafkaStreamReader  # noqa: PLC0415 - Spark only when a stream is opened
 
-        if cuts is not None:
+        if plan.cuts is not None:
             msg = "steps of a Kafka topic cannot be prescribed; copy the topic to an embedded log"
             raise InputError(msg)
-        settings = client_options(self._source)
-        return KafkaStreamReader(self._source.topic, settings, stage, begin, tasks=tasks, max_records=max_records)
+        return KafkaStreamReader(self._source.topic, client_options(self._source), plan)
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
-        """Return a frame of what a stage makes of a range; see `windrow.connectors.source.Source.batch`."""
         from windrow.connectors.kafka.stream import range_reader  # noqa: PLC0415 - as above
         from windrow.connectors.stream_reader import frame_of  # noqa: PLC0415 - as above
 
         there = self.ends() if end.keys() - begin.keys() else {}
         ranges = [(number, begin[number] if number in begin else there[number][0], end[number]) for number in end]
         read = range_reader(self._source.topic, client_options(self._source))
-        return frame_of(spark, [one for one in sorted(ranges) if one[1] < one[2]], read, stage, ddl)
+        return frame_of(spark, [part for part in sorted(ranges) if part[1] < part[2]], read, stage, ddl)
 
     def identity(self, seconds: float = TIMEOUT) -> str | None:
-        """Return the topic's id, which another topic of the same name does not have; raise as `preflight` does."""
-        return self._asked.topic_id(seconds)
+        """Return the topic's id, which another topic of the same name does not have."""
+        return self._shared_admin.topic_id(seconds)
 
     def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:
-        """Return what was lost: by retention, with a broker, or because the topic was recreated."""
+        """Report records that were lost by retention, with a broker, or because the topic was recreated."""
         made_anew = None if identity in (None, _NO_ID) else identity != self.identity()
         return find_losses(self._source.topic, offset, self.ends(), made_anew=made_anew)
 
     @property
-    def _asked(self) -> Admin:
-        """The client that is asked again and again, from several threads."""
+    def _shared_admin(self) -> Admin:
+        """The client that serves all requests: a run asks for the ends every second, from several threads."""
         with self._keeping:
             if self._kept is None:
                 self._kept = _admin(self._source, TIMEOUT)
@@ -169,9 +146,9 @@ class KafkaTopic:
 def find_losses(topic: str, offset: Any, ends: Mapping[int, tuple[int, int]], *, made_anew: bool | None) -> FoundLosses:  # noqa: ANN401 - plain JSON
     """Compare a run's position, as Spark records it, with the first offset and the end of each partition.
 
-    A partition that came after the run began is read from offset 0. All of a topic that was made anew is other records.
-    Of one that was not, a partition that ends too early was cut back: what is before its end was read. Where that is
-    not known (None), it may be another topic's, and is read from its first offset.
+    A partition that was added after the run began is read from offset 0. A topic that was made anew has none of the
+    former records. In another topic, a partition that ends too early was cut back, and its records were read; where
+    `made_anew` is None (unknown), its records may be another topic's, and it is read from its first offset.
     """
     stands = {int(partition): int(at) for partition, at in offset.get(topic, {}).items()}
     moved: dict[str, int] = {}
@@ -194,7 +171,7 @@ def find_losses(topic: str, offset: Any, ends: Mapping[int, tuple[int, int]], *,
             what = f"offsets {stood} to {first - 1} are gone"
         else:
             what = f"it ends at offset {end}, and had been read up to {stood}"
-        # of what nothing was read, nothing is lost
+        # a partition of which nothing was read has lost nothing
         if (made_anew and stood > 0) or not first <= stood <= end:
             losses.append(Loss(partition, stood, goes_on, what))
     return FoundLosses(tuple(losses), {topic: moved})

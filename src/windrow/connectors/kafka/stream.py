@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from windrow.connectors.cuts import Cut, Offset, Stage, portions
+from windrow.connectors.cuts import Cut, Offset, StreamPlan, portions
 from windrow.connectors.kafka.client import Admin
 from windrow.connectors.kafka.options import TIMEOUT
 from windrow.connectors.kafka.read import Range, reader
@@ -20,17 +20,8 @@ from windrow.errors import RecordsLostError
 class KafkaStreamReader(StreamReader[Range]):
     """Tails a topic. `settings` are librdkafka's, secrets too; an offset is {topic: {partition: next offset}}."""
 
-    def __init__(
-        self,
-        topic: str,
-        settings: Mapping[str, str],
-        stage: Stage,
-        begin: Offset,
-        *,
-        tasks: int,
-        max_records: int | None = None,
-    ) -> None:
-        super().__init__(stage, begin, tasks=tasks, max_records=max_records)
+    def __init__(self, topic: str, settings: Mapping[str, str], plan: StreamPlan) -> None:
+        super().__init__(plan)
         self._topic = topic
         self._settings = tuple(sorted(settings.items()))
 
@@ -39,11 +30,10 @@ class KafkaStreamReader(StreamReader[Range]):
         return Admin(self._topic, dict(self._settings), TIMEOUT)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Make the current ends of the partitions the end of the input."""
+        """Stop at the current ends of the partitions."""
         self._target = self._admin.ends()
 
     def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
-        """Return where the next step ends: at what is committed now, or before."""
         begin = _next(start, self._topic)
         ends = self._admin.ends() if self._target is None else self._target
         for partition, at in begin.items():
@@ -54,13 +44,11 @@ class KafkaStreamReader(StreamReader[Range]):
         return {self._topic: {str(partition): at for partition, at in sorted(reached.items())}}
 
     def waiting(self, start: Offset) -> int:
-        """Return how many offsets are between a position and the end."""
         begin = _next(start, self._topic)
         ends = self._admin.ends() if self._target is None else self._target
         return sum(max(0, end - begin.get(partition, 0)) for partition, end in ends.items())
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return an input partition for each task: the ranges of some partitions of the topic."""
         begin = _next(start, self._topic)
         ends = _next(end, self._topic)
         ranges = {partition: (begin.get(partition, 0), at) for partition, at in ends.items()}
@@ -68,26 +56,21 @@ class KafkaStreamReader(StreamReader[Range]):
             if first > last:
                 msg = f"the topic lost records: partition {partition} of {self._topic} ends at {last}, before {first}"
                 raise RecordsLostError(msg)
-        return shared({one: pair for one, pair in ranges.items() if pair[0] < pair[1]}, _length, self._tasks)
+        ranges = {partition: pair for partition, pair in ranges.items() if pair[0] < pair[1]}
+        return shared(ranges, lambda pair: pair[1] - pair[0], self._tasks)
 
     def read_parts(self, parts: Mapping[int, Range]) -> Iterable[pa.RecordBatch]:
-        """Read ranges of some partitions, as they come."""
         return reader(self._topic, self._settings).read(parts)
 
 
 def range_reader(topic: str, settings: Mapping[str, str]) -> Callable[[int, int, int], Iterator[pa.RecordBatch]]:
     """Return the function that reads a range (partition, offset, next offset) in a worker."""
-    kept = tuple(sorted(settings.items()))
+    pairs = tuple(sorted(settings.items()))
 
     def read(partition: int, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        return reader(topic, kept).read({partition: (begin, end)})
+        return reader(topic, pairs).read({partition: (begin, end)})
 
     return read
-
-
-def _length(part: Range) -> int:
-    begin, end = part
-    return end - begin
 
 
 def _next(offset: Offset, topic: str) -> dict[int, int]:
@@ -95,9 +78,9 @@ def _next(offset: Offset, topic: str) -> dict[int, int]:
 
 
 def up_to(begin: Cut, ends: Cut, max_records: int | None) -> dict[int, int]:
-    """Return where a step ends that takes at most `max_records` of what is between two cuts.
+    """Return where a step of at most `max_records` records between two cuts ends.
 
-    The partitions share them, and take what others leave. Each that has something gives one at the least, whatever the
+    The partitions share the limit, as `portions` divides it; each with records contributes at least one, whatever the
     limit. A partition that `begin` leaves out is read from offset 0.
     """
     if max_records is None:

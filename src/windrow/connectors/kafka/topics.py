@@ -1,4 +1,4 @@
-"""Topics that windrow creates, and those in which it keeps where it is."""
+"""Topics that windrow creates, and compacted topics that keep its positions."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATI
 
 
 def create_topics(admin: AdminClient, missing: Sequence[NewTopic]) -> None:
-    """Create topics, unless another run was first.
+    """Create topics that do not exist.
 
     Raise InputError if the broker refuses, KafkaException if none answers.
     """
     if not missing:
         return
-    wanted = {one.topic: one.num_partitions for one in missing}
-    for topic, made in admin.create_topics(list(missing)).items():
+    wanted = {topic.topic: topic.num_partitions for topic in missing}
+    for topic, answer in admin.create_topics(list(missing)).items():
         try:
-            made.result(TIMEOUT)
+            answer.result(TIMEOUT)
         except KafkaException as exc:
             error = exc.args[0]
             if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -47,7 +47,7 @@ def require_compaction(admin: AdminClient, topic: str) -> None:
     except KafkaException as exc:
         if exc.args[0].code() not in _DENIED:
             raise
-        msg = f"whether the topic {topic} is compacted may not be asked: grant DESCRIBE_CONFIGS on it"
+        msg = f"the settings of topic {topic} may not be read: grant DESCRIBE_CONFIGS on it"
         raise InputError(msg) from exc
     if policy != "compact":
         msg = (

@@ -1,8 +1,8 @@
-"""Appends records to an embedded log, by one process at a time.
+"""Appending records to an embedded log, by one process at a time.
 
-The log is never cut, not even after a write that failed: a reader may have read the whole lines of it, and producers
-append meanwhile without a lock. A part of a line is ended instead, by a newline in the place of its own last byte: so
-it is a malformed record, and what others have appended behind it stays a line.
+The log is never truncated, not even after a failed write: a reader may have read its whole lines, and producers append
+meanwhile without a lock. Instead, a newline replaces the last byte of an incomplete line: it becomes a malformed
+record, and lines that others have appended after it stay intact.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Self
 from windrow import model as m
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.kept import Position
-from windrow.connectors.source import NewRecord
+from windrow.connectors.source import Appender, NewRecord
 from windrow.errors import SourceError
 
 
 @contextmanager
 def locked(folder: LogFolder) -> Iterator[None]:
-    """Keep other processes from locking a log; raise SourceError if one has, InputError if the folder is no log."""
-    folder.partitions()  # the folder is there
+    """Lock a log; raise SourceError if another process has locked it, InputError if the folder is no log."""
+    folder.partitions()  # raises if there is no log
     lock = os.open(folder.path, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -40,7 +40,7 @@ def locked(folder: LogFolder) -> Iterator[None]:
 
 
 def write_lines(path: Path, log: int, at: int, lines: bytes) -> None:
-    """Write whole lines durably at the byte `at`, the end of a log that nobody else appends to: all or none of them.
+    """Write whole lines durably at the byte `at`, the end of a log without other writers: all or none of them.
 
     Raise SourceError if that fails.
     """
@@ -56,10 +56,10 @@ def write_lines(path: Path, log: int, at: int, lines: bytes) -> None:
         raise SourceError(msg) from exc
 
 
-class LogAppender:
-    """The appender of an embedded log; see `windrow.connectors.source.Appender`. Producers may write meanwhile.
+class LogAppender(Appender):
+    """The appender of an embedded log. Producers may write meanwhile.
 
-    If a crash leaves a part of a line that begins as `prefix`, the next one ends it.
+    If a crash leaves an incomplete line that begins with `prefix`, the next appender ends it.
     """
 
     def __init__(self, path: str, prefix: bytes) -> None:
@@ -77,8 +77,7 @@ class LogAppender:
         self._lock.close()
 
     def append(self, records: Mapping[int, Sequence[NewRecord]]) -> dict[int, list[int]]:
-        """Append records to their partitions; return their offsets."""
-        return {partition: self._append(partition, those) for partition, those in sorted(records.items()) if those}
+        return {partition: self._append(partition, new) for partition, new in sorted(records.items()) if new}
 
     def _append(self, partition: int, records: Sequence[NewRecord]) -> list[int]:
         path = self._folder.file(partition)
@@ -88,13 +87,13 @@ class LogAppender:
                 for record in records:
                     line = record.value + b"\n"
                     while end.write(line) < len(line):
-                        # the disk is full: the next write says so
+                        # the disk is full: the next write raises
                         os.pwrite(whole.fileno(), b"\n", end.tell() - 1)
                 os.fsync(end.fileno())
         except OSError as exc:
             msg = f"cannot append to {path}: {exc.strerror}"
             raise SourceError(msg) from exc
-        # a producer may have appended in between: what counts is what is there
+        # a producer may have appended in between: find the records in the log
         waiting = {record.value: number for number, record in enumerate(records)}
         offsets = [-1] * len(records)
         for batch in self._folder.read(partition, before):
@@ -106,14 +105,14 @@ class LogAppender:
         return offsets
 
     def _end_torn(self, partition: int, file: int) -> Position:
-        """End a part of a line that an appender left; return the position after the whole lines.
+        """End an incomplete line of an appender; return the position after the whole lines.
 
-        Raise SourceError if the part is another producer's.
+        Raise SourceError if the line is another producer's.
         """
         size = os.fstat(file).st_size
         before = self._folder.scan(
             partition, self._folder.first(partition), max_byte=size
-        )  # not what is appended meanwhile
+        )  # not lines that are appended meanwhile
         if before.byte < size:
             if os.pread(file, len(self._prefix), before.byte) != self._prefix:
                 msg = (
@@ -126,5 +125,5 @@ class LogAppender:
 
 
 def log_appender(source: m.LogSource, _identity: str, prefix: bytes) -> LogAppender:
-    """Return what appends to a log records that begin with `prefix`."""
+    """Return the appender of records that begin with `prefix`."""
     return LogAppender(source.path, prefix)

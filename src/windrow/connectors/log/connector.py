@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from windrow import model as m
 from windrow.connectors.base import Connector, SourceConnector
-from windrow.connectors.datasets import log_dataset
-from windrow.connectors.keys import FORMAT_DOC, format_words
+from windrow.connectors.settings import FORMAT_DOC, format_words, log_dataset
 from windrow.declare.findings import Finding, error
 from windrow.declare.formats import TEXT_FORMAT
 from windrow.declare.spec import TEXT, Key, Section

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class LogFolder:
-    """The files of an embedded log; it holds nothing open, and a last line without a newline is not there yet."""
+    """The files of an embedded log; none is kept open, and a last line without a newline does not count yet."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -63,7 +63,7 @@ class LogFolder:
         match = _NAME.fullmatch(name)
         if match is None:
             msg = (
-                f"{self.path / name} is not named as a partition is: partition-N.jsonl, N a whole number without a sign"
+                f"{self.path / name} is not the name of a partition: partition-N.jsonl, N a whole number without a sign"
             )
             raise InputError(msg)
         if not stat.S_ISREG(status.st_mode):
@@ -72,7 +72,7 @@ class LogFolder:
         return int(match[1])
 
     def kept(self, partition: int) -> Kept:
-        """Return what is kept of a partition, which may have been trimmed or compacted; raise as `Kept.read`."""
+        """Return the retained part of a partition, which may have been trimmed or compacted; raise as `Kept.read`."""
         try:
             return Kept.read(self.file(partition))
         except OSError as exc:
@@ -80,15 +80,15 @@ class LogFolder:
             raise SourceError(msg) from exc
 
     def first(self, partition: int) -> Position:
-        """Return the position of the first record that is kept."""
+        """Return the position of the first retained record."""
         return self.kept(partition).first
 
     def segment(self, kept: Kept) -> Segment | None:
-        """Open the compacted segment, if there is one."""
+        """Open the compacted segment, if any."""
         return None if kept.segment is None else Segment(self.path / kept.segment)
 
     def settled(self, partition: int, look: Callable[[Kept], T]) -> T:
-        """Return what `look` finds while the partition is neither trimmed nor compacted; else it looks again."""
+        """Return the result of `look`, which is called again if the partition was trimmed or compacted meanwhile."""
         kept = self.kept(partition)
         while True:
             try:
@@ -146,7 +146,7 @@ class LogFolder:
             return Position(line, end)
 
     def about_lines(self, partition: int, start: Position, end: int) -> int:
-        """Return about how many lines there are between a position and a byte, judged by the first block of them."""
+        """Return about how many lines are between a position and a byte, judged by the first block of them."""
 
         def look(kept: Kept) -> int:
             before, at = 0, start
@@ -165,7 +165,7 @@ class LogFolder:
         return self.settled(partition, look)
 
     def ends_with_newline(self, partition: int) -> bool:
-        """Return whether a partition's last line is whole; an empty file has none that is not."""
+        """Return whether a partition ends with a whole line, or is empty."""
         with self._open(partition, START) as file:
             size = file.seek(0, os.SEEK_END)
             if size == 0:
@@ -174,7 +174,7 @@ class LogFolder:
             return file.read(1) == b"\n"
 
     def up_to(self, partition: int, line: int, start: Position, max_byte: int | None = None) -> Position:
-        """Return the position after the records from `start` with offsets before `line`, or as many as there are."""
+        """Return the position after the records from `start` with offsets before `line`, or the end."""
 
         def look(kept: Kept) -> Position:
             self._require(partition, start, kept)
@@ -204,7 +204,7 @@ class LogFolder:
     ) -> Iterator[pa.RecordBatch]:
         """Read the records between two positions (from the first, to the end now) as RAW batches of some MB.
 
-        If it is compacted meanwhile, what is left of the rest is read. Raise SourceError if the file does not hold
+        If the log is compacted meanwhile, the remaining records are read. Raise SourceError if the file does not have
         exactly these lines any more, a record was trimmed, or a line is longer than 1 GiB.
         """
         at = self.first(partition) if start is None else start
@@ -222,9 +222,9 @@ class LogFolder:
                     at = up_to
                     continue
                 with self._open(partition, at) as file:
-                    for block in self._blocks(file, partition, end.byte - at.byte):
+                    for block in line_blocks(self._blocks(file, partition, end.byte - at.byte), self.file(partition)):
                         if at < self.kept(partition).base:
-                            break  # it was trimmed or compacted while it was read: what was read may be zeros
+                            break  # trimmed or compacted while it was read: the block may be zeros
                         line = at.line
                         for batch in batches(block, partition, line):
                             yield batch
@@ -247,29 +247,19 @@ class LogFolder:
         return self.read(partition, start, self.after(partition, end, start))
 
     def _blocks(self, file: BinaryIO, partition: int, left: int) -> Iterator[bytes]:
-        """Read `left` bytes in blocks of whole lines; the last line must be whole."""
-        head: list[bytes] = []  # the beginning of a line that is longer than a block
-        held = 0
+        """Read `left` bytes in blocks."""
         while left:
             block = file.read(min(BLOCK, left))
             if not block:
                 msg = f"the log lost records: {self.file(partition)} was cut off while it was read; bring the file back"
                 raise SourceError(msg)
             left -= len(block)
-            cut = block.rfind(b"\n") + 1
-            if cut:
-                yield b"".join([*head, block[:cut]])
-                head, held = [], 0
-            head.append(block[cut:])
-            held += len(head[-1])
-            if held > MAX_LINE:
-                msg = f"{self.file(partition)} has a line of more than {MAX_LINE} bytes; a record can hold no more"
-                raise SourceError(msg)
+            yield block
 
     def mark(self, partition: int, position: Position) -> int:
-        """Return a checksum of the bytes just before a position: who comes back later sees if they are others.
+        """Return a checksum of the bytes just before a position, by which a later reader detects other bytes.
 
-        It is 0 where the log was compacted, as there the bytes are no longer those that were read.
+        It is 0 where the log was compacted, as the bytes that were read no longer exist.
         """
         return self.settled(
             partition, lambda kept: 0 if position.line < kept.base.line else self._mark(partition, position)
@@ -281,7 +271,7 @@ class LogFolder:
             return crc32(file.read(position.byte - file.tell()))
 
     def head(self, partition: int) -> int:
-        """Return a checksum of the first line, as far as that goes: it stays the same while the file grows."""
+        """Return a checksum of the beginning of the first line, which stays the same while the file grows."""
         with self._open(partition, START):
             return head(self.file(partition))
 
@@ -292,7 +282,7 @@ class LogFolder:
 
     @contextmanager
     def _open(self, partition: int, start: Position) -> Iterator[BinaryIO]:
-        """Open a partition at a position that must be the end of a line (or the beginning of the file)."""
+        """Open a partition at a position, which must be the end of a line or the beginning of the file."""
         path = self.file(partition)
         try:
             with path.open("rb", buffering=0) as raw:
@@ -318,9 +308,9 @@ class LogFolder:
         )
 
     def verify(self, partition: int, at: Position, mark: int, head: int | None = None) -> None:
-        """Raise SourceError unless the file holds what it held before a position when `mark` and `head` were taken.
+        """Raise SourceError if the bytes before a position have changed since `mark` and `head` were recorded.
 
-        Notes of older versions have no `head`.
+        Offsets of older versions have no `head`.
         """
         self._require(partition, at, kept := self.kept(partition))
         if at.line >= kept.base.line and self.mark(partition, at) not in {mark, 0}:
@@ -329,7 +319,7 @@ class LogFolder:
             raise self._lost(partition, at, "its first line is another one now")
 
     def noted(self, partition: int, at: Position) -> dict[str, int]:
-        """Return a position as Spark notes it: with marks of the bytes before it, and of the first line."""
+        """Return a position as Spark records it: with checksums of the bytes before it, and of the first line."""
         return {"line": at.line, "byte": at.byte, "mark": self.mark(partition, at), "head": self.head(partition)}
 
 
@@ -337,7 +327,7 @@ BATCH_ROWS = 65_536
 
 
 def trimmed(stood: int, first: int) -> str:
-    """Write which offsets are gone, as of a topic."""
+    """Describe lost offsets, as for a topic."""
     return f"offsets {stood} to {first - 1} are gone"
 
 
@@ -352,10 +342,27 @@ def batches(block: bytes, partition: int, first: int) -> Iterator[pa.RecordBatch
         yield raw_batch(partition, pa.arange(first + at, first + at + rows), values.slice(at, rows))
 
 
+def line_blocks(blocks: Iterable[bytes], file: Path) -> Iterator[bytes]:
+    """Yield blocks of whole lines, the last perhaps without its newline; raise SourceError for a line above 1 GiB."""
+    head: list[bytes] = []  # parts of a line that is longer than a block
+    held = 0
+    for block in blocks:
+        if cut := block.rfind(b"\n") + 1:
+            yield b"".join([*head, block[:cut]])
+            head, held = [], 0
+        head.append(block[cut:])
+        held += len(head[-1])
+        if held > MAX_LINE:
+            msg = f"{file} has a line of more than {MAX_LINE} bytes; a record can hold no more"
+            raise SourceError(msg)
+    if held:
+        yield b"".join(head)
+
+
 def lines_of(block: bytes) -> pa.Array:
     """Return whole lines, the last with its newline, as binary values without the newlines."""
     values = pc.split_pattern(pa.array([block], pa.binary()), b"\n").values
-    return values.slice(0, len(values) - 1)  # nothing stands behind the last newline
+    return values.slice(0, len(values) - 1)  # nothing follows the last newline
 
 
 def raw_batch(partition: int, offsets: pa.Array, values: pa.Array, keys: pa.Array | None = None) -> pa.RecordBatch:

@@ -1,13 +1,13 @@
-"""What a partition of an embedded log still holds of its beginning, after it was trimmed or compacted.
+"""The retained part of a partition of an embedded log, after it was trimmed or compacted.
 
 ``partition-N.jsonl`` is appended to by producers that hold no lock, so it is never replaced. What is removed from it
 is punched out: the file keeps its length, so that offsets and byte positions stay, and the file system frees the
-blocks. Two files beside it say what is missing:
+blocks. Two files beside it describe what is missing:
 
-- ``partition-N.kept.json``, replaced as a whole: the first position that is kept, and the one from which on records are
-  in ``partition-N.jsonl`` itself. It is written before blocks are freed, so a reader that has read zeros sees it.
-- the compacted segment that it names: the records before that position that are left, an Arrow file with the offset
-  of each, the byte after its line, and its value.
+- ``partition-N.kept.json``, replaced as a whole: the first retained position, and the position from which on records
+  are in ``partition-N.jsonl`` itself. It is written before blocks are freed, so a reader that has read zeros sees it.
+- the compacted segment that it names: the remaining records before that position, an Arrow file with the offset of
+  each, the byte after its line, and its value.
 
 The first block of the file stays, as its first line identifies it, and so do the bytes before the position.
 """
@@ -53,7 +53,7 @@ START = Position()
 
 @dataclass(frozen=True)
 class Kept:
-    """The first position that is kept, and the one up to which records are in `segment` (None: there are none)."""
+    """The first retained position, and the position up to which records are in `segment` (None: there are none)."""
 
     first: Position = START
     base: Position = START
@@ -61,7 +61,7 @@ class Kept:
 
     @staticmethod
     def read(file: Path) -> Kept:
-        """Read what is kept of a partition's file; raise SourceError if that is damaged, or of another file."""
+        """Read the retained part of a partition's file; raise SourceError if it is damaged, or of another file."""
         path = beside(file)
         try:
             text = path.read_bytes()
@@ -82,7 +82,7 @@ class Kept:
         return kept
 
     def write(self, file: Path) -> None:
-        """Replace what is said to be kept, durably."""
+        """Replace the JSON file beside a partition's file durably."""
         path = beside(file)
         plain = {
             "first": [self.first.line, self.first.byte],
@@ -93,7 +93,7 @@ class Kept:
         replace_durably(path, plain)
 
     def free(self, file: Path) -> bool:
-        """Free the blocks and segments that are not kept; return whether the file system can. May be repeated."""
+        """Free the blocks and segments that are not retained; return whether the file system can. May be repeated."""
         for other in file.parent.glob(f"{file.stem}.compacted-*.arrow"):
             if other.name != self.segment:
                 other.unlink(missing_ok=True)
@@ -105,18 +105,18 @@ _WHOLE = Kept()
 
 
 def beside(file: Path) -> Path:
-    """Return the path of what is said to be kept of a partition's file."""
+    """Return the path of the JSON file beside a partition's file."""
     return file.with_name(f"{file.stem}.kept.json")
 
 
 def head(file: Path) -> int:
-    """Return a checksum of the first line, as far as that goes: it stays the same while the file grows."""
+    """Return a checksum of the beginning of the first line, which stays the same while the file grows."""
     with file.open("rb", buffering=0) as opened:
         return crc32(opened.read(MARK).partition(b"\n")[0])
 
 
 def replace_durably(path: Path, plain: Mapping[str, object]) -> None:
-    """Write a JSON object into a file, in place of what was there; neither half of it nor the former comes back."""
+    """Replace a file by a JSON object, atomically and durably."""
     draft = path.with_name(f".{path.name}.draft")
     with draft.open("w", encoding="utf-8") as out:
         json.dump(plain, out)
@@ -139,7 +139,7 @@ def _punch(file: Path, begin: int, length: int) -> bool:
     if sys.platform != "linux":
         return False
     libc = ctypes.CDLL(None, use_errno=True)
-    # musl has offsets of 64 bits only, and since 1.2.4 no second name for them
+    # musl has only 64-bit offsets, and since 1.2.4 no second name for the function
     fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
     if fallocate is None:
         return False
@@ -154,7 +154,7 @@ def _punch(file: Path, begin: int, length: int) -> bool:
 
 @contextmanager
 def _whole(path: Path) -> Iterator[None]:
-    """Raise SourceError for a compacted segment that is gone or damaged."""
+    """Raise SourceError for a compacted segment that is missing or damaged."""
     try:
         yield
     except (OSError, pa.ArrowInvalid) as exc:
@@ -163,7 +163,7 @@ def _whole(path: Path) -> Iterator[None]:
 
 
 class Segment:
-    """A compacted segment: which offsets it has, and their records."""
+    """A compacted segment: its offsets and records."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -171,15 +171,15 @@ class Segment:
             self.offsets, self.ends = _index(str(path))
 
     def at(self, line: int) -> int:
-        """Return how many of its records have an offset before `line`."""
+        """Return the number of records with an offset before `line`."""
         return int(np.searchsorted(self.offsets, line))
 
     def position(self, count: int, first: Position) -> Position:
-        """Return the position after its first `count` records, which is `first` after none."""
+        """Return the position after the first `count` records; `first` after none."""
         return Position(int(self.offsets[count - 1]) + 1, int(self.ends[count - 1])) if count else first
 
     def read(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Read its records with offsets from `begin` up to `end`, which is not read."""
+        """Read the records with offsets from `begin` to before `end`."""
         at, stop = self.at(begin), self.at(end)
         with _whole(self._path), pa.OSFile(str(self._path)) as file, ipc.open_file(file) as reader:
             before = 0
@@ -192,7 +192,7 @@ class Segment:
 
 
 def write_segment(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
-    """Write a compacted segment durably; return how many records it has."""
+    """Write a compacted segment durably; return the number of its records."""
     rows = 0
     options = ipc.IpcWriteOptions(compression="zstd")
     with path.open("wb") as file:

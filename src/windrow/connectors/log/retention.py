@@ -1,8 +1,9 @@
-"""Retention and compaction of an embedded log: what there is, what to remove, and removing it.
+"""Retention and compaction of an embedded log: its segments, plans of changes, and their execution.
 
-A change is planned first, so that it can be shown, and checked against what runs still need. It takes effect with one
-rename (`Kept.write`); blocks are freed after that. A kill before the rename leaves the old log, one after it the new,
-and the next command frees what is left. One process at a time changes a log, or appends by `LogAppender`.
+A change is planned first, so that it can be shown, and checked against the offsets that runs still need. It takes
+effect with one rename (`Kept.write`); blocks are freed after that. A kill before the rename leaves the old log, a kill
+after it the new log, and the next command frees the blocks. One process at a time changes a log, or appends by
+`LogAppender`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ class SegmentFacts:
 
 @dataclass(frozen=True)
 class Change:
-    """What is kept of a partition now, and what is to be; `removed` records go, and `segment` is to be written."""
+    """The retained part of a partition before and after a change, which removes `removed` records.
+
+    A compaction has the offsets to `keep` before its base, which are written into a segment.
+    """
 
     partition: int
     before: Kept
@@ -53,7 +57,7 @@ class Change:
 
     @property
     def upto(self) -> int:
-        """The offset before which records go."""
+        """The offset before which records are removed."""
         return self.after.first.line if self.keep is None else self.after.base.line
 
 
@@ -67,29 +71,30 @@ def describe(folder: LogFolder) -> list[SegmentFacts]:
 
 def _describe(folder: LogFolder, partition: int, kept: Kept) -> list[SegmentFacts]:
     found = []
+    times: tuple[int | None, int | None]
     if (segment := folder.segment(kept)) is not None and kept.segment is not None:
         count = len(segment.offsets)
-        one = _times(segment.read(0, int(segment.offsets[0]) + 1))
-        last = _times(segment.read(int(segment.offsets[-1]), kept.base.line))
+        first, last = int(segment.offsets[0]), int(segment.offsets[-1])
+        times = _time_of_record(segment.read(0, first + 1)), _time_of_record(segment.read(last, kept.base.line))
         size = (folder.path / kept.segment).stat().st_size
-        found.append(SegmentFacts(partition, "compacted", kept.first.line, kept.base.line, count, size, one, last))
+        found.append(SegmentFacts(partition, "compacted", kept.first.line, kept.base.line, count, size, *times))
     end = folder.scan(partition, kept.base)
     lines = end.line - kept.base.line
     size = folder.file(partition).stat().st_size - kept.base.byte
-    times: tuple[int | None, int | None] = (None, None)
+    times = None, None
     if lines:
         after = folder.scan(partition, kept.base, max_lines=1)
         before = _last_line(folder, partition, end, kept.base)
         times = (
-            _times(folder.read(partition, kept.base, after)),
-            _times(folder.read(partition, before, end)),
+            _time_of_record(folder.read(partition, kept.base, after)),
+            _time_of_record(folder.read(partition, before, end)),
         )
     found.append(SegmentFacts(partition, "active", kept.base.line, end.line, lines, size, *times))
     return found
 
 
 def _last_line(folder: LogFolder, partition: int, end: Position, base: Position) -> Position:
-    """Return the position before the last line, which is sought from the end."""
+    """Return the position before the last line, searched from the end."""
     step = 1 << 16
     with folder.file(partition).open("rb") as file:
         while True:
@@ -101,8 +106,8 @@ def _last_line(folder: LogFolder, partition: int, end: Position, base: Position)
             step *= 16
 
 
-def _times(batches: Iterator[pa.RecordBatch]) -> int | None:
-    """Return the log time of the only record."""
+def _time_of_record(batches: Iterator[pa.RecordBatch]) -> int | None:
+    """Return the log time of a single record."""
     return next((_log_time(value) for batch in batches for value in batch.column("value").to_pylist()), None)
 
 
@@ -116,7 +121,7 @@ def _time_of(fields: Mapping[str, Any]) -> int | None:
 
 
 def _fields(value: bytes) -> Mapping[str, Any]:
-    """Return the fields of a record, none if it is malformed."""
+    """Return the fields of a record; empty if it is malformed."""
     try:
         return parse_object(value)
     except (MalformedError, ValueError):
@@ -130,11 +135,11 @@ def plan_trim(
     older: int | None = None,
     size: int | None = None,
 ) -> list[Change]:
-    """Plan to remove the records before `offsets`, those appended before `older` (ms), or what exceeds `size` bytes.
+    """Plan to remove the records before `offsets`, records from before `older` (ms), or records beyond `size` bytes.
 
-    Records go from the beginning of a partition: by time up to the last that is older, before the first that is not.
-    Those without a log time go with the ones around them.
-    Raise InputError if the log has no such partition, or ends before an offset.
+    Records are removed from the beginning of a partition: by time up to the last that is older, before the first that
+    is not. Records without a log time are removed with those around them. Raise InputError if the log has no such
+    partition, or ends before an offset.
     """
     there = folder.partitions()
     if unknown := sorted(set(offsets or {}) - set(there)):
@@ -196,8 +201,8 @@ def plan_compact(
 ) -> Change | None:
     """Plan to keep the newest record of each key before the last `active` bytes; None if there is nothing to remove.
 
-    The key is the text of the fields `key`, or of a tombstone's ``_key``. Records without a key, or malformed, stay,
-    and so do tombstones with a log time from `tombstones_before` (ms) on, or none. Memory: the keys and offsets.
+    The key is the text of the fields `key`, or of a tombstone's ``_key``. Records without a key and malformed records
+    stay, and so do tombstones without a log time or from `tombstones_before` (ms) on. Memory: the keys and offsets.
     """
     kept = folder.kept(partition)
     size = folder.sizes()[partition]
@@ -227,7 +232,7 @@ def plan_compact(
 
 
 def _key_of(fields: Mapping[str, Any], key: Sequence[str]) -> tuple[str | None, bool, int | None]:
-    """Return the key of a record, None if it has none, whether the record deletes it, and its log time."""
+    """Return the key of a record or None, whether the record deletes it, and its log time."""
     time = _time_of(fields)
     if len(key) == 1 and KEY in fields and fields.get(VALUE, fields) is None:
         values, deletes = [fields[KEY]], True
@@ -239,18 +244,18 @@ def _key_of(fields: Mapping[str, Any], key: Sequence[str]) -> tuple[str | None, 
 
 
 def _text(value: str | bool) -> str:  # noqa: FBT001 - a value of JSON
-    """Write a value of a key: 1, 1.0 and 1e0 are one number, and so is what a tombstone says of it as text."""
+    """Return a value of a key as text, which is the same for 1, 1.0 and 1e0, and for the text in a tombstone."""
     if isinstance(value, NumberText) and len(value) < _DIGITS:
         number = Decimal(value)
         return format(number.normalize(), "f") if -_DIGITS < number.adjusted() < _DIGITS else str(value)
     return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
-_DIGITS = 28  # what a context of decimals keeps
+_DIGITS = 28  # the precision of the decimal context
 
 
 def apply(folder: LogFolder, change: Change) -> bool:
-    """Make a change; return whether the file system could free the blocks. The folder is locked."""
+    """Execute a change; return whether the file system could free the blocks. The folder must be locked."""
     file = folder.file(change.partition)
     if folder.kept(change.partition) != change.before:
         msg = f"{file} was trimmed or compacted meanwhile: run the command again"
@@ -282,6 +287,6 @@ def _kept_rows(folder: LogFolder, change: Change) -> Iterator[pa.RecordBatch]:
 
 
 def finish(folder: LogFolder) -> None:
-    """Free what a change that was killed has left. The folder is locked."""
+    """Free the blocks that an interrupted change has left. The folder must be locked."""
     for partition in folder.partitions():
         folder.kept(partition).free(folder.file(partition))

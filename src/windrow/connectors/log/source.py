@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from windrow import model as m
-from windrow.connectors.cuts import Cut, Offset
+from windrow.connectors.cuts import Cut, Offset, Stage, StreamPlan
 from windrow.connectors.log.folder import LogFolder, trimmed
 from windrow.connectors.log.kept import START, Kept, Position
-from windrow.connectors.source import FoundLosses, Loss
+from windrow.connectors.source import FoundLosses, Loss, Source
 from windrow.errors import SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.connectors.cuts import Stage
     from windrow.connectors.log.stream import LogStreamReader
 
 __all__ = ["START", "EmbeddedLog", "LogFolder", "Position"]
 
 
-class EmbeddedLog:
-    """The connector of a `LogSource`; see `windrow.connectors.source.Source`."""
+class EmbeddedLog(Source):
+    """The log of a `LogSource`."""
 
     def __init__(self, source: m.LogSource) -> None:
         self._folder = LogFolder(source.path)
@@ -32,18 +31,15 @@ class EmbeddedLog:
 
     @property
     def name(self) -> str:
-        """The folder's path."""
         return str(self._folder.path)
 
     def partitions(self) -> list[int]:
-        """Return the partitions in order; raise InputError or SourceError if the folder is no log, or unreadable."""
         partitions = self._folder.partitions()
         for partition in partitions:
             self._folder.scan(partition, self._folder.first(partition), max_lines=0)  # opens it
         return partitions
 
     def read_all(self) -> Iterator[pa.RecordBatch]:
-        """Read what is in the log now, partition after partition, in RAW batches."""
         first = {partition: self._folder.first(partition) for partition in self._folder.partitions()}
         ends = {partition: self._folder.scan(partition, at) for partition, at in first.items()}
         for partition, end in ends.items():
@@ -55,13 +51,10 @@ class EmbeddedLog:
         return self._folder.read(partition, self._folder.after(partition, max(begin, first.line), first))
 
     def ends(self) -> dict[int, tuple[int, int]]:
-        """Return the first offset and the end of each partition, as of now; raise as `partitions` does.
-
-        What was counted once is not read again: a run may ask often.
-        """
+        """Return the first offset and the end of each partition; records that were counted are not read again."""
         counted, found = {}, {}
         for partition, size in sorted(self._folder.sizes().items()):
-            # at once, as it may be trimmed meanwhile
+            # one look for both, as the log may be trimmed meanwhile
             first, at = self._folder.settled(partition, partial(self._end, partition, size))
             counted[partition], found[partition] = at, (first.line, at.line)
         self._counted = counted
@@ -72,7 +65,7 @@ class EmbeddedLog:
         return kept.first, self._folder.scan(partition, before if before.byte <= size else kept.first)
 
     def incomplete(self) -> list[str]:
-        """Return the files whose last line has no newline: it is not read."""
+        """Return the files whose last line has no newline; that line is not read."""
         return [
             str(self._folder.file(partition))
             for partition in self._folder.partitions()
@@ -80,7 +73,6 @@ class EmbeddedLog:
         ]
 
     def beginning(self, start: Cut | None = None) -> Offset:
-        """Return where a run begins: at the first record of each partition, but for those that `start` names."""
         first = {partition: self._folder.first(partition) for partition in self._folder.partitions()}
         at = {
             **first,
@@ -92,23 +84,12 @@ class EmbeddedLog:
             if position.line
         }
 
-    def reader(
-        self,
-        stage: Stage,
-        begin: Offset,
-        *,
-        tasks: int,
-        max_records: int | None = None,
-        cuts: Sequence[Cut] | None = None,
-    ) -> LogStreamReader:
-        """Return what reads the log for Spark; see `windrow.connectors.source.Source.reader`."""
+    def reader(self, plan: StreamPlan) -> LogStreamReader:
         from windrow.connectors.log.stream import LogStreamReader  # noqa: PLC0415 - Spark only when a stream is opened
 
-        folder = LogFolder(self._folder.path.absolute())
-        return LogStreamReader(folder, stage, begin, tasks=tasks, max_records=max_records, cuts=cuts)
+        return LogStreamReader(LogFolder(self._folder.path.absolute()), plan)
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
-        """Return a frame of what a stage makes of a range; see `windrow.connectors.source.Source.batch`."""
         from windrow.connectors.stream_reader import frame_of  # noqa: PLC0415 - as above
 
         ranges = [
@@ -119,11 +100,11 @@ class EmbeddedLog:
         return frame_of(spark, ranges, LogFolder(self._folder.path.absolute()).read_lines, stage, ddl)
 
     def identity(self, seconds: float = 0.0) -> str | None:  # noqa: ARG002 - see `Source`
-        """Return None: a file is known by its own bytes."""
+        """Return None: a file is identified by its bytes."""
         return None
 
     def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:  # noqa: ARG002 - see `Source`
-        """Return what was lost: files that were deleted, truncated or replaced."""
+        """Report files that were deleted, truncated or replaced."""
         return find_losses(self._folder, offset)
 
 
@@ -131,10 +112,10 @@ _RESTORE = "bring the file back"
 
 
 def find_losses(folder: LogFolder, offset: Mapping[str, Mapping[str, int]]) -> FoundLosses:
-    """Compare each file with the marks of what was read from it, which are in the offsets of `windrow_log`.
+    """Compare each file with the marks of the bytes that were read from it, which the offset contains.
 
-    A file that begins as it did was cut off or changed, and what comes is behind its end (or where it was read up to);
-    one that begins otherwise is another, which is read from its beginning. Raise SourceError if one cannot be read.
+    A file with the same first line was cut off or changed; reading continues after its end, or where it stood. A file
+    with another first line was replaced and is read from its beginning. Raise SourceError if a file cannot be read.
     """
     there = set(folder.partitions())
     moved = dict(offset)

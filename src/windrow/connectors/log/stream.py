@@ -1,4 +1,4 @@
-"""The embedded log as a streaming data source of Spark, and how far a step of it reads."""
+"""The embedded log as a streaming data source of Spark, and where its steps end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from windrow.connectors.cuts import Cut, Offset, Stage, limited_ends
+from windrow.connectors.cuts import Cut, Offset, StreamPlan, limited_ends
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.kept import START, Position
 from windrow.connectors.stream_reader import CutReader, shared
@@ -21,35 +21,20 @@ Part = tuple[Position, Position]
 class LogStreamReader(CutReader[Part]):
     """Tails an embedded log."""
 
-    def __init__(
-        self,
-        folder: LogFolder,
-        stage: Stage,
-        begin: Offset,
-        *,
-        tasks: int,
-        max_records: int | None = None,
-        cuts: Sequence[Cut] | None = None,
-    ) -> None:
-        super().__init__(stage, begin, tasks=tasks, max_records=max_records, cuts=cuts)
+    def __init__(self, folder: LogFolder, plan: StreamPlan) -> None:
+        super().__init__(plan)
         self._folder = folder
         self._seen: dict[int, int] = {}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Make the current sizes of the files the end of the input."""
+        """Stop at the current sizes of the files."""
         self._target = self._folder.sizes()
 
-    def is_before(self, start: Offset, cut: Cut) -> bool:
-        """Return whether a cut is ahead of a position."""
-        begin = _positions(start)
-        return any(count > _at(begin, number).line for number, count in cut.items())
-
     def step_to(self, start: dict[str, Any], cut: Cut | None, max_records: int | None = None) -> dict[str, Any]:
-        """Return where a step ends: at the cut, if one is given, or at what is written now, or before."""
         sizes = self._sizes(start)
         if self._target is not None:
             sizes = {p: min(size, self._target.get(p, 0)) for p, size in sizes.items()}
-        if cut is None and sizes == self._seen:  # nothing was written since a look that found nothing
+        if cut is None and sizes == self._seen:  # unchanged since the last poll, which found nothing
             return start
         self._verify(start)
         begin = _positions(start)
@@ -67,7 +52,7 @@ class LogStreamReader(CutReader[Part]):
         return dict(sorted({**start, **marked}.items(), key=lambda item: int(item[0])))
 
     def waiting(self, start: Offset) -> int:
-        """Return how many lines are about between a position and the end, by the length of those that come first."""
+        """Return about how many lines follow a position, judged by the length of the first of them."""
         begin = _positions(start)
         sizes = self._sizes(start) if self._target is None else self._target
         return sum(self._folder.about_lines(number, _at(begin, number), size) for number, size in sizes.items())
@@ -79,29 +64,22 @@ class LogStreamReader(CutReader[Part]):
             raise SourceError(exc.message) from exc
         for partition, position in _positions(start).items():
             if sizes.get(partition, -1) < position.byte:
-                self._folder.scan(partition, position)  # says what is lost
+                self._folder.scan(partition, position)  # raises for a lost record
         return sizes
 
     def _verify(self, start: Offset) -> None:
-        positions = _positions(start)
-        for partition, position in positions.items():
+        for partition, position in _positions(start).items():
             note = start[str(partition)]
             self._folder.verify(partition, position, note["mark"], note.get("head"))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return an input partition for each task: the lines of some partitions of the log."""
         begin = _positions(start)
         parts = {partition: (begin.get(partition, START), position) for partition, position in _positions(end).items()}
-        return shared({one: part for one, part in parts.items() if part[0] != part[1]}, _bytes, self._tasks)
+        parts = {partition: part for partition, part in parts.items() if part[0] != part[1]}
+        return shared(parts, lambda part: part[1].byte - part[0].byte, self._tasks)
 
     def read_parts(self, parts: Mapping[int, Part]) -> Iterable[pa.RecordBatch]:
-        """Read the lines of one partition after the other."""
         return chain.from_iterable(self._folder.read(number, *part) for number, part in sorted(parts.items()))
-
-
-def _bytes(part: Part) -> int:
-    start, end = part
-    return end.byte - start.byte
 
 
 def _positions(offset: Mapping[str, Mapping[str, Any]]) -> Positions:
@@ -112,9 +90,9 @@ Positions = Mapping[int, Position]
 
 
 def up_to(folder: LogFolder, start: Positions, sizes: Mapping[int, int], max_records: int | None) -> Positions:
-    """Return where a step ends that takes what is there: within the first `sizes` bytes of each partition.
+    """Return where a step ends that reads up to the first `sizes` bytes of each partition.
 
-    With `max_records` as `limited_ends` says. The same files and start give the same end.
+    `max_records` limits it as in `limited_ends`. The same files and start give the same end.
     """
     begin = {partition: _at(start, partition) for partition in sizes}
     if max_records is None:
@@ -130,7 +108,7 @@ def up_to(folder: LogFolder, start: Positions, sizes: Mapping[int, int], max_rec
 
 
 def up_to_cut(folder: LogFolder, start: Positions, sizes: Mapping[int, int], cut: Cut) -> Positions:
-    """Return where a step ends by a cut. Records that are not there yet come when they are; the next cut waits."""
+    """Return where a step ends by a cut; records that are not written yet belong to it, and the next cut waits."""
     ends = dict(start)
     for p, count in cut.items():
         at = _at(start, p)

@@ -7,10 +7,8 @@ from os import PathLike, fspath
 from typing import ClassVar
 
 from windrow import model as m
+from windrow.connectors import settings
 from windrow.connectors.base import Connector, SinkConnector
-from windrow.connectors.datasets import folder_dataset
-from windrow.connectors.findings import folder_sink_findings
-from windrow.connectors.keys import folder_key, table_key
 from windrow.declare.spec import Section
 
 
@@ -42,13 +40,13 @@ def parquet(path: str | PathLike[str], *, table: str) -> ParquetSink:
 PARQUET = Connector(
     sink=SinkConnector(
         (ParquetSink,),
-        Section("wr.parquet", ParquetSink, (folder_key(), table_key("as for SQLite: the folder in `path`."))),
+        Section("wr.parquet", ParquetSink, settings.FOLDER_SINK_KEYS),
         lambda sink: f"changes in the Parquet files {sink.table}/*/changes.parquet in {sink.path}",
         "[Parquet files](../guides/lakes.md) of changes, a folder for each step: `PATH/TABLE/step-N/`. There is no "
         "result table, as files cannot be updated.",
-        dataset=folder_dataset,
+        dataset=settings.folder_dataset,
         tables="windrow.connectors.parquet.sink:ParquetFolder",
-        findings=folder_sink_findings,
+        findings=settings.folder_sink_findings,
         called="a folder of Parquet files of changes",
     )
 )

@@ -1,4 +1,4 @@
-"""The Parquet sink: a folder of files for each step, which one rename makes visible.
+"""The Parquet sink: a folder of files for each step, published by one rename.
 
 `DIR/TABLE/step-000000000123/` has `changes.parquet`, and `late.parquet`, `dead.parquet` and `clocks.parquet` if the
 step has such rows.
@@ -15,9 +15,8 @@ from typing import ClassVar
 import pyarrow as pa
 from pyarrow import parquet
 
-from windrow.connectors.folders import write_parquet
 from windrow.connectors.log.kept import sync_path
-from windrow.connectors.step_folder import StepFolder
+from windrow.connectors.step_folder import StepFolder, write_parquet
 
 
 class ParquetFolder(StepFolder):
@@ -29,7 +28,7 @@ class ParquetFolder(StepFolder):
         step = self._staging / f"step-{epoch:012}"
         shutil.rmtree(step, ignore_errors=True)
         step.mkdir()
-        # a step without changes has a file too: a folder that has none could be replaced by a rename
+        # a step without changes has a file, too: an empty folder could be replaced by a rename
         for name, table in tables.items():
             write_parquet(step / f"{name}.parquet", table)
         sync_path(step)

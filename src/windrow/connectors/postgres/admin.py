@@ -1,13 +1,11 @@
-"""A PostgreSQL database outside of a run: read its results, note a replay, promote one."""
+"""A PostgreSQL database outside of a run: read results, record replays, promote tables."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -15,35 +13,21 @@ import psycopg
 import pyarrow as pa
 
 from windrow import model as m
-from windrow.connectors.database import Condition, Promoted, Replayed
-from windrow.connectors.misfits import exact_array, fitted, with_misfits
+from windrow.connectors import tables
+from windrow.connectors.database import Condition, Database, Promoted, Replayed, Snapshot, read_replayed
+from windrow.connectors.misfits import Fitted, exact_array, fitted_rows
 from windrow.connectors.ownership import may_promote
-from windrow.connectors.postgres.catalog import Catalog, sql_types
+from windrow.connectors.postgres import client
+from windrow.connectors.postgres.catalog import Catalog, last_epoch, sql_types
 from windrow.connectors.postgres.client import Connection
-from windrow.connectors.postgres.connection import connect, lock_table, qualified, schema_of, server, translated
 from windrow.connectors.sink import Run
-from windrow.connectors.tables import (
-    EPOCHS,
-    ORIGINS,
-    OWNERS,
-    REDRIVES,
-    REPLAYS,
-    Layout,
-    Table,
-    create_table,
-    quote,
-    quote_all,
-    table_names,
-    upsert,
-)
+from windrow.connectors.tables import EPOCHS, ORIGINS, OWNERS, REDRIVES, REPLAYS, Layout, Table, quote, table_names
 from windrow.engine.schema import MICROS
 from windrow.errors import SinkError
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-
-class PostgresDatabase:
-    """The first schema of the user's search path in a database. See `windrow.connectors.database.Database`."""
+class PostgresDatabase(Database):
+    """The first schema of the user's search path in a database."""
 
     def __init__(self, sink: m.PostgresSink) -> None:
         self._sink = sink
@@ -51,117 +35,90 @@ class PostgresDatabase:
     @property
     def place(self) -> str:
         """Server and database, without user and password."""
-        return server(self._sink.url).place
+        return client.server(self._sink.url).place
 
     @contextmanager
     def snapshot(self) -> Iterator[PostgresSnapshot]:
-        """Read what is there now."""
-        with self._connected() as (connection, schema), connection.transaction():
+        with self._transaction() as (connection, schema):
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield PostgresSnapshot(connection, schema)
 
     def note(self, replayed: Replayed) -> None:
-        """Write down what is replayed into a table."""
-        begins, ends = replayed.texts()
-        since = None if replayed.since is None else _EPOCH + timedelta(microseconds=replayed.since)
-        row = (replayed.table, replayed.run.pipeline, replayed.run.id, begins, ends, since, replayed.finished)
-        with self._connected() as (connection, schema), connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
-            if not _exists(connection, schema, REPLAYS.name):
-                connection.execute(create_table(REPLAYS, sql_types(REPLAYS)))
-            connection.execute(
-                f"INSERT INTO {qualified(schema, REPLAYS.name)} ({quote_all(REPLAYS.columns)}) "
-                f"VALUES ($1, $2, $3, $4, $5, $6, $7) {upsert(REPLAYS)}",
-                row,
-            )
+        self._note(REPLAYS, replayed.row(), tables.upsert(REPLAYS))
 
     def note_redrives(self, rows: pa.Table) -> None:
-        """Write down copies of dead letters; see `windrow.connectors.database.Database`."""
-        marks = ", ".join(f"${number}" for number in range(1, len(REDRIVES.columns) + 1))
-        with self._connected() as (connection, schema), connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
-            if not _exists(connection, schema, REDRIVES.name):
-                connection.execute(create_table(REDRIVES, sql_types(REDRIVES)))
-            with connection.cursor() as cursor:
-                cursor.executemany(
-                    f"INSERT INTO {qualified(schema, REDRIVES.name)} ({quote_all(REDRIVES.columns)}) "
-                    f"VALUES ({marks}) ON CONFLICT DO NOTHING",
-                    [tuple(row.values()) for row in rows.to_pylist()],
-                )
+        self._note(REDRIVES, rows, "ON CONFLICT DO NOTHING")
 
     def replayed(self, table: str) -> Replayed | None:
-        """Return what was replayed into a table by the run that it belongs to; None if it was no replay."""
-        with self._connected() as (connection, schema):
+        with self._transaction() as (connection, schema):
             return _replayed(connection, schema, table)
 
     def stands(self, table: str) -> tuple[Run, int | None] | None:
-        """Return whose a result table is and its last epoch; see `windrow.connectors.database.Database`."""
-        with self._connected() as (connection, schema):
-            if not all(_exists(connection, schema, one.name) for one in (OWNERS, EPOCHS)):
+        with self._transaction() as (connection, schema):
+            owner = _owner(connection, schema, table)
+            if owner is None or not _exists(connection, schema, EPOCHS.name):
                 return None
-            owners, epochs = (qualified(schema, one.name) for one in (OWNERS, EPOCHS))
-            row = connection.execute(
-                f"SELECT pipeline, run, (SELECT max(epoch) FROM {epochs} AS e "
-                f"WHERE e.pipeline = o.pipeline AND e.run = o.run) FROM {owners} AS o WHERE table_name = $1",
-                (table,),
-            ).fetchone()
-        if row is None:
-            return None
-        pipeline, run, epoch = row
-        return Run(str(pipeline), str(run)), None if epoch is None else int(str(epoch))
+            return owner, last_epoch(connection, schema, owner)
 
     def mismatches(self, layout: Layout) -> list[str]:
-        """Return how tables that exist differ from a layout; see `windrow.connectors.database.Database`."""
-        with self._connected() as (connection, schema):
+        with self._transaction() as (connection, schema):
             return [mismatch.what for mismatch in Catalog(connection, schema, layout).mismatches()]
 
     def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:
-        """Put shadows in the place of the live tables; see `windrow.connectors.database.Database`."""
         with self._connected() as (connection, schema):
             promotions = [Promotion(connection, schema, *map(table_names, pair)) for pair in tables]
             for promotion in promotions:
                 promotion.lock()
             with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
+                client.lock_shared_tables(connection)
                 return [promotion.run(pipeline) for promotion in promotions]
+
+    def _note(self, table: Table, rows: pa.Table, else_: str) -> None:
+        marks = ", ".join(f"${number}" for number in range(1, len(table.columns) + 1))
+        with self._transaction() as (connection, schema):
+            client.lock_shared_tables(connection)
+            if not _exists(connection, schema, table.name):
+                connection.execute(tables.create_table(table, sql_types(table)))
+            with connection.cursor() as cursor:
+                cursor.executemany(
+                    f"INSERT INTO {client.qualified(schema, table.name)} ({tables.quote_all(table.columns)}) "
+                    f"VALUES ({marks}) {else_}",
+                    [tuple(row.values()) for row in rows.to_pylist()],
+                )
 
     @contextmanager
     def _connected(self) -> Iterator[tuple[Connection, str]]:
-        with connect(self._sink.url) as connection, translated(self.place):
-            yield connection, schema_of(connection, self.place)
+        with client.connect(self._sink.url) as connection, client.translated(self.place):
+            yield connection, client.schema_of(connection, self.place)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[tuple[Connection, str]]:
+        with self._connected() as (connection, schema), connection.transaction():
+            yield connection, schema
 
 
 def _exists(connection: Connection, schema: str, table: str) -> bool:
-    row = connection.execute("SELECT to_regclass($1) IS NOT NULL", (qualified(schema, table),)).fetchone()
-    return row is not None and bool(row[0])
+    return bool(client.first_value(connection, "SELECT to_regclass($1) IS NOT NULL", client.qualified(schema, table)))
+
+
+def _owner(connection: Connection, schema: str, table: str) -> Run | None:
+    """Return the run that a result table belongs to."""
+    if not _exists(connection, schema, OWNERS.name):
+        return None
+    query = f"SELECT pipeline, run FROM {client.qualified(schema, OWNERS.name)} WHERE table_name = $1"
+    row = connection.execute(query, (table,)).fetchone()
+    return None if row is None else Run(*row)
 
 
 def _replayed(connection: Connection, schema: str, table: str) -> Replayed | None:
-    if not all(_exists(connection, schema, one.name) for one in (REPLAYS, OWNERS)):
-        return None
-    replays, owners = (qualified(schema, one.name) for one in (REPLAYS, OWNERS))
-    row = connection.execute(
-        f"SELECT r.table_name, pipeline, run, begins, ends, (extract(epoch FROM since) * 1000000)::bigint, finished "
-        f"FROM {replays} r JOIN {owners} o USING (pipeline, run) WHERE o.table_name = $1 "
-        f"ORDER BY r.table_name <> o.table_name LIMIT 1",
-        (table,),
-    ).fetchone()
-    if row is None:
-        return None
-    name, pipeline, run, begins, ends, since, finished = row
-    return Replayed.read(
-        str(name),
-        Run(str(pipeline), str(run)),
-        (None if begins is None else str(begins), str(ends)),
-        None if since is None else int(str(since)),
-        finished=bool(finished),
-    )
+    owner = _owner(connection, schema, table)
+    return None if owner is None else read_replayed(PostgresSnapshot(connection, schema), table, owner)
 
 
 RUN_SECONDS = 2.0
-"""How long to wait for the lock of a run, which the server may hold a moment longer than the run lasted."""
+"""Seconds to wait for the lock of a run, which the server may hold a moment longer than the run lasts."""
 LOCK_SECONDS = 5.0
-"""How long to wait for readers and writers, who queue behind this statement meanwhile."""
+"""Seconds to wait for readers and writers, who queue behind this statement meanwhile."""
 _ASIDE = "windrow_promoted_aside"
 
 _OWN = r"""(
@@ -216,7 +173,7 @@ WHERE c.oid = $1::oid AND a.grantee <> c.relowner AND NOT attisdropped"""
 class Promotion:
     """Swaps the names of tables of one schema, and their owners; the first of each is the result table.
 
-    Indexes and views stay with the names that they were made on; the new live tables get the old ones' grants.
+    Indexes and views stay with the names that they were created on; the new live tables get the old ones' grants.
     """
 
     connection: Connection
@@ -225,12 +182,12 @@ class Promotion:
     shadow: tuple[str, ...]
 
     def run(self, pipeline: str) -> Promoted:
-        """Do it in a transaction that is open; see `windrow.connectors.database.Database.promote`."""
+        """Promote in a transaction that is open; see `windrow.connectors.database.Database.promote`."""
         there = {name: oid for name in (*self.live, *self.shadow) if (oid := self._oid(name)) is not None}
         owners = (self._owner(self.live[0], there), self._owner(self.shadow[0], there))
         replayed = _replayed(self.connection, self.schema, self.shadow[0])
         may_promote(pipeline, (self.live[0], self.shadow[0]), owners, replayed)
-        # first the owners' rows, which a step that is being written holds, and then the tables, as it does
+        # first the owners' rows, which a step that is being written has locked, and then the tables, as a step does
         for shared in (OWNERS, *([ORIGINS] if self._oid(ORIGINS.name) is not None else [])):
             query = f"UPDATE {self._name(shared.name)} SET table_name = $2 WHERE table_name = $1"
             for table, to in _renames(self.live[0], self.shadow[0]):
@@ -238,16 +195,16 @@ class Promotion:
         self._exclude(list(there))
         oids = list(there.values())
         indexes, views = self._rows(_INDEXES, oids), self._rows(_VIEWS, oids)
-        left = [str(row[0]) for row in self._rows(_LEFT, [there[name] for name in self.live if name in there])]
+        left = [row[0] for row in self._rows(_LEFT, [there[name] for name in self.live if name in there])]
         for name, _ in indexes:
-            self.connection.execute(f"DROP INDEX {self._name(str(name))}")
-        for one, other in zip(self.live, self.shadow, strict=True):
-            self._swap(one, other, there)
+            self.connection.execute(f"DROP INDEX {self._name(name)}")
+        for live, shadow in zip(self.live, self.shadow, strict=True):
+            self._swap(live, shadow, there)
         for name, definition in indexes:
-            self._make(f"index {name!r}", str(definition))
+            self._make(f"index {name!r}", definition)
         for schema, name, definition, options in views:
             within = f" WITH ({options})" if options else ""
-            statement = f"CREATE OR REPLACE VIEW {qualified(str(schema), str(name))}{within} AS {definition}"
+            statement = f"CREATE OR REPLACE VIEW {client.qualified(schema, name)}{within} AS {definition}"
             self._make(f"view {name!r}", statement)
         carried = [*(f"index {name}" for name, _ in indexes), *(f"view {name}" for _, name, *_ in views)]
         return Promoted(self.shadow[0] if self.live[0] in there else None, tuple(carried), tuple(left))
@@ -255,7 +212,7 @@ class Promotion:
     def lock(self) -> None:
         """Acquire the locks that a run holds while it writes the tables; raise SinkError if one is held."""
         for table in (self.live[0], self.shadow[0]):
-            if not lock_table(self.connection, self.schema, table, RUN_SECONDS):
+            if not client.lock_table(self.connection, self.schema, table, RUN_SECONDS):
                 msg = f"a run that writes table {table!r} is still going: end that one (Ctrl-C), then promote"
                 raise SinkError(msg)
 
@@ -271,40 +228,36 @@ class Promotion:
             )
             raise SinkError(msg) from exc
 
-    def _swap(self, one: str, other: str, there: dict[str, int]) -> None:
-        """Swap two tables' names and those of their own indexes; give the new one the old one's owner and grants."""
-        both = one in there and other in there
-        keys = [self._key(name, there) for name in (one, other)]
-        grants = self._rows(_GRANTS, there[one]) if both else []
-        others = self._rows(_GRANTS, there[other]) if both else []
-        user = (
-            self._rows("SELECT relowner::regrole::text FROM pg_class WHERE oid = $1::oid", there[one]) if both else []
-        )
-        for table, to in _renames(one, other):
-            if table in there or (table == _ASIDE and one in there):
+    def _swap(self, live: str, shadow: str, there: dict[str, int]) -> None:
+        """Swap the names of two tables and of their own indexes; the live table keeps its owner and grants."""
+        both = live in there and shadow in there
+        keys = [self._key(name, there) for name in (live, shadow)]
+        grants, others = (self._rows(_GRANTS, there[name]) if both else [] for name in (live, shadow))
+        user = self._user_of(live) if both else ""
+        for table, to in _renames(live, shadow):
+            if table in there or (table == _ASIDE and live in there):
                 self.connection.execute(f"ALTER TABLE {self._name(table)} RENAME TO {quote(to)}")
         if not both:
             return
         if keys[0] is not None and keys[1] is not None:
-            for key, to in ((keys[0], _ASIDE), (keys[1], keys[0]), (_ASIDE, keys[1])):
+            for key, to in _renames(keys[0], keys[1]):
                 self.connection.execute(f"ALTER INDEX {self._name(key)} RENAME TO {quote(to)}")
-        self._grant(one, [str(row[0]) for row in user], grants, others)
+        self._grant(live, user, grants, others)
+
+    def _user_of(self, table: str) -> str:
+        query = "SELECT relowner::regrole::text FROM pg_class WHERE oid = $1::regclass"
+        return str(client.first_value(self.connection, query, self._name(table)))
 
     def _grant(
-        self,
-        table: str,
-        owner: Sequence[str],
-        grants: Sequence[tuple[object, ...]],
-        before: Sequence[tuple[object, ...]],
+        self, table: str, owner: str, grants: Sequence[tuple[Any, ...]], before: Sequence[tuple[Any, ...]]
     ) -> None:
         name = self._name(table)
-        rows = self._rows("SELECT relowner::regrole::text FROM pg_class WHERE oid = $1::regclass", name)
-        if [str(row[0]) for row in rows] != list(owner):
-            self.connection.execute(f"ALTER TABLE {name} OWNER TO {owner[0]}")
-        for grantee in {str(to or "PUBLIC") for *_, to, _ in before}:
+        if self._user_of(table) != owner:
+            self.connection.execute(f"ALTER TABLE {name} OWNER TO {owner}")
+        for grantee in {to or "PUBLIC" for *_, to, _ in before}:
             self.connection.execute(f"REVOKE ALL ON {name} FROM {grantee}")
         for column, privilege, _, to, grantable in grants:
-            what = str(privilege) if column is None else f"{privilege} ({column})"
+            what = privilege if column is None else f"{privilege} ({column})"
             option = " WITH GRANT OPTION" if grantable else ""
             self._make(f"grant {what}", f"GRANT {what} ON {name} TO {to or 'PUBLIC'}{option}")
 
@@ -318,44 +271,38 @@ class Promotion:
             )
             raise SinkError(msg) from exc
 
-    def _rows(self, query: str, value: object) -> list[tuple[object, ...]]:
+    def _rows(self, query: str, value: object) -> list[tuple[Any, ...]]:
         return self.connection.execute(query, (value,)).fetchall()
 
     def _key(self, table: str, there: dict[str, int]) -> str | None:
-        if table not in there:
-            return None
-        rows = self._rows(_KEY, there[table])
-        return str(rows[0][0]) if rows else None
+        return client.first_value(self.connection, _KEY, there[table]) if table in there else None
 
     def _oid(self, table: str) -> int | None:
-        oid = self._rows("SELECT to_regclass($1)::oid::bigint", self._name(table))[0][0]
-        return None if oid is None else int(str(oid))
+        oid: int | None = client.first_value(self.connection, "SELECT to_regclass($1)::oid::bigint", self._name(table))
+        return oid
 
     def _owner(self, table: str, there: dict[str, int]) -> Run | None:
-        """Return whose the table is; None if it is not there. Raise SinkError if it is nobody's."""
-        if table not in there:
-            return None
-        query = f"SELECT pipeline, run FROM {self._name(OWNERS.name)} WHERE table_name = $1"
-        rows = self._rows(query, table) if self._oid(OWNERS.name) is not None else []
-        if not rows:
+        """Return the owner of a table; None if there is no such table. Raise SinkError if it has no owner."""
+        owner = _owner(self.connection, self.schema, table)
+        if owner is None and table in there:
             msg = f"table {table!r} is not windrow's: choose another table"
             raise SinkError(msg)
-        return Run(str(rows[0][0]), str(rows[0][1]))
+        return owner if table in there else None
 
     def _name(self, table: str) -> str:
-        return qualified(self.schema, table)
+        return client.qualified(self.schema, table)
 
 
-def _renames(one: str, other: str) -> tuple[tuple[str, str], ...]:
-    return (one, _ASIDE), (other, one), (_ASIDE, other)
+def _renames(live: str, shadow: str) -> tuple[tuple[str, str], ...]:
+    return (live, _ASIDE), (shadow, live), (_ASIDE, shadow)
 
 
 _ROWS = 50_000
 """Number of rows that are in memory at a time."""
 
 
-class PostgresSnapshot:
-    """The tables in a transaction that is open and repeats its reads; see `windrow.connectors.database.Snapshot`."""
+class PostgresSnapshot(Snapshot):
+    """The tables in a transaction that is open and repeats its reads."""
 
     def __init__(self, connection: Connection, schema: str) -> None:
         self._connection = connection
@@ -363,81 +310,50 @@ class PostgresSnapshot:
         self._numbers = count()
 
     def columns(self, table: str) -> list[str]:
-        """Return the names of a table's columns; none if there is no such table."""
         rows = self._connection.execute(
             "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 "
             "AND NOT attisdropped ORDER BY attnum",
-            (qualified(self._schema, table),),
+            (client.qualified(self._schema, table),),
         )
-        return [str(name) for (name,) in rows]
+        return [name for (name,) in rows]
 
-    def rows(
-        self,
-        table: Table,
-        order: Sequence[str],
-        where: Sequence[Condition] = (),
-        *,
-        descending: Collection[str] = (),
-        limit: int | None = None,
-        misfits: bool = False,
-    ) -> Iterator[pa.Table]:
-        """Read columns of a table, ordered; see `windrow.connectors.database.Snapshot`."""
+    def fetch(self, table: Table, sql: str, values: Sequence[object]) -> Iterator[list[Fitted]]:
         cursor = f"windrow_rows_{next(self._numbers)}"
-        columns = ", ".join(_selected(field) for field in table.schema)
-        by = ", ".join(_ordered(table.schema.field(name), name in descending) for name in order)
         # all rows are wanted, however soon the first come
         self._connection.execute("SET LOCAL cursor_tuple_fraction = 1")
-        self._connection.execute(
-            f"DECLARE {cursor} NO SCROLL CURSOR FOR SELECT {columns} FROM {qualified(self._schema, table.name)} AS r "
-            f"WHERE {_within(table, where)} ORDER BY {by} LIMIT {'ALL' if limit is None else limit}",
-            [one.value for one in where],
-        )
+        self._connection.execute(f"DECLARE {cursor} NO SCROLL CURSOR FOR {sql}", values)
         while rows := self._connection.execute(f"FETCH {_ROWS} FROM {cursor}").fetchall():
-            found = [
-                fitted(values, partial(_column, type_=field.type))
-                for values, field in zip(zip(*rows, strict=True), table.schema, strict=True)
-            ]
-            yield with_misfits(table, found, keep=misfits)
+            yield fitted_rows(rows, table.schema, _read_column)
 
-    def count(self, table: Table, where: Sequence[Condition] = ()) -> int:
-        """Return the number of rows that meet all conditions."""
-        row = self._connection.execute(
-            f"SELECT count(*) FROM {qualified(self._schema, table.name)} WHERE {_within(table, where)}",
-            [one.value for one in where],
-        ).fetchone()
-        return 0 if row is None else int(str(row[0]))
+    def fetch_number(self, table: Table, sql: str, values: Sequence[object]) -> int:  # noqa: ARG002 - the contract's
+        return int(client.first_value(self._connection, sql, *values))
 
+    def source(self, table: Table) -> str:
+        return f"{client.qualified(self._schema, table.name)} AS r"
 
-def _within(table: Table, where: Sequence[Condition]) -> str:
-    """Write conditions as SQL, the value of the first as parameter $1."""
-    return " AND ".join(_condition(table, one, number) for number, one in enumerate(where, 1)) or "true"
+    def select(self, field: pa.Field) -> str:
+        name = quote(field.name)
+        if pa.types.is_timestamp(field.type):
+            return f"(extract(epoch FROM {name}) * 1000000)::bigint"
+        return f"{name}::text" if pa.types.is_decimal(field.type) else name
 
+    def order(self, field: pa.Field, *, is_descending: bool) -> str:
+        # without the table, the name of a decimal would be that of its text
+        name = f"r.{quote(field.name)}" + (' COLLATE "C"' if pa.types.is_string(field.type) else "")
+        return f"{name} DESC NULLS LAST" if is_descending else name
 
-def _condition(table: Table, one: Condition, number: int) -> str:
-    value = f"${number}"
-    if pa.types.is_timestamp(table.schema.field(one.column).type):
-        # an interval is multiplied in double precision, which does not hold the microseconds of all years
-        value = (
-            f"timestamptz 'epoch' + (${number}::bigint / 1000000) * interval '1 second'"
-            f" + (${number}::bigint % 1000000) * interval '1 microsecond'"
-        )
-    return f"{quote(one.column)} {one.operator} {value}"
-
-
-def _selected(field: pa.Field) -> str:
-    name = quote(field.name)
-    if pa.types.is_timestamp(field.type):
-        return f"(extract(epoch FROM {name}) * 1000000)::bigint"
-    return f"{name}::text" if pa.types.is_decimal(field.type) else name
+    def compare(self, field: pa.Field, condition: Condition, number: int) -> str:
+        value = f"${number}"
+        if pa.types.is_timestamp(field.type):
+            # an interval is multiplied in double precision, which does not hold the microseconds of all years
+            value = (
+                f"timestamptz 'epoch' + (${number}::bigint / 1000000) * interval '1 second'"
+                f" + (${number}::bigint % 1000000) * interval '1 microsecond'"
+            )
+        return f"{quote(field.name)} {condition.operator} {value}"
 
 
-def _ordered(field: pa.Field, descending: bool) -> str:  # noqa: FBT001 - a column of a list
-    # without the table, the name of a decimal would be that of its text
-    name = f"r.{quote(field.name)}" + (' COLLATE "C"' if pa.types.is_string(field.type) else "")
-    return f"{name} DESC NULLS LAST" if descending else name
-
-
-def _column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+def _read_column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     """Read the values of a column; raise an error as `windrow.connectors.misfits.fitted` has it."""
     if pa.types.is_timestamp(type_):
         return pa.array(values, pa.int64()).cast(MICROS)
@@ -446,7 +362,7 @@ def _column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     text = pa.array(values, pa.string())
     try:
         return text.cast(pa.decimal128(38, type_.scale))
-    except pa.ArrowInvalid:  # more digits than the type says
+    except pa.ArrowInvalid:  # more digits than the type declares
         exact = [None if value is None else Decimal(value) for value in values]
         scale = max((-int(number.as_tuple().exponent) for number in exact if number is not None), default=0)
         return pa.array(exact, pa.decimal128(38, min(38, max(scale, type_.scale))))

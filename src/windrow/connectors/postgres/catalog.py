@@ -7,31 +7,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from windrow.connectors.ownership import (
-    Existing,
-    FoundTables,
-    Origin,
-    SchemaMismatch,
-    last_to_forget,
-    refuse,
-    relaxed,
-    schema_mismatches,
-)
-from windrow.connectors.postgres.client import Connection
-from windrow.connectors.postgres.connection import qualified
+from windrow.connectors import ownership, tables
+from windrow.connectors.postgres.client import Connection, first_value, qualified
 from windrow.connectors.sink import Run
-from windrow.connectors.tables import (
-    EPOCHS,
-    OPENERS,
-    ORIGINS,
-    OWNERS,
-    RELAYS,
-    SHARED,
-    Layout,
-    Table,
-    create_table,
-    quote,
-)
+from windrow.connectors.tables import EPOCHS, OPENERS, ORIGINS, OWNERS, RELAYS, SHARED, Layout, Table, quote
 from windrow.engine.schema import CLOCKS
 from windrow.errors import PipelineError, SinkError
 
@@ -59,14 +38,21 @@ def _alter(table: Table, column: str, type_: str) -> str:
     return f"{statement}, ALTER COLUMN {quote(column)} DROP NOT NULL" if nullable else statement
 
 
-def check_names(tables: Sequence[Table]) -> None:
-    """Raise PipelineError for a name that PostgreSQL would cut off."""
-    for table in tables:
+def check_names(layout: Layout) -> None:
+    """Raise PipelineError for a name that PostgreSQL would truncate."""
+    for table in layout.all:
         for name in (table.name, *table.columns):
             if len(name.encode()) > NAME_BYTES:
                 msg = f"{name!r} is longer than the {NAME_BYTES} bytes of a PostgreSQL name: choose a shorter one"
                 raise PipelineError(msg)
             quote(name)
+
+
+def last_epoch(connection: Connection, schema: str, run: Run) -> int | None:
+    """Return the last epoch that a run has committed."""
+    query = f"SELECT max(epoch) FROM {qualified(schema, EPOCHS.name)} WHERE pipeline = $1 AND run = $2"
+    epoch: int | None = first_value(connection, query, run.pipeline, run.id)
+    return epoch
 
 
 class Catalog:
@@ -78,10 +64,10 @@ class Catalog:
         self._layout = layout
 
     def missing(self) -> list[Table]:
-        """Check the tables that exist, and return the others; raise SinkError if they cannot be written or created."""
+        """Check the existing tables, return the missing ones; raise SinkError if they cannot be written or created."""
         existing = self._existing()
         there = [table for table in self._layout.all if table.name in existing]
-        refuse(self.mismatches())
+        ownership.refuse(self.mismatches())
         for table in there:
             self._check_privileges(table)
         missing = [table for table in self._layout.all if table.name not in existing]
@@ -92,22 +78,22 @@ class Catalog:
             )
             raise SinkError(msg)
         if not self._may("has_database_privilege(current_database(), 'TEMPORARY')"):
-            (database,) = self._connection.execute("SELECT current_database()").fetchone() or ("",)
+            database = first_value(self._connection, "SELECT current_database()")
             msg = (
                 f"user {self._user()!r} may not create temporary tables, through which rows are changed: "
-                f"GRANT TEMPORARY ON DATABASE {quote(str(database))} TO {quote(self._user())}"
+                f"GRANT TEMPORARY ON DATABASE {quote(database)} TO {quote(self._user())}"
             )
             raise SinkError(msg)
         return missing
 
     def create(self) -> None:
-        """Check the tables that exist, and create the others; raise SinkError if that cannot be."""
+        """Check the existing tables, and create the missing ones; raise SinkError if that is not possible."""
         missing, dead = self.missing(), self._layout.dead
         if dead not in missing:
-            for name in relaxed(dead, {name for name, _, required in self._columns(dead) if required}):
+            for name in ownership.relaxed(dead, {name for name, _, required in self._columns(dead) if required}):
                 self._connection.execute(f"ALTER TABLE {self.name(dead.name)} ALTER COLUMN {quote(name)} DROP NOT NULL")
         for table in missing:
-            self._connection.execute(create_table(self._made(table), sql_types(table)))
+            self._connection.execute(tables.create_table(self._as_stored(table), sql_types(table)))
             if table == self._layout.changes:
                 self._connection.execute(f"CREATE INDEX ON {quote(table.name)} USING brin (epoch) WITH (autosummarize)")
             if table == self._layout.outbox:
@@ -116,8 +102,8 @@ class Catalog:
                     "ALTER committed_at SET DEFAULT clock_timestamp()"
                 )
 
-    def find(self, run: Run, own: Sequence[str]) -> FoundTables:
-        """Return what the tables hold; `own` are the result tables of the run."""
+    def find(self, run: Run, own: Sequence[str]) -> ownership.FoundTables:
+        """Return which tables exist and their owners; `own` are the result tables of the run."""
         existing = self._existing()
         present = [table.name for table in self._layout.own if table.name in existing]
         outbox = self._layout.outbox
@@ -128,7 +114,7 @@ class Catalog:
                 filled.append(name)
         owner = self._owner() if OWNERS.name in existing else None
         fenced = EPOCHS.name in existing
-        return FoundTables(
+        return ownership.FoundTables(
             owner=owner,
             owner_last=self.last(owner) if owner is not None and fenced else None,
             last=self.last(run) if fenced else None,
@@ -139,7 +125,7 @@ class Catalog:
         )
 
     def claim(self, run: Run) -> None:
-        """Write down that the run writes these tables, after what another process of it commits at this moment."""
+        """Record the owner of these tables, after a commit of another process of the run that is under way."""
         if self._owner(" FOR UPDATE") != run:
             self._connection.execute(
                 f"INSERT INTO {self.name(OWNERS.name)} (table_name, pipeline, run) VALUES ($1, $2, $3) "
@@ -147,8 +133,8 @@ class Catalog:
                 (self._layout.result.name, run.pipeline, run.id),
             )
 
-    def note_origin(self, run: Run, origin: Origin) -> None:
-        """Write down what the result table is made of."""
+    def note_origin(self, run: Run, origin: ownership.Origin) -> None:
+        """Record the origin of the result table."""
         self._connection.execute(
             f"INSERT INTO {self.name(ORIGINS.name)} (table_name, pipeline, run, stream, changelog) "
             "VALUES ($1, $2, $3, $4, $5) ON CONFLICT (table_name) DO UPDATE SET pipeline = excluded.pipeline, "
@@ -157,7 +143,7 @@ class Catalog:
         )
 
     def note_left(self, run: Run, tables: Sequence[str]) -> None:
-        """Write down at which epoch a run goes on without tables that it has written before."""
+        """Record the epoch at which a run continues without tables that it has written before."""
         is_left = "pipeline = $2 AND run = $3 AND table_name <> ALL($4::text[])"
         last = self.last(run)
         given = (-1 if last is None else last, run.pipeline, run.id, list(tables))
@@ -170,22 +156,19 @@ class Catalog:
             given,
         )
 
-    def _origin(self) -> Origin | None:
+    def _origin(self) -> ownership.Origin | None:
         query = f"SELECT stream, changelog, left_after FROM {self.name(ORIGINS.name)} WHERE table_name = $1"
         row = self._connection.execute(query, (self._layout.result.name,)).fetchone()
-        if row is None:
-            return None
-        stream, changelog, left_after = row
-        return Origin(str(stream), bool(changelog), None if left_after is None else int(str(left_after)))
+        return None if row is None else ownership.Origin(*row)
 
-    def mismatches(self) -> list[SchemaMismatch]:
-        """Return how tables that exist differ from the layout."""
+    def mismatches(self) -> list[ownership.SchemaMismatch]:
+        """Return how existing tables differ from the layout."""
         existing = self._existing()
         there = [table for table in self._layout.all if table.name in existing]
-        return [misfit for table in there for misfit in self._misfits(table)]
+        return [mismatch for table in there for mismatch in self._mismatches_of(table)]
 
     def drop(self, owner: Run | None) -> None:
-        """Drop the pipeline's tables, and forget the epochs of the run that wrote them."""
+        """Drop the pipeline's tables, and the epochs of the run that wrote them."""
         existing = self._existing()
         for table in self._layout.all:
             if table.name in existing and table not in SHARED:
@@ -200,22 +183,21 @@ class Catalog:
                     self._connection.execute(query, (owner.pipeline, owner.id))
 
     def owner(self) -> Run | None:
-        """Return the run that writes the result table, and keep it so until the end of the transaction."""
+        """Return the owner of the result table, and lock it until the end of the transaction."""
         return self._owner(" FOR SHARE")
 
     def _owner(self, lock: str = "") -> Run | None:
         query = f"SELECT pipeline, run FROM {self.name(OWNERS.name)} WHERE table_name = $1{lock}"
         row = self._connection.execute(query, (self._layout.result.name,)).fetchone()
-        return None if row is None else Run(str(row[0]), str(row[1]))
+        return None if row is None else Run(*row)
 
     def opener(self, run: Run) -> str | None:
-        """Return which sink has opened the tables of a run last."""
+        """Return the id of the sink that opened the tables of a run last."""
         query = f"SELECT opener FROM {self.name(OPENERS.name)} WHERE pipeline = $1 AND run = $2"
-        row = self._connection.execute(query, (run.pipeline, run.id)).fetchone()
-        return None if row is None else str(row[0])
+        return first_value(self._connection, query, run.pipeline, run.id)  # type: ignore[no-any-return] # a text
 
     def note_opener(self, run: Run, opener: str) -> None:
-        """Write down which sink has opened the tables of a run."""
+        """Record the id of the sink that opens the tables of a run."""
         self._connection.execute(
             f"INSERT INTO {self.name(OPENERS.name)} (pipeline, run, opener) VALUES ($1, $2, $3) "
             "ON CONFLICT (pipeline, run) DO UPDATE SET opener = excluded.opener",
@@ -224,9 +206,7 @@ class Catalog:
 
     def last(self, run: Run) -> int | None:
         """Return the last epoch that a run has committed."""
-        query = f"SELECT max(epoch) FROM {self.name(EPOCHS.name)} WHERE pipeline = $1 AND run = $2"
-        row = self._connection.execute(query, (run.pipeline, run.id)).fetchone()
-        return None if row is None or row[0] is None else int(str(row[0]))
+        return last_epoch(self._connection, self._schema, run)
 
     def journal(self) -> pa.Table:
         """Return the clock journal, by epoch."""
@@ -251,29 +231,28 @@ class Catalog:
             f"SELECT table_name FROM {self.name(OWNERS.name)} WHERE pipeline = $1 AND run = $2 "
             f"AND table_name <> ALL($3::text[]) ORDER BY table_name"
         )
-        row = self._connection.execute(query, (run.pipeline, run.id, list(own))).fetchone()
-        return None if row is None else str(row[0])
+        return first_value(self._connection, query, run.pipeline, run.id, list(own))  # type: ignore[no-any-return] # a text
 
     def fence(self, run: Run, epoch: int) -> None:
-        """Write down that an epoch is committed, in the transaction that commits it; now and then forget old ones.
+        """Record that an epoch is committed, in the transaction that commits it; delete old epochs now and then.
 
-        A user who may not delete them keeps them all.
+        For a user who may not delete them they stay.
         """
         query = f"INSERT INTO {self.name(EPOCHS.name)} (pipeline, run, epoch, committed_at) VALUES ($1, $2, $3, now())"
         self._connection.execute(query, (run.pipeline, run.id, epoch))
-        last = last_to_forget(epoch)
+        last = ownership.last_to_forget(epoch)
         if last is not None and self._may("has_table_privilege($1, 'DELETE')", self.name(EPOCHS.name)):
             query = f"DELETE FROM {self.name(EPOCHS.name)} WHERE pipeline = $1 AND run = $2 AND epoch <= $3"
             self._connection.execute(query, (run.pipeline, run.id, last))
 
     def name(self, table: str) -> str:
-        """Write a table's name with its schema."""
+        """Return a table's name with its schema."""
         return qualified(self._schema, table)
 
-    def _made(self, table: Table) -> Table:
-        """Return a table as it is here: the changelog has an index on the epoch instead of a key.
+    def _as_stored(self, table: Table) -> Table:
+        """Return a table as it is in PostgreSQL: the changelog has an index on the epoch instead of a key.
 
-        Its rows are in that order on disk, so they are found as well, and writing them costs half.
+        Its rows are in that order on disk, so finding them costs the same, and writing them half.
         """
         return replace(table, key=()) if table == self._layout.changes else table
 
@@ -288,18 +267,17 @@ class Catalog:
             if kind not in {"r", "p"}:
                 msg = f"{name!r} in schema {self._schema!r} exists and is not a table: choose another table"
                 raise SinkError(msg)
-        return {str(name) for name, _ in rows}
+        return {name for name, _ in rows}
 
     def _columns(self, table: Table) -> list[tuple[str, str, bool]]:
         """Return the names of a table's columns, their types, and whether they are NOT NULL."""
-        columns = self._connection.execute(
+        return self._connection.execute(
             "SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute "
             "WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             (self.name(table.name),),
         ).fetchall()
-        return [(str(name), str(type_), bool(required)) for name, type_, required in columns]
 
-    def _misfits(self, table: Table) -> Iterator[SchemaMismatch]:
+    def _mismatches_of(self, table: Table) -> Iterator[ownership.SchemaMismatch]:
         columns = self._columns(table)
         key = self._connection.execute(
             "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey) "
@@ -309,9 +287,9 @@ class Catalog:
         types = {name: type_ for name, type_, _ in columns}
         required = {name for name, _, required in columns if required}
         if self._may("pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = $1::regclass", self.name(table.name)):
-            required -= set(relaxed(table, required))
-        existing = Existing(types, [str(name) for (name,) in key], required, _alter)
-        return schema_mismatches(self._made(table), sql_types(table), existing)
+            required -= set(ownership.relaxed(table, required))
+        existing = ownership.Existing(types, [name for (name,) in key], required, _alter)
+        return ownership.schema_mismatches(self._as_stored(table), sql_types(table), existing)
 
     def _check_privileges(self, table: Table) -> None:
         needs: tuple[str, ...] = ("SELECT", "INSERT")
@@ -337,9 +315,7 @@ class Catalog:
             raise SinkError(msg)
 
     def _may(self, condition: str, *values: str) -> bool:
-        row = self._connection.execute(f"SELECT {condition}", values).fetchone()
-        return row is not None and bool(row[0])
+        return bool(first_value(self._connection, f"SELECT {condition}", *values))
 
     def _user(self) -> str:
-        row = self._connection.execute("SELECT current_user").fetchone()
-        return str(row[0]) if row is not None else ""
+        return first_value(self._connection, "SELECT current_user")  # type: ignore[no-any-return] # a text

@@ -1,4 +1,4 @@
-"""PostgreSQL's addresses, connections and failures, for the source and the sink alike. No message holds a password."""
+"""PostgreSQL's addresses, connections and errors, for sources and sinks. No message holds a password."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ import psycopg
 from psycopg import conninfo, errors
 from psycopg.abc import ConnDict
 
-from windrow.errors import InputError, RunError
+from windrow.connectors.tables import quote
+from windrow.errors import InputError, RunError, SinkAddressError, SinkError, SinkUnavailableError
 from windrow.model.references import redact, resolve_references
 
 CONNECT_SECONDS = 10
 KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 _TIMES = {**KEEPALIVES, "tcp_user_timeout": 60_000}
-"""When a connection is given up whose other end is silent; the kernel's own times are from 15 minutes to two hours."""
+"""Timeouts of a connection whose other end is silent; the kernel's defaults are 15 minutes to two hours."""
 
-Connection = psycopg.Connection[tuple[object, ...]]
+Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class Server:
-    """The server and database of a `url`; `called` is whose it is in messages, such as "sink".
+    """The server and database of a `url`; `called` is the url's owner in messages, such as "sink".
 
-    `invalid` is the error that is raised for a url that cannot be read, or whose references lead nowhere.
+    `invalid` is the class of the error for a url that cannot be read.
     """
 
     url: str
@@ -39,19 +40,19 @@ class Server:
 
     @property
     def address(self) -> str:
-        """The url with what its references name; raise InputError if that is not there."""
+        """The url with its references resolved; raise InputError if one cannot be."""
         return resolve_references(self.url, f"the {self.called}'s url", partial(urllib.parse.quote, safe=""))
 
     @property
     def parts(self) -> ConnDict:
-        """The parts of the url by libpq's names; raise what `invalid` is if it cannot be read."""
+        """The parts of the url by libpq's names; raise `invalid` if it cannot be read."""
         address = self.address
         try:
             parts = conninfo.conninfo_to_dict(address)
         except psycopg.ProgrammingError:
-            # libpq's message repeats the url, password and all, so it must not be seen as a cause either.
+            # libpq's message repeats the url with its password, so it must not be a cause of the error either
             parts = None
-        # of a password with an @ or a slash, libpq would take a part for the host, the port or the database
+        # libpq would take a part of a password with an @ or a slash for the host, the port or the database
         if parts is None or _STRAY.search(address) or not _PORTS.fullmatch(str(parts.get("port") or "")):
             msg = (
                 f"the {self.called}'s url cannot be read: write postgresql://USER@HOST:PORT/DATABASE, and "
@@ -62,7 +63,7 @@ class Server:
 
     @property
     def secrets(self) -> set[str]:
-        """What no message may repeat: the passwords, and a user's name that has one in it."""
+        """Texts that no message may repeat: the passwords, and a user's name that contains one."""
         parts = self.parts
         found = {str(parts[name]) for name in ("password", "sslpassword") if parts.get(name)}
         user = str(parts.get("user") or "")
@@ -70,7 +71,7 @@ class Server:
 
     @property
     def host_port_database(self) -> tuple[str, str, str]:
-        """Host, port and database name; libpq's environment variables give what the url leaves out."""
+        """Host, port and database name; libpq's environment variables complete the url."""
         parts = self.parts
         host = parts.get("host") or os.environ.get("PGHOST") or "localhost"
         port = parts.get("port") or os.environ.get("PGPORT") or "5432"
@@ -86,8 +87,8 @@ class Server:
     def connect(self, **options: Any) -> Connection:  # noqa: ANN401 - psycopg's options
         """Connect with autocommit; raise psycopg.Error if that fails.
 
-        A connection that drops in silence is noticed within a minute. Cursors take ``$1`` for parameters, so that a
-        percent sign in a name means nothing.
+        A connection that drops silently is noticed within a minute. Cursors use ``$1`` for parameters, so that a
+        percent sign in a name has no meaning.
         """
         given = self.parts
         times = {name: value for name, value in _TIMES.items() if name not in given}
@@ -96,13 +97,13 @@ class Server:
             autocommit=True,
             connect_timeout=CONNECT_SECONDS,
             cursor_factory=psycopg.RawCursor,
-            prepare_threshold=None,  # what is asked changes too much for a plan to be kept
+            prepare_threshold=None,  # queries differ too much to keep their plans
             fallback_application_name="windrow",
         )
 
     def not_connected(self, error: psycopg.Error) -> tuple[str, bool]:
-        """Return what a connection that could not be made says, and whether that may pass."""
-        # libpq's hint is to go on without a check, among others
+        """Return the message for a failed connection, and whether the problem may be transient."""
+        # libpq's hints suggest to continue without a check
         text = redact(_HINT.sub("", one_line(error)), self.secrets)
         said = _NAME.sub('""', text)  # a host or a database may be called anything
         problem = f"cannot connect to {self.place}: {text}"
@@ -130,7 +131,7 @@ _PASSING = (
     psycopg.InterfaceError,
 )
 _FULL = re.compile("too many|remaining connection slots")
-# what no waiting mends
+# errors that waiting does not help
 _REFUSED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(said), advice)
     for said, advice in (
@@ -160,24 +161,24 @@ _HINT = re.compile(" Either provide the file.*? certificate verification[.]")
 
 
 def may_pass(error: psycopg.Error) -> bool:
-    """Return whether a failure may pass: a connection that was lost, or what another session holds."""
-    # without a state it was libpq that failed, which is to say the connection
+    """Return whether an error may be transient: a lost connection, or a conflict with another session."""
+    # an error without a state is libpq's: the connection failed
     lost = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
     return lost or isinstance(error, _PASSING)
 
 
 def one_line(error: psycopg.Error) -> str:
-    """Return what PostgreSQL says, in a line."""
+    """Return PostgreSQL's message in one line."""
     primary = error.diag.message_primary
     return " ".join((primary or str(error) or type(error).__name__).split())
 
 
 @dataclass(frozen=True)
 class Translation:
-    """PostgreSQL's errors as windrow's: `failed`, or `unavailable` for one that may pass.
+    """PostgreSQL's errors as windrow's: `failed`, or `unavailable` for an error that may be transient.
 
-    `advice` is by kind, and the first that fits is given; `after` ends each message; errors of the kinds `passing` may
-    pass, too.
+    `advice` is by class of error, and the first match is used; `after` ends each message; errors of the classes
+    `passing` may be transient, too.
     """
 
     failed: type[RunError]
@@ -187,13 +188,13 @@ class Translation:
     passing: tuple[type[psycopg.Error], ...] = ()
 
     def translate(self, error: psycopg.Error, place: str) -> RunError:
-        """Return the error that says what happened there and what to do."""
+        """Return the error that says what happened at a place and what to do."""
         advice = next((text for kind, text in self.advice if isinstance(error, kind)), "correct that, then start again")
         kind = self.unavailable if may_pass(error) or isinstance(error, self.passing) else self.failed
         return kind(f"{place}: {one_line(error)}: {advice}{self.after}")
 
     def translate_connect(self, error: psycopg.Error, server: Server) -> RunError:
-        """Return the error for a connection that could not be made."""
+        """Return the error for a failed connection."""
         problem, passes = server.not_connected(error)
         return self.unavailable(problem) if passes else self.failed(problem)
 
@@ -206,7 +207,7 @@ class Translation:
             raise self.translate(error, place) from error
 
     def connect(self, server: Server, settings: str, **options: str) -> Connection:
-        """Connect by `Server.connect`, and execute `settings`; raise one of these errors if no connection is made."""
+        """Connect by `Server.connect`, and execute `settings`; raise one of these errors if that fails."""
         try:
             connection = server.connect(**options)
         except psycopg.Error as error:
@@ -222,12 +223,113 @@ class Translation:
 def dataset(server: Server, table: str) -> tuple[str, str]:
     """Return the namespace and the name of a table in OpenLineage; of several hosts the first names the server."""
     host, port, database = server.host_port_database
-    return f"postgres://{host.partition(',')[0]}:{port.partition(',')[0] or _PORT}", f"{database}.{table}"
+    return f"postgres://{host.partition(',')[0]}:{port.partition(',')[0] or '5432'}", f"{database}.{table}"
 
 
 def source_dataset(url: str, table: str) -> tuple[str, str]:
-    """Return those of a table that a run follows."""
+    """Return the namespace and the name of a table that a run follows."""
     return dataset(Server(url, "source"), table if "." in table else f"public.{table}")
 
 
-_PORT = "5432"
+LOCK_WAIT = "10s"
+"""Time that a statement waits for another session's lock before it fails."""
+
+
+_SINK_SETTINGS = (
+    "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET client_encoding = 'UTF8'; "
+    f"SET lock_timeout = '{LOCK_WAIT}'; " + "; ".join(f"SET tcp_{name} = {value}" for name, value in KEEPALIVES.items())
+)
+
+
+def server(url: str) -> Server:
+    """Return the server of a sink's url."""
+    return Server(url, "sink", SinkAddressError)
+
+
+def connect(url: str) -> Connection:
+    """Connect with autocommit, text in UTF-8 and times in UTC; raise SinkError if that is not possible.
+
+    A connection that drops silently is noticed at both ends, as the server's end has the table's lock.
+    """
+    return SINK_ERRORS.connect(server(url), _SINK_SETTINGS)
+
+
+def first_value(connection: Connection, query: str, *values: object) -> Any:  # noqa: ANN401 - of any type
+    """Return the first value of a query's first row; None if there is no row."""
+    row = connection.execute(query, values).fetchone()
+    return None if row is None else row[0]
+
+
+def lock_shared_tables(connection: Connection) -> None:
+    """Keep other transactions from creating the tables that all pipelines share, until this one ends."""
+    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
+
+
+def schema_of(connection: Connection, place: str) -> str:
+    """Return the schema that tables are created in: the first of the search path that exists."""
+    schema = first_value(connection, "SELECT current_schema()")
+    if schema is None:
+        msg = f"{place}: no schema of this user's search_path exists: create one, or set search_path"
+        raise SinkError(msg)
+    return str(schema)
+
+
+def lock_table(connection: Connection, schema: str, table: str, seconds: float) -> bool:
+    """Acquire the session's lock that a run holds on a table that it writes; return whether that succeeds in time.
+
+    The server takes a moment to release the lock of a client that disconnected or was killed.
+    """
+    connection.execute("SELECT set_config('lock_timeout', $1, false)", (f"{round(seconds * 1000)}ms",))
+    try:
+        connection.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", (f"windrow {schema} {table}",))
+    except errors.LockNotAvailable:
+        return False
+    connection.execute(f"SET lock_timeout = '{LOCK_WAIT}'")
+    return True
+
+
+def qualified(schema: str, table: str) -> str:
+    """Write a table's name with its schema."""
+    return f"{quote(schema)}.{quote(table)}"
+
+
+_SINK_ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
+    (errors.InsufficientPrivilege, "a privilege is missing; grant it, then start again"),
+    (errors.DiskFull, "the database's disk is full; make room, then start again"),
+    (errors.OutOfMemory, "the database is out of memory; give it more, or take fewer records a step"),
+    (errors.LockNotAvailable, "another session holds a lock; end that one, then start again"),
+    (errors.QueryCanceled, "the statement was cancelled; raise statement_timeout for this user, or start again"),
+    (errors.DeadlockDetected, "another session locked the same rows; nobody else may write windrow's tables"),
+    (errors.SerializationFailure, "another session wrote the same rows; nobody else may write windrow's tables"),
+    (errors.ReadOnlySqlTransaction, "the database takes no writes; connect to the primary"),
+    (errors.TooManyConnections, "the database has no connection left; raise max_connections, or close some"),
+    (errors.UndefinedTable, "a table was dropped while the pipeline ran; start over with --fresh"),
+    (errors.UndefinedColumn, "a table was altered while the pipeline ran; restore it, or start over with --fresh"),
+    (errors.DependentObjectsStillExist, "drop what depends on the table first, or choose another table"),
+    (errors.IntegrityError, "a constraint refused a row; drop the constraint, or choose another table"),
+    (
+        errors.ProgramLimitExceeded,
+        (
+            "a value is too large for PostgreSQL, whose index has rows of at most 2,704 bytes. If it is a key: use a "
+            "shorter one, as in `key: [{user_hash: md5(user)}]`, and start over with --fresh"
+        ),
+    ),
+    (errors.AdminShutdown, "the database is going down; start again when it is back"),
+    (psycopg.InterfaceError, "the connection was lost; start again"),
+    (psycopg.OperationalError, "the connection was lost or the database is in trouble; start again"),
+)
+SINK_ERRORS = Translation(SinkError, SinkUnavailableError, _SINK_ADVICE, after="; what was committed before stays")
+translated = SINK_ERRORS.translated
+_SEARCH_PATH = re.compile(r'search_path\s*=\s*"?(\w+)')
+
+
+def named_schema(url: str) -> str:
+    """Return the first schema of the search path that a url sets, without asking the server."""
+    options = str(server(url).parts.get("options") or os.environ.get("PGOPTIONS") or "")
+    found = _SEARCH_PATH.search(options)
+    return found[1] if found else "public"
+
+
+def sink_dataset(url: str, table: str) -> tuple[str, str]:
+    """Return the namespace and the name that OpenLineage has for a table of a sink."""
+    return dataset(server(url), f"{named_schema(url)}.{table}")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from windrow import model as m
+from windrow.connectors import settings
 from windrow.connectors.base import Connector, SinkConnector, load
-from windrow.connectors.findings import table_findings, url_findings
-from windrow.connectors.keys import CHANGELOG, key_words, primary_key, table_key
 from windrow.declare.arguments import names_of
 from windrow.declare.findings import Finding, error
 from windrow.declare.spec import FLAG, TEXT, Key, Section
@@ -27,16 +26,16 @@ def postgres(
 
 
 def _findings(sink: m.PostgresSink) -> Iterator[Finding]:
-    yield from url_findings(sink.url)
+    yield from settings.url_findings(sink.url)
     if "." in sink.table:
         hint = "name the table alone; the schema is the url's search_path (?options=-csearch_path%3Dmy_schema)"
         yield error("table", f"{sink.table!r} names a schema: {hint}")
     else:
-        yield from table_findings(sink.table)
+        yield from settings.table_findings(sink.table)
 
 
 def _dataset(sink: m.PostgresSink, table: str) -> tuple[str, str]:
-    found: tuple[str, str] = load("windrow.connectors.postgres.connection:sink_dataset")(sink.url, table)
+    found: tuple[str, str] = load("windrow.connectors.postgres.client:sink_dataset")(sink.url, table)
     return found
 
 
@@ -61,9 +60,9 @@ POSTGRES = Connector(
                     positional=True,
                     mask=mask_url,
                 ),
-                table_key(),
-                primary_key(),
-                CHANGELOG,
+                settings.table_key(),
+                settings.primary_key(),
+                settings.CHANGELOG,
                 Key(
                     "outbox",
                     FLAG,
@@ -73,7 +72,7 @@ POSTGRES = Connector(
                 ),
             ),
         ),
-        lambda sink: f"table {sink.table} in PostgreSQL {sink.url}{key_words(sink)}",
+        lambda sink: f"table {sink.table} in PostgreSQL {sink.url}{settings.key_words(sink)}",
         "tables in a PostgreSQL database, in the first schema of the user's `search_path`.",
         dataset=_dataset,
         tables="windrow.connectors.postgres.sink:PostgresTables",

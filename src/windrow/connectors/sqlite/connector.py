@@ -7,10 +7,8 @@ from os import PathLike, fspath
 from typing import Literal
 
 from windrow import model as m
+from windrow.connectors import settings
 from windrow.connectors.base import Connector, SinkConnector
-from windrow.connectors.datasets import file_dataset
-from windrow.connectors.findings import file_findings, table_findings
-from windrow.connectors.keys import folder_key, key_words, primary_key, table_key
 from windrow.declare.arguments import names_of
 from windrow.declare.findings import Finding, error
 from windrow.declare.spec import FLAG, Key, Section, choice
@@ -18,7 +16,7 @@ from windrow.declare.spec import FLAG, Key, Section, choice
 
 def _words(sink: m.SqliteSink) -> str:
     decimals = "" if sink.decimals == "numeric" else ", decimals as text"
-    return f"table {sink.table} in the SQLite file {sink.path}{key_words(sink)}{decimals}"
+    return f"table {sink.table} in the SQLite file {sink.path}{settings.key_words(sink)}{decimals}"
 
 
 def sqlite(
@@ -38,8 +36,8 @@ def sqlite(
 
 
 def _findings(sink: m.SqliteSink) -> Iterator[Finding]:
-    yield from file_findings(sink.path, "results.db")
-    yield from table_findings(sink.table)
+    yield from settings.file_findings(sink.path, "results.db")
+    yield from settings.table_findings(sink.table)
     if sink.table.lower().startswith("sqlite_"):
         yield error("table", f"{sink.table!r}: SQLite reserves names that begin with sqlite_")
 
@@ -51,12 +49,12 @@ SQLITE = Connector(
             "wr.sqlite",
             m.SqliteSink,
             (
-                folder_key("the file; created if it does not exist."),
-                table_key(
+                settings.folder_key("the file; created if it does not exist."),
+                settings.table_key(
                     "the result table, and the prefix of the other tables' names. At most 48 letters, digits and `_`, "
                     "not starting with a digit."
                 ),
-                primary_key(
+                settings.primary_key(
                     "the primary key of the result table, if it should differ from `window_start`, `window_end` and "
                     "the pipeline's key. It must contain `window_start` (of cumulate windows also `window_end`) and "
                     "the pipeline's key, and with `mode: discard` also `revision`."
@@ -79,7 +77,7 @@ SQLITE = Connector(
         ),
         _words,
         "tables in an SQLite file, in WAL mode: others can read while a run writes.",
-        dataset=file_dataset,
+        dataset=settings.file_dataset,
         tables="windrow.connectors.sqlite.tables:SqliteTables",
         findings=_findings,
         database="windrow.connectors.sqlite.tables:SqliteDatabase",

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
-from functools import partial
-from itertools import chain
 from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.connectors.database import Condition, Value
-from windrow.connectors.misfits import NotUtf8, exact_array, fitted, with_misfits
-from windrow.connectors.tables import Table, decimal_text, quote, quote_all, significant_digits, unscaled, utc_text
+from windrow.connectors.database import Condition, Snapshot, Value
+from windrow.connectors.misfits import Fitted, NotUtf8, exact_array, fitted_rows
+from windrow.connectors.tables import Table, decimal_text, quote, significant_digits, unscaled, utc_text
 from windrow.engine.schema import MICROS
 
 Decimals = Literal["numeric", "text"]
@@ -25,7 +23,7 @@ EXACT_DIGITS = 15
 """Digits that SQLite keeps of a number that is not a 64-bit integer (https://sqlite.org/datatype3.html, section 3)."""
 _ROWS = 50_000
 _BYTES = 16 << 20
-"""So much is gathered at the most before it becomes Python's values."""
+"""Limits of the rows that are converted to Python's values at a time."""
 LONG = np.iinfo(np.int64)
 _DIGITS_OF_LONG = 19
 
@@ -37,7 +35,7 @@ def sql_types(table: Table, decimals: Decimals) -> dict[str, str]:
 
 def _sql_type(type_: pa.DataType, decimals: Decimals) -> str:
     if pa.types.is_decimal(type_):
-        # without a type a column has no affinity, and keeps what it is given
+        # without a type a column has no affinity and keeps values as they are
         return "" if decimals == "numeric" and _is_wide(type_) else decimals.upper()
     if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
         return "INTEGER"
@@ -47,17 +45,18 @@ def _sql_type(type_: pa.DataType, decimals: Decimals) -> str:
 
 
 def _is_wide(type_: pa.DataType) -> bool:
-    """Whether a type has whole numbers alone, and some of more than 64 bits."""
+    """Whether a type has only whole numbers, some of more than 64 bits."""
     return bool(pa.types.is_decimal(type_) and type_.scale == 0 and type_.precision >= _DIGITS_OF_LONG)
 
 
 def values(rows: pa.Table, decimals: Decimals) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows, which fit (`unfit`), as what sqlite3 binds, of which only some are in memory at a time."""
-    return chain.from_iterable(zip(*_columns(batch, decimals), strict=True) for batch in _batches(rows))
+    """Yield rows that fit (`unfit`) as values for sqlite3; only some rows are in memory at a time."""
+    for batch in _batches(rows):
+        yield from zip(*(_stored_column(column, decimals) for column in batch.columns), strict=True)
 
 
 def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Cut rows into batches of some size, and join what is in many small ones.
+    """Cut rows into batches of some size, and join small ones.
 
     A whole column may be more than the 2 GiB that one array of texts or bytes can hold.
     """
@@ -71,10 +70,6 @@ def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
             held, count, size = [], 0, 0
     if held:
         yield from pa.Table.from_batches(held).combine_chunks().to_batches()
-
-
-def _columns(rows: pa.RecordBatch, decimals: Decimals) -> list[list[Any]]:
-    return [_stored_column(column, decimals) for column in rows.columns]
 
 
 def _stored_column(column: pa.Array, decimals: Decimals) -> list[Any]:
@@ -112,10 +107,7 @@ def _numeric(column: pa.Array) -> list[Any]:
 
 
 def unfit(decimals: pa.Table) -> pa.Array | None:
-    """Return why a NUMERIC column would change a decimal of a row, null of rows of which it changes none.
-
-    None if that are all of them.
-    """
+    """Return why a NUMERIC column would change a decimal of a row, null for unchanged rows; None if all are."""
     found: pa.Array | None = None
     for name, column in zip(decimals.column_names, decimals.columns, strict=True):
         if all(_has_few_digits(chunk) for chunk in column.chunks):
@@ -132,7 +124,7 @@ def unfit(decimals: pa.Table) -> pa.Array | None:
 
 
 def _has_few_digits(column: pa.Array) -> bool:
-    """Whether all decimals have so few digits that a double keeps them."""
+    """Whether a double keeps the digits of all decimals."""
     bounds = pc.min_max(unscaled(column)).as_py()
     return bounds["min"] is None or max(-bounds["min"], bounds["max"]) < 10**EXACT_DIGITS
 
@@ -151,13 +143,12 @@ def _integers(column: pa.Array) -> pa.Array:
     return chosen.cast(pa.int64())
 
 
-"""Number of rows that are in memory at a time."""
 _EXACT = 10**EXACT_DIGITS
 
 
-def _compared_by_value(one: str, other: str) -> int:
-    """Compare decimals that are text; a text that is none is greater than all of them."""
-    a, b = (_decimal_order(text) for text in (one, other))
+def _compare_by_value(left: str, right: str) -> int:
+    """Compare decimals that are text; a text that is no decimal is greater than all of them."""
+    a, b = _decimal_order(left), _decimal_order(right)
     return (a > b) - (a < b)
 
 
@@ -177,58 +168,44 @@ def _read_text(stored: bytes) -> str | NotUtf8:
         return NotUtf8(stored)
 
 
-class SqliteSnapshot:
-    """The tables in a transaction that is open; see `windrow.connectors.database.Snapshot`."""
+class SqliteSnapshot(Snapshot):
+    """The tables in a transaction that is open."""
 
     def __init__(self, db: sqlite3.Connection, decimals: Decimals) -> None:
         self._db = db
         self._decimals = decimals
         db.text_factory = _read_text
-        db.create_collation("windrow_decimal", _compared_by_value)
+        db.create_collation("windrow_decimal", _compare_by_value)
 
     def columns(self, table: str) -> list[str]:
-        """Return the names of a table's columns; none if there is no such table."""
         return [name for (name,) in self._db.execute("SELECT name FROM pragma_table_info(?)", (table,))]
 
-    def rows(
-        self,
-        table: Table,
-        order: Sequence[str],
-        where: Sequence[Condition] = (),
-        *,
-        descending: Collection[str] = (),
-        limit: int | None = None,
-        misfits: bool = False,
-    ) -> Iterator[pa.Table]:
-        """Read columns of a table, ordered; see `windrow.connectors.database.Snapshot`."""
-        by = ", ".join(self._ordered(table.schema.field(name), name in descending) for name in order)
-        within, values = self._within(table, where)
-        cursor = self._db.execute(
-            f"SELECT {quote_all(table.columns)} FROM {quote(table.name)} WHERE {within} ORDER BY {by} LIMIT ?",
-            [*values, -1 if limit is None else limit],
-        )
+    def fetch(self, table: Table, sql: str, values: Sequence[object]) -> Iterator[list[Fitted]]:
+        cursor = self._db.execute(sql, values)
         while rows := cursor.fetchmany(_ROWS):
-            columns = [
-                fitted(values, partial(_column, type_=field.type))
-                for values, field in zip(zip(*rows, strict=True), table.schema, strict=True)
-            ]
-            yield with_misfits(table, columns, keep=misfits)
+            yield fitted_rows(rows, table.schema, _read_column)
 
-    def count(self, table: Table, where: Sequence[Condition] = ()) -> int:
-        """Return the number of rows that meet all conditions."""
-        within, values = self._within(table, where)
-        return int(self._db.execute(f"SELECT count(*) FROM {quote(table.name)} WHERE {within}", values).fetchone()[0])
+    def fetch_number(self, table: Table, sql: str, values: Sequence[object]) -> int:  # noqa: ARG002 - the contract's
+        return int(self._db.execute(sql, values).fetchone()[0])
 
-    def _within(self, table: Table, where: Sequence[Condition]) -> tuple[str, list[Any]]:
-        """Write conditions as SQL with parameters, and return these too."""
-        fields = [table.schema.field(one.column) for one in where]
-        sides = [f"{self._compared(field)} {one.operator} ?" for field, one in zip(fields, where, strict=True)]
-        values = [_bound(one.value, field.type, self._decimals) for field, one in zip(fields, where, strict=True)]
-        return " AND ".join(sides) or "true", values
+    def order(self, field: pa.Field, *, is_descending: bool) -> str:
+        # only where there can be nulls: with NULLS LAST, SQLite would sort rows that its index has in order
+        return self._compared(field) + (" DESC" if is_descending else "") + (" NULLS LAST" if field.nullable else "")
 
-    def _ordered(self, field: pa.Field, descending: bool) -> str:  # noqa: FBT001 - a column of a list
-        # only where there can be nulls: with NULLS LAST, SQLite would sort what its index has in order
-        return self._compared(field) + (" DESC" if descending else "") + (" NULLS LAST" if field.nullable else "")
+    def compare(self, field: pa.Field, condition: Condition, number: int) -> str:  # noqa: ARG002 - the contract's
+        return f"{self._compared(field)} {condition.operator} ?"
+
+    def bind(self, field: pa.Field, value: Value) -> str | float | None:
+        """Return a value as the file stores it; None for a number that NUMERIC cannot hold."""
+        if pa.types.is_timestamp(field.type):
+            return str(utc_text(pa.array([int(value)]).cast(MICROS))[0])
+        if not isinstance(value, Decimal):
+            return value
+        if self._decimals == "text" or _is_wide(field.type):
+            return f"{value:f}"
+        if value == int(value) and LONG.min <= value <= LONG.max:
+            return int(value)
+        return float(value) if Decimal(repr(float(value))) == value else None
 
     def _compared(self, field: pa.Field) -> str:
         if self._decimals == "numeric" and _is_wide(field.type):
@@ -237,31 +214,7 @@ class SqliteSnapshot:
         return quote(field.name) + (" COLLATE windrow_decimal" if is_text else "")
 
 
-def _bound(value: Value, type_: pa.DataType, decimals: Decimals) -> str | float | None:
-    """Return a value as the file has it; None, which equals nothing, for a number that NUMERIC cannot hold."""
-    if pa.types.is_timestamp(type_):
-        return text(int(value))
-    if not isinstance(value, Decimal):
-        return value
-    if decimals == "text" or _is_wide(type_):
-        return f"{value:f}"
-    if value == int(value) and LONG.min <= value <= LONG.max:
-        return int(value)
-    return float(value) if Decimal(repr(float(value))) == value else None
-
-
-def times(values: Sequence[str | None]) -> pa.Array:
-    """Read times as text, of any year."""
-    # unlike Arrow, numpy reads what is before the year 1 and after the year 9999
-    return pa.array(np.array(values, dtype="datetime64[us]")).cast(MICROS)
-
-
-def text(micros: int | None) -> str | None:
-    """Write a time as the file has it."""
-    return None if micros is None else str(utc_text(pa.array([micros], pa.int64()).cast(MICROS))[0])
-
-
-def _column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+def _read_column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     """Read the stored values of a column; raise an error as `windrow.connectors.misfits.fitted` has it."""
     if pa.types.is_timestamp(type_):
         numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
@@ -278,11 +231,12 @@ def _column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 
 
 def _times_as_written(distinct: list[Any]) -> pa.Array:
-    """Read times; raise ValueError or TypeError if they are not as windrow writes them, which is how they sort."""
+    """Read times; raise ValueError or TypeError if they are not in windrow's form, in which they sort."""
     written = exact_array(distinct, pa.string())
     # numpy warns of a time zone, and reads "NaT"
     if pc.all(pc.match_substring_regex(written, r"^[+-]?[0-9]+-[0-9]{2}-[0-9]{2} [0-9:.]+$")).as_py() is not False:
-        read = times(distinct)
+        # unlike Arrow, numpy reads times before the year 1 and after the year 9999
+        read = pa.array(np.array(distinct, dtype="datetime64[us]")).cast(MICROS)
         if utc_text(read).equals(written):
             return read
     msg = "not all are times as windrow writes them"
@@ -290,7 +244,7 @@ def _times_as_written(distinct: list[Any]) -> pa.Array:
 
 
 def _decimals(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Read decimals that are text, whole numbers or doubles, of which each stands for the shortest decimal.
+    """Read decimals that are text, whole numbers or doubles; a double stands for its shortest decimal.
 
     Raise ValueError for anything else.
     """
@@ -298,7 +252,7 @@ def _decimals(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     if kinds <= {float, int}:
         numbers = np.array(values, dtype=np.float64)
         scaled = np.rint(numbers * 10.0**type_.scale)
-        # a quotient of two exact doubles is the double that is nearest to it, and so what was written
+        # the quotient of two exact doubles is the double nearest to it, and so the value that was written
         if np.all(np.abs(scaled) < _EXACT) and np.array_equal(scaled / 10.0**type_.scale, numbers):
             whole = pa.array(scaled.astype(np.int64)).cast(pa.decimal128(38, 0))
             return pa.Array.from_buffers(pa.decimal128(38, type_.scale), len(whole), whole.buffers())

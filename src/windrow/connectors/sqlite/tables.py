@@ -1,16 +1,261 @@
-"""Tables in an SQLite file."""
+"""Tables in an SQLite file: its connection in WAL mode, its transactions, and the messages of its errors."""
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from windrow import model as m
-from windrow.connectors.embedded.admin import EmbeddedDatabase
-from windrow.connectors.embedded.tables import EmbeddedTables
-from windrow.connectors.sqlite.file import BUSY_SECONDS, SqliteFile
+from windrow.connectors.embedded.file import Column, Dependent, EmbeddedFile, Session
+from windrow.connectors.embedded.tables import EmbeddedDatabase, EmbeddedTables
+from windrow.connectors.sqlite.rows import Decimals, SqliteSnapshot, sql_types, unfit, values
+from windrow.connectors.tables import Layout, Table, create_table, net_changes, quote, quote_all, upsert
+from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.expressions import SinkSpec
+
+BUSY_SECONDS = 10.0
+CACHE_KIB = 65_536
+"""Cache for the pages that a large step writes; a smaller one would write and read them again within the step."""
+
+
+class SqliteFile(EmbeddedFile):
+    """An SQLite file in WAL mode, so that others can read during a write; open from the first `writing` to `close`.
+
+    Times are text in UTC, ``YYYY-MM-DD HH:MM:SS`` and then .fff or .ffffff if there is a fraction. Booleans are
+    0 and 1. Decimals are in NUMERIC columns, which keep 15 digits or a 64-bit integer: a row with a value that would be
+    changed is a dead letter. Sums of longs, and other whole decimals that can have more than 64 bits, are in columns
+    without a type, as text if they have more. With `decimals` ``text`` all decimals are text with all digits.
+    """
+
+    system = "SQLite"
+
+    def __init__(self, path: str, decimals: Decimals, busy: float = BUSY_SECONDS) -> None:
+        super().__init__(path, busy)
+        self._decimals = decimals
+        self._connection: sqlite3.Connection | None = None
+
+    @contextmanager
+    def writing(self) -> Iterator[SqliteSession]:
+        """Open a transaction, which is on disk afterwards (synchronous=FULL)."""
+        with translated(self.path):
+            if self._connection is None:
+                self._connection = self._connect()
+            db = self._connection
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield SqliteSession(db, self._decimals)
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[SqliteSession]:
+        """Open a read-only transaction; others can write meanwhile."""
+        uri = f"{self.file.as_uri()}?mode=ro"
+        with (
+            translated(self.path),
+            closing(sqlite3.connect(uri, timeout=self.busy, uri=True, isolation_level=None)) as db,
+        ):
+            db.execute("BEGIN")
+            yield SqliteSession(db, self._decimals)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> sqlite3.Connection:
+        file = self.refuse_path()
+        # a host may commit from another thread than it opened in, but never from two at once
+        db = sqlite3.connect(file, timeout=self.busy, isolation_level=None, check_same_thread=False)
+        try:
+            mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            # without it, SQLite would let views and triggers follow a table to its new name
+            db.execute("PRAGMA legacy_alter_table = ON")
+        except BaseException:
+            db.close()
+            raise
+        if mode != "wal":
+            db.close()
+            msg = f"{self.path} cannot be read while it is written there (SQLite's WAL): put it on a local disk"
+            raise SinkAddressError(msg)
+        return db
+
+
+class SqliteSession(Session):
+    """A transaction that is open."""
+
+    now = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
+    same = "lower({}) = lower({})"
+    error = sqlite3.Error
+
+    def __init__(self, db: sqlite3.Connection, decimals: Decimals) -> None:
+        self._db = db
+        self._decimals = decimals
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return self._db.execute(sql, values).fetchall()
+
+    def has(self, table: str) -> bool:
+        query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
+        return bool(self.execute(query, (table,)))
+
+    def columns(self, table: str) -> list[Column]:
+        kind = self._db.execute("SELECT type FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table,)).fetchone()
+        if kind is None:
+            return []
+        if kind[0] != "table":
+            path = self._db.execute("PRAGMA database_list").fetchone()[2]
+            msg = f"{table!r} in {path} is a {kind[0]}, not a table: choose another table"
+            raise SinkError(msg)
+        found = self._db.execute('SELECT name, type, pk, "notnull" FROM pragma_table_info(?)', (table,))
+        return [Column(name, type_, bool(place), bool(required)) for name, type_, place, required in found]
+
+    def types(self, table: Table) -> dict[str, str]:
+        return sql_types(table, self._decimals)
+
+    def create(self, table: Table) -> None:
+        """Create a table; a table with a key is stored by it: half the size, and no second tree to write."""
+        self._db.execute(create_table(table, self.types(table)) + (" WITHOUT ROWID" if table.key else ""))
+
+    def alter(self, table: Table, column: str, type_: str) -> str:
+        """Return statements that copy the column, as SQLite has none to change it; empty for a column of the key."""
+        if column in table.key:
+            return ""
+        there, name, new = quote(table.name), quote(column), quote(f"{column}_new")
+        return (
+            f"ALTER TABLE {there} ADD COLUMN {new} {type_}; UPDATE {there} SET {new} = {name}; "
+            f"ALTER TABLE {there} DROP COLUMN {name}; ALTER TABLE {there} RENAME COLUMN {new} TO {name}"
+        )
+
+    def relax(self, table: Table, columns: Sequence[str]) -> None:
+        """Let columns of a table be null, as described in https://sqlite.org/lang_altertable.html, section 7.
+
+        Stored rows stay as they are; only the CREATE statement in the schema changes. Raise SinkError if that is not as
+        windrow has written it.
+        """
+        types, where = self.types(table), "type = 'table' AND name = ? COLLATE NOCASE"
+        [(sql,)] = self.execute(f"SELECT sql FROM sqlite_master WHERE {where}", (table.name,))
+        for name in columns:
+            column = f"{quote(name)} {types[name]}"
+            if f"{column} NOT NULL" not in sql:
+                msg = (
+                    f"column {name!r} of table {table.name!r} is NOT NULL, but the pipeline can write null there: "
+                    f"alter it ({self.alter(table, name, types[name])})"
+                )
+                raise SinkError(msg)
+            sql = sql.replace(f"{column} NOT NULL", column)
+        [(version,)] = self.execute("PRAGMA schema_version")
+        self._db.execute("PRAGMA writable_schema = ON")
+        try:
+            self._db.execute(f"UPDATE sqlite_master SET sql = ? WHERE {where}", (sql, table.name))
+            self._db.execute(f"PRAGMA schema_version = {version + 1}")
+        finally:
+            self._db.execute("PRAGMA writable_schema = RESET")
+
+    def unfit(self, tables: Sequence[Table], rows: pa.Table) -> pa.Array | None:
+        """Return why rows do not fit: a NUMERIC column would change a decimal."""
+        names = [field.name for field in rows.schema if pa.types.is_decimal(field.type)]
+        if not names or self._decimals == "text":
+            return None
+        numeric = {column.name for table in tables for column in self.columns(table.name) if column.type == "NUMERIC"}
+        return unfit(rows.select([name for name in names if name in numeric]))
+
+    def insert(self, table: Table, rows: pa.Table, else_: str = "") -> None:
+        """Insert rows; only some are in memory as Python's values at a time."""
+        if rows.num_rows:
+            marks = ", ".join("?" * len(table.columns))
+            self._db.executemany(
+                f"INSERT INTO {quote(table.name)} ({quote_all(table.columns)}) VALUES ({marks}) {else_}",
+                values(rows.select(list(table.columns)), self._decimals),
+            )
+
+    def apply(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:
+        """Apply changes of a step, which are the last rows of the changelog if it is written."""
+        table = layout.result
+        columns, key = quote_all(table.columns), quote_all(table.key)
+        if changelog:
+            # Within a key in the order of the changelog, so its last change wins. By key, so that the table's tree is
+            # written from left to right. Reading the changelog costs half of binding the rows once more.
+            self._db.execute(
+                f"INSERT INTO {quote(table.name)} ({columns}) SELECT {columns} "
+                f"FROM {quote(layout.changes.name)} WHERE epoch = ? AND seq >= ? "
+                f"AND op IN ('insert', 'update_after') ORDER BY {key}, seq {upsert(table)}",
+                (epoch, first),
+            )
+            if not pc.any(pc.equal(changes["op"], "delete")).as_py():
+                return
+        rows = net_changes(changes, table.key)
+        if not changelog:
+            self.insert(table, pa.concat_tables([rows.inserts, rows.updates]), else_=upsert(table))
+        if rows.deletes.num_rows:
+            deletes = rows.deletes.select(list(table.key))
+            where = " AND ".join(f"{quote(column)} = ?" for column in table.key)
+            keys = values(deletes, self._decimals)
+            self._db.executemany(f"DELETE FROM {quote(table.name)} WHERE {where}", keys)
+
+    def dependents(self, tables: Sequence[str]) -> list[Dependent]:
+        """Return indexes and triggers on tables, which follow a renamed table."""
+        found = self._db.execute(
+            "SELECT type, name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') AND sql IS NOT NULL "
+            f"AND lower(tbl_name) IN ({', '.join('?' * len(tables))})",
+            [name.lower() for name in tables],
+        )
+        return [Dependent(*row) for row in found]
+
+    def snapshot(self) -> SqliteSnapshot:
+        return SqliteSnapshot(self._db, self._decimals)
+
+
+_ADVICE = {
+    "SQLITE_NOTADB": "is not an SQLite database: give the sink another path",
+    "SQLITE_CORRUPT": "is damaged: restore it from a copy, or move it away and start over with --fresh",
+    "SQLITE_CANTOPEN": "cannot be opened: check that the path is a file in a folder that may be written",
+    "SQLITE_READONLY": "may not be written: give write permission on the file and its folder",
+    "SQLITE_PERM": "may not be written: give write permission on the file and its folder",
+    "SQLITE_BUSY": "is locked by another writer: end that one, then start again",
+    "SQLITE_LOCKED": "is locked by another writer: end that one, then start again",
+    "SQLITE_FULL": "cannot grow, the disk is full: make room, then start again",
+    "SQLITE_IOERR": "could not be read or written: check the disk, then start again",
+    "SQLITE_CONSTRAINT": "refused a row",
+}
+_KINDS: dict[str, type[SinkError]] = {
+    "SQLITE_BUSY": SinkUnavailableError,
+    "SQLITE_LOCKED": SinkUnavailableError,
+    "SQLITE_NOTADB": SinkAddressError,
+}
+
+
+def translate(error: sqlite3.Error, path: str) -> SinkError:
+    """Return the SinkError that says what happened to the file and what to do."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    for prefix, advice in _ADVICE.items():
+        if name.startswith(prefix):
+            kind = _KINDS.get(prefix, SinkError)
+            return kind(f"{path} {advice} ({error}); what was committed before stays")
+    return SinkError(f"{path}: SQLite says: {error}; what was committed before stays")
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Raise SinkError for SQLite's errors within."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
 
 
 class SqliteTables(EmbeddedTables):
-    """The tables of pipelines in an SQLite file; another writer is waited for `busy` seconds."""
+    """The tables of pipelines in an SQLite file; waits at most `busy` seconds for another writer."""
 
     def __init__(self, *specs: SinkSpec, busy: float = BUSY_SECONDS) -> None:
         super().__init__(_file(specs[0].sink, busy), *specs)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow import model as m
-from windrow.connectors.cuts import Cut
+from windrow.connectors.cuts import Cut, StreamPlan
 from windrow.connectors.sink import SinkGroup
 from windrow.connectors.source import Source
 from windrow.connectors.stream_reader import stream_of
@@ -68,7 +68,7 @@ def key_group_outputs(
     # a checkpoint with steps keeps the number that it has: Spark has noted it with them
     spark.conf.set(SHUFFLE_PARTITIONS, partitions_of_state(spark, graph.key_groups))
     tasks = spark.sparkContext.defaultParallelism
-    reader = source.reader(stage, begin.at, tasks=tasks, max_records=max_records, cuts=cuts)
+    reader = source.reader(StreamPlan(stage, begin.at, tasks, max_records, cuts))
     planned = dict(enumerate(checkpoint.kept_plan))
     telling = ControlReader(
         reader,

@@ -234,7 +234,7 @@ def test_lost_slots_and_logs_are_noticed(shop: LogShop) -> None:
     refused(shop, "is damaged")
     note.write_text(newer)
     file.write_bytes(whole + b'{"amount": 5}\n')
-    refused(shop, "is none of the table")
+    refused(shop, "is not a change of the table")
     file.write_bytes(whole)
     shop.sql.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
     refused(shop, "has no slot .* so changes are lost")

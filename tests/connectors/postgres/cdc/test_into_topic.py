@@ -162,7 +162,7 @@ def test_topics_of_something_else_are_refused(topic_shop: TopicShop, monkeypatch
     monkeypatch.setattr(into_topic, "TIMEOUT", 2.0)
     own = shop.source
     shop.kafka.produce(shop.topic.topic, 1, [b"{}"])
-    refused(shop, "has records, and .*position does not say of which table: name another topic", InputError)
+    refused(shop, "has records, but .*position does not name their table: name another topic", InputError)
     assert shop.sql.execute("SELECT * FROM pg_replication_slots").fetchall() == []
     shop.clear()
     name = shop.topic.topic

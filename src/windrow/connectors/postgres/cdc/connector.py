@@ -1,4 +1,4 @@
-"""The connector of tables of PostgreSQL that a run follows."""
+"""The connector of PostgreSQL tables that a run follows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from windrow import model as m
+from windrow.connectors import settings
 from windrow.connectors.base import Connector, SourceConnector, load
-from windrow.connectors.findings import LONGEST_TOPIC, broker_findings, option_findings, topic_findings, url_findings
 from windrow.connectors.kafka.connector import CDC_OPTIONS, OPTIONS_KEY
 from windrow.declare.findings import Finding, error
 from windrow.declare.options import mask_options
@@ -74,7 +74,7 @@ _SLOT_NAME = re.compile(r"[a-z0-9_]+")
 
 
 def _findings(source: m.PostgresCdcSource) -> Iterator[Finding]:
-    yield from url_findings(source.url)
+    yield from settings.url_findings(source.url)
     if not source.table.strip():
         yield error("table", "is empty; name the table, with its schema if that is not in the search_path")
     match source.into:
@@ -82,9 +82,9 @@ def _findings(source: m.PostgresCdcSource) -> Iterator[Finding]:
             if not path:
                 yield error("log", "is empty; name the folder in which the changes of the table are kept")
         case m.KafkaSource(servers=servers, topic=topic, options=options):
-            yield from broker_findings(servers)
-            yield from topic_findings(topic, LONGEST_TOPIC - len(".position"))
-            yield from option_findings(options, CDC_OPTIONS)
+            yield from settings.broker_findings(servers)
+            yield from settings.topic_findings(topic, settings.LONGEST_TOPIC - len(".position"))
+            yield from settings.option_findings(options, CDC_OPTIONS)
         case _:
             assert_never(source.into)
     if len(set(source.key)) < len(source.key):

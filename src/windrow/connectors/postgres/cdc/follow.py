@@ -1,13 +1,13 @@
-"""A table of a PostgreSQL database, whose changes are appended to a log or a topic by logical replication.
+"""A PostgreSQL table whose changes are appended to a log or a topic by logical replication.
 
-Everything else reads the log or topic alone, so a replay needs no database. Nothing is lost or twice in it, wherever a
-crash comes:
+Everything else reads only the log or topic, so a replay needs no database. It has each change once, wherever a crash
+happens:
 
-- The copy of the table is there as a whole or not at all. If it is not, it did not end: the slot is dropped, and both
-  begin anew.
-- Changes are appended durably, then the position is noted, and only then is the slot told that the database may forget
-  them. After a crash the database sends all that it was not told of. What was appended already is left out, by the
-  place of the last change that is there (`windrow.connectors.postgres.cdc.records`).
+- The copy of the table is complete or missing. If it is missing, it was interrupted: the slot is dropped, and both
+  start over.
+- Changes are appended durably, then the position is recorded, and only then confirmed to the slot, so that the database
+  may delete them. After a crash the database sends all unconfirmed changes again. Those that were appended are skipped,
+  by the place of the last change in the log (`windrow.connectors.postgres.cdc.records`).
 - One process at a time follows a table into a log or topic.
 """
 
@@ -32,9 +32,9 @@ from windrow.errors import InputError, SourceError
 
 
 class FollowedTable:
-    """The table of a source, and the log or topic that has its changes; see `windrow.connectors.source.Follower`.
+    """The table of a source, and the log or topic of its changes; see `windrow.connectors.source.Follower`.
 
-    `known_by` are the columns that keys of the pipeline's tables are made of, each by all of its names.
+    `known_by` are the columns of keys of the pipeline's tables, each by all of its names.
     """
 
     def __init__(self, source: m.PostgresCdcSource, known_by: Sequence[Sequence[str]] = ()) -> None:
@@ -45,7 +45,7 @@ class FollowedTable:
         self.lag: SlotLag | None = None
 
     def preflight(self) -> None:
-        """Raise SourceError if the database cannot be followed, or has no such table with such a key."""
+        """Raise SourceError if the database cannot be followed, or has no table with that key."""
         place = self._server.place
         with db.connected(self._server) as sql:
             db.refuse_unready(sql, place)
@@ -59,10 +59,10 @@ class FollowedTable:
         return table, key
 
     def update(self) -> None:
-        """Append what was committed before now, at first the rows of the table.
+        """Append the changes that were committed up to now; the first time, the rows of the table.
 
-        Raise InputError for a log or topic of something else, SourceError if the database cannot be followed, which
-        leaves the log whole.
+        Raise InputError for a log or topic of another table, SourceError if the database cannot be followed; the log
+        stays intact.
         """
         self._run(Event(), to_end=True)
 
@@ -97,7 +97,7 @@ class FollowedTable:
         self.lag = lag
 
     def _own_state(self, sql: Connection, table: db.TableFacts) -> FollowState:
-        """Return the state of the store, a new one if it has none; raise InputError if it is of something else."""
+        """Return the state of the store, or a new one; raise InputError for a store of another table."""
         source, store, called = self._source, self._store, f"{table.schema}.{table.name}"
         state = store.state()
         if state is None:
@@ -135,7 +135,9 @@ class FollowedTable:
                 f"max_slot_wal_keep_size, so changes are lost: drop the slot, {over}"
             )
             raise SourceError(msg)
-        noted = self._store.state() or state  # after the slot: a run that is ending may have committed more meanwhile
+        noted = (
+            self._store.state() or state
+        )  # read after the slot: a run that is ending may have confirmed more meanwhile
         if noted.confirmed and slot.confirmed > noted.confirmed:
             msg = (
                 f"{self._store.name} is older than the slot {state.slot}, so changes are lost: bring back the newest "
@@ -146,8 +148,8 @@ class FollowedTable:
     def _copy(
         self, sql: Connection, replication: Connection, state: FollowState, table: db.TableFacts, writer: RecordWriter
     ) -> None:
-        """Create the slot, and copy the table as it was just before into the store."""
-        db.drop_slot(sql, state.slot)  # of a copy that did not end
+        """Create the slot, and copy the table as of its creation into the store."""
+        db.drop_slot(sql, state.slot)  # of an interrupted copy
         db.make_publication(sql, state.publication, table, may_create=self._source.publication is None)
         columns, only = db.published_columns(sql, state.publication, table)
         types = TypeCatalog()
@@ -174,8 +176,8 @@ def _open_store(source: m.PostgresCdcSource) -> ChangeStore:
 
 
 def follow_table(node: m.SourceNode, keys: Collection[str]) -> FollowedTable:
-    """Return what follows the table of a source; `keys` are the fields that keys of tables are made of."""
+    """Return the follower of a source's table; `keys` are the fields of the keys of tables."""
     if not isinstance(node.source, m.PostgresCdcSource):
         raise TypeError(node.source)
-    given = [field for field in node.decode.fields if field.name in keys and not field.path]
-    return FollowedTable(node.source, [(field.name, *field.alias) for field in given])
+    key_fields = [field for field in node.decode.fields if field.name in keys and not field.path]
+    return FollowedTable(node.source, [(field.name, *field.alias) for field in key_fields])

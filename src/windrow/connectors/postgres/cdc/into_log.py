@@ -1,10 +1,9 @@
-"""The embedded log that keeps the changes of a table, in one partition, in the order of their commits.
+"""The embedded log with the changes of a table, in one partition, in the order of their commits.
 
-The table is copied into a draft, which becomes the partition by one rename. Lines are appended and made durable; their
-last one says what is in the log (`windrow.connectors.postgres.cdc.records`). The state in ``postgres.json`` may be
-older: what the database sends again is left out by that, and what was lost of the log is written again, byte for byte.
-A part of a line, which no reader takes for a record, is removed first. A lock lets one process at a time follow into a
-log.
+The table is copied into a draft, which becomes the partition by one rename. Lines are appended durably; the last line
+has the position of the log (`windrow.connectors.postgres.cdc.records`). The state in ``postgres.json`` may be older:
+changes that the database sends again are skipped by that position, and lost lines are written again, byte for byte. An
+incomplete line, which readers ignore, is removed first. A lock lets one process at a time follow into a log.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from windrow.connectors.log.append import write_lines
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.kept import Position, replace_durably, sync_path
 from windrow.connectors.postgres.cdc.records import ChangePlace, ChangeRecord
-from windrow.connectors.postgres.cdc.store import FollowState
+from windrow.connectors.postgres.cdc.store import ChangeStore, FollowState
 from windrow.connectors.postgres.client import Connection
 from windrow.errors import InputError, SourceError, SourceUnavailableError
 
@@ -28,8 +27,8 @@ _STATE, _LOCK, _DRAFT = "postgres.json", "postgres.lock", ".partition-0.jsonl.dr
 _CHUNK = 1 << 20
 
 
-class LogStore:
-    """An embedded log; see `windrow.connectors.postgres.cdc.store.ChangeStore`."""
+class LogStore(ChangeStore):
+    """An embedded log."""
 
     def __init__(self, path: str, table: str) -> None:
         self._folder = LogFolder(path)
@@ -41,17 +40,15 @@ class LogStore:
 
     @property
     def name(self) -> str:
-        """The log."""
         return f"the log {self._folder.path}"
 
     @property
     def removal(self) -> str:
-        """What to remove to begin anew."""
         return f"remove {self.name}"
 
     @contextmanager
     def opened(self, sql: Connection) -> Iterator[None]:  # noqa: ARG002 - see `ChangeStore`
-        """Create the folder, and lock it."""
+        """Create and lock the folder."""
         path = self._folder.path / _LOCK
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +99,7 @@ class LogStore:
         self.note(state)
 
     def resume(self) -> FollowState:
-        """Find the end of the log, and remove what a crash has left of a line."""
+        """Find the end of the log, and remove an incomplete line."""
         noted = self._noted()
         if noted is None:
             msg = (
@@ -118,8 +115,8 @@ class LogStore:
             place = (ChangePlace.of_record(last) if last else None) or state.place
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
             msg = (
-                f"the last record of {self._file} is none of the table {state.table}: nobody else may append to "
-                "the log of a table; give the source a log of its own"
+                f"the last record of {self._file} is not a change of the table {state.table}: nobody else may append "
+                "to the log of a table; give the source a log of its own"
             )
             raise SourceError(msg) from exc
         if self._file.stat().st_size > self._at.byte:
@@ -128,14 +125,14 @@ class LogStore:
         self._open.callback(os.close, self._log)
         return replace(state, commit=place.commit, number=place.number)
 
-    def append(self, records: Sequence[ChangeRecord], state: FollowState) -> None:  # noqa: ARG002 - noted later
-        """Append lines, and make them durable."""
+    def append(self, records: Sequence[ChangeRecord], state: FollowState) -> None:  # noqa: ARG002 - recorded later
+        """Append lines durably."""
         lines = "".join(map(_line, records)).encode()
         write_lines(self._file, self._log, self._at.byte, lines)
         self._at = Position(self._at.line + len(records), self._at.byte + len(lines))
 
     def _noted(self) -> tuple[FollowState, Position] | None:
-        """Return the state, and where the record after its last one begins."""
+        """Return the state, and the position after its last record."""
         path = self._folder.path / _STATE
         try:
             noted = json.loads(path.read_bytes())

@@ -1,14 +1,14 @@
-"""The Kafka topic that keeps the changes of a table, and beside it ``TOPIC.position`` with the state of following it.
+"""The Kafka topic with the changes of a table, and beside it ``TOPIC.position`` with the state of following it.
 
-Changes and the state after them are one transaction, also the whole copy. So what is committed says which changes are
-there, and the slot is told of a change only after that. ``TOPIC.position`` is compacted, which keeps its last record
-for ever, so neither retention nor compaction of the topic makes a change come again.
+Changes and the state after them are one transaction, and so is the whole copy. So the committed state tells which
+changes are in the topic, and a change is confirmed to the slot only after its commit. ``TOPIC.position`` is compacted,
+which keeps its last record for ever, so neither retention nor compaction of the topic causes repeated changes.
 
-All changes of a row have one key, and so one partition, in the order of their commits: the one of a hash of the key,
-among as many as the topic had when the table was copied. Partitions that are added stay empty, as keys would move.
+All changes of a row have the same key, and so the same partition, in the order of their commits: that of a hash of the
+key, among the partitions that the topic had when the table was copied. Added partitions stay empty, as keys would move.
 
 One process at a time writes: an advisory lock of the database is held while a table is followed into a topic, and the
-transactional id ``windrow-TOPIC.position`` fences one that has lost the lock, with its connection, and does not know.
+transactional id ``windrow-TOPIC.position`` fences a process that has lost the lock unnoticed, with its connection.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from windrow.connectors.kafka.source import KafkaTopic, log_ends, preflight
 from windrow.connectors.kafka.topics import COMPACTED, create_topics, require_compaction
 from windrow.connectors.postgres.cdc.records import ChangeRecord
 from windrow.connectors.postgres.cdc.server import BUSY_SECONDS, WAIT_SECONDS
-from windrow.connectors.postgres.cdc.store import FollowState
+from windrow.connectors.postgres.cdc.store import ChangeStore, FollowState
 from windrow.connectors.postgres.client import Connection
 from windrow.errors import InputError, SourceError, SourceUnavailableError
 
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _KEY = b"position"
 _TRANSACTION_MS, _COPY_MS = 60_000, 900_000
-"""How long a transaction may be open: one of changes, and the copy, for which it is the most that brokers allow by
-default; ``transaction.timeout.ms`` among the options takes its place."""
+"""Timeouts of transactions of changes, and of the copy, which is the default maximum of brokers; the option
+``transaction.timeout.ms`` overrides the latter."""
 _TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended($1, 0))"
 _UNLOCK = "SELECT pg_advisory_unlock(hashtextextended($1, 0))"
 
 
 @dataclass(frozen=True)
 class _Position:
-    """What ``TOPIC.position`` has: the state, the id of the topic (None: the broker has none), and its partitions."""
+    """A record of ``TOPIC.position``: the state, the id of the topic (None: no ids), and its number of partitions."""
 
     state: FollowState
     topic_id: str | None
@@ -64,8 +64,8 @@ class _Position:
         return json.dumps(asdict(self)).encode()
 
 
-class TopicStore:
-    """A topic; see `windrow.connectors.postgres.cdc.store.ChangeStore`."""
+class TopicStore(ChangeStore):
+    """A topic."""
 
     def __init__(self, topic: m.KafkaSource, table: str) -> None:
         self._topic = topic
@@ -82,12 +82,10 @@ class TopicStore:
 
     @property
     def name(self) -> str:
-        """The topic."""
         return f"the topic {self._topic.topic}"
 
     @property
     def removal(self) -> str:
-        """What to remove to begin anew."""
         return f"delete the topics {self._topic.topic} and {self._beside}"
 
     @cached_property
@@ -96,14 +94,14 @@ class TopicStore:
 
     @contextmanager
     def opened(self, sql: Connection) -> Iterator[None]:
-        """Take the lock, create the topics that are missing, and end what a writer before may have left half committed.
+        """Acquire the lock, create missing topics, and end an open transaction of a former writer.
 
-        A commit of which the answer was lost may still be under way, so what is committed is looked at after that.
+        A commit whose answer was lost may still be under way, so the state is read after that.
         """
-        # clients of this opening: one that is kept knows a broker that was restarted by its former epoch
-        self._asked = Admin(self._beside, self._settings, TIMEOUT)
+        # new clients for each opening: an old one knows a restarted broker by its former epoch
+        self._position_admin = Admin(self._beside, self._settings, TIMEOUT)
         self._positions = Reader(self._beside, self._settings)
-        with self._asking():
+        with self._reaching_broker():
             cluster = self._known().cluster_id
         lock = f"windrow {cluster} {self._topic.topic}"
         deadline = time.monotonic() + BUSY_SECONDS
@@ -116,14 +114,14 @@ class TopicStore:
                 raise SourceUnavailableError(msg)
             time.sleep(WAIT_SECONDS)
         try:
-            with self._asking():
+            with self._reaching_broker():
                 self._create()
                 require_compaction(self._admin, self._beside)
             self._start(_TRANSACTION_MS)
             yield
         finally:
-            self._leave()
-            with suppress(psycopg.Error):  # a connection that is lost has no lock
+            self._abandon()
+            with suppress(psycopg.Error):  # a lost connection has no lock
                 sql.execute(_UNLOCK, (lock,))
 
     def _known(self) -> ClusterMetadata:
@@ -137,7 +135,7 @@ class TopicStore:
                 f"there is no topic {self._topic.topic} at {self._topic.servers} any more, so changes are lost: "
                 f"delete the topic {self._beside}, too, to copy the table anew, and start over with --fresh"
             )
-            raise SourceUnavailableError(msg)  # a broker that starts may not know it yet
+            raise SourceUnavailableError(msg)  # a broker that is starting may not know it yet
         missing = [] if has_topic else [NewTopic(self._topic.topic, config=_KEPT)]
         missing += [] if has_position else [NewTopic(self._beside, 1, config=COMPACTED)]
         create_topics(self._admin, missing)
@@ -149,7 +147,7 @@ class TopicStore:
             time.sleep(WAIT_SECONDS)
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def _reaching_broker(self) -> Iterator[None]:
         try:
             yield
         except KafkaException as exc:
@@ -161,7 +159,7 @@ class TopicStore:
         if self._position is None:
             if any(first < end for first, end in preflight(self._topic).values()):
                 msg = (
-                    f"{self.name} at {self._topic.servers} has records, and {self._beside} does not say of which "
+                    f"{self.name} at {self._topic.servers} has records, but {self._beside} does not name their "
                     "table: name another topic in `topic`"
                 )
                 raise InputError(msg)
@@ -193,7 +191,7 @@ class TopicStore:
         self._commit(rows, state)
 
     def resume(self) -> FollowState:
-        """Fence who wrote before, and return what is committed then."""
+        """Fence the former writer, and return the committed state."""
         self._start(_TRANSACTION_MS)
         self._position = self._read()
         if self._position is None:
@@ -210,7 +208,7 @@ class TopicStore:
 
     def _read(self) -> _Position | None:
         last: bytes | None = None
-        for batch in self._positions.read({0: self._asked.offsets([0])[0]}):
+        for batch in self._positions.read({0: self._position_admin.offsets([0])[0]}):
             last = batch.column("value")[-1].as_py()
         try:
             return None if last is None else _Position.read(last)
@@ -223,7 +221,7 @@ class TopicStore:
 
     def _start(self, timeout: int) -> None:
         """Take over the transactional id."""
-        self._leave()
+        self._abandon()
         self._producer = TransactionalProducer(
             self._topic.topic,
             {"compression.type": "lz4", "linger.ms": 5, **self._settings},
@@ -256,7 +254,7 @@ class TopicStore:
         producer.commit()
         self._position = written
 
-    def _leave(self) -> None:
+    def _abandon(self) -> None:
         if self._producer is not None:
             self._producer.abandon()
             self._producer = None

@@ -1,6 +1,6 @@
 """Messages of PostgreSQL's output plugin pgoutput, protocol version 1.
 
-Source: PostgreSQL's manual, "Logical Replication Message Formats". Each transaction comes whole, after its commit, in
+Source: PostgreSQL's manual, "Logical Replication Message Formats". Each transaction is sent whole, after its commit, in
 the order of commits: Begin, its changes, Commit. A Relation comes before the first change of a table in a session, and
 again when its columns have changed. Times are microseconds since 1970 UTC, values are the text output of their types.
 """
@@ -17,7 +17,7 @@ _EPOCH = 946_684_800_000_000
 
 
 class Unchanged(Enum):
-    """The value of a column that did not change and is stored outside the row (TOAST), so that it is not logged."""
+    """The value of an unchanged column that is stored outside the row (TOAST) and not logged."""
 
     TOAST = "toast"
 
@@ -56,8 +56,8 @@ class Relation:
 class Change:
     """A row that was inserted, updated or deleted.
 
-    `old` is the row before, None if it was not logged. It is whole with REPLICA IDENTITY FULL; else it has the columns
-    of the key alone, null in others, and an update logs it only if one of these changed.
+    `old` is the former row, None if it was not logged. It is whole with REPLICA IDENTITY FULL; else it has only the
+    columns of the key, null in others, and an update logs it only if one of these changed.
     """
 
     relation: int
@@ -84,7 +84,7 @@ _OLD, _KEY, _NEW = ord("O"), ord("K"), ord("N")
 
 
 def parse_message(data: bytes) -> Message | None:
-    """Read a message; None for one of another kind, which says nothing of rows."""
+    """Parse a message; None for a message of another kind, which is not about rows."""
     kind = data[0]
     if (op := _OPERATIONS.get(kind)) is not None:
         return _change(data, op)

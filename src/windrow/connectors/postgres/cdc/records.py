@@ -4,10 +4,10 @@
     ..., "txId": 771, "lsn": 34048040}, "op": "c", "ts_ms": 1767225600000,
     "transaction": {"id": "771:34048312", "total_order": 1}}
 
-A record is a function of the table and the database's log (WAL) alone, to the byte: all times are the commit's, so a
-change that is read once more after a crash gives the same record. Its place is the LSN of the commit record, in
-`transaction.id`, and the number of the change among those of the table in its transaction. Both only grow, as
-transactions come in the order of their commits.
+A record is a function of only the table and the database's log (WAL), to the byte: all times are the commit's, so a
+change that is read again after a crash gives the same record. Its place is the LSN of the commit record, in
+`transaction.id`, and the number of the change among those of the table in its transaction. Both only increase, as
+transactions are sent in the order of their commits.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _UNAVAILABLE = text(UNAVAILABLE)
 
 
 class ChangePlace(NamedTuple):
-    """The position of a change: the LSN of its transaction's commit record, and its number in that, from 1."""
+    """The position of a change: the LSN of its transaction's commit record, and its number there, from 1."""
 
     commit: int = 0
     number: int = 0
 
     @staticmethod
     def of_record(value: bytes) -> ChangePlace | None:
-        """Return the place of a record; None for one of a snapshot. Raise ValueError or KeyError if it is none."""
+        """Return the place of a record; None for a record of a snapshot. Raise ValueError or KeyError for others."""
         transaction = json.loads(value)["transaction"]
         if transaction is None:
             return None
@@ -40,9 +40,9 @@ class ChangePlace(NamedTuple):
 
 
 class ChangeRecord(NamedTuple):
-    """A change: its place, 0, 0 for a row of a snapshot, its time in milliseconds, and its value, a JSON object.
+    """A change: its place (0, 0 for a row of a snapshot), its time in milliseconds, and its value, a JSON object.
 
-    `key_columns` and `key_values` are of the columns that identify the row; a truncation has none.
+    `key_columns` and `key_values` are those of the columns that identify the row; a truncation has none.
     """
 
     place: ChangePlace
@@ -53,7 +53,7 @@ class ChangeRecord(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The columns that identify the row as a JSON object, which is made here: only a topic needs it."""
+        """The columns that identify the row as a JSON object; only a topic needs it."""
         return _object(self.key_columns, self.key_values)
 
 
@@ -73,7 +73,7 @@ class RecordWriter:
         self._commit = self._number = self._millis = 0
 
     def relate(self, columns: Sequence[tuple[str, int]], types: TypeCatalog) -> None:
-        """Set the columns of the rows that follow; raise SourceError if a column of the key is not among them."""
+        """Set the columns of the following rows; raise SourceError if a column of the key is missing."""
         names = [name for name, _ in columns]
         if missing := [name for name in self._key_names if name not in names]:
             msg = (
@@ -96,16 +96,16 @@ class RecordWriter:
         self._start(begin.time, "false", begin.xid)
 
     def snapshot_rows(self, rows: Iterator[Sequence[str | None]], lsn: int, micros: int) -> Iterator[ChangeRecord]:
-        """Write rows as they were before the LSN `lsn`, at a time in microseconds."""
+        """Write rows as of the LSN `lsn`, at a time in microseconds."""
         self._start(micros, "true", None)
         for row in rows:
             value = self._value("r", "null", self._row(row), lsn, "null")
             yield ChangeRecord(ChangePlace(), self._millis, value, self._key_columns, self._key_of(row))
 
     def records(self, change: Change, lsn: int) -> Iterator[ChangeRecord]:
-        """Write a change that is at an LSN as one record, or two for an update that changes the key.
+        """Write a change at an LSN as one record, or two for an update that changes the key.
 
-        As Debezium does, that is a deletion of the row with the old key, and an insertion of the one with the new.
+        These are, as in Debezium, a deletion of the row with the old key and an insertion with the new key.
         """
         old, new = change.old, change.new
         if old is None or new is None:
@@ -115,7 +115,7 @@ class RecordWriter:
         if change.is_whole:
             new = [was if value is Unchanged.TOAST else value for was, value in zip(old, new, strict=True)]
         before, after = self._row(old), self._row(new)
-        # a long value of the key that did not change is logged in the old row alone
+        # an unchanged long value of the key is only logged in the old row
         key_row = [was if value is Unchanged.TOAST else value for was, value in zip(old, new, strict=True)]
         was, key = self._key_of(old), self._key_of(key_row)
         if was != key:
@@ -125,7 +125,7 @@ class RecordWriter:
             yield self._placed(change.op, key, before if change.is_whole else None, after, lsn)
 
     def truncation(self, lsn: int) -> ChangeRecord:
-        """Write that the table was truncated."""
+        """Write a truncation of the table."""
         return self._placed("t", [], None, None, lsn)
 
     def _start(self, micros: int, snapshot: str, xid: int | None) -> None:

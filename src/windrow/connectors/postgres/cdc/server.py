@@ -1,7 +1,7 @@
-"""The side of the database: connections, the publication, the replication slot, and the snapshot with which it begins.
+"""The database of a followed table: connections, the publication, the replication slot and its snapshot.
 
-The slot is created by a replication connection, which exports the snapshot of the moment from which on the slot has
-changes. The table is copied in that snapshot: what was committed before is in the copy, all else in the slot.
+The slot is created by a replication connection, which exports the snapshot from which on the slot has changes. The
+table is copied in that snapshot: earlier commits are in the copy, later ones in the slot.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 from psycopg import errors
@@ -25,9 +26,9 @@ _SETTINGS = (
 )
 """Settings that determine the text output of values."""
 BUSY_SECONDS, WAIT_SECONDS = 10.0, 0.2
-"""How long a slot may be held by a process that has ended, which the server notices later, and between two looks."""
+"""Seconds to wait for a slot of a process that has ended, which the server notices late, and between two attempts."""
 SLOT_SECONDS = 60.0
-"""How long a new slot waits for the transactions that are open."""
+"""Seconds that a new slot waits for open transactions."""
 _OLDEST = 150_000
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
@@ -62,7 +63,7 @@ class TableFacts:
 
     @property
     def quoted(self) -> str:
-        """The name as SQL has it."""
+        """The qualified name in SQL."""
         return Identifier(self.schema, self.name).as_string(None)
 
 
@@ -77,7 +78,7 @@ class SlotFacts:
 
 @contextmanager
 def connected(server: Server, **options: str) -> Iterator[Connection]:
-    """Connect; raise SourceError if that is not possible. `replication="database"` is for replication commands."""
+    """Connect; raise SourceError if that fails. `replication="database"` is for replication commands."""
     with translated(server.place), closing(_ERRORS.connect(server, _SETTINGS, **options)) as connection:
         yield connection
 
@@ -88,7 +89,7 @@ def refuse_unready(sql: Connection, place: str) -> None:
     if version < _OLDEST:
         msg = f"{place} is PostgreSQL {version // 10_000}; changes are read from 15 and newer"
         raise SourceError(msg)
-    level, recovers = _one(sql, "SELECT current_setting('wal_level'), pg_is_in_recovery()")
+    level, recovers = _single_row(sql, "SELECT current_setting('wal_level'), pg_is_in_recovery()")
     if recovers:
         msg = f"{place} is a standby: connect to the primary"
         raise SourceError(msg)
@@ -107,7 +108,7 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_r
 
 
 def find_table(sql: Connection, name: str, place: str) -> TableFacts:
-    """Look a table up by its name as SQL has it; raise SourceError if there is none."""
+    """Look up a table by its name in SQL; raise SourceError if there is none."""
     try:
         row = sql.execute(_TABLE, (name,)).fetchone()
     except (errors.SyntaxError, errors.InvalidName, errors.UndefinedTable, errors.FeatureNotSupported):
@@ -125,7 +126,7 @@ def _names(found: object) -> tuple[str, ...]:
 
 
 def key_of(table: TableFacts, given: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that identify a row; raise SourceError if deletes would not name them."""
+    """Return the columns that identify a row; raise SourceError if deletes do not log them."""
     key = tuple(given) or table.primary or (table.identity or ())
     where = f"the table {table.schema}.{table.name}"
     if not key:
@@ -144,7 +145,7 @@ def key_of(table: TableFacts, given: Sequence[str]) -> tuple[str, ...]:
 
 
 def refuse_unlogged(table: TableFacts, known_by: Sequence[Sequence[str]]) -> None:
-    """Raise SourceError if an update does not tell the old value of a column, given by all of its names."""
+    """Raise SourceError if an update does not log the old value of a column, given by all of its names."""
     if table.identity is None:
         return
     for names in known_by:
@@ -158,8 +159,8 @@ def refuse_unlogged(table: TableFacts, known_by: Sequence[Sequence[str]]) -> Non
 
 
 def make_publication(sql: Connection, name: str, table: TableFacts, *, may_create: bool) -> None:
-    """Create a publication of the table if it is not there; raise SourceError if it lacks the table."""
-    if _one(sql, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)", name)[0] is False:
+    """Create a publication of the table if missing; raise SourceError if it does not have the table."""
+    if _single_row(sql, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)", name)[0] is False:
         if not may_create:
             msg = f"there is no publication {name}: CREATE PUBLICATION {_quoted(name)} FOR TABLE {table.quoted}"
             raise SourceError(msg)
@@ -170,7 +171,7 @@ def make_publication(sql: Connection, name: str, table: TableFacts, *, may_creat
 
 
 def published_columns(sql: Connection, publication: str, table: TableFacts) -> tuple[list[tuple[str, int]], str | None]:
-    """Return names and types of the columns that are published, and the row filter; raise SourceError if none are."""
+    """Return names and types of the published columns, and the row filter; raise SourceError if there are none."""
     rows = sql.execute(
         "SELECT a.attname::text, a.atttypid, p.rowfilter FROM pg_publication_tables p JOIN pg_attribute a "
         "ON a.attrelid = $4::regclass AND a.attname = ANY(p.attnames) "
@@ -184,23 +185,23 @@ def published_columns(sql: Connection, publication: str, table: TableFacts) -> t
             "a new log"
         )
         raise SourceError(msg)
-    columns = [(str(name), int(str(type_))) for name, type_, _ in rows]
-    return columns, None if rows[0][2] is None else str(rows[0][2])
+    columns = [(name, type_) for name, type_, _ in rows]
+    return columns, rows[0][2]
 
 
 def find_slot(sql: Connection, name: str) -> SlotFacts | None:
-    """Look a slot up."""
+    """Look up a slot."""
     row = sql.execute(
         "SELECT coalesce(confirmed_flush_lsn - '0/0'::pg_lsn, 0)::bigint, coalesce(wal_status = 'lost', false), "
         "coalesce(pg_current_wal_lsn() - confirmed_flush_lsn, 0)::bigint FROM pg_replication_slots "
         "WHERE slot_name = $1",
         (name,),
     ).fetchone()
-    return None if row is None else SlotFacts(int(str(row[0])), bool(row[1]), int(str(row[2])))
+    return None if row is None else SlotFacts(*row)
 
 
 def drop_slot(sql: Connection, name: str) -> None:
-    """Drop a slot if it is there; wait for a process that has ended to leave it."""
+    """Drop a slot if it exists; wait if a process that has ended still holds it."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -222,18 +223,18 @@ _OLDEST_WRITER = (
 
 
 def create_slot(sql: Connection, replication: Connection, name: str, place: str) -> tuple[int, str]:
-    """Create a slot; return the LSN from which on it has changes, and the snapshot of what was before.
+    """Create a slot; return the LSN from which on it has changes, and the snapshot before it.
 
-    The snapshot can be used until the connection `replication` is. The server first waits for all transactions that
-    write and are open, of every database; raise SourceUnavailableError if one of them does not end.
+    The snapshot is valid until the next command on `replication`. The server first waits for all open transactions that
+    write, of every database; raise SourceUnavailableError if one of them does not end.
     """
     command = f"CREATE_REPLICATION_SLOT {_quoted(name)} LOGICAL pgoutput (SNAPSHOT 'export')"
     timer = threading.Timer(SLOT_SECONDS, replication.cancel_safe)
     timer.start()
     try:
-        row = _one(replication, command)
+        row = _single_row(replication, command)
     except errors.QueryCanceled as error:
-        pid, since = _one(sql, _OLDEST_WRITER)
+        pid, since = _single_row(sql, _OLDEST_WRITER)
         msg = (
             f"{place}: the slot {name} waits for a transaction that has been open since {since} (process {pid}): end "
             f"it, by SELECT pg_terminate_backend({pid}) if need be, then start again"
@@ -241,13 +242,13 @@ def create_slot(sql: Connection, replication: Connection, name: str, place: str)
         raise SourceUnavailableError(msg) from error
     finally:
         timer.cancel()
-    return parse_lsn(str(row[1])), str(row[2])
+    return parse_lsn(row[1]), row[2]
 
 
 def copy_rows(
     sql: Connection, snapshot: str, table: TableFacts, columns: Sequence[tuple[str, int]], only: str | None
 ) -> Iterator[tuple[str | None, ...]]:
-    """Read the rows of a table as they were in an exported snapshot, each value as text."""
+    """Read the rows of a table in an exported snapshot, each value as text."""
     names = ", ".join(_quoted(name) for name, _ in columns)
     with sql.transaction():
         sql.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -258,28 +259,28 @@ def copy_rows(
 
 
 def mark_end(sql: Connection) -> int:
-    """Return an LSN behind all that is committed. What is written there makes the server send what is before it."""
-    return int(str(_one(sql, "SELECT (pg_logical_emit_message(true, 'windrow', '') - '0/0'::pg_lsn)::bigint")[0]))
+    """Return an LSN after all commits, where a message is written so that the server sends everything before it."""
+    return int(_single_row(sql, "SELECT (pg_logical_emit_message(true, 'windrow', '') - '0/0'::pg_lsn)::bigint")[0])
 
 
 def now_micros(sql: Connection) -> int:
     """Return the database's time in microseconds."""
-    return int(str(_one(sql, f"SELECT {_NOW}")[0]))
+    return int(_single_row(sql, f"SELECT {_NOW}")[0])
 
 
 def now_and_end(sql: Connection) -> tuple[int, int]:
     """Return the database's time in microseconds, and the end of its log."""
-    now, end = _one(sql, f"SELECT {_NOW}, (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint")
-    return int(str(now)), int(str(end))
+    now, end = _single_row(sql, f"SELECT {_NOW}, (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint")
+    return now, end
 
 
 def parse_lsn(text: str) -> int:
-    """Read an LSN (``16/B374D848``)."""
+    """Parse an LSN (``16/B374D848``)."""
     high, low = text.split("/")
     return (int(high, 16) << 32) | int(low, 16)
 
 
-def _one(sql: Connection, query: str, *values: object) -> tuple[object, ...]:
+def _single_row(sql: Connection, query: str, *values: object) -> tuple[Any, ...]:
     (row,) = sql.execute(query, values or None).fetchall()
     return row
 

@@ -1,4 +1,4 @@
-"""The contract of what keeps the changes of a table: an embedded log, or a Kafka topic."""
+"""The contract of a store for the changes of a table: an embedded log, or a Kafka topic."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from windrow.connectors.postgres.client import Connection
 
 @dataclass(frozen=True)
 class FollowState:
-    """The state of following: slot, publication and table, and how far the store has come.
+    """The state of following a table: slot, publication and table, and the position of the store.
 
-    The last change that the store has is the one at `commit` and `number`, both 0 if it has none after the copy. The
-    slot was told of no LSN after `confirmed`, which is 0 until the table is copied.
+    The last change in the store is at `commit` and `number`, both 0 if it has none after the copy. No LSN after
+    `confirmed` was confirmed to the slot; it is 0 until the table is copied.
     """
 
     slot: str
@@ -35,8 +35,8 @@ class FollowState:
 class ChangeStore(Protocol):
     """Keeps the changes of a table and the state of following it, both durably.
 
-    Nothing is lost or twice in it, whatever is interrupted: `copy` leaves all rows and the state, or nothing that a
-    reader sees; after `append` of records, `resume` finds the place of the last of them.
+    Each change is in it once, whatever is interrupted: `copy` writes all rows and the state, or nothing that a reader
+    sees; after `append` of records, `resume` finds the place of the last of them.
     """
 
     @property
@@ -46,7 +46,7 @@ class ChangeStore(Protocol):
 
     @property
     def removal(self) -> str:
-        """What to remove to begin anew, as an imperative."""
+        """What to remove to start over, as an imperative."""
         ...
 
     def opened(self, sql: Connection) -> AbstractContextManager[None]:
@@ -57,7 +57,7 @@ class ChangeStore(Protocol):
         ...
 
     def state(self) -> FollowState | None:
-        """Return the noted state; None if there is none. Raise InputError if the store has something else in it.
+        """Return the recorded state; None if there is none. Raise InputError if the store has other data.
 
         Raise SourceError if it is damaged, or was replaced.
         """
@@ -68,20 +68,20 @@ class ChangeStore(Protocol):
         ...
 
     def note(self, state: FollowState) -> None:
-        """Note a state: its changes are in the store."""
+        """Record a state, whose changes are in the store."""
         ...
 
     def copy(self, rows: Iterator[ChangeRecord], state: FollowState) -> None:
-        """Write the rows of the table, and note the state."""
+        """Write the rows of the table, and record the state."""
         ...
 
     def resume(self) -> FollowState:
-        """Prepare to append; return the state with the place of the last change that the store has.
+        """Prepare to append; return the state with the place of the last change in the store.
 
         Raise SourceError for a store that has lost changes.
         """
         ...
 
     def append(self, records: Sequence[ChangeRecord], state: FollowState) -> None:
-        """Append changes, of which the last is at the place of `state`."""
+        """Append changes; the last is at the place of `state`."""
         ...

@@ -1,4 +1,4 @@
-"""The stream of a replication slot into a store: what is appended, noted, and confirmed, in that order."""
+"""The stream of a replication slot into a store: changes are appended, recorded and confirmed, in that order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from windrow.connectors.source import SlotLag
 from windrow.errors import SourceUnavailableError
 
 _GATHER_SECONDS = 0.02
-"""Between two writes at least, so that one makes many changes durable."""
+"""Minimum seconds between two writes, so that a write makes many changes durable."""
 _BUFFER_RECORDS = 5_000
 _CONFIRM_SECONDS = 1.0
 _EPOCH = 946_684_800_000_000
@@ -31,7 +31,7 @@ _WAL_HEADER = 25
 
 
 class ChangeStream:
-    """Appends the changes of a slot to a store, from the state that it has."""
+    """Appends the changes of a slot to a store, from its state on."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class ChangeStream:
         self._probe_time = self._probe_end = 0
 
     def run(self, stop: Event, until: int | None, on_lag: Callable[[SlotLag], None]) -> None:
-        """Append until `stop` is set, or all that was committed before the LSN `until` is in the store.
+        """Append until `stop` is set, or all commits before the LSN `until` are in the store.
 
-        `on_lag` is called with how far the store is behind, every second or so. Raise SourceError.
+        `on_lag` is called with the lag of the store, about every second. Raise SourceError.
         """
         with db.translated(self._place):
             self._start(stop)
@@ -86,14 +86,14 @@ class ChangeStream:
                 if until is None:
                     on_lag(self._lag())
             elif until is not None:
-                self._send_status(is_asking=True)  # the server answers with how far it is
+                self._send_status(is_asking=True)  # the server answers with its position
             if message is None:
                 self._wait(_GATHER_SECONDS if self._records or until is not None else db.WAIT_SECONDS)
         self._write()
         self._confirm()
 
     def _start(self, stop: Event) -> None:
-        """Start the replication; wait if the slot is still held by a process that has ended."""
+        """Start the replication; wait if a process that has ended still holds the slot."""
         state, deadline = self._noted, time.monotonic() + db.BUSY_SECONDS
         slot = Identifier(state.slot).as_string(None)
         publication = Literal(Identifier(state.publication).as_string(None)).as_string(None)
@@ -106,7 +106,7 @@ class ChangeStream:
                 raise error
 
     def _next_message(self) -> bytes | None:
-        """Return a message that has arrived, None if none has."""
+        """Return the next message, or None if none has arrived."""
         size, data = self._replication.pgconn.get_copy_data(1)
         if size > 0:
             return bytes(data)
@@ -168,7 +168,7 @@ class ChangeStream:
         self._durable_time = max(self._durable_time, 0 if self._in_transaction else self._commit_time)
 
     def _confirm(self) -> None:
-        """Note what is durable, and then tell the server that it may forget it."""
+        """Record the durable position, and then confirm it to the server, which may delete the changes."""
         if self._stored.confirmed > self._noted.confirmed:
             self._store.note(self._stored)
             self._noted = self._stored
@@ -181,7 +181,7 @@ class ChangeStream:
         pgconn.flush()
 
     def _lag(self) -> SlotLag:
-        """Ask the server; raise SourceError if it has lost the slot."""
+        """Return the lag by the server; raise SourceError if it has lost the slot."""
         slot, now, end = db.find_slot(self._sql, self._noted.slot), *db.now_and_end(self._sql)
         durable = self._stored.confirmed
         if durable >= self._probe_end:

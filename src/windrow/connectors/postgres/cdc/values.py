@@ -1,7 +1,7 @@
 """The text output of PostgreSQL's types as JSON, as Debezium writes them with `time.precision.mode: adaptive`.
 
-Unlike Debezium's, a numeric is a JSON number with all its digits, not text or bytes. What a type does not hold in that
-form, such as an infinite timestamp, stays text, which `decode` refuses where the value is needed.
+Unlike in Debezium, a numeric is a JSON number with all its digits, not text or bytes. A value without such a form, such
+as an infinite timestamp, stays text, which `decode` refuses where the value is needed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _BY_OID: dict[int, ToJson] = {
 
 @dataclass(frozen=True)
 class _Type:
-    """A type of the catalogue: the type that a domain is of, or that the elements of an array are of, else 0."""
+    """A type of the catalogue: the base type of a domain, and the element type of an array, or 0."""
 
     base: int
     element: int
@@ -91,7 +91,7 @@ class TypeCatalog:
         self._types: dict[int, _Type] = {}
 
     def learn(self, sql: Connection, oids: Iterable[int]) -> None:
-        """Look up the types that are not known yet, and those that they are made of."""
+        """Look up unknown types, and their base and element types."""
         missing = [oid for oid in oids if oid and oid not in self._types]
         while missing:
             rows = sql.execute(
@@ -100,14 +100,14 @@ class TypeCatalog:
                 "FROM pg_type WHERE oid = ANY($1::oid[])",
                 (missing,),
             ).fetchall()
-            found = {int(str(oid)): _Type(int(str(base)), int(str(element))) for oid, base, element in rows}
-            self._types |= dict.fromkeys(missing, _Type(0, 0)) | found  # one that was dropped is text
+            found = {oid: _Type(base, element) for oid, base, element in rows}
+            self._types |= dict.fromkeys(missing, _Type(0, 0)) | found  # a dropped type is text
             missing = [
-                oid for one in found.values() for oid in (one.base, one.element) if oid and oid not in self._types
+                oid for type_ in found.values() for oid in (type_.base, type_.element) if oid and oid not in self._types
             ]
 
     def to_json(self, oid: int) -> ToJson:
-        """Return what writes the text output of a type, which was looked up, as JSON."""
+        """Return the function from the text output of a known type to JSON."""
         known = self._types.get(oid, _Type(0, 0))
         if known.base:
             return self.to_json(known.base)
@@ -117,18 +117,18 @@ class TypeCatalog:
         return _BY_OID.get(oid, text)
 
     def encoders(self, columns: Iterable[tuple[str, int]]) -> tuple[tuple[str, ToJson], ...]:
-        """Return for each column its name as the beginning of a member of an object, and what writes its values."""
+        """Return for each column its name as the beginning of a JSON member, and the function for its values."""
         return tuple((f"{text(name)}: ", self.to_json(oid)) for name, oid in columns)
 
 
 def array_to_json(value: str, element: ToJson) -> str:
-    r"""Write an array's text output (``{1,NULL,"a \"b\""}``) as JSON; its bounds (``[2:3]={...}``) are left out."""
+    r"""Return an array's text output (``{1,NULL,"a \"b\""}``) as JSON; its bounds (``[2:3]={...}``) are left out."""
     _, brace, inner = value.partition("{")
     return _array(iter(inner), element) if brace else text(value)  # an int2vector has none
 
 
 def _array(letters: Iterator[str], element: ToJson) -> str:
-    """Read letters after a brace up to the one that closes it."""
+    """Read letters after an opening brace up to the closing one."""
     found: list[str] = []
     word, is_quoted = "", False
 

@@ -1,14 +1,54 @@
-"""Findings that several connectors have in their settings. Places are those of keys."""
+"""What several connectors declare alike: keys, words, findings in their settings, and names of datasets."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 from urllib.parse import urlsplit
 
+from windrow import model as m
 from windrow.declare.findings import Finding, error
+from windrow.declare.formats import FORMAT
+from windrow.declare.spec import FLAG, NAMES, TEXT, Key
 from windrow.model.references import is_reference, with_placeholders
+
+FORMAT_DOC: Final = (
+    "what a record is: a JSON object with the decoded fields, or with `debezium` the "
+    "[change of a row](../guides/change-data-capture.md) in Debezium's envelope, with or without the schema around it"
+)
+CHANGELOG: Final = Key("changelog", FLAG, "as for SQLite.", default=True)
+
+
+def folder_key(doc: str = "the folder; created if it does not exist.") -> Key:
+    """Return the key of the place where a sink writes."""
+    return Key("path", TEXT, doc, required=True, positional=True)
+
+
+def table_key(doc: str = "as for SQLite.") -> Key:
+    """Return the key of the result table."""
+    return Key("table", TEXT, doc, required=True)
+
+
+def primary_key(doc: str = "as for SQLite.") -> Key:
+    """Return the key of the columns of the primary key."""
+    return Key("key", NAMES, doc, default=())
+
+
+FOLDER_SINK_KEYS: Final = (folder_key(), table_key("as for SQLite: the folder in `path`."))
+
+
+def key_words(sink: m.TableSink) -> str:
+    """Return the primary key in words, if it is given."""
+    return f", one row for each {', '.join(sink.key)}" if sink.key else ""
+
+
+def format_words(source: m.Source) -> str:
+    """Return what records are in words, if they are not JSON objects."""
+    words = FORMAT.words(source.format)
+    return f", {words}" if words else ""
+
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s,:\[\]]+):[0-9]{1,5}")
@@ -77,3 +117,24 @@ def option_findings(options: Iterable[tuple[str, str]], own: Mapping[str, str]) 
             yield error(f"options.{option}", f"cannot be set; {own[option]}")
         elif option.startswith("kafka."):
             yield error(f"options.{option}", f"must not have the prefix; write {option.removeprefix('kafka.')}")
+
+
+def file_dataset(sink: Any, table: str) -> tuple[str, str]:  # noqa: ANN401 - settings with a path
+    """Return the name of a table in the file of a database: OpenLineage has none, here the file is the namespace."""
+    return f"{sink.system}://{Path(sink.path).absolute()}", table
+
+
+def folder_dataset(sink: Any, table: str) -> tuple[str, str]:  # noqa: ANN401 - the same
+    """Return the name of a table that is a folder."""
+    return "file", str(Path(sink.path).absolute() / table)
+
+
+def log_dataset(source: Any) -> tuple[str, str]:  # noqa: ANN401 - the same
+    """Return the name of a log that is a file or a folder."""
+    return "file", str(Path(source.path).absolute())
+
+
+def kafka_namespace(servers: str) -> str:
+    """Return the namespace of the first of some brokers."""
+    first = servers.partition(",")[0].strip().rpartition("://")[2]
+    return f"kafka://{first}" if re.search(r":\d+$", first) else f"kafka://{first}:9092"
