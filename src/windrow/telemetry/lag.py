@@ -13,7 +13,8 @@ from typing import Self
 from windrow.connectors.cuts import Cut
 from windrow.connectors.source import SlotLag, Source
 from windrow.errors import WindrowError
-from windrow.telemetry.reports import Lag, OnLag, OnStep, PartitionName, StepReport, now_micros
+from windrow.telemetry.facts import PartitionName
+from windrow.telemetry.reports import Lag, OnLag, OnStep, StepReport, now_micros
 
 _EVERY = 1.0
 """Seconds between two questions."""

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from windrow import model as m
+from windrow.telemetry.facts import PartitionName
 from windrow.telemetry.health import CONDITIONS, OVER, State, span_of
 from windrow.telemetry.history import RunRecord, read_alerts, read_history, read_runs
-from windrow.telemetry.reports import Alert, Lag, PartitionName, StepReport
+from windrow.telemetry.reports import Alert, Lag, StepReport
 from windrow.telemetry.window_counts import WindowCounts
 
 SHORT: Final = 5.0

@@ -19,9 +19,10 @@ from typing import Any, Final, assert_never
 from windrow import model as m
 from windrow.errors import CheckpointError, InputError, RunError
 from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
+from windrow.telemetry.facts import PartitionName
 from windrow.telemetry.health import CONDITIONS, span_of
 from windrow.telemetry.numbers import duration, first_line, format_time
-from windrow.telemetry.reports import Alert, Fault, FaultReason, Lag, PartitionName, StepReport, counted
+from windrow.telemetry.reports import Alert, Fault, FaultReason, Lag, StepReport, counted
 from windrow.telemetry.status import RunStatus
 
 _SECOND: Final = 1_000_000

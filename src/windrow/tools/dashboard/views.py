@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
 from heapq import nsmallest
 from itertools import pairwise
 from typing import Any, Final
@@ -17,13 +16,14 @@ from windrow import model as m
 from windrow.authoring.printing import node_text
 from windrow.authoring.sections import mask_secrets
 from windrow.errors import InputError
+from windrow.telemetry.facts import WINDOWS, PartitionName
 from windrow.telemetry.health import OVER, STATES, default_limit
 from windrow.telemetry.histogram import BOUNDS, Histogram
 from windrow.telemetry.numbers import first_line, short_duration
-from windrow.telemetry.reports import Lag, PartitionName, StepReport, counted
+from windrow.telemetry.reports import Lag, StepReport, counted
 from windrow.telemetry.samples import VERDICTS
 from windrow.telemetry.status import RunStatus, standing_since
-from windrow.telemetry.window_counts import WindowCounts, add_windows
+from windrow.telemetry.window_counts import WindowCounts
 from windrow.tools.dashboard.watch import Query, Seen, first_committed
 
 _MICROS: Final = 1_000_000
@@ -404,7 +404,7 @@ def throughput(seen: Seen, query: Query) -> dict[str, Any]:
 def windows(seen: Seen, query: Query) -> dict[str, Any]:
     """Return the windows of each node by key group: open now, and fired and closed in the span."""
     series = seen.over(_span(query))
-    found = reduce(add_windows, (one.windows for one in series), None)
+    found: dict[str, WindowCounts] | None = WINDOWS.sum([step.windows for step in series])
     why_not = None
     if seen.total is None:
         why_not = "no step has been committed yet"
