@@ -1,4 +1,4 @@
-"""Metrics of a run for Prometheus: what its steps report, added up. docs/reference/metrics.md has them, too."""
+"""Metrics of a run for Prometheus: sums over its steps, and where it stands. docs/reference/metrics.md lists them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ _OF_COUNTS: Final = frozenset(
         "windrow_windows_closed_total",
     }
 )
-"""Those that a host that knows only offsets leaves out."""
+"""Metrics that a host which knows only offsets leaves out."""
 
 _FAMILIES: Final[dict[str, Any]] = {
     "counter": CounterMetricFamily,
@@ -107,13 +107,13 @@ _FAMILIES: Final[dict[str, Any]] = {
 }
 _Labels: TypeAlias = tuple[str, ...]
 _Value: TypeAlias = float | tuple[Histogram, float]
-"""A number, or what a histogram counts and its sum in seconds."""
+"""A number, or a histogram and its sum in seconds."""
 _Values: TypeAlias = Mapping[_Labels, _Value | None]
 """Values by labels (without `pipeline`); a value that is not known is None."""
 
 
 class RunMetrics(Collector):
-    """Adds up the steps of one run, and says so to Prometheus; from any thread.
+    """Adds up the steps of a run for Prometheus; from any thread.
 
     Live steps begin every `every` microseconds; None for a run that has no such interval.
     """
@@ -167,18 +167,18 @@ class RunMetrics(Collector):
             self._warnings += 1
 
     def page(self, accept: str) -> tuple[bytes, str]:
-        """Return what a scraper is answered that accepts these types, and its type."""
+        """Return the body for a scraper that accepts these types, and its content type."""
         encode, kind = choose_encoder(accept)
         return encode(self._registry), kind
 
     def collect(self) -> Iterator[Metric]:
-        """Go through the metrics that are known, in the order of `METRICS`."""
+        """Yield the metrics that are known, in the order of `METRICS`."""
         with self._lock:
             last = self._totals.last
             values = {
-                **self._counted(),
-                **_behind(self._lag),
-                **({} if last is None else _standing(last, self._pipeline)),
+                **self._sums(),
+                **_lag_values(self._lag),
+                **({} if last is None else _step_values(last, self._pipeline)),
             }
         for described in METRICS:
             if last is not None and last.only_offsets and described.name in _OF_COUNTS:
@@ -190,15 +190,14 @@ class RunMetrics(Collector):
     def _family(self, described: Described, values: Mapping[_Labels, _Value]) -> Metric:
         family = _FAMILIES[described.kind](described.name, described.meaning, labels=("pipeline", *described.labels))
         for labels, value in values.items():
-            own = (self._pipeline, *labels)
+            all_labels = (self._pipeline, *labels)
             if isinstance(value, tuple):
-                family.add_metric(own, _buckets(value[0], *described.bounds), value[1])
+                family.add_metric(all_labels, _buckets(value[0], *described.bounds), value[1])
             else:
-                family.add_metric(own, value)
-        made: Metric = family
-        return made
+                family.add_metric(all_labels, value)
+        return family  # type: ignore[no-any-return] # the three classes have no common one with `add_metric`
 
-    def _counted(self) -> dict[str, _Values]:
+    def _sums(self) -> dict[str, _Values]:
         totals = self._totals
         windows = {node: counts.total for node, counts in (totals.windows or {}).items()}
         return {
@@ -216,8 +215,10 @@ class RunMetrics(Collector):
             "windrow_changes_total": {("insert",): totals.inserts, ("update",): totals.revisions},
             "windrow_windows_fired_total": {(node,): counts.fired for node, counts in windows.items()},
             "windrow_windows_closed_total": {(node,): counts.closed for node, counts in windows.items()},
-            "windrow_event_lateness_seconds": {(): _at_bounds(totals.lateness)},
-            "windrow_end_to_end_latency_seconds": {(): _at_bounds(totals.latency) if totals.latency.total else None},
+            "windrow_event_lateness_seconds": {(): _sum_at_bounds(totals.lateness)},
+            "windrow_end_to_end_latency_seconds": {
+                (): _sum_at_bounds(totals.latency) if totals.latency.total else None
+            },
             "windrow_step_duration_seconds": {
                 (part,): (durations, totals.parts[part]) for part, durations in self._durations.items()
             },
@@ -225,8 +226,8 @@ class RunMetrics(Collector):
         }
 
 
-def _standing(report: StepReport, pipeline: str) -> dict[str, _Values]:
-    """Return how a run stands after a step."""
+def _step_values(report: StepReport, pipeline: str) -> dict[str, _Values]:
+    """Return where a run stands after a step."""
     low, now = report.low_watermark, now_micros()
     watermarks = report.watermarks.items()
     holding, idle = set(report.held_back_by), set(report.idle)
@@ -254,8 +255,7 @@ def _standing(report: StepReport, pipeline: str) -> dict[str, _Values]:
     }
 
 
-def _behind(lag: Lag | None) -> dict[str, _Values]:
-    """Return how far a run is behind."""
+def _lag_values(lag: Lag | None) -> dict[str, _Values]:
     if lag is None:
         return {}
     return {
@@ -270,8 +270,8 @@ def _seconds(micros: int | None) -> float | None:
     return None if micros is None else micros / _SECOND
 
 
-def _at_bounds(histogram: Histogram) -> tuple[Histogram, float]:
-    """Return a histogram with the sum of all as if each were its bucket's bound."""
+def _sum_at_bounds(histogram: Histogram) -> tuple[Histogram, float]:
+    """Return a histogram with its sum in seconds, each duration taken to be its bucket's bound."""
     upper = sum(bound * count for bound, count in zip((*BOUNDS, BOUNDS[-1]), histogram.counts, strict=False))
     return histogram, upper / _SECOND
 
