@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from graphlib import TopologicalSorter
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -459,3 +460,10 @@ def test_streams_of_events_end_when_the_server_stops(recorded: WatchedRun, caplo
     with closing(connection):
         assert events.read().endswith(b"\r\n\r\n")
     assert [one.getMessage() for one in caplog.records if one.name.startswith("uvicorn")] == []
+
+
+def test_the_scripts_of_the_page_import_one_way() -> None:
+    scripts = {file.name: file.read_text() for file in STATIC.glob("*.js")}
+    imports = {name: re.findall(r'from "\./([^"]+)"', text) for name, text in scripts.items()}
+    assert imports["dashboard.js"]
+    list(TopologicalSorter(imports).static_order())

@@ -1,8 +1,7 @@
 // Charts over time, the scatter of records, and what bars are filled with.
 
-import { bytes, count, css, duration, el, none, short, state, svg, time } from "./elements.js";
+import { bytes, count, css, duration, el, none, refresh, short, state, svg, time } from "./elements.js";
 import { WRITERS, twinTable } from "./tables.js";
-import { refresh } from "./dashboard.js";
 
 export const DASHES = [[], [8, 4], [3, 3], [10, 3, 3, 3], [14, 4], [2, 5]];
 export let charts = [];

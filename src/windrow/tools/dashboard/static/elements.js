@@ -1,4 +1,4 @@
-// Elements, numbers as text, and what stands in the address.
+// Elements, numbers as text, the state in the address, and requests.
 
 export const $ = (id) => document.getElementById(id);
 export const SVG = "http://www.w3.org/2000/svg";
@@ -114,6 +114,21 @@ export const state = {
     history.replaceState(null, "", `?${params}`);
   },
 };
+
+/** Have the page ask for its view and draw it again. */
+export const refresh = () => dispatchEvent(new Event("refresh"));
+
+/** Return the JSON of a URL; throw its error, or go to the login page. */
+export async function ask(url, signal) {
+  const answer = await fetch(url, { signal });
+  if (answer.status === 401) {
+    location.href = "/login";
+    throw new Error("logged out");
+  }
+  const made = await answer.json();
+  if (!answer.ok) throw new Error(made.error.message);
+  return made;
+}
 
 /** Whether the page may redrive dead letters. */
 export const rights = { canWrite: false };

@@ -3,7 +3,6 @@
 import { bytes, count, duration, el, none, percent, short, time } from "./elements.js";
 import { heat, sortable } from "./tables.js";
 import { DASHES, lineChart, scatter } from "./charts.js";
-import { go } from "./dashboard.js";
 
 export const card = (title, note, ...children) =>
   el("section", { class: "card" }, el("h2", {}, title), note ? el("p", { class: "note" }, note) : null, ...children);
@@ -110,7 +109,7 @@ export const HISTORY_VIEWS = {
                   .join(", ")}`
               : none,
             data.held.length
-              ? el("a", { href: "?view=watermark", "data-view": "watermark", onclick: go }, "Why?")
+              ? el("a", { href: "?view=watermark", "data-view": "watermark" }, "Why?")
               : null,
           ),
           tile(

@@ -1,9 +1,8 @@
 // Views that are drawn as SVG: the histogram of lateness, the bars of steps, the graph of the pipeline.
 
-import { bytes, count, duration, el, percent, range, short, some, state, svg, time } from "./elements.js";
+import { bytes, count, duration, el, percent, range, refresh, short, some, state, svg, time } from "./elements.js";
 import { sortable, twinTable } from "./tables.js";
 import { SECONDS, figure, hatches, legend, nice } from "./charts.js";
-import { refresh } from "./dashboard.js";
 import { card, tile } from "./history_views.js";
 
 export const SVG_VIEWS = {

@@ -1,9 +1,8 @@
 // Views of the tables that a run writes.
 
-import { count, el, rights, state } from "./elements.js";
+import { ask, count, el, refresh, rights, state } from "./elements.js";
 import { matches, search, sortable, text } from "./tables.js";
 import { card } from "./history_views.js";
-import { ask, refresh } from "./dashboard.js";
 
 /** What becomes of dead letters, as `windrow redrive` says it. */
 const OUTCOMES = {
