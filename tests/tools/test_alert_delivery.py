@@ -48,7 +48,7 @@ class Watched:
         self.warnings: list[str] = []
         graph = replace(as_graph(main_pipeline()), alerts=alerts)
         self.watch = AlertWatch(graph, 1_000_000, past, self.said.append, self.warnings.append)
-        self.on_step = self.watch.on_step
+        self.on_step = self.watch.observer.on_step
 
     def step(self) -> None:
         self.on_step(replace(NEW, committed=now_micros()))
@@ -64,7 +64,7 @@ def test_an_alert_goes_to_all_of_them(tmp_path: Path, monkeypatch: pytest.Monkey
         monkeypatch.setenv("ALERTS_URL", hook.url)
         watched = Watched(to("${ALERTS_URL}", appending(file)))
         with watched.watch:
-            watched.watch.on_ready()
+            watched.watch.observer.on_ready()
             watched.step()
             wait_until(lambda: hook.bodies and lines(file), "both deliveries")
     (alert,) = watched.said

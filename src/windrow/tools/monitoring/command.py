@@ -1,4 +1,4 @@
-"""`windrow monitoring`: what watches runs from outside, over the metrics of `windrow run --listen`."""
+"""`windrow monitoring`: alerts and a dashboard for the metrics of `windrow run --listen`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def command(*, system: Literal["prometheus", "grafana"], runbooks: str, as_json:
 
 
 def rules_text(runbooks: str = RUNBOOKS) -> str:
-    """Return the rules for Prometheus as YAML; alerts link to their runbooks below a URL."""
+    """Return the rules for Prometheus as YAML; `runbooks` is the URL of the runbooks, to which alerts link."""
     return _HEAD + "".join(condition.fill(_rule_text(condition, runbooks)) for condition in CONDITIONS.values())
 
 
