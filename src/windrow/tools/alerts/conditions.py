@@ -392,8 +392,8 @@ class AlertEvaluator:
             shown = met
             what = (
                 f"{counted(sum(met.values()), 'dead letter')} for a reason that this pipeline has not met before: "
-                f"{_list_top(shown)}. All dead letters are {dead:,} {of} ({share:.2%}; the limit is {limit.share:.2%} in "
-                f"{m.format_duration(limit.span)})"
+                f"{_list_top(shown)}. All dead letters are {dead:,} {of} ({share:.2%}; the limit is {limit.share:.2%} "
+                f"in {m.format_duration(limit.span)})"
             )
         return _Breach(
             min(new.values()) if new else now - limit.span,

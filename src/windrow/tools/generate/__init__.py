@@ -1,4 +1,4 @@
-"""Makes event logs, the same for the same seed: purchases, some late or malformed; Nexmark's; card fraud."""
+"""Generates event logs, the same for the same seed: purchases, some late or malformed; Nexmark; card fraud."""
 
 from windrow.tools.generate.events import generate
 from windrow.tools.generate.kafka import write_kafka
