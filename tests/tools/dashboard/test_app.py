@@ -91,7 +91,7 @@ def test_an_answer_is_not_sent_again_while_it_is_true(served: Served) -> None:
     [
         ("/api/nothing", 404, "there is no view"),
         ("/api/overview?run=other", 400, "there is no run 'other' here: name one of user-spend"),
-        ("/api/overview?span=2h", 400, "is none of 10m, 1h, all"),
+        ("/api/overview?span=2h", 400, "is unknown; take one of 10m, 1h, all"),
         ("/api/lateness?delay=soon", 400, "soon"),
         ("/api/lateness?delay=99999999999d", 400, "delay=99999999999d is longer than a hundred years (36500d)"),
         ("/api/dead?partition=x", 400, "is not the number of a partition"),
