@@ -520,10 +520,10 @@ class AlertEvaluator:
 
     def _see_dead(self, kinds: Mapping[str, int], total: StepReport) -> str:
         """Return the commands that list dead letters, and the guide to redrive if that is possible."""
-        from windrow.tools.redrive.copies import redrivable  # noqa: PLC0415 - needs Arrow, unlike evaluation
+        from windrow.tools.redrive.copies import check_redrivable  # noqa: PLC0415 - needs Arrow, unlike evaluation
 
         try:
-            redrivable(self._graph)
+            check_redrivable(self._graph)
         except InputError:
             tables = [node.sink.companion("dead") for node in self._sinks_given(kinds, total.dead_by_sink)]
             shown = " and ".join(f"`{self._commands.of(f'show {table} --limit 20')}`" for table in tables[:_NAMED])

@@ -124,10 +124,10 @@ def _reasons(database: Database, table: Table, where: list[Condition]) -> Counte
 
 def _redrive_command(run: WatchedRun, query: Query) -> dict[str, str | None]:
     """Return the command that redrives the chosen dead letters, or why they cannot be redriven."""
-    from windrow.tools.redrive.copies import redrivable  # noqa: PLC0415 - as above
+    from windrow.tools.redrive.copies import check_redrivable  # noqa: PLC0415 - as above
 
     try:
-        redrivable(_pipeline(run))
+        check_redrivable(_pipeline(run))
     except InputError as exc:
         return {"command": None, "why_not": exc.message}
     words = ["windrow", "redrive", run.file or run.name, "--checkpoint", str(run.checkpoint)]
