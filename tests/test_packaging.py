@@ -153,7 +153,7 @@ def test_the_wheel_has_the_package_and_no_more(installed: Installed) -> None:
     files = {name for name in files if "__pycache__" not in name}
     assert {name for name in named if not re.match(r"windrow-[^/]*\.dist-info/", name)} == files
     beside = {"runtime/spark/jars.lock", "tools/dashboard/static/index.html", "tools/generate/cities.csv"}
-    beside |= {"tools/monitoring/windrow.dashboard.json"}
+    beside |= {"telemetry/conditions.toml", "telemetry/metrics.tsv", "tools/monitoring/windrow.dashboard.json"}
     assert {"windrow/py.typed", *(f"windrow/{name}" for name in beside)} <= files
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.resources import files
 from typing import Any, Final, Literal, TypeAlias
 
 from prometheus_client import CollectorRegistry
@@ -22,83 +24,28 @@ _SECOND: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Described:
-    """A metric: its labels beside `pipeline`, and for a histogram its least and greatest bound in microseconds."""
+    """A metric, and its labels beside `pipeline`; a host that knows only offsets leaves it out if it `is_count`."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     labels: tuple[str, ...]
+    is_count: bool
     meaning: str
-    bounds: tuple[int, int] = (0, BOUNDS[-1])
+
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> Described:
+        """Return the metric of a row of `metrics.tsv`."""
+        labels = tuple(filter(None, row["labels"].split(",")))
+        return Described(**{**row, "labels": labels, "is_count": row["is_count"] == "yes"})
 
 
-METRICS: Final = (
-    Described("windrow_build_info", "gauge", ("version",), "1, with the version of windrow"),
-    Described("windrow_start_timestamp_seconds", "gauge", (), "When the run began"),
-    Described("windrow_trigger_interval_seconds", "gauge", (), "Time between the starts of two steps"),
-    Described("windrow_steps_total", "counter", (), "Committed steps"),
-    Described("windrow_epoch", "gauge", (), "The last committed epoch"),
-    Described("windrow_last_commit_timestamp_seconds", "gauge", (), "When the last step was committed"),
-    Described("windrow_retries_total", "counter", ("reason",), "Faults after which the run went on"),
-    Described("windrow_retrying", "gauge", (), "1 from a fault until the run takes steps again, else 0"),
-    Described("windrow_warnings_total", "counter", (), "Warnings that the run goes on in spite of"),
-    Described("windrow_records_total", "counter", ("partition",), "Good records read"),
-    Described("windrow_verdicts_total", "counter", ("verdict",), "Verdicts late and expired, one a record and window"),
-    Described(
-        "windrow_dead_letters_total", "counter", ("reason",), "Dead letters: unreadable, or rejected by a stream"
-    ),
-    Described("windrow_duplicates_total", "counter", (), "Records left out by deduplications"),
-    Described("windrow_changes_total", "counter", ("op",), "Rows of changelogs: insert, or update"),
-    Described("windrow_windows_fired_total", "counter", ("node",), "Windows that fired, each once in a key group"),
-    Described("windrow_windows_closed_total", "counter", ("node",), "Windows that no later record can revise"),
-    Described("windrow_event_lateness_seconds", "histogram", (), "How far records were behind their partition's clock"),
-    Described(
-        "windrow_end_to_end_latency_seconds",
-        "histogram",
-        (),
-        "From the log timestamp of a record to the commit of its step",
-        (10_000, 86_400 * _SECOND),
-    ),
-    Described(
-        "windrow_step_duration_seconds", "histogram", ("part",), "Time of a step by part", (10_000, 600 * _SECOND)
-    ),
-    Described("windrow_task_seconds_total", "counter", ("part",), "Time of all tasks by part"),
-    Described("windrow_partition_watermark_timestamp_seconds", "gauge", ("partition",), "The watermark of a partition"),
-    Described("windrow_partition_idle", "gauge", ("partition",), "1 if the partition is idle, else 0"),
-    Described(
-        "windrow_partition_holds_watermark", "gauge", ("partition",), "1 if it holds the low watermark back, or 0"
-    ),
-    Described("windrow_low_watermark_timestamp_seconds", "gauge", (), "The low watermark"),
-    Described("windrow_watermark_lag_seconds", "gauge", (), "How far the low watermark is behind the wall clock"),
-    Described("windrow_consumer_lag_records", "gauge", ("partition",), "Offsets between what was read and the end"),
-    Described("windrow_consumer_lag_seconds", "gauge", ("partition",), "How long ago the log had what was read last"),
-    Described("windrow_slot_lag_bytes", "gauge", ("slot",), "WAL of PostgreSQL that is not in the log of a table yet"),
-    Described("windrow_slot_lag_seconds", "gauge", ("slot",), "How far the log of a table is behind the table"),
-    Described("windrow_open_windows", "gauge", (), "Windows that have not fired"),
-    Described(
-        "windrow_key_group_load_ratio", "gauge", (), "Records of the busiest key group, as a multiple of the mean"
-    ),
-    Described("windrow_state_rows", "gauge", (), "Rows in the state store"),
-    Described("windrow_state_bytes", "gauge", (), "Bytes of the state store"),
-    Described("windrow_node_state_rows", "gauge", ("node",), "Rows in the state store by node"),
-    Described("windrow_node_state_bytes", "gauge", ("node",), "Bytes of the state store by node"),
-    Described(
-        "windrow_hot_key_share_ratio", "gauge", ("node",), "Share of records that the hottest key has, estimated"
-    ),
-)
-
-_OF_COUNTS: Final = frozenset(
-    {
-        "windrow_verdicts_total",
-        "windrow_dead_letters_total",
-        "windrow_duplicates_total",
-        "windrow_changes_total",
-        "windrow_event_lateness_seconds",
-        "windrow_open_windows",
-        "windrow_windows_fired_total",
-        "windrow_windows_closed_total",
-    }
-)
-"""Metrics that a host which knows only offsets leaves out."""
+with files("windrow.telemetry").joinpath("metrics.tsv").open(encoding="utf-8") as table:
+    METRICS: Final = tuple(map(Described.of, csv.DictReader(table, delimiter="\t", quoting=csv.QUOTE_NONE)))
+_BOUNDS: Final = {
+    "windrow_end_to_end_latency_seconds": (10_000, 86_400 * _SECOND),
+    "windrow_step_duration_seconds": (10_000, 600 * _SECOND),
+}
+"""The least and the greatest bound of histograms without all bounds, in microseconds."""
 
 _FAMILIES: Final[dict[str, Any]] = {
     "counter": CounterMetricFamily,
@@ -181,7 +128,7 @@ class RunMetrics(Collector):
                 **({} if last is None else _step_values(last, self._pipeline)),
             }
         for described in METRICS:
-            if last is not None and last.only_offsets and described.name in _OF_COUNTS:
+            if last is not None and last.only_offsets and described.is_count:
                 continue
             known = {labels: value for labels, value in values.get(described.name, {}).items() if value is not None}
             if known:
@@ -192,7 +139,9 @@ class RunMetrics(Collector):
         for labels, value in values.items():
             all_labels = (self._pipeline, *labels)
             if isinstance(value, tuple):
-                family.add_metric(all_labels, _buckets(value[0], *described.bounds), value[1])
+                family.add_metric(
+                    all_labels, _buckets(value[0], *_BOUNDS.get(described.name, (0, BOUNDS[-1]))), value[1]
+                )
             else:
                 family.add_metric(all_labels, value)
         return family  # type: ignore[no-any-return] # the three classes have no common one with `add_metric`

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from inspect import cleandoc
 from textwrap import fill, indent
 from typing import Final, Literal
 
@@ -64,8 +63,8 @@ def rules_text(runbooks: str = RUNBOOKS) -> str:
 
 
 def _rule_text(condition: Condition, runbooks: str) -> str:
-    promql = indent(cleandoc(condition.promql), " " * 10).lstrip()
-    description = fill(cleandoc(condition.description), 108, break_long_words=False, break_on_hyphens=False)
+    promql = indent(condition.promql, " " * 10).lstrip()
+    description = fill(condition.description, 108, break_long_words=False, break_on_hyphens=False)
     return f"""
       # {condition.note or condition.measure}
       - alert: Windrow{condition.name.title().replace("-", "")}
