@@ -27,8 +27,8 @@ from windrow.connectors.open_sinks import open_sinks
 from windrow.errors import SinkError, StoppedError
 from windrow.runtime.memory import MemoryRun
 from windrow.telemetry.history import HistoryWriter, RunRecord, history_of
-from windrow.tools.dashboard.app import STATIC, _name
-from windrow.tools.dashboard.tables import _EXPLAINING, TABLE_VIEWS
+from windrow.tools.dashboard.app import _VIEWS, STATIC, _name
+from windrow.tools.dashboard.tables import _EXPLAINING
 from windrow.tools.dashboard.views import HISTORY_VIEWS
 from windrow.tools.dashboard.watch import WatchedRun
 
@@ -55,7 +55,7 @@ def twin(served: Served, view: str, **query: str) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize("view", [*HISTORY_VIEWS, *TABLE_VIEWS])
+@pytest.mark.parametrize("view", [*_VIEWS])
 def test_each_view_has_a_twin(served: Served, view: str) -> None:
     assert twin(served, view)["run"] == "user-spend"
 

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
 import uvicorn
@@ -33,9 +33,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from windrow.errors import InputError, WindrowError
-from windrow.tools.dashboard.tables import TABLE_VIEWS, redrive_letters
 from windrow.tools.dashboard.views import HISTORY_VIEWS
-from windrow.tools.dashboard.watch import Watch, WatchedRun
+from windrow.tools.dashboard.watch import LongView, View, Watch, WatchedRun
 
 STATIC: Final = Path(__file__).parent / "static"
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -55,7 +54,28 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-_VIEWS: Final = {**HISTORY_VIEWS, **TABLE_VIEWS}
+
+
+def _from_tables(name: str) -> Callable[..., dict[str, Any]]:
+    """Return a function of `windrow.tools.dashboard.tables`, which is imported when it is first called."""
+
+    def call(*values: object) -> dict[str, Any]:
+        from windrow.tools.dashboard import tables  # noqa: PLC0415 - Arrow only where tables are shown
+
+        found: dict[str, Any] = getattr(tables, name)(*values)
+        return found
+
+    return call
+
+
+redrive_letters = _from_tables("redrive_letters")
+_VIEWS: Final[Mapping[str, View]] = {
+    **HISTORY_VIEWS,
+    **{name: _from_tables(name) for name in ("revisions", "dead", "late")},
+    "key": _from_tables("history_of_key"),
+    "why": LongView(_from_tables("why")),
+}
+"""The views by their names on the page and in ``/api/``."""
 _OPEN: Final = ("/login", "/static/")
 """Paths that need no token."""
 

@@ -13,17 +13,19 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow import model as m
+from windrow.connectors.database import Condition, Database, Value, only_columns, present, read_value
+from windrow.connectors.open_sinks import open_database
+from windrow.connectors.tables import Layout, Table, layout, plain_rows
+from windrow.engine.schema import key_fields, row_key
 from windrow.errors import InputError
-from windrow.tools.dashboard.watch import LongView, Query, Seen, View, WatchedRun
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from windrow.connectors.database import Condition, Database, Value
-    from windrow.connectors.tables import Layout, Table
+from windrow.expressions import sink_specs
+from windrow.tools.dashboard.watch import Query, Seen, WatchedRun
 
 _ROWS: Final = 200
 """Greatest number of rows of a view, the newest first."""
@@ -42,8 +44,6 @@ _NEWEST: Final = ("log_time", "offset", "partition")
 
 def revisions(seen: Seen, query: Query) -> dict[str, Any]:
     """Return rows that were replaced or retracted, the newest first, with their values before and after."""
-    from windrow.connectors.database import Condition  # noqa: PLC0415 - a page without tables needs no Arrow
-
     sinks, name, database, tables = _sink(seen.run, query)
     # delete < insert < update_after < update_before
     rows = _newest(database, tables.changes, ("epoch", "seq"), [Condition("op", ">", "insert")], limit=2 * _ROWS)
@@ -112,8 +112,6 @@ def dead(seen: Seen, query: Query) -> dict[str, Any]:
 
 def _reasons(database: Database, table: Table, where: list[Condition]) -> Counter[str]:
     """Count dead letters by the first word of their reason, batch by batch as there can be many."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - as above
-
     found: Counter[str] = Counter()
     for batch in _batches(database, table, ("offset",), where, columns=("partition", "offset", "reason")):
         words = pc.list_element(pc.split_pattern(batch.column("reason"), ":", max_splits=1), 0)
@@ -124,7 +122,7 @@ def _reasons(database: Database, table: Table, where: list[Condition]) -> Counte
 
 def _redrive_command(run: WatchedRun, query: Query) -> dict[str, str | None]:
     """Return the command that redrives the chosen dead letters, or why they cannot be redriven."""
-    from windrow.tools.redrive.copies import check_redrivable  # noqa: PLC0415 - as above
+    from windrow.tools.redrive.copies import check_redrivable  # noqa: PLC0415 - the decoder only where it is needed
 
     try:
         check_redrivable(_pipeline(run))
@@ -141,8 +139,6 @@ def _redrive_command(run: WatchedRun, query: Query) -> dict[str, str | None]:
 
 def late(seen: Seen, query: Query) -> dict[str, Any]:
     """Return the newest expired records: rows of the late output, filtered by `partition`."""
-    from windrow.connectors.database import present  # noqa: PLC0415 - as above
-
     sinks, name, database, tables = _sink(seen.run, query)
     where = _of_partition(query)
     with database.snapshot() as snapshot:
@@ -156,8 +152,6 @@ def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
 
     The query has a value for each of the `fields`, and may have the `window_start` of a window in ISO 8601.
     """
-    from windrow.connectors.database import Condition, read_value  # noqa: PLC0415 - as above
-
     sinks, name, database, tables = _sink(seen.run, query)
     fields = _key_fields(seen.run, name)
     has_window = "window_start" in tables.result.columns
@@ -190,8 +184,6 @@ def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
 
 def _is_value(field: pa.Field, found: Any, value: Value) -> bool:  # noqa: ANN401 - JSON
     """Return whether a value in the JSON of a record equals a value of a column."""
-    from windrow.connectors.database import read_value  # noqa: PLC0415 - as above
-
     if found is None:
         return False
     try:
@@ -207,8 +199,7 @@ def why(seen: Seen, query: Query, is_stopped: Callable[[], bool]) -> dict[str, A
     only in these; without a value for each of the `fields` nothing is explained. Raise InputError while another row is
     being explained.
     """
-    from windrow.connectors.database import Condition, read_value  # noqa: PLC0415
-    from windrow.tools.why.explain import explain_row  # noqa: PLC0415 - as above
+    from windrow.tools.why.explain import explain_row  # noqa: PLC0415 - the same
 
     sinks, name, _, tables = _sink(seen.run, query)
     fields = _key_fields(seen.run, name)
@@ -237,9 +228,6 @@ def why(seen: Seen, query: Query, is_stopped: Callable[[], bool]) -> dict[str, A
 
 def _key_fields(run: WatchedRun, sink: str) -> list[pa.Field]:
     """Return the key fields of a sink's rows, or of their places; none if they have no key."""
-    from windrow.engine.schema import key_fields, row_key  # noqa: PLC0415 - as above
-    from windrow.expressions import sink_specs  # noqa: PLC0415
-
     rows = sink_specs(_pipeline(run))[sink].rows
     return key_fields(rows.key) if rows.has_panes else row_key(rows)
 
@@ -249,7 +237,7 @@ def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]
 
     Raise InputError if nothing is chosen, and the errors of `windrow.tools.redrive.copies.redrive`.
     """
-    from windrow.tools.redrive.copies import Choice, redrive  # noqa: PLC0415 - as above
+    from windrow.tools.redrive.copies import Choice, redrive  # noqa: PLC0415 - the same
 
     reason, partition = asked.get("reason") or "", asked.get("partition")
     is_partition = partition is None or (type(partition) is int and 0 <= partition < m.MAX_PARTITIONS)
@@ -279,10 +267,6 @@ def _pipeline(run: WatchedRun) -> m.Graph:
 
 def _sink(run: WatchedRun, query: Query) -> tuple[list[str], str, Database, Layout]:
     """Return the names of all sinks, and the name, database and tables of the sink in the query."""
-    from windrow.connectors.open_sinks import open_database  # noqa: PLC0415
-    from windrow.connectors.tables import layout  # noqa: PLC0415
-    from windrow.expressions import sink_specs  # noqa: PLC0415 - as above
-
     specs = sink_specs(_pipeline(run))
     name = query.get("sink") or next(iter(specs))
     if name not in specs:
@@ -306,10 +290,6 @@ def _newest(
     reason: str = "",
 ) -> Generator[dict[str, Any]]:
     """Yield rows as JSON values in descending order; with `reason` those whose reason begins with it."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - as above
-
-    from windrow.connectors.tables import plain_rows  # noqa: PLC0415 - as above
-
     for batch in _batches(database, table, order, where, limit=limit):
         chosen = batch.filter(pc.starts_with(batch.column("reason"), reason)) if reason else batch
         for row in plain_rows(chosen):
@@ -326,8 +306,6 @@ def _batches(
     columns: tuple[str, ...] = (),
 ) -> Generator[pa.Table]:
     """Yield rows of a snapshot in descending order, as they are read; with all columns or `columns`."""
-    from windrow.connectors.database import only_columns, present  # noqa: PLC0415 - as above
-
     with database.snapshot() as snapshot:
         shown = present(snapshot, database, table)
         by = [name for name in order if name in shown.columns]
@@ -337,8 +315,6 @@ def _batches(
 
 
 def _of_partition(query: Query) -> list[Condition]:
-    from windrow.connectors.database import Condition  # noqa: PLC0415 - as above
-
     text = query.get("partition", "")
     if not text:
         return []
@@ -346,13 +322,3 @@ def _of_partition(query: Query) -> list[Condition]:
         msg = f"partition={text!r} is not the number of a partition"
         raise InputError(msg)
     return [Condition("partition", "=", int(text))]
-
-
-TABLE_VIEWS: Final[Mapping[str, View]] = {
-    "revisions": revisions,
-    "dead": dead,
-    "late": late,
-    "key": history_of_key,
-    "why": LongView(why),
-}
-"""The views by their names on the page and in ``/api/``."""
