@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 from windrow.errors import CheckpointError
 from windrow.model import Alerts
-from windrow.telemetry.history import RunRecord, note_savepoint, read_alerts, read_saved
+from windrow.telemetry.history import RunRecord, note_savepoint, read_alerts, read_last_savepoint
 from windrow.telemetry.reports import Alert, Lag, now_micros
 from windrow.telemetry.status import RunStatus
 from windrow.tools.alerts import delivery as alert_delivery
@@ -249,9 +249,9 @@ def test_a_process_knows_those_before_it(tmp_path: Path) -> None:
     past = read_past(path, record)
     assert (past.events, past.late, past.reasons) == (200, 8, frozenset({"missing: amount"}))
     assert past.active == (alert("hot-key", T0 + 1),)
-    assert past.saved is read_saved(path) is None
+    assert past.saved is read_last_savepoint(path) is None
     assert past.began is not None
     note_savepoint(path, tmp_path / "spend-3")
-    assert record.began <= (read_saved(path) or 0) == read_past(path, record).saved
+    assert record.began <= (read_last_savepoint(path) or 0) == read_past(path, record).saved
     nothing = read_past(tmp_path / "none.sqlite", record)
     assert (nothing.events, nothing.active) == (0, ())

@@ -43,7 +43,7 @@ class Histogram:
         import numpy as np  # noqa: PLC0415 - reading counts needs no numpy
 
         (counts,) = count_by_row(durations, np.zeros(len(durations), dtype=np.int64), 1)
-        return Histogram.trimmed(counts)
+        return Histogram.of_counts(counts)
 
     @staticmethod
     def of_one(micros: int) -> Histogram:
@@ -51,7 +51,7 @@ class Histogram:
         return Histogram((*[0] * bisect_left(BOUNDS, micros), 1))
 
     @staticmethod
-    def trimmed(counts: Iterable[int]) -> Histogram:
+    def of_counts(counts: Iterable[int]) -> Histogram:
         """Return the histogram with these counts of the buckets, in order."""
         kept = tuple(counts)
         end = len(kept)
@@ -95,12 +95,12 @@ class Histogram:
             below += count
         return float(BOUNDS[-1])
 
-    def moved(self, micros: int) -> Histogram:
+    def shift(self, micros: int) -> Histogram:
         """Add `micros` to all durations, each taken to be its bucket's bound."""
-        moved = Counter[int]()
+        shifted = Counter[int]()
         for bound, count in zip((*BOUNDS, BOUNDS[-1] + 1), self.counts, strict=False):
-            moved[bisect_left(BOUNDS, bound + micros)] += count
-        return Histogram.trimmed(moved[bucket] for bucket in range(len(BOUNDS) + 1))
+            shifted[bisect_left(BOUNDS, bound + micros)] += count
+        return Histogram.of_counts(shifted[bucket] for bucket in range(len(BOUNDS) + 1))
 
 
 def count_by_row(durations: Micros, rows: Sequence[int] | Micros, number: int) -> list[list[int]]:

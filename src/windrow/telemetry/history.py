@@ -389,7 +389,7 @@ def read_alerts(path: Path, last: int = ALERTS) -> list[Alert]:
         return [Alert.of_plain(json.loads(text)) for (text,) in reversed(rows)]
 
 
-def read_saved(path: Path) -> int | None:
+def read_last_savepoint(path: Path) -> int | None:
     """Return the time of the newest savepoint of a checkpoint (microseconds), or None if none is known.
 
     Raise InputError as `read_history` does.

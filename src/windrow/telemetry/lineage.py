@@ -34,7 +34,7 @@ EVERY: Final = 300.0
 State = Literal["START", "RUNNING", "COMPLETE", "ABORT", "FAIL"]
 
 
-def is_lineage_asked(environment: Mapping[str, str]) -> bool:
+def is_lineage_enabled(environment: Mapping[str, str]) -> bool:
     """Return whether the client would find a configuration, in variables or in a file."""
     if environment.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
@@ -55,7 +55,7 @@ def lineage(
     If they cannot be sent, `on_warning` is called once and the run continues without them; they delay its end by a few
     seconds at most.
     """
-    if not is_lineage_asked(os.environ):
+    if not is_lineage_enabled(os.environ):
         yield Observer()
         return
     try:

@@ -185,7 +185,7 @@ def _count_lateness(node: _Node, step: NodeStep, into: dict[int, Histogram]) -> 
     counts = count_by_row(step.clocks.behind(records), rows, len(partitions))
     for partition, row in zip(partitions.tolist(), counts, strict=True):
         if any(row):
-            into[partition] = into.get(partition, Histogram()) + Histogram.trimmed(row)
+            into[partition] = into.get(partition, Histogram()) + Histogram.of_counts(row)
 
 
 def _sample_verdicts(step: NodeStep) -> list[VerdictRow]:

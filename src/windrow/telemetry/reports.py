@@ -273,7 +273,7 @@ class StepReport:
         There is at least one key group, and the first has the clocks. `refused` counts the rows that the tables of
         sinks cannot hold, by sink and kind of reason.
         """
-        from windrow.telemetry.probe import StepFacts  # noqa: PLC0415 - as for `_known`
+        from windrow.telemetry.probe import StepFacts  # noqa: PLC0415 - as for `_or_none`
 
         outputs = list(groups)
         stats = [output.stats for output in outputs]
@@ -298,15 +298,15 @@ class StepReport:
         }
         return StepReport(
             epoch=epoch,
-            watermarks={partition: _known(watermark) for partition, watermark in sorted(stats[0].watermarks.items())},
+            watermarks={partition: _or_none(watermark) for partition, watermark in sorted(stats[0].watermarks.items())},
             offsets=dict(sorted(stats[0].offsets.items())),
-            low_watermark=_known(stats[0].low),
+            low_watermark=_or_none(stats[0].low),
             idle=list(stats[0].idle),
             seconds=seconds,
             took=seconds if took is None else took,
             committed=committed,
             log_times=dict(sorted((row.partition, row.newest) for row in seen.ages)),
-            latency=Histogram.sum(row.ages.moved(committed - row.newest) for row in seen.ages),
+            latency=Histogram.sum(row.ages.shift(committed - row.newest) for row in seen.ages),
             parts=facts.sum_by_name({part.part: part.seconds} for part in parts),
             tasks=facts.sum_by_name({time.part: time.seconds} for time in seen.part_times),
             key_group_load=_load([sum(counts.total for counts in group.lateness.values()) for group in by_group]),
@@ -377,7 +377,7 @@ def _load(records: list[int]) -> float | None:
     return max(records) * len(records) / sum(records) if any(records) else None
 
 
-def _known(watermark: int) -> int | None:
+def _or_none(watermark: int) -> int | None:
     from windrow.engine.columns import MIN_TIME  # noqa: PLC0415 - reading reports needs no Arrow
 
     return None if watermark == MIN_TIME else watermark

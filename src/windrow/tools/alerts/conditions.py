@@ -112,9 +112,9 @@ class _Recent:
 
     def total(self, now: int) -> StepReport | None:
         """Return the sum of all steps; None without steps, and until the whole span has been watched."""
-        return None if self._since is None or now - self._since < self.span else self.known(now)
+        return None if self._since is None or now - self._since < self.span else self.total_so_far(now)
 
-    def known(self, now: int) -> StepReport | None:
+    def total_so_far(self, now: int) -> StepReport | None:
         """Return the sum of all steps, also of an incomplete span; None without steps."""
         if self._all is None or self._all[0] != now:
             steps = self.steps(now)
@@ -373,7 +373,7 @@ class AlertEvaluator:
 
     def _dead_letters(self, limit: m.ShareLimit, now: int) -> _Breach | None:
         new = {kind: since for kind, since in self._reasons.items() if now - since < limit.span}
-        total = self._recent[limit.span].known(now)
+        total = self._recent[limit.span].total_so_far(now)
         whole = self._recent[limit.span].total(now)
         dead = 0 if total is None else total.dead + total.rejected
         share = dead / total.events if total is not None and total.events else 0.0
@@ -445,7 +445,7 @@ class AlertEvaluator:
         span = span_of(limit, self._every)
         if self._slow_since is None or self._last_at - self._slow_since < span:
             return None
-        total, last = self._recent[span].known(now), self._last
+        total, last = self._recent[span].total_so_far(now), self._last
         if total is None or last is None:
             return None
         part = max(total.parts, key=total.parts.__getitem__, default=None)

@@ -31,7 +31,7 @@ from windrow.model.references import (
 )
 from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
 from windrow.runtime.launch import OnAlert, Options
-from windrow.telemetry.history import RunRecord, history_of, read_alerts, read_runs, read_saved
+from windrow.telemetry.history import RunRecord, history_of, read_alerts, read_last_savepoint, read_runs
 from windrow.telemetry.reports import Alert, Observer, now_micros
 from windrow.tools.alerts.conditions import AlertEvaluator, Past
 
@@ -301,7 +301,7 @@ def read_past(path: Path, record: RunRecord) -> Past:
     try:
         runs = [run for run in read_runs(path) if (run.machine, run.pid, run.began) != process]
         active = tuple(alert for alert in read_alerts(path) if alert.is_active)
-        saved = read_saved(path)
+        saved = read_last_savepoint(path)
     except InputError:
         return Past(began=now)
     totals = [run.totals for run in runs if run.totals is not None]

@@ -24,7 +24,7 @@ from windrow.telemetry.reports import Lag, StepReport, counted
 from windrow.telemetry.samples import VERDICTS
 from windrow.telemetry.status import RunStatus, standing_since
 from windrow.telemetry.window_counts import WindowCounts
-from windrow.tools.dashboard.watch import Query, Seen, first_committed
+from windrow.tools.dashboard.watch import Query, Seen, first_commit
 
 _MICROS: Final = 1_000_000
 _STEPS: Final = 60
@@ -50,7 +50,7 @@ def overview(seen: Seen, query: Query) -> dict[str, Any]:
         "now": status.now,
         "seen_at": seen.now,
         "answers": [_stuck(seen), _late(status), _right(seen)],
-        "held": _held(status),
+        "held": _holders(status),
         "totals": _known_counts(seen),
         "since": seen.counts_since,
         "latency_seconds": {} if total is None else _quantiles(total.latency),
@@ -121,7 +121,7 @@ def _behind(status: RunStatus, lag: Lag) -> tuple[str, str, str]:
         level = "bad" if (lag.longest or 0.0) * _MICROS > default_limit("lag", "time") else "warn"
         return level, f"The lag grows by {trend:,.0f} records/s: the results come later.", "falling behind"
     if status.until_clear is not None and trend is not None:
-        clear = f"none is left in {short_duration(status.until_clear)} if that goes on."
+        clear = f"none is left in {short_duration(status.until_clear)} at this rate."
         return "warn", f"The lag shrinks by {-trend:,.0f} records/s; {clear}", "catching up"
     return "good", "The lag neither grows nor shrinks.", "behind"
 
@@ -144,7 +144,7 @@ def _right(seen: Seen) -> dict[str, Any]:
     return _answer(question, level, headline, missed, revised, summary="some records are not counted")
 
 
-def _held(status: RunStatus) -> list[dict[str, Any]]:
+def _holders(status: RunStatus) -> list[dict[str, Any]]:
     """Return the partitions that hold the low watermark of an active run back."""
     if status.state in OVER:
         return []
@@ -219,7 +219,7 @@ def watermark(seen: Seen, query: Query) -> dict[str, Any]:
         "watermark_lag": status.watermark_lag,
         "standing_seconds": _standing(seen),
         "idle": [] if last is None else last.idle,
-        "held": _held(status),
+        "held": _holders(status),
         "partitions": [
             {
                 "partition": partition.partition,
@@ -401,7 +401,7 @@ def windows(seen: Seen, query: Query) -> dict[str, Any]:
     elif not found:
         why_not = "the pipeline has no windows"
     return {
-        "since": first_committed(series),
+        "since": first_commit(series),
         "nodes": [_windows_of_node(seen.run.pipeline, node, counts) for node, counts in (found or {}).items()],
         "why_not": why_not,
     }

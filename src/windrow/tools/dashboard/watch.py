@@ -61,7 +61,7 @@ class WatchedRun:
     file: str | None = None
 
 
-def first_committed(steps: Iterable[StepReport]) -> int | None:
+def first_commit(steps: Iterable[StepReport]) -> int | None:
     """Return when the first of some steps was committed, in microseconds; None if unknown."""
     return next((step.committed for step in steps if step.committed is not None), None)
 
@@ -88,7 +88,7 @@ class Seen:
     @property
     def first(self) -> int | None:
         """When the first step that was read was committed (microseconds)."""
-        return first_committed(self.series)
+        return first_commit(self.series)
 
     @property
     def partial(self) -> dict[str, Any] | None:

@@ -3,14 +3,14 @@
 from windrow.tools.generate.events import generate
 from windrow.tools.generate.kafka import write_kafka
 from windrow.tools.generate.log import write_log
-from windrow.tools.generate.spec import AnySpec, FraudSpec, LivePace, LogSpec, Made, NexmarkSpec
+from windrow.tools.generate.spec import AnySpec, FraudSpec, LivePace, LogCounts, LogSpec, NexmarkSpec
 
 __all__ = [
     "AnySpec",
     "FraudSpec",
     "LivePace",
+    "LogCounts",
     "LogSpec",
-    "Made",
     "NexmarkSpec",
     "generate",
     "write_kafka",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.engine.schema import MICROS, RAW
-from windrow.tools.generate.spec import Made
+from windrow.tools.generate.spec import LogCounts
 
 Longs = npt.NDArray[np.int64]
 
@@ -23,7 +23,7 @@ class Portion(NamedTuple):
     """Events that are written together: a batch of `RAW` for each log, their counts, and lines of labels."""
 
     batches: tuple[pa.RecordBatch, ...]
-    made: Made
+    counts: LogCounts
     labels: bytes = b""
 
 

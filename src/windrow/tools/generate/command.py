@@ -21,7 +21,7 @@ from windrow.telemetry.reports import counted
 from windrow.terminal.common import OK, json_option, print_json
 from windrow.terminal.interrupts import stopping
 from windrow.terminal.options import DURATION, LogTarget
-from windrow.tools.generate import AnySpec, FraudSpec, LivePace, LogSpec, Made, NexmarkSpec, write_kafka, write_log
+from windrow.tools.generate import AnySpec, FraudSpec, LivePace, LogCounts, LogSpec, NexmarkSpec, write_kafka, write_log
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _ENDLESS = 1 << 62
@@ -123,25 +123,25 @@ def command(
     fields["start"] = LogSpec.start if start is None else (start.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
     spec = _SPECS[kind](**{name: value for name, value in fields.items() if name in _fields_of(kind)})
     began = time.monotonic()
-    with _paced(rate, _LIVE_TICK[kind]) as pace, _progress(spec, to, quiet=as_json) as progress:
+    with _live_pace(rate, _LIVE_TICK[kind]) as pace, _progress(spec, to, quiet=as_json) as progress:
         if to.servers is None:
-            made = write_log(spec, to.name, overwrite=overwrite, pace=pace, progress=progress)
+            counts = write_log(spec, to.name, overwrite=overwrite, pace=pace, progress=progress)
         else:
-            made = write_kafka(spec, to.servers, to.name, labels=labels, pace=pace, progress=progress)
+            counts = write_kafka(spec, to.servers, to.name, labels=labels, pace=pace, progress=progress)
     seconds = time.monotonic() - began
     if as_json:
-        counts = spec.records(made.records) if isinstance(spec, NexmarkSpec) else {}
+        by_log = spec.records(counts.records) if isinstance(spec, NexmarkSpec) else {}
         print_json(
             {
                 "target": str(to),
                 "partitions": spec.partitions,
-                **dataclasses.asdict(made),
-                **counts,
+                **dataclasses.asdict(counts),
+                **by_log,
                 "seconds": round(seconds, 3),
             }
         )
     else:
-        click.echo(f"{to}: {_describe(spec, made)} ({seconds:.1f} s)")
+        click.echo(f"{to}: {_describe(spec, counts)} ({seconds:.1f} s)")
     return OK
 
 
@@ -158,21 +158,21 @@ def _refuse_others(context: click.Context, kind: str) -> None:
             raise click.UsageError(msg)
 
 
-def _describe(spec: AnySpec, made: Made) -> str:
+def _describe(spec: AnySpec, counts: LogCounts) -> str:
     where = counted(spec.partitions, "partition")
     if isinstance(spec, NexmarkSpec):
-        persons, auctions, bids = spec.records(made.records).values()
+        persons, auctions, bids = spec.records(counts.records).values()
         return (
             f"{counted(persons, 'person')}, {counted(auctions, 'auction')} and {counted(bids, 'bid')}, each in {where}"
         )
-    malformed = f"{made.malformed:,} malformed, " if isinstance(spec, LogSpec) else ""
-    labels = f", {made.labels:,} labelled as fraud" if isinstance(spec, FraudSpec) else ""
-    duplicates = counted(made.duplicates, "duplicate")
-    return f"{counted(made.records, 'record')} in {where}: {made.late:,} late, {malformed}{duplicates}{labels}"
+    malformed = f"{counts.malformed:,} malformed, " if isinstance(spec, LogSpec) else ""
+    labels = f", {counts.labels:,} labelled as fraud" if isinstance(spec, FraudSpec) else ""
+    duplicates = counted(counts.duplicates, "duplicate")
+    return f"{counted(counts.records, 'record')} in {where}: {counts.late:,} late, {malformed}{duplicates}{labels}"
 
 
 @contextmanager
-def _paced(rate: float | None, tick: float) -> Iterator[LivePace | None]:
+def _live_pace(rate: float | None, tick: float) -> Iterator[LivePace | None]:
     """Yield the pace of a live stream; the first Ctrl-C (or SIGTERM) ends it between two portions."""
     if rate is None:
         yield None
@@ -184,11 +184,11 @@ def _paced(rate: float | None, tick: float) -> Iterator[LivePace | None]:
 
 
 @contextmanager
-def _progress(spec: AnySpec, to: LogTarget, *, quiet: bool) -> Iterator[Callable[[Made], None]]:
+def _progress(spec: AnySpec, to: LogTarget, *, quiet: bool) -> Iterator[Callable[[LogCounts], None]]:
     """Show the number of records written, on stderr if that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         total = None if spec.events == _ENDLESS else round(spec.events * (1 + getattr(spec, "duplicate_share", 0)))
         task = bar.add_task(str(to), total=total)
-        yield lambda made: bar.update(task, completed=made.records)
+        yield lambda counts: bar.update(task, completed=counts.records)

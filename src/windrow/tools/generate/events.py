@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from windrow.tools.generate.columns import Events, Longs, Portion, digits, hundredths, join, raw_batch, repeat
 from windrow.tools.generate.fraud import card_purchases
 from windrow.tools.generate.nexmark import nexmark
-from windrow.tools.generate.spec import AnySpec, FraudSpec, LivePace, LogSpec, Made, NexmarkSpec
+from windrow.tools.generate.spec import AnySpec, FraudSpec, LivePace, LogCounts, LogSpec, NexmarkSpec
 
 Mask = npt.NDArray[np.bool_]
 
@@ -38,9 +38,11 @@ class Purchases(Events):
     duplicate: Mask
 
     @property
-    def made(self) -> Made:
+    def counts(self) -> LogCounts:
         """The numbers of records."""
-        return Made(len(self.user), int(self.late.sum()), int(np.count_nonzero(self.kind)), int(self.duplicate.sum()))
+        return LogCounts(
+            len(self.user), int(self.late.sum()), int(np.count_nonzero(self.kind)), int(self.duplicate.sum())
+        )
 
 
 def generate(spec: LogSpec) -> Iterator[pa.RecordBatch]:
@@ -70,13 +72,13 @@ def _purchases(spec: LogSpec, pace: LivePace | None) -> Iterator[Portion]:
     offsets = np.zeros(spec.partitions, dtype=np.int64)
     if pace is None:
         time = spec.start // 1000 + rng.integers(0, spec.duration // 1000, spec.events)
-        made = iter([_events(spec, rng, time, arrival=None)])
+        batches = iter([_events(spec, rng, time, arrival=None)])
     else:
         arrivals = (np.full(count, now // 1000) for count, now in pace.portions(spec.events))
-        made = (_events(spec, rng, arrival, arrival=arrival) for arrival in arrivals)
-    for events in made:
+        batches = (_events(spec, rng, arrival, arrival=arrival) for arrival in arrivals)
+    for events in batches:
         for some in events.by_arrival():
-            yield Portion((_batch(spec, some, offsets),), some.made)
+            yield Portion((_batch(spec, some, offsets),), some.counts)
 
 
 def _events(spec: LogSpec, rng: np.random.Generator, time: Longs, arrival: Longs | None) -> Purchases:

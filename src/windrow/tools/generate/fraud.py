@@ -31,7 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.tools.generate.columns import CHUNK, Longs, Portion, digits, hundredths, join, pad, raw_batch, record, text
-from windrow.tools.generate.spec import FraudSpec, LivePace, Made
+from windrow.tools.generate.spec import FraudSpec, LivePace, LogCounts
 
 Rows = npt.NDArray[np.void]
 Doubles = npt.NDArray[np.float64]
@@ -126,27 +126,27 @@ def _portions(spec: FraudSpec, cards: int, pace: LivePace | None) -> Iterator[Po
             ids, names = text(join(b"%d-" % run, digits(some["number"]))), _names(some["card"])
             labels = (some["kind"] != _ORDINARY) & ~some["copy"]
             late, copies = int(some["late"].sum()), int(some["copy"].sum())
-            made = Made(len(some), late, duplicates=copies, labels=int(labels.sum()))
-            yield Portion((_batch(spec, some, ids, names, offsets),), made, _label_lines(some, ids, names, labels))
+            counts = LogCounts(len(some), late, duplicates=copies, labels=int(labels.sum()))
+            yield Portion((_batch(spec, some, ids, names, offsets),), counts, _label_lines(some, ids, names, labels))
 
 
 def _arrivals(spec: FraudSpec, cards: int, pace: LivePace | None) -> Iterator[Rows]:
     """Yield purchases in the order of arrival; in a live log, those still under way at the end arrive at once."""
     rng = np.random.default_rng(spec.seed)
-    made = 0
+    numbered = 0
     end = spec.start if pace is None else pace.now()
     people = _People(spec, cards, rng, end)
     under_way = np.empty(0, _ROW)
     ready: list[Rows] = []
     for count, begin, end in _steps(spec, people.most, pace):
-        rows = people.advance(count, begin, end)[: spec.events - made]
-        rows["number"] = np.arange(made, made + len(rows))
-        made += len(rows)
+        rows = people.advance(count, begin, end)[: spec.events - numbered]
+        rows["number"] = np.arange(numbered, numbered + len(rows))
+        numbered += len(rows)
         under_way = np.concatenate([under_way, _delay(spec, rng, rows)])
         arrived = under_way["arrival"] < end
         ready.append(_sort(under_way[arrived], "arrival"))
         under_way = under_way[~arrived]
-        if made == spec.events:
+        if numbered == spec.events:
             break
         if pace is not None or sum(map(len, ready)) >= CHUNK:
             yield _arrive_at(np.concatenate(ready), None if pace is None else end)

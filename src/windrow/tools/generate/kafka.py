@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from windrow.connectors.kafka.options import client_options
 from windrow.errors import InputError, SourceError
 from windrow.tools.generate.events import portions
 from windrow.tools.generate.log import labels_beside
-from windrow.tools.generate.spec import AnySpec, LivePace, Made
+from windrow.tools.generate.spec import AnySpec, LivePace, LogCounts, Progress
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -39,8 +38,8 @@ def write_kafka(
     options: tuple[tuple[str, str], ...] = (),
     labels: Path | None = None,
     pace: LivePace | None = None,
-    progress: Callable[[Made], None] | None = None,
-) -> Made:
+    progress: Progress = None,
+) -> LogCounts:
     """Append the log to a topic and return the numbers of records; `progress` is called with them after each portion.
 
     The topic is created with the spec's partitions if it does not exist. If a spec has several logs, each has a topic,
@@ -53,14 +52,14 @@ def write_kafka(
     for source in sources:
         _ensure_topic(source, spec.partitions)
     producer = TopicWriter(sources[0])
-    total = Made()
+    total = LogCounts()
     try:
         with labels_beside(spec, labels) as write_labels:
-            for batches, made, lines in feed:
+            for batches, counts, lines in feed:
                 write_labels(lines)
                 for source, batch in zip(sources, batches, strict=True):
                     producer.send(source.topic, batch)
-                total += made
+                total += counts
                 if progress is not None:
                     progress(total)
     finally:

@@ -19,7 +19,7 @@ from windrow.errors import InputError, SourceError
 from windrow.tools.generate.columns import Portion
 from windrow.tools.generate.events import portions
 from windrow.tools.generate.fraud import BLOCKED_LIST
-from windrow.tools.generate.spec import AnySpec, FraudSpec, LivePace, Made
+from windrow.tools.generate.spec import AnySpec, FraudSpec, LivePace, LogCounts, Progress
 
 BLOCKED, LABELS = "blocked.csv", "labels.jsonl"
 """The files beside a log of card purchases."""
@@ -33,8 +33,8 @@ def write_log(
     *,
     overwrite: bool = False,
     pace: LivePace | None = None,
-    progress: Callable[[Made], None] | None = None,
-) -> Made:
+    progress: Progress = None,
+) -> LogCounts:
     """Write the log into a folder and return the numbers of records; `progress` is called with them after each portion.
 
     If a spec has several logs, each has a folder of its name in this one. All appear at once when they are complete,
@@ -67,22 +67,22 @@ def _names(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir())
 
 
-def _replace(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Callable[[Made], None] | None) -> Made:
+def _replace(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Progress) -> LogCounts:
     """Write the log beside its path, and move it there."""
     beside = path.parent / f".{path.name}.{os.getpid()}.partial"
     beside.mkdir(parents=True)
     try:
-        made = _write(spec, beside, feed, progress)
+        counts = _write(spec, beside, feed, progress)
         if path.exists():
             shutil.rmtree(path)
         beside.rename(path)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return made
+    return counts
 
 
-def _write(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Callable[[Made], None] | None) -> Made:
-    total = Made()
+def _write(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Progress) -> LogCounts:
+    total = LogCounts()
     for name in spec.logs:
         (path / name).mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -96,7 +96,7 @@ def _write(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Callabl
         for file in chain.from_iterable(files):
             _end_line(file)
         write_labels = stack.enter_context(labels_beside(spec, path))
-        for batches, made, labels in feed:
+        for batches, counts, labels in feed:
             write_labels(labels)
             for log, batch in zip(files, batches, strict=True):
                 partitions = batch.column("partition").to_numpy()
@@ -105,7 +105,7 @@ def _write(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Callabl
                     if len(values):
                         file.write(_lines(values))
                         file.flush()
-            total += made
+            total += counts
             if progress is not None:
                 progress(total)
     return total

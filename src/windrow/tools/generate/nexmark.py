@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.tools.generate.columns import Events, Longs, Portion, digits, join, pad, raw_batch, record, repeat, text
-from windrow.tools.generate.spec import NEXMARK_ROUND, NEXMARK_SHARES, LivePace, Made, NexmarkSpec
+from windrow.tools.generate.spec import NEXMARK_ROUND, NEXMARK_SHARES, LivePace, LogCounts, NexmarkSpec
 
 FIRST_ID = 1000
 """Of persons, and of auctions."""
@@ -73,18 +73,18 @@ def nexmark(spec: NexmarkSpec, pace: LivePace | None) -> Iterator[Portion]:
     rng = np.random.default_rng(spec.seed)
     offsets = {log: np.zeros(spec.partitions, dtype=np.int64) for log in spec.logs}
     apart = spec.duration / max(spec.events, 1) if pace is None else 1_000_000 / pace.rate
-    for events in _whole(spec, rng, apart) if pace is None else _paced(spec, rng, pace):
+    for events in _all_events(spec, rng, apart) if pace is None else _live_events(spec, rng, pace):
         for some in events.by_arrival():
-            yield Portion(_batches(spec, rng, some, apart / 1000 * _OPEN_EVENTS, offsets), Made(len(some.number)))
+            yield Portion(_batches(spec, rng, some, apart / 1000 * _OPEN_EVENTS, offsets), LogCounts(len(some.number)))
 
 
-def _whole(spec: NexmarkSpec, rng: np.random.Generator, apart: float) -> Iterator[_Events]:
+def _all_events(spec: NexmarkSpec, rng: np.random.Generator, apart: float) -> Iterator[_Events]:
     number = np.arange(spec.events)
     time = spec.start // 1000 + (number * (apart / 1000)).astype(np.int64)
     yield _Events(number, time, time + _delays(spec, rng, spec.events))
 
 
-def _paced(spec: NexmarkSpec, rng: np.random.Generator, pace: LivePace) -> Iterator[_Events]:
+def _live_events(spec: NexmarkSpec, rng: np.random.Generator, pace: LivePace) -> Iterator[_Events]:
     sent = 0
     for count, now in pace.portions(spec.events):
         arrival = np.full(count, now // 1000)

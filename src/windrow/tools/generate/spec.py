@@ -144,7 +144,7 @@ NEXMARK_ROUND = sum(NEXMARK_SHARES)
 
 
 @dataclass(frozen=True)
-class Made:
+class LogCounts:
     """The numbers of records written; `late`, `malformed`, `duplicates` and those with `labels` are among `records`."""
 
     records: int = 0
@@ -153,8 +153,12 @@ class Made:
     duplicates: int = 0
     labels: int = 0
 
-    def __add__(self, other: Made) -> Made:
-        return Made(*map(add, astuple(self), astuple(other)))
+    def __add__(self, other: LogCounts) -> LogCounts:
+        return LogCounts(*map(add, astuple(self), astuple(other)))
+
+
+Progress = Callable[[LogCounts], None] | None
+"""Called with the numbers of records after each portion."""
 
 
 @dataclass(frozen=True)

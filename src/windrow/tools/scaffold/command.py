@@ -33,7 +33,7 @@ _HELP = {
 _README: Final = """\
 # {name}
 
-`pipeline.yaml` was drafted from {size} of `{place}`. Read it first: what was guessed, and why, is said beside it.
+`pipeline.yaml` was drafted from {size} of `{place}`. Read it first: each guess has its reason beside it.
 Run these in this folder.
 
 ```sh

@@ -151,7 +151,7 @@ class PipelineText:
     def _lines(self) -> Iterator[tuple[str, str]]:
         named = re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("._-")[:80] or "records"
         yield f"# Drafted by `windrow init --from {self.place}` from {self.size}{'' if self.whole else ' of more'}.", ""
-        yield "# What was guessed, and why, is said beside it: change what is wrong, and `windrow check` the file.", ""
+        yield "# Each guess has its reason beside it: change what is wrong, and `windrow check` the file.", ""
         for reason in self.dead:
             yield f"# Dead letters of the sample: {reason}"[:_WIDEST], ""
         yield f"name: {yaml_scalar(named)}", ""
