@@ -10,7 +10,6 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from windrow.engine.columns import to_micros
 from windrow.telemetry.numbers import format_time
 from windrow.tools.backtest.compare import Backtest, Counts, Side
 
@@ -76,7 +75,7 @@ def _plain(counts: Counts) -> dict[str, Any]:
 
 
 def _alerts(alerts: pa.Table) -> list[dict[str, Any]]:
-    times = [format_time(time) for time in to_micros(alerts["event_time"]).tolist()]
+    times = [format_time(time) for time in alerts["event_time"].cast(pa.int64()).to_pylist()]
     values = alerts.drop_columns("event_time").to_pylist()
     return [{"event_time": time, **value} for time, value in zip(times, values, strict=True)]
 

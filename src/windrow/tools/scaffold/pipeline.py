@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import yaml
 
 from windrow import model as m
 from windrow.authoring.checks.base import is_name
 from windrow.authoring.checks.fields import RESERVED
 from windrow.authoring.pipeline_file import parse_pipeline
-from windrow.engine.columns import to_micros
 from windrow.engine.decode.decoder import Decoder
 from windrow.engine.decode.exact import KEY, LOG_TIME_TYPE, VALUE, parse_object
 from windrow.engine.decode.values import MalformedError
@@ -388,11 +388,11 @@ def _choose_times(sample: Sample, text: PipelineText) -> Scaffold:
         if sum(reason.startswith("future:") for reason in reasons) <= MISFITS * sample.raw.num_rows:
             break
     text.future = None if time.future is None else m.format_duration(time.future)
-    times = to_micros(decoded.good.column(2))
-    if not len(times):
+    times = pc.min_max(decoded.good.column(2).cast(pa.int64())).as_py()
+    if times["max"] is None:
         msg = f"no record of {sample.place} has all fields: the first is a dead letter, {reasons[0]}"
         raise InputError(msg)
-    span = int(times.max() - times.min())
+    span = times["max"] - times["min"]
     text.window = next((name for name, size in _WINDOWS.items() if span >= _ENOUGH_WINDOWS * size), [*_WINDOWS][-1])
     _delays(_with_time(_parse(text), time), sample.raw, text)
     dead = Counter(reason.partition(":")[0] for reason in reasons)
