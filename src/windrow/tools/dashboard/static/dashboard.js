@@ -61,7 +61,8 @@ async function redraw() {
 }
 function say(data) {
   const worst =
-    ["bad", "warn"].map((level) => data.answers.find((one) => one.level === level)).find(Boolean) || data.answers[0];
+    ["bad", "warn"].map((level) => data.answers.find((answer) => answer.level === level)).find(Boolean) ||
+    data.answers[0];
   const first = data.answers[0];
   // without numbers: it is read out whenever it changes
   const said = worst === first ? first.summary : `${first.summary}; ${worst.summary}`;
@@ -155,7 +156,7 @@ async function begin() {
     return;
   }
   rights.canWrite = known.can_write;
-  const names = known.runs.map((one) => one.name);
+  const names = known.runs.map((run) => run.name);
   if (!names.includes(state.get("run"))) state.put("run", names[0]);
   $("run").append(...names.map((name) => el("option", { value: name }, name)));
   $("run").value = state.get("run");

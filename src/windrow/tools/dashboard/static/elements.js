@@ -16,7 +16,7 @@ export function filled(element, attributes, children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((one) => one !== null && one !== undefined));
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return element;
 }
 /** Draw `root` anew, and keep the focus and what tables are scrolled to: what is drawn may replace them. */
@@ -33,15 +33,16 @@ export function keepingPlace(root, draw) {
     from = focused && place(focused),
     near = focused && label(regionOf(focused));
   const scrolled = new Map(
-    [...root.querySelectorAll(".scroll")].map((one) => [label(one), [one.scrollLeft, one.scrollTop]]),
+    [...root.querySelectorAll(".scroll")].map((region) => [label(region), [region.scrollLeft, region.scrollTop]]),
   );
   draw();
   const regions = [...root.querySelectorAll(".scroll")];
-  for (const one of regions) if (scrolled.has(label(one))) [one.scrollLeft, one.scrollTop] = scrolled.get(label(one));
+  for (const region of regions)
+    if (scrolled.has(label(region))) [region.scrollLeft, region.scrollTop] = scrolled.get(label(region));
   if (focused && !root.contains(focused)) {
     const found =
-      [...root.querySelectorAll(focused.tagName)].find((one) => place(one) === from) ||
-      regions.find((one) => near && label(one) === near);
+      [...root.querySelectorAll(focused.tagName)].find((candidate) => place(candidate) === from) ||
+      regions.find((region) => near && label(region) === near);
     if (found) found.focus({ preventScroll: true });
   }
 }
