@@ -152,7 +152,8 @@ def test_the_wheel_has_the_package_and_no_more(installed: Installed) -> None:
     files = {str(path.relative_to(sources)) for path in (sources / "windrow").rglob("*") if path.is_file()}
     files = {name for name in files if "__pycache__" not in name}
     assert {name for name in named if not re.match(r"windrow-[^/]*\.dist-info/", name)} == files
-    beside = {"runtime/spark/jars.lock", "tools/dashboard/static/index.html", "tools/monitoring/windrow.dashboard.json"}
+    beside = {"runtime/spark/jars.lock", "tools/dashboard/static/index.html", "tools/generate/cities.csv"}
+    beside |= {"telemetry/conditions.toml", "telemetry/metrics.tsv", "tools/monitoring/windrow.dashboard.json"}
     assert {"windrow/py.typed", *(f"windrow/{name}" for name in beside)} <= files
 
 

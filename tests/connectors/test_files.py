@@ -56,7 +56,7 @@ from windrow.model import (
     TimestampType,
 )
 from windrow.runtime.launch import Options, launch
-from windrow.tools.redrive.copies import redrivable
+from windrow.tools.redrive.copies import check_redrivable
 
 CSV = CsvFormat(("user_id", "event_time", "amount", "_log_time"), ";")
 HEADER = ";".join(CSV.columns)
@@ -433,4 +433,4 @@ def test_files_have_the_results_of_a_log(
     # of a large step a batch is decoded at once, of a small one record by record
     assert result("a", files, 300) == result("b", files, 70) == result("c", LogSource(str(tmp_path / "log")), 70)
     with pytest.raises(InputError, match="are not windrow's to write"):
-        redrivable(as_graph(spend(files, SqliteSink("x.db", "spend"))))
+        check_redrivable(as_graph(spend(files, SqliteSink("x.db", "spend"))))

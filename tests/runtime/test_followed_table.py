@@ -22,7 +22,7 @@ from windrow.model import Graph, KafkaSource, LogSource, SourceNode
 from windrow.runtime.launch import Options, launch
 from windrow.telemetry.reports import Fault, Lag
 from windrow.testing.servers.kafka import Kafka
-from windrow.tools.redrive.copies import redrivable
+from windrow.tools.redrive.copies import check_redrivable
 
 PIPELINE = """
 name: replica
@@ -155,4 +155,4 @@ def test_dead_letters_of_a_table_are_mended_there() -> None:
         "count.yaml",
     ).pipeline
     with pytest.raises(InputError, match="change the row in the database"):
-        redrivable(pipeline)
+        check_redrivable(pipeline)

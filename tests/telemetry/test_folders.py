@@ -30,7 +30,7 @@ from windrow.runtime.stream.query import PlanGuard
 from windrow.runtime.stream.step_offsets import StepOffsets
 from windrow.telemetry.folders import (
     Folder,
-    fetched,
+    fetch,
     folder_of,
     make_private,
     matching,
@@ -124,7 +124,7 @@ def test_a_folder_that_is_not_finished_is_not_there(folder: Folder) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["a", "b", "end"]
     with pytest.raises(InputError, match="is not empty"):
         require_new_folder(folder)
-    assert fetched(folder / "a").read_text() == "a"
+    assert fetch(folder / "a").read_text() == "a"
 
 
 def test_a_checkpoint(folder: Folder) -> None:

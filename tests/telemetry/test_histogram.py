@@ -49,15 +49,15 @@ def test_quantiles_are_interpolated() -> None:
 
 @given(durations, st.integers(0, 10**9))
 def test_moved_durations_are_at_most_a_bucket_too_high(values: list[int], more: int) -> None:
-    moved, true = histogram(values).moved(more), histogram([max(0, value) + more for value in values])
+    moved, true = histogram(values).shift(more), histogram([max(0, value) + more for value in values])
     assert moved.total == true.total
     for bound in BOUNDS:
         assert moved.above(bound) >= true.above(bound)
 
 
 def test_the_longest_delays_are_moved_from_their_bound() -> None:
-    assert histogram([0, 3 * MINUTE]).moved(2 * MINUTE) == histogram([2 * MINUTE, 5 * MINUTE])
-    assert histogram([MINUTE]).moved(-2 * MINUTE) == histogram([0])
+    assert histogram([0, 3 * MINUTE]).shift(2 * MINUTE) == histogram([2 * MINUTE, 5 * MINUTE])
+    assert histogram([MINUTE]).shift(-2 * MINUTE) == histogram([0])
 
 
 @pytest.mark.parametrize("delay", [MINUTE, 5 * MINUTE, 10 * MINUTE, 30 * MINUTE, 60 * MINUTE])

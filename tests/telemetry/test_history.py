@@ -196,7 +196,7 @@ def test_a_history_without_records_of_runs_is_read(tmp_path: Path) -> None:
 
 
 counts = st.integers(0, 1000)
-histograms = st.lists(counts, max_size=5).map(Histogram.trimmed)
+histograms = st.lists(counts, max_size=5).map(Histogram.of_counts)
 names = st.integers(0, 3) | st.sampled_from(["orders/0", "rates/1"])
 reports = st.builds(
     StepReport,

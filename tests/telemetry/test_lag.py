@@ -60,7 +60,7 @@ class Asked:
 def test_a_step_does_not_wait_for_the_answer() -> None:
     source, told = Asked(), list[StepReport]()
     with LagWatch(cast("Source", source), lambda epoch: {0: 7 + epoch}) as watch:
-        tell = watch.telling(told.append)
+        tell = watch.with_lag(told.append)
         assert source.asked.acquire(timeout=SECONDS)
         tell(REPORT)  # the first question is not answered yet
         source.answer({0: (5, 10), 1: (2, 4)})
@@ -83,7 +83,7 @@ def test_a_step_does_not_wait_for_the_answer() -> None:
 def test_lag_in_time_is_since_the_log_had_what_was_read_last() -> None:
     source, told = Asked(), list[StepReport]()
     with LagWatch(cast("Source", source), lambda _: {0: 7, 1: 2, 2: 0}) as watch:
-        tell = watch.telling(told.append)
+        tell = watch.with_lag(told.append)
         assert source.asked.acquire(timeout=SECONDS)
         source.answer({0: (0, 10), 1: (0, 2), 2: (0, 1)})
         step = replace(REPORT, log_times={0: 4_000_000, 1: 5_000_000}, committed=6_500_000)
@@ -105,7 +105,7 @@ def test_lag_grows_where_no_step_is_taken() -> None:
     with LagWatch(cast("Source", source), lambda epoch: {0: 7 + epoch}, 3, tell) as watch:
         assert source.asked.acquire(timeout=SECONDS)
         source.answer({0: (0, 10)})
-        watch.telling(lambda _: None)(replace(REPORT, epoch=5, log_times={0: 4_000_000}))
+        watch.with_lag(lambda _: None)(replace(REPORT, epoch=5, log_times={0: 4_000_000}))
         source.answer({0: (0, 12)})
         source.answer({0: (0, 20)})
         source.answers.append({})

@@ -36,7 +36,7 @@ from windrow.model import (
 )
 from windrow.runtime.launch import Options, launch
 from windrow.telemetry.exporting import LEAVE
-from windrow.telemetry.lineage import is_lineage_asked, lineage
+from windrow.telemetry.lineage import is_lineage_enabled, lineage
 from windrow.telemetry.reports import StepReport
 
 KAFKA = as_graph(spend(KafkaSource("broker:9092,other:9092", "purchases"), PostgresSink("postgresql://db/s", "spend")))
@@ -199,7 +199,7 @@ def test_the_standard_configuration_alone_switches_events_on(
     if file is not None:
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).touch()
-    assert is_lineage_asked(variables) == is_asked
+    assert is_lineage_enabled(variables) == is_asked
 
 
 def test_events_go_where_the_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 from windrow.errors import CheckpointError
 from windrow.model import Alerts
-from windrow.telemetry.history import RunRecord, note_savepoint, read_alerts, read_saved
+from windrow.telemetry.history import RunRecord, note_savepoint, read_alerts, read_last_savepoint
 from windrow.telemetry.reports import Alert, Lag, now_micros
 from windrow.telemetry.status import RunStatus
 from windrow.tools.alerts import delivery as alert_delivery
@@ -48,7 +48,7 @@ class Watched:
         self.warnings: list[str] = []
         graph = replace(as_graph(main_pipeline()), alerts=alerts)
         self.watch = AlertWatch(graph, 1_000_000, past, self.said.append, self.warnings.append)
-        self.on_step = self.watch.on_step
+        self.on_step = self.watch.observer.on_step
 
     def step(self) -> None:
         self.on_step(replace(NEW, committed=now_micros()))
@@ -64,7 +64,7 @@ def test_an_alert_goes_to_all_of_them(tmp_path: Path, monkeypatch: pytest.Monkey
         monkeypatch.setenv("ALERTS_URL", hook.url)
         watched = Watched(to("${ALERTS_URL}", appending(file)))
         with watched.watch:
-            watched.watch.on_ready()
+            watched.watch.observer.on_ready()
             watched.step()
             wait_until(lambda: hook.bodies and lines(file), "both deliveries")
     (alert,) = watched.said
@@ -249,9 +249,9 @@ def test_a_process_knows_those_before_it(tmp_path: Path) -> None:
     past = read_past(path, record)
     assert (past.events, past.late, past.reasons) == (200, 8, frozenset({"missing: amount"}))
     assert past.active == (alert("hot-key", T0 + 1),)
-    assert past.saved is read_saved(path) is None
+    assert past.saved is read_last_savepoint(path) is None
     assert past.began is not None
     note_savepoint(path, tmp_path / "spend-3")
-    assert record.began <= (read_saved(path) or 0) == read_past(path, record).saved
+    assert record.began <= (read_last_savepoint(path) or 0) == read_past(path, record).saved
     nothing = read_past(tmp_path / "none.sqlite", record)
     assert (nothing.events, nothing.active) == (0, ())

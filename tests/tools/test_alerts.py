@@ -346,7 +346,7 @@ def test_a_run_that_has_ended() -> None:
     run.evaluator.add_end(SinkUnavailableError("the database is away\nand more"))
     run.look()
     assert [one.name for one in run.said] == ["sink-errors"]
-    assert run.message == "the run has ended: the database is away. First mend that, then start it again"
+    assert run.message == "the run has ended: the database is away. First fix that, then start it again"
     run = Run(only(sink_errors="5m", checkpoint={}))
     run.evaluator.add_end(CheckpointError("the disk is full"))
     run.look()

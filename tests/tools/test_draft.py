@@ -19,21 +19,21 @@ from tests.short_forms import Pipeline
 
 from windrow.errors import InputError
 from windrow.model import Delay
-from windrow.tools.scaffold.pipeline import Draft, draft_pipeline
+from windrow.tools.scaffold.pipeline import Scaffold, scaffold_pipeline
 from windrow.tools.scaffold.sample import read_sample
 
 T0 = 1_767_225_600
 """2026-01-01 in seconds."""
 
 
-def drafted(folder: Path, records: Sequence[Mapping[str, Any] | str]) -> Draft:
+def drafted(folder: Path, records: Sequence[Mapping[str, Any] | str]) -> Scaffold:
     file = folder / "sample.jsonl"
     lines = [one if isinstance(one, str) else json.dumps(one) for one in records]
     file.write_text("".join(f"{line}\n" for line in lines))
-    return draft_pipeline(read_sample(str(file), 100_000), "{log: {path: data/sample}}")
+    return scaffold_pipeline(read_sample(str(file), 100_000), "{log: {path: data/sample}}")
 
 
-def types(draft: Draft) -> dict[str, str]:
+def types(draft: Scaffold) -> dict[str, str]:
     return {field.name: field.type_text for field in draft.pipeline.sources[0].decode.fields}
 
 

@@ -30,7 +30,7 @@ def lines(folder: Path) -> int:
 def test_a_log(tmp_path: Path) -> None:
     result = generate(str(tmp_path / "spend"), "--events", "5000", "--partitions", "3")
     assert result.exit_code == 0
-    assert result.stdout.startswith(f"{tmp_path}/spend: 5,000 records in 3 partitions, of which ")
+    assert result.stdout.startswith(f"{tmp_path}/spend: 5,000 records in 3 partitions: ")
     assert lines(tmp_path / "spend") == 5000
 
 
@@ -97,7 +97,7 @@ def test_card_purchases_with_fraud(tmp_path: Path) -> None:
     result = generate(str(tmp_path / "a"), *options.split())
     assert result.exit_code == 0
     assert re.fullmatch(
-        r".*/a: 3,\d{3} records in 2 partitions, of which \d{3} late, \d{3} duplicates, \d+ labelled as fraud .*\n",
+        r".*/a: 3,\d{3} records in 2 partitions: \d{3} late, \d{3} duplicates, \d+ labelled as fraud .*\n",
         result.stdout,
     )
     spec = FraudSpec(

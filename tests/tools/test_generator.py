@@ -36,7 +36,7 @@ from windrow.model import (
     Tumbling,
 )
 from windrow.testing.servers.kafka import Kafka
-from windrow.tools.generate import LivePace, LogSpec, Made, NexmarkSpec, generate, write_kafka, write_log
+from windrow.tools.generate import LivePace, LogCounts, LogSpec, NexmarkSpec, generate, write_kafka, write_log
 from windrow.tools.generate.events import KINDS, key_bytes, render
 from windrow.tools.generate.spec import START
 
@@ -209,7 +209,7 @@ class TestLog:
             write_log(SMALL, tmp_path / "file" / "log")
 
     def test_nothing_is_left_of_a_log_that_was_not_finished(self, tmp_path: Path) -> None:
-        def stop(_: Made) -> None:
+        def stop(_: LogCounts) -> None:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
@@ -249,7 +249,7 @@ class TestLive:
             file.write(b'{"user_id": "u1", "event_t')
         sizes: list[bool] = []
 
-        def all_lines_end(_: Made) -> None:
+        def all_lines_end(_: LogCounts) -> None:
             sizes.extend(text.endswith(b"\n") for text in texts(tmp_path / "log").values())
 
         write_log(self.spec, tmp_path / "log", pace=clock(100_000), progress=all_lines_end)
@@ -331,7 +331,7 @@ class TestNexmark:
     def test_each_kind_has_its_share_and_ids_count_up(self, tmp_path: Path) -> None:
         made = write_log(self.spec, tmp_path / "nexmark")
         found = self.records(tmp_path / "nexmark")
-        assert made == Made(20_007)
+        assert made == LogCounts(20_007)
         assert {log: len(records) for log, records in found.items()} == self.spec.records(20_007)
         assert self.spec.records(20_007) == {"persons": 401, "auctions": 1203, "bids": 18_403}
         for log in ("persons", "auctions"):

@@ -19,7 +19,7 @@ from windrow.model import Decode, SqliteSink
 from windrow.runtime.memory import MemoryRun
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.stream.take_savepoint import take_savepoint
-from windrow.tools.redrive.copies import Choice, Letter, list_letters, redrivable, redrive
+from windrow.tools.redrive.copies import Choice, Letter, list_letters, redrive
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -45,7 +45,7 @@ def test_the_dead_letter_of_a_row_is_not_listed(make_log: MakeLog, make_store: M
     assert MemoryRun(as_graph(pipeline), sink, None).run(lambda _: None) == "end"
     sink.close()
     store.query(f"INSERT INTO spend_dead VALUES ('{pipeline.source.label}', NULL, NULL, NULL, 'out of range: x', '')")
-    assert [(one.reason, one.letters) for one in list_letters(redrivable(as_graph(pipeline)))[0]] == [("malformed", 1)]
+    assert [(one.reason, one.letters) for one in list_letters(as_graph(pipeline))[0]] == [("malformed", 1)]
 
 
 @pytest.mark.parametrize("kind", [("log", "sqlite"), pytest.param(("kafka", "postgres"), marks=pytest.mark.long)])
@@ -68,7 +68,7 @@ def test_a_mended_run_has_the_numbers_of_a_replay(
     assert places(redrive(as_graph(after), Choice(), other.checkpoint, attempts=3)) == plain
     again = redrive(as_graph(after), Choice(), other.checkpoint, attempts=3)
     assert places(again) == [(0, 1, "already"), (1, 0, "already"), (1, 1, "dead")]
-    assert [(one.reason, one.letters, one.redriven) for one in list_letters(redrivable(as_graph(after)))[0]] == [
+    assert [(one.reason, one.letters, one.redriven) for one in list_letters(as_graph(after))[0]] == [
         ("missing", 2, 2),
         ("malformed", 1, 0),
     ]

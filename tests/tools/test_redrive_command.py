@@ -374,8 +374,8 @@ def test_the_run_must_have_the_mended_pipeline(chain: Chain) -> None:
     assert 'decode.amount: {"type": "decimal(12,2)", "alias": ["sum"]} there, "decimal(12,2)" here' in said
     assert said.splitlines()[-3:] == [
         "then make the changes again, and resume with them:",
-        "  windrow run spend.yaml --from-savepoint .windrow/1.savepoint --checkpoint .windrow/1.mended",
-        "  windrow redrive spend.yaml --checkpoint .windrow/1.mended --all",
+        "  windrow run spend.yaml --from-savepoint .windrow/1.savepoint --checkpoint .windrow/1.corrected",
+        "  windrow redrive spend.yaml --checkpoint .windrow/1.corrected --all",
     ]
 
 

@@ -168,7 +168,7 @@ def send_and_die(sink: PostgresSink, target: Target, *, deletes: bool = True) ->
 
     with suppress(Died), open_relay(sink, target) as one:
         if not deletes:
-            one._rows.delete = died  # type: ignore[method-assign, assignment]  # noqa: SLF001 - no other way
+            one.rows.delete = died  # type: ignore[method-assign, assignment]
         one.send()
         raise Died
 
@@ -331,7 +331,7 @@ def test_a_relay_that_was_cut_off_is_fenced(
     target = KafkaSource(kafka.servers, topic(2))
     fill(model, 3)
     with suppress(SinkError), open_relay(sink, target) as zombie:
-        rows = zombie._rows.rows(10)  # noqa: SLF001 - no other way
+        rows = zombie.rows.rows(10)
         others = "pid <> pg_backend_pid() AND datname = current_database()"
         query(sink, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
         assert empty(sink, target) == 3

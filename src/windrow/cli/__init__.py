@@ -165,7 +165,7 @@ COMMANDS = {
     "diff": CommandEntry("windrow.cli.diff", "Compare a table with its replay."),
     "promote": CommandEntry("windrow.cli.promote", "Replace the live table with its replay."),
     "redrive": CommandEntry(
-        "windrow.tools.redrive.command", "Put dead letters of a mended pipeline back into the log."
+        "windrow.tools.redrive.command", "Put dead letters of a corrected pipeline back into the log."
     ),
     "relay": CommandEntry("windrow.tools.relay.command", "Send the rows of an outbox to a topic or a log."),
     "check": CommandEntry("windrow.cli.check", "Report errors in pipelines, and warn of likely mistakes."),

@@ -35,6 +35,7 @@ from windrow.model.aggregates import (
     function_spec,
 )
 from windrow.model.alerts import (
+    ALERT_CONDITIONS,
     ALERT_NAMES,
     COUNTING_ALERTS,
     DEFAULT_ALERTS,
@@ -190,6 +191,7 @@ from windrow.model.windows import (
 
 __all__ = [
     "AGGREGATE_FUNCTIONS",
+    "ALERT_CONDITIONS",
     "ALERT_NAMES",
     "COUNTING_ALERTS",
     "DEFAULT_ALERTS",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
@@ -22,6 +23,21 @@ AlertName = Literal[
     "hot-key",
 ]
 ALERT_NAMES: Final[tuple[AlertName, ...]] = get_args(AlertName)
+ALERT_CONDITIONS: Final[Mapping[AlertName, str]] = {
+    "lag": "the run is behind the end of its log, and does not catch up",
+    "no-step": "records wait, and no step is committed",
+    "watermark-stuck": "the low watermark stands while records come",
+    "latency": "records take too long from the log to the commit",
+    "late-spike": "more records are late than before",
+    "expired-share": "records expire",
+    "dead-letters": "records cannot be read",
+    "sink-errors": "the run retries after faults, or has failed",
+    "checkpoint": "the checkpoint is unusable, or the newest savepoint is too old",
+    "backpressure": "steps take longer than the time between two of them",
+    "partition-idle": "a partition has no more records",
+    "hot-key": "one key has a large share of the records",
+}
+"""When each alert is raised, in words."""
 COUNTING_ALERTS: Final[frozenset[AlertName]] = frozenset(
     {"watermark-stuck", "latency", "late-spike", "expired-share", "dead-letters", "backpressure", "hot-key"}
 )

@@ -31,8 +31,9 @@ from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.engine.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBounds
 from windrow.runtime.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after, first_outputs
 from windrow.runtime.savepoint import require_new_folder
+from windrow.telemetry.part_times import Stopwatch, ending_now, timing
 from windrow.telemetry.probe import step_probe
-from windrow.telemetry.reports import OnStep, StepReport, Stopwatch, ending_now, timing
+from windrow.telemetry.reports import OnStep, StepReport
 
 _STEP = 500_000
 """Records in a step, if nothing else is said."""

@@ -29,9 +29,10 @@ from windrow.runtime.launch import Ended, ReplayHost
 from windrow.runtime.savepoint import require_new_folder
 from windrow.runtime.settings import AS_GIVEN, SparkOptions
 from windrow.runtime.stream.checkpoint import Checkpoint, log_of
+from windrow.telemetry.facts import PartitionName
 from windrow.telemetry.folders import Folder
 from windrow.telemetry.numbers import format_time
-from windrow.telemetry.reports import Observer, OnStep, PartitionName, counted, naming_partitions
+from windrow.telemetry.reports import Observer, OnStep, counted, naming_partitions
 from windrow.telemetry.traces import tracing
 
 SHADOW = "_shadow"

@@ -1,4 +1,4 @@
-"""Shared parts of the exporters of a run: they are for eyes alone, so none fails it, or holds up its end for long."""
+"""The guard of a run's exporters: their faults do not fail the run, nor delay its end for long."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Final, Self
 from windrow.model.references import mask_urls
 
 LEAVE: Final = 2.0
-"""Seconds that the end of a run waits for what is still to be sent."""
+"""Seconds that the end of a run waits for unsent data."""
 
 
 class ExportGuard(logging.Handler):
     """Keeps the faults of an exporter from the run: `on_warning` is called with the first one, others are ignored.
 
-    Within the block, warnings that the package `library` logs count as faults, and go nowhere else. `what` names what
-    is exported, in the plural, `check` what to look at if that fails.
+    Within the block, warnings that the package `library` logs count as faults, and are not printed. `what` names the
+    exported things in the plural, `check` the settings to check after a fault.
     """
 
     def __init__(self, what: str, library: str, check: str, on_warning: Callable[[str], None]) -> None:
@@ -28,7 +28,7 @@ class ExportGuard(logging.Handler):
         self._check = check
         self._logger = logging.getLogger(library)
         self._on_warning = on_warning
-        self._told = threading.Event()
+        self._has_warned = threading.Event()
         self._is_leaving = False
 
     def __enter__(self) -> Self:
@@ -43,26 +43,26 @@ class ExportGuard(logging.Handler):
             self._release()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Warn of what the library logs."""
+        """Turn a warning of the library into a fault."""
         self.warn(record.getMessage())
 
     def warn(self, why: str) -> None:
         """Warn, if this is the first fault."""
-        if not self._told.is_set():
-            self._told.set()
+        if not self._has_warned.is_set():
+            self._has_warned.set()
             why = mask_urls(" ".join(why.split()))
             self._on_warning(f"{self._what} of this run may be lost: {why}; check {self._check}")
 
     @contextmanager
     def harmless(self) -> Iterator[None]:
-        """Warn of what the block raises, and go on behind it."""
+        """Warn of an exception in the block, and continue after it."""
         try:
             yield
-        except Exception as exc:  # noqa: BLE001 - what is for eyes alone fails no run
+        except Exception as exc:  # noqa: BLE001 - an exporter fails no run
             self.warn(f"{type(exc).__name__}: {exc}")
 
     def leave(self, finish: Callable[[], object], give_up: Callable[[], object] = lambda: None) -> None:
-        """Have what is left sent, by `finish` in a thread of its own; warn and give up after `LEAVE` seconds."""
+        """Send the rest by `finish`, in a thread of its own; warn and give up after `LEAVE` seconds."""
 
         def run() -> None:
             with self.harmless():
@@ -79,6 +79,6 @@ class ExportGuard(logging.Handler):
                 give_up()
 
     def _release(self) -> None:
-        """Have the library log as it did; only when it has nothing more to say of this run."""
+        """Restore the logger of the library, once it has nothing more to log about this run."""
         self._logger.removeHandler(self)
         self._logger.propagate = True

@@ -1,11 +1,11 @@
 """Folders of checkpoints and savepoints: on a disk, or in an object store (``s3a://BUCKET/PATH``, ``gs://BUCKET/PATH``).
 
-Both kinds are used as paths are (`exists`, `read_text`, `glob` ...); what differs between them is here. What is written
-to an object store appears whole, is durable and seen by all hosts at once; there is no lock, no rename and no sync.
+Both kinds are used like paths (`exists`, `read_text`, `glob` ...); this module has the differences. A file that is
+written to an object store appears whole, durable and visible to all hosts at once; there is no lock, rename or sync.
 
-Environment: for S3 what Amazon's own tools read (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE, AWS_REGION, and
-AWS_ENDPOINT_URL for another store than Amazon's; on a machine of Amazon's its role), for Google Cloud Storage what its
-tools read (GOOGLE_APPLICATION_CREDENTIALS).
+Environment: for S3 the variables of Amazon's own tools (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE,
+AWS_REGION, and AWS_ENDPOINT_URL for another store than Amazon's; on a machine of Amazon's its role), for Google Cloud
+Storage those of its tools (GOOGLE_APPLICATION_CREDENTIALS).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 Folder: TypeAlias = "Path | UPath"
 
 _SCHEMES = {"s3a": "s3a", "s3": "s3a", "gs": "gs"}
-"""The schemes of object stores, each with that by which Hadoop knows it."""
+"""The schemes of object stores, and the one that Hadoop has for each."""
 
 
 def default_checkpoint(name: str) -> Path:
-    """Return the checkpoint directory of a pipeline's run if none is given."""
+    """Return the default checkpoint directory of a pipeline."""
     return Path(".windrow") / name
 
 
 def folder_of(text: str) -> Folder:
-    """Return the folder of a path or a URL; nothing is asked. Raise InputError if the URL is of no known kind."""
+    """Return the folder of a path or a URL, without a request. Raise InputError if the URL has an unknown scheme."""
     scheme, mark, rest = text.partition("://")
     if not mark:
         return Path(text)
@@ -47,7 +47,7 @@ def folder_of(text: str) -> Folder:
     if "@" in rest.partition("/")[0] or ":" in rest.partition("/")[0]:
         msg = f"{scheme}://{MASK} has a login in it: give {scheme}://BUCKET/PATH, and the login in the environment"
         raise InputError(msg)
-    from windrow.telemetry.object_store import open_folder  # noqa: PLC0415 - only where there is one
+    from windrow.telemetry.object_store import open_folder  # noqa: PLC0415 - fsspec only for object stores
 
     return open_folder(f"{_SCHEMES[scheme]}://{rest.strip('/')}")
 
@@ -58,27 +58,27 @@ def is_remote(folder: Folder) -> bool:
 
 
 def on_this_machine(folder: Folder) -> Path:
-    """Return where a run keeps what only its own process needs: in the folder, or for a remote one in ``.windrow``."""
+    """Return where a run keeps the files of its own process: in the folder, or in ``.windrow`` if it is remote."""
     return folder if isinstance(folder, Path) else Path(".windrow") / re.sub(r"[^\w.-]+", "-", str(folder))
 
 
 def make_private(folder: Path) -> None:
-    """Create a folder that is missing so that nobody but its owner can look into it: it holds records.
+    """Create a folder that only its owner can read, as it holds records; do nothing if it exists.
 
-    One that exists stays as it is, and folders above it are made as the umask says.
+    Folders above it are created by the umask.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def matching(folder: Folder, pattern: str) -> list[Folder]:
-    """Return what a folder has that matches a glob pattern, in order."""
+    """Return the paths in a folder that match a glob pattern, in order."""
     return sorted(folder.glob(pattern), key=str)
 
 
 def write_whole(path: Folder, text: str, drafts: Folder | None = None) -> None:
-    """Write a file so that it is seen whole or not at all; its folder is made.
+    """Write a file so that readers see it whole or not at all; create its folder.
 
-    On a disk it has another name until then, in the same folder or in that for `drafts`.
+    On a disk it has another name until it is whole, in the same folder or in `drafts`.
     """
     if isinstance(path, Path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,12 +90,12 @@ def write_whole(path: Folder, text: str, drafts: Folder | None = None) -> None:
 
 
 def draft_of(path: Path) -> Path:
-    """Return what a file is called until it is whole."""
+    """Return the name of a file until it is whole."""
     return path.with_name(f".{path.name}.draft")
 
 
 def remove(folder: Folder, last: str | None = None) -> None:
-    """Remove a folder, if it is there; half removed, it is not there any more, or still has the file `last`."""
+    """Remove a folder, if it exists; if this is interrupted, it is gone or still has the file `last`."""
     if not folder.exists():
         return
     if isinstance(folder, Path):
@@ -109,8 +109,8 @@ def remove(folder: Folder, last: str | None = None) -> None:
     folder.fs.rm(folder.path, recursive=True)
 
 
-def fetched(path: Folder) -> Path:
-    """Return a file on a disk, to be removed after use: the file itself, or what is moved there from a store."""
+def fetch(path: Folder) -> Path:
+    """Return a file on a disk, to be removed after use; one in an object store is moved to the disk."""
     if isinstance(path, Path):
         return path
     with tempfile.NamedTemporaryFile(prefix="windrow-", delete=False) as file:
@@ -121,7 +121,7 @@ def fetched(path: Folder) -> Path:
 
 @contextmanager
 def new_folder(folder: Folder, last: str) -> Iterator[Path]:
-    """Yield an empty folder on a disk whose files are those of `folder` in the end; `last` is the last to be seen.
+    """Yield an empty folder on a disk whose files become those of `folder`; the file `last` appears last.
 
     A folder on a disk is private.
     """
@@ -134,7 +134,7 @@ def new_folder(folder: Folder, last: str) -> Iterator[Path]:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         return
-    with tempfile.TemporaryDirectory(prefix="windrow-") as made:
-        yield Path(made)
-        for path in sorted(Path(made).iterdir(), key=lambda path: path.name == last):
+    with tempfile.TemporaryDirectory(prefix="windrow-") as draft_folder:
+        yield Path(draft_folder)
+        for path in sorted(Path(draft_folder).iterdir(), key=lambda path: path.name == last):
             folder.fs.put_file(str(path), (folder / path.name).path)

@@ -1,8 +1,8 @@
 """Histograms of durations with fixed bounds: merging is addition, and counts at a bound are exact.
 
-All times are microseconds. The bounds are about evenly spaced on a log scale, and are those that people write as delays
-and limits (10s, 1m, 5m, 1h), so that a question about one of them has an exact answer. (The finer bounds of an adaptive
-delay, `windrow.engine.watermarks.adaptive`, are part of the state.)
+All times are microseconds. The bounds are about evenly spaced on a log scale, and are values that people write as
+delays and limits (10s, 1m, 5m, 1h), so counts at these are exact. (The finer bounds of an adaptive delay,
+`windrow.engine.watermarks.adaptive`, are part of the state.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNITS: Final = (
 """Milliseconds, seconds, minutes, hours and days."""
 
 BOUNDS: Final = (0, *(unit * number for unit, numbers in _UNITS for number in numbers))
-"""The upper bounds of the buckets in microseconds, each in its own bucket; a last bucket has what is above them."""
+"""The upper bounds of the buckets in microseconds, inclusive; a last bucket has greater durations."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Histogram:
     @staticmethod
     def of(durations: Micros) -> Histogram:
         """Count durations in microseconds."""
-        import numpy as np  # noqa: PLC0415 - who reads counts needs no numpy
+        import numpy as np  # noqa: PLC0415 - reading counts needs no numpy
 
         (counts,) = count_by_row(durations, np.zeros(len(durations), dtype=np.int64), 1)
-        return Histogram.trimmed(counts)
+        return Histogram.of_counts(counts)
 
     @staticmethod
     def of_one(micros: int) -> Histogram:
@@ -51,8 +51,8 @@ class Histogram:
         return Histogram((*[0] * bisect_left(BOUNDS, micros), 1))
 
     @staticmethod
-    def trimmed(counts: Iterable[int]) -> Histogram:
-        """Return the histogram with some counts by bucket, in order."""
+    def of_counts(counts: Iterable[int]) -> Histogram:
+        """Return the histogram with these counts of the buckets, in order."""
         kept = tuple(counts)
         end = len(kept)
         while end and not kept[end - 1]:
@@ -67,21 +67,21 @@ class Histogram:
     def __add__(self, other: Histogram) -> Histogram:
         if not self.counts or not other.counts:
             return other if other.counts else self
-        return Histogram(tuple(one + two for one, two in zip_longest(self.counts, other.counts, fillvalue=0)))
+        return Histogram(tuple(map(sum, zip_longest(self.counts, other.counts, fillvalue=0))))
 
     @property
     def total(self) -> int:
-        """How many durations were counted."""
+        """The number of durations."""
         return sum(self.counts)
 
     def above(self, micros: int) -> int:
-        """Return how many durations are above a bound: exact for those in `BOUNDS`, else of the next lower bound."""
+        """Return how many durations are above a bound of `BOUNDS`; others are rounded down to one of these."""
         return sum(self.counts[bisect_right(BOUNDS, micros) :])
 
     def quantile(self, share: float) -> float | None:
-        """Return the duration in microseconds that a share of all is not above, None if there are none.
+        """Return a quantile in microseconds, None if there are no durations.
 
-        It is interpolated within its bucket, and the greatest bound if it is above that.
+        It is interpolated within its bucket, and at most the greatest bound.
         """
         if not self.total:
             return None
@@ -95,16 +95,16 @@ class Histogram:
             below += count
         return float(BOUNDS[-1])
 
-    def moved(self, micros: int) -> Histogram:
-        """Return the histogram of the durations that are longer by `micros`: each as if it were its bucket's bound."""
-        moved = Counter[int]()
+    def shift(self, micros: int) -> Histogram:
+        """Add `micros` to all durations, each taken to be its bucket's bound."""
+        shifted = Counter[int]()
         for bound, count in zip((*BOUNDS, BOUNDS[-1] + 1), self.counts, strict=False):
-            moved[bisect_left(BOUNDS, bound + micros)] += count
-        return Histogram.trimmed(moved[bucket] for bucket in range(len(BOUNDS) + 1))
+            shifted[bisect_left(BOUNDS, bound + micros)] += count
+        return Histogram.of_counts(shifted[bucket] for bucket in range(len(BOUNDS) + 1))
 
 
 def count_by_row(durations: Micros, rows: Sequence[int] | Micros, number: int) -> list[list[int]]:
-    """Count durations by bucket in each of a number of rows; `rows` has the row of each duration."""
+    """Count durations by row and bucket; `rows` has the row of each duration, below `number`."""
     import numpy as np  # noqa: PLC0415 - as above
 
     size = len(BOUNDS) + 1

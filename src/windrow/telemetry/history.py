@@ -1,10 +1,9 @@
-"""The history of a run: how it stands, the reports of its steps and its alerts, in SQLite beside the checkpoint.
+"""The history of a run: its state, the reports of its steps and its alerts, in SQLite beside the checkpoint.
 
-A thread of its own writes it, so no step waits for it, and what fails there does not fail the run. Each process that
-runs with the checkpoint has a record (`RunRecord`), which it writes anew every two seconds at the latest. Reports that
-are read again are those that were written, or sums of consecutive ones (`StepReport.__add__`): the newest `FULL` steps
-are kept as they are, older ones in sums of `MERGED`, still older ones in sums of as many sums, and so on, with at most
-`SUMS` of each kind. So a file holds the whole run, and is bounded.
+A thread of its own writes it, so no step waits for it, and its failure does not fail the run. Each process that runs
+with the checkpoint has a record (`RunRecord`), which it rewrites at least every two seconds. The newest `FULL` reports
+are kept as they are, older ones as sums of `MERGED` consecutive reports (`StepReport.__add__`), still older ones as
+sums of as many sums, and so on, with at most `SUMS` of each size. So a file holds the whole run, and is bounded.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from windrow.telemetry.folders import Folder, make_private, on_this_machine
 from windrow.telemetry.reports import Alert, Fault, Lag, Observer, StepReport, Totals, now_micros
 
 FILES: Final = ("progress.sqlite", "progress.sqlite-wal", "progress.sqlite-shm")
-"""The files of a history: the database, and what SQLite has beside it while it is open."""
+"""The files of a history: the database, and the files of SQLite beside it while it is open."""
 FULL: Final = 100_000
 """Steps that are kept as they are."""
 SUMS: Final = 10_000
 """Sums of each size that are kept."""
 MERGED: Final = 10
-"""How many reports a sum is made of."""
+"""Number of reports in a sum."""
 
 RUNS: Final = 100
 """Records of processes that are kept."""
@@ -50,16 +49,17 @@ ALERTS: Final = 1_000
 _PACKAGES: Final = ("windrow", "pyspark", "pandas", "pyarrow", "duckdb")
 
 _WAITING: Final = 1_000
-"""Reports that may wait to be written; more are left out."""
-_TOGETHER: Final = 1.0
-"""Seconds for which reports are gathered to be written together."""
+"""Reports that may wait to be written; further ones are dropped."""
+_COLLECT: Final = 1.0
+"""Seconds for which reports are collected before they are written together."""
 _BEAT: Final = 2.0
-"""Seconds after which a record is written anew at the latest."""
+"""Longest time in seconds between two writes of the record."""
 _LEAVE: Final = 5.0
-"""Seconds that the end of a run waits for what is being written."""
+"""Seconds that the end of a run waits for the writer."""
 _UNREADABLE: Final = (OSError, sqlite3.Error, KeyError, TypeError, ValueError, zlib.error)
 _COLUMNS: Final = "size, epoch, committed, report"
-_TABLE = """
+_TABLES = (
+    """
     CREATE TABLE IF NOT EXISTS steps (
         id INTEGER PRIMARY KEY,
         size INTEGER NOT NULL, -- 0 a step, 1 the sum of some steps, 2 the sum of some of these ...
@@ -67,41 +67,42 @@ _TABLE = """
         committed INTEGER, -- the wall clock in microseconds
         report BLOB NOT NULL -- JSON, compressed by zlib
     )
-"""
-_INDEX = "CREATE INDEX IF NOT EXISTS steps_by_size ON steps (size, id)"
-_RUNS = """
+    """,
+    "CREATE INDEX IF NOT EXISTS steps_by_size ON steps (size, id)",
+    """
     CREATE TABLE IF NOT EXISTS runs (
         id INTEGER PRIMARY KEY,
         seen INTEGER NOT NULL, -- the wall clock in microseconds
         record TEXT NOT NULL -- JSON
     )
-"""
-_ALERTS = """
+    """,
+    """
     CREATE TABLE IF NOT EXISTS alerts (
         raised INTEGER NOT NULL, -- the wall clock in microseconds
         name TEXT NOT NULL,
         alert TEXT NOT NULL, -- JSON
         PRIMARY KEY (raised, name)
     )
-"""
-_SAVEPOINTS = """
+    """,
+    """
     CREATE TABLE IF NOT EXISTS savepoints (
         saved INTEGER PRIMARY KEY, -- the wall clock in microseconds
         folder TEXT NOT NULL
     )
-"""
+    """,
+)
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """How a process that runs, or ran, with a checkpoint stood when it wrote that down last (`seen`).
+    """The state of a process that runs, or ran, with a checkpoint, at its last write (`seen`).
 
-    `machine` and `pid` say which process it is. Times are microseconds: `began`, `seen` and `ended`, None as long as it
-    has not; `error` is why it failed, None if it did not. `fault` is the last fault after which it went on, at
-    `fault_at`, and it `is_retrying` until the query has started again. `lag` is the last that is known; records have
-    been `waiting` without a commit since then, None if none wait. `totals` are those of its steps (`Totals.plain`).
-    `versions` are those of windrow, Python and packages; steps begin `every` microseconds. Older versions of windrow
-    have written neither.
+    `machine` and `pid` identify the process. Times are microseconds: `began`, `seen` and `ended`, None while it runs;
+    `error` is the error that ended it, if one did. `fault` is the last fault after which it continued, at `fault_at`;
+    it `is_retrying` until the query has started again. `lag` is the last known lag; `waiting` is the time since which
+    records wait without a commit, None if none wait. `totals` are those of its steps (`Totals.plain`). `versions` are
+    those of windrow, Python and packages; steps begin every `every` microseconds. Records of older versions have
+    neither.
     """
 
     pipeline: str
@@ -123,35 +124,35 @@ class RunRecord:
 
     @staticmethod
     def here(pipeline: str, host: str, every: int | None = None) -> RunRecord:
-        """Return the record of this process, which begins."""
+        """Return the record of this process at its start."""
         now, here = now_micros(), socket.gethostname()
         return RunRecord(pipeline, host, here, os.getpid(), now, now, versions=installed_versions(), every=every)
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
+        """Return the record as plain JSON."""
         return asdict(self) | {"lag": None if self.lag is None else self.lag.plain()}
 
     @staticmethod
     def of_plain(made: Mapping[str, Any]) -> RunRecord:
-        """Return what `plain` wrote; raise KeyError or TypeError if it is none."""
+        """Read the JSON of `plain`; raise KeyError or TypeError if it is not that of a record."""
         return RunRecord(**{**made, "lag": None if made["lag"] is None else Lag.of_plain(made["lag"])})
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of windrow, Python, and the packages that state and results are made with."""
+    """Return the versions of windrow, Python, and the packages on which state and results depend."""
     return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
 
 
 def history_of(checkpoint: Folder) -> Path:
-    """Return the file that has the history of a run, given its checkpoint."""
+    """Return the file of a run's history, given its checkpoint."""
     return on_this_machine(checkpoint) / FILES[0]
 
 
 class HistoryWriter:
-    """Writes how a run stands and the reports of its steps to a file, in a thread of its own, until the block ends.
+    """Writes the state of a run and the reports of its steps to a file, in a thread of its own, until the block ends.
 
-    It begins with `begin`, or when the run is ready or has committed a step: until then the checkpoint may be that of
-    another run. After a write that fails nothing more is written, and `on_warning` is called once with the reason.
+    It starts with `begin`, or when the run is ready or has committed a step: until then the checkpoint may be that of
+    another run. After a failed write nothing more is written, and `on_warning` is called once with the reason.
     """
 
     def __init__(
@@ -183,12 +184,12 @@ class HistoryWriter:
         self._thread.join(_LEAVE)
 
     def begin(self) -> None:
-        """Begin to write: the checkpoint is the run's own, so why it does not start is to be seen there."""
+        """Start writing: the checkpoint is the run's own, so its history shows also why the run fails to start."""
         self._has_begun.set()
 
     @property
     def observer(self) -> Observer:
-        """Callbacks that have written what they are called with."""
+        """Callbacks that have their arguments written."""
         return Observer(self.on_step, self.on_trouble, self.on_ready, self.on_lag, self.begin)
 
     def on_step(self, report: StepReport) -> None:
@@ -208,16 +209,16 @@ class HistoryWriter:
         self._note(lag=lag, waiting=waiting if lag.behind else None)
 
     def on_trouble(self, fault: Fault) -> None:
-        """Have a fault written after which the run goes on."""
+        """Have a fault written after which the run continues."""
         self._note(fault=fault.what, fault_at=now_micros(), is_retrying=True)
 
     def on_ready(self) -> None:
-        """Have written that the run takes steps, for the first time or after a fault."""
+        """Note that the run takes steps, for the first time or after a fault."""
         self._note(is_retrying=False)
         self.begin()
 
     def note_alert(self, alert: Alert) -> None:
-        """Have an alert written that was raised or resolved, with what is written next."""
+        """Have an alert that was raised or resolved written with the next reports."""
         with self._lock:
             self._alerts.append(alert)
 
@@ -226,24 +227,24 @@ class HistoryWriter:
             self._record = replace(self._record, **changes)
 
     def _write(self) -> None:
-        reports, ended = self._gathered()
+        reports, ended = self._collect()
         while not (reports or ended or self._has_begun.is_set()):
-            reports, ended = self._gathered()
+            reports, ended = self._collect()
         if not reports and not self._has_begun.is_set():
             return
         try:
             make_private(self._path.parent)
-            with closing(_opened(self._path)) as connection:
-                held, totals = _Held(connection, *self._limits), Totals()
+            with closing(_open(self._path)) as connection:
+                rows, totals = _Rows(connection, *self._limits), Totals()
                 while True:
                     for report in reports:
                         totals.add(report)
                     with self._lock:
                         record, alerts, self._alerts = self._record, self._alerts, []
-                    held.add(reports, replace(record, seen=now_micros(), totals=totals.plain()), alerts)
+                    rows.add(reports, replace(record, seen=now_micros(), totals=totals.plain()), alerts)
                     if ended:
                         return
-                    reports, ended = self._gathered()
+                    reports, ended = self._collect()
         except _UNREADABLE as exc:
             self._fail(str(exc))
 
@@ -252,8 +253,8 @@ class HistoryWriter:
             self._has_failed.set()
             self._on_warning(f"the history of this run is not written any more: {self._path}: {why}")
 
-    def _gathered(self) -> tuple[list[StepReport], bool]:
-        """Wait for a report; return those that come within a second, and whether the run has ended."""
+    def _collect(self) -> tuple[list[StepReport], bool]:
+        """Wait for a report; return those within a second, and whether the run has ended."""
         found: list[StepReport] = []
         wait, until = _BEAT, 0.0
         while len(found) < _WAITING:
@@ -263,7 +264,7 @@ class HistoryWriter:
                 break
             if report is None:
                 return found, True
-            until = until or time.monotonic() + _TOGETHER
+            until = until or time.monotonic() + _COLLECT
             found.append(report)
             wait = max(0.0, until - time.monotonic())
         return found, False
@@ -272,8 +273,8 @@ class HistoryWriter:
 _FORGET = "DELETE FROM alerts WHERE rowid NOT IN (SELECT rowid FROM alerts ORDER BY raised DESC LIMIT ?)"
 
 
-class _Held:
-    """The rows of a file, by size."""
+class _Rows:
+    """The rows of an open file, with their numbers by size."""
 
     def __init__(self, connection: sqlite3.Connection, full: int, sums: int) -> None:
         self._connection = connection
@@ -284,7 +285,7 @@ class _Held:
             self._run = connection.execute("INSERT INTO runs (seen, record) VALUES (0, 'null')").lastrowid
 
     def add(self, reports: Sequence[StepReport], record: RunRecord, alerts: Sequence[Alert] = ()) -> None:
-        """Write record, reports and alerts; add up the oldest reports where there are too many of a size."""
+        """Write record, reports and alerts; sum up the oldest reports where there are too many of a size."""
         full, sums = self._limits
         with self._connection:
             given = [(alert.raised, alert.name, json.dumps(alert.plain(), default=str)) for alert in alerts]
@@ -293,7 +294,7 @@ class _Held:
                 self._connection.execute(_FORGET, (ALERTS,))
             row = record.seen, json.dumps(record.plain()), self._run
             self._connection.execute("UPDATE runs SET seen = ?, record = ? WHERE id = ?", row)
-            rows = [(0, report.epoch, report.committed, _packed(report)) for report in reports]
+            rows = [(0, report.epoch, report.committed, _pack(report)) for report in reports]
             self._connection.executemany(f"INSERT INTO steps ({_COLUMNS}) VALUES (?, ?, ?, ?)", rows)
             self._number[0] += len(rows)
             size = 0
@@ -307,33 +308,33 @@ class _Held:
             "SELECT id, report FROM steps WHERE size = ? ORDER BY id LIMIT ?", (size, MERGED)
         ).fetchall()
         self._connection.executemany("DELETE FROM steps WHERE id = ?", [(id_,) for id_, _ in found])
-        total = reduce(add, (_unpacked(blob) for _, blob in found))
-        # in the place of the last of them, all are in the order of time
-        row = (found[-1][0], size + 1, total.epoch, total.committed, _packed(total))
+        total = reduce(add, (_unpack(blob) for _, blob in found))
+        # in the place of the last of them, so that rows stay in the order of time
+        row = (found[-1][0], size + 1, total.epoch, total.committed, _pack(total))
         self._connection.execute(f"INSERT INTO steps (id, {_COLUMNS}) VALUES (?, ?, ?, ?, ?)", row)
         self._number[size] -= len(found)
         self._number[size + 1] += 1
 
 
 def read_history(path: Path, since: int | None = None, last: int | None = None) -> list[StepReport]:
-    """Return the reports in a file, oldest first: those committed after `since` (microseconds), the `last` ones.
+    """Return the reports of a file, oldest first: the `last` ones, committed after `since` (microseconds).
 
     Older ones are sums of several steps (see the module). Raise InputError if there is no file, or it cannot be read.
     """
-    with _reading(path) as connection:
+    with _open_to_read(path) as connection:
         rows = connection.execute(
             "SELECT report FROM steps WHERE ?1 IS NULL OR committed > ?1 ORDER BY id DESC LIMIT ?2",
             (since, -1 if last is None else last),
         ).fetchall()
-        return [_unpacked(blob) for (blob,) in reversed(rows)]
+        return [_unpack(blob) for (blob,) in reversed(rows)]
 
 
 @dataclass(frozen=True)
 class NewSteps:
-    """Reports that a reader has not seen yet, oldest first; they follow those that it has seen unless `is_whole`.
+    """Reports that a reader has not seen yet, oldest first; with `is_whole` they replace those that it has seen.
 
-    `last` is the place of the newest of all, with which the next ones are asked for. `has_older` says that older ones
-    were left out.
+    `last` is the place of the newest report, from which the next call of `read_new` continues. With `has_older`, older
+    reports were left out.
     """
 
     reports: tuple[StepReport, ...]
@@ -343,15 +344,14 @@ class NewSteps:
 
 
 def read_new(path: Path, seen: tuple[int, int, int | None] | None, most: int) -> NewSteps:
-    """Return the reports behind the place `seen`, or the newest `most`.
+    """Return the reports after the place `seen`.
 
-    These are returned where `seen` is None, not in the file any more, or farther back than that.
-
-    Raise InputError as `read_history` does.
+    If `seen` is None, no longer in the file, or farther back than `most` reports, return the newest `most`. Raise
+    InputError as `read_history` does.
     """
-    with _reading(path) as connection:
+    with _open_to_read(path) as connection:
         is_known = seen is not None and bool(
-            # the oldest steps are added up first: those behind a step that was not are not in a sum with it
+            # the oldest steps are summed up first, so no step after one that is still whole is in a sum with it
             connection.execute(
                 "SELECT 1 FROM steps WHERE (id, epoch) = (?, ?) AND committed IS ? AND size = 0", seen
             ).fetchone()
@@ -362,15 +362,15 @@ def read_new(path: Path, seen: tuple[int, int, int | None] | None, most: int) ->
         has_older = len(rows) > most
         is_known, rows = is_known and not has_older, rows[:most]
         last = rows[0][:3] if rows else seen if seen is not None and is_known else (0, 0, None)
-        return NewSteps(tuple(_unpacked(row[3]) for row in reversed(rows)), last, not is_known, has_older)
+        return NewSteps(tuple(_unpack(row[3]) for row in reversed(rows)), last, not is_known, has_older)
 
 
 def read_runs(path: Path, last: int = RUNS) -> list[RunRecord]:
     """Return the records of the `last` processes that ran with a checkpoint, oldest first.
 
-    Files of older versions have none. Raise InputError as `read_history` does.
+    Files of older versions have no records. Raise InputError as `read_history` does.
     """
-    with _reading(path) as connection:
+    with _open_to_read(path) as connection:
         if not _has(connection, "runs"):
             return []
         rows = connection.execute("SELECT record FROM runs WHERE seen > 0 ORDER BY id DESC LIMIT ?", (last,)).fetchall()
@@ -378,23 +378,23 @@ def read_runs(path: Path, last: int = RUNS) -> list[RunRecord]:
 
 
 def read_alerts(path: Path, last: int = ALERTS) -> list[Alert]:
-    """Return the `last` alerts of a checkpoint's runs, active ones and others, in the order in which they were raised.
+    """Return the `last` alerts of a checkpoint's runs, active or resolved, in the order in which they were raised.
 
-    Files of older versions have none. Raise InputError as `read_history` does.
+    Files of older versions have no alerts. Raise InputError as `read_history` does.
     """
-    with _reading(path) as connection:
+    with _open_to_read(path) as connection:
         if not _has(connection, "alerts"):
             return []
         rows = connection.execute("SELECT alert FROM alerts ORDER BY raised DESC, name LIMIT ?", (last,)).fetchall()
         return [Alert.of_plain(json.loads(text)) for (text,) in reversed(rows)]
 
 
-def read_saved(path: Path) -> int | None:
-    """Return when the newest savepoint of a checkpoint was taken (microseconds), None if none was, as far as is known.
+def read_last_savepoint(path: Path) -> int | None:
+    """Return the time of the newest savepoint of a checkpoint (microseconds), or None if none is known.
 
     Raise InputError as `read_history` does.
     """
-    with _reading(path) as connection:
+    with _open_to_read(path) as connection:
         if not _has(connection, "savepoints"):
             return None
         (saved,) = connection.execute("SELECT max(saved) FROM savepoints").fetchone()
@@ -402,24 +402,24 @@ def read_saved(path: Path) -> int | None:
 
 
 def note_savepoint(path: Path, folder: Folder) -> None:
-    """Note that a savepoint was taken now, in the history of its checkpoint, if there is one that can be written."""
+    """Note a savepoint that was just taken in the history of its checkpoint, if there is a writable one."""
     if not path.is_file():
         return
-    with suppress(*_UNREADABLE), closing(_opened(path)) as connection, connection:
+    with suppress(*_UNREADABLE), closing(_open(path)) as connection, connection:
         connection.execute(
             "INSERT OR REPLACE INTO savepoints (saved, folder) VALUES (?, ?)", (now_micros(), str(folder))
         )
 
 
 def _has(connection: sqlite3.Connection, table: str) -> bool:
-    """Return whether a file has a table: those of older versions lack some."""
+    """Return whether a file has a table; files of older versions lack some."""
     found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
     return found is not None
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a history for reading; raise InputError if there is none, or the block cannot read it."""
+def _open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a history; raise InputError if there is no file, or the block cannot read it."""
     if not path.is_file():
         msg = (
             f"there is no {path}: no run with this checkpoint has written a history (runs with --host memory or batch "
@@ -435,30 +435,22 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def forget_history(path: Path) -> None:
-    """Remove the files of a history, if they are there."""
+    """Remove the files of a history, if they exist."""
     for name in FILES:
         path.with_name(name).unlink(missing_ok=True)
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path)
     # a power cut may cost the last steps, not the file
-    for statement in (
-        "PRAGMA journal_mode = WAL",
-        "PRAGMA synchronous = NORMAL",
-        _TABLE,
-        _INDEX,
-        _RUNS,
-        _ALERTS,
-        _SAVEPOINTS,
-    ):
+    for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL", *_TABLES):
         connection.execute(statement)
     return connection
 
 
-def _packed(report: StepReport) -> bytes:
+def _pack(report: StepReport) -> bytes:
     return zlib.compress(json.dumps(report.plain()).encode(), 1)
 
 
-def _unpacked(blob: bytes) -> StepReport:
+def _unpack(blob: bytes) -> StepReport:
     return StepReport.of_plain(json.loads(zlib.decompress(blob)))

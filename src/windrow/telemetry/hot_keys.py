@@ -1,10 +1,10 @@
-"""Hot keys: estimates of the keys with most records, from samples that are taken in each step.
+"""Hot keys: estimates of the keys with most records, from a sample of each step.
 
-For reports alone. A key group looks at no more than `SAMPLE` of a step's records, so the cost does not grow with
-them. One is taken at random from each of `SAMPLE` equal parts, by numbers that are always the same: at equal
-distances, a sample would go along with a period of the records. Estimates add up; after each sum the
-`KEPT` greatest are kept (those of key groups are of different keys, unless keys are salted). A key with a share well
-above 1 / `KEPT` stays among them, and its estimate is at most a few per cent of all records off.
+For reports alone. A key group samples at most `SAMPLE` of a step's records, so the cost does not grow with the load. It
+takes a record at random from each of `SAMPLE` equal parts, by numbers that are always the same: a sample at equal
+distances would follow a period of the records. Estimates add up; after each sum the `KEPT` greatest are kept (those of
+key groups are of different keys, unless keys are salted). A key with a share well above 1 / `KEPT` stays among them,
+and its estimate is off by at most a few per cent of all records.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SAMPLE: Final = 256
-"""Records that a key group looks at in a step."""
+"""Records that a key group samples in a step."""
 LEAST: Final = 32
-"""A key group that has fewer records in a step counts them, and looks at none: they are no load."""
+"""With fewer records in a step, a key group only counts them: they are no load."""
 KEPT: Final = 20
 """Keys that are kept."""
 TIMES: Final = 2.0
-"""A key is hot if it has so many times the records that the other keys that are kept have on average."""
+"""A key is hot if it has this multiple of the records that the other kept keys have on average."""
 
 
 @dataclass(frozen=True)
 class HotKeys:
-    """About how many of a number of `records` have each of the keys with most of them, the first with most.
+    """Estimated counts of the keys with most records, the greatest first; `records` is the number of all records.
 
-    A key is the text of its columns' values, separated by commas. The records of key groups that have looked at none
-    are counted, too: else a share would be that of the busy key groups alone.
+    A key is the text of its columns' values, separated by commas. `records` includes those of key groups that have
+    sampled none: without them a share would be that of the busy key groups alone.
     """
 
     records: int = 0
@@ -42,7 +42,7 @@ class HotKeys:
 
     @staticmethod
     def of(records: pa.Table, key: Sequence[str]) -> HotKeys:
-        """Estimate the keys of records; of few of them their number alone, and nothing where there is no key."""
+        """Estimate the keys of records; few records are only counted, and without a key there is nothing to count."""
         rows = records.num_rows
         if not key or not set(key) <= set(records.column_names):
             return _NONE
@@ -61,9 +61,9 @@ class HotKeys:
         return HotKeys(self.records + other.records, _greatest(Counter(self.counts) + Counter(other.counts)))
 
     @staticmethod
-    def sum(found: Iterable[HotKeys]) -> HotKeys:
+    def sum(several: Iterable[HotKeys]) -> HotKeys:
         """Add up estimates."""
-        return reduce(HotKeys.__add__, found, _NONE)
+        return reduce(HotKeys.__add__, several, _NONE)
 
     @property
     def shares(self) -> dict[str, float]:
@@ -72,7 +72,7 @@ class HotKeys:
 
     @property
     def hot(self) -> dict[str, float]:
-        """The share of all records that each hot key has: few keys that have equal shares are not hot."""
+        """The share of all records that each hot key has; a few keys with equal shares are not hot."""
         total, others = sum(self.counts.values()), max(1, len(self.counts) - 1)
         return {
             key: share
@@ -85,16 +85,6 @@ _NONE: Final = HotKeys()
 _RANDOM: Final = Random(SAMPLE)  # noqa: S311 - places in a sample
 _PLACES: Final = tuple((number + _RANDOM.random()) / SAMPLE for number in range(SAMPLE))
 """The places of a sample, as shares of the records."""
-
-
-def add_by_node(several: Iterable[Mapping[str, HotKeys]]) -> dict[str, HotKeys]:
-    """Add up estimates by node."""
-    found: dict[str, HotKeys] = {}
-    for one in several:
-        for node, keys in one.items():
-            if keys.records:
-                found[node] = found.get(node, _NONE) + keys
-    return found
 
 
 def _text(value: object) -> str:

@@ -13,21 +13,22 @@ from typing import Self
 from windrow.connectors.cuts import Cut
 from windrow.connectors.source import SlotLag, Source
 from windrow.errors import WindrowError
-from windrow.telemetry.reports import Lag, OnLag, OnStep, PartitionName, StepReport, now_micros
+from windrow.telemetry.facts import PartitionName
+from windrow.telemetry.reports import Lag, OnLag, OnStep, StepReport, now_micros
 
 _EVERY = 1.0
-"""Seconds between two questions."""
+"""Seconds between two queries."""
 _LEAVE = 2.0
-"""Seconds that a question which is being answered may hold up the end of a run."""
+"""Seconds by which a running query may delay the end of a run."""
 _SHARE = 0.02
-"""So much of the time at most is spent on asking."""
+"""The greatest share of the time that is spent on queries."""
 
 
 class LagWatch:
-    """Asks a source for its ends in a thread of its own, so that no step waits for the answer.
+    """Queries the ends of a source in a thread of its own, so that no step waits for them.
 
-    `reached` is asked once a step, by its epoch, for the next offset of each partition after it; `epoch` is the last
-    that was committed before. `on_lag` is called with each answer, so the lag grows where no step is taken, too.
+    `reached` returns the next offset of each partition after the step of an epoch; it is called once a step. `epoch` is
+    the last that was committed before. `on_lag` is called after each query, so the lag grows between steps, too.
     `slots` returns how far the logs of tables are behind the tables.
     """
 
@@ -47,7 +48,7 @@ class LagWatch:
         self._ends: Mapping[int, tuple[int, int]] | None = None
         self._log_times: dict[PartitionName, int] = {}
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._ask, name="windrow-lag", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="windrow-lag", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -59,11 +60,11 @@ class LagWatch:
         self._closed.set()
         self._thread.join(_LEAVE)
 
-    def telling(self, on_step: OnStep) -> OnStep:
-        """Return what is called with each step, and calls `on_step` with the step and its lag."""
-        return lambda report: on_step(self._with_lag(report))
+    def with_lag(self, on_step: OnStep) -> OnStep:
+        """Wrap `on_step` so that each step has its lag."""
+        return lambda report: on_step(self._add_lag(report))
 
-    def _with_lag(self, report: StepReport) -> StepReport:
+    def _add_lag(self, report: StepReport) -> StepReport:
         self._log_times |= report.log_times
         self._epoch = report.epoch
         ends, reached = self._ends, self._reached(report.epoch)
@@ -77,7 +78,7 @@ class LagWatch:
         behind, now = lag(ends, self._reached(self._epoch)), now_micros()
         return Lag(now, behind, lag_seconds(behind, dict(self._log_times), now), tuple(self._slots()))
 
-    def _ask(self) -> None:
+    def _work(self) -> None:
         wait = 0.0
         while not self._closed.wait(wait):
             began = time.monotonic()
@@ -85,15 +86,15 @@ class LagWatch:
                 self._ends = self._source.ends()
                 self._on_lag(self._now(self._ends))
             except WindrowError:
-                self._ends = None  # a log that cannot be read ends the run, which says why
+                self._ends = None  # a log that cannot be read ends the run with its error
             wait = max(_EVERY, (time.monotonic() - began) / _SHARE)
 
 
 def lag(ends: Mapping[int, tuple[int, int]], reached: Cut) -> dict[PartitionName, int]:
-    """Return how many offsets are between what was reached and the end of each partition.
+    """Return how many offsets each partition is behind its end.
 
-    Where nothing was reached, a partition is behind by all that it holds; an end that is older than what was reached
-    is no lag.
+    A partition without an offset is behind by all that it holds; an end before the offset, from an older query, is no
+    lag.
     """
     return {partition: max(0, end - reached.get(partition, first)) for partition, (first, end) in sorted(ends.items())}
 
@@ -101,10 +102,10 @@ def lag(ends: Mapping[int, tuple[int, int]], reached: Cut) -> dict[PartitionName
 def lag_seconds(
     behind: Mapping[PartitionName, int], log_times: Mapping[PartitionName, int], committed: int | None
 ) -> dict[PartitionName, float] | None:
-    """Return by partition how many seconds ago the log had what was read last; 0 where all was read.
+    """Return the age of the last record that was read of each partition, in seconds; 0 where all was read.
 
-    `log_times` are log timestamps of the last records that were read, `committed` is when that was known. Without log
-    timestamps it is unknown how far a partition is behind; None if it is known of none.
+    `log_times` are the log timestamps of these records, `committed` is the time of the step. Partitions without log
+    timestamps are missing; None if all are.
     """
     if committed is None:
         return None

@@ -1,6 +1,6 @@
-"""Lineage of a run as events of OpenLineage: from which logs it makes which tables, and how it goes.
+"""Lineage of a run as events of OpenLineage: its logs, its tables and its state.
 
-The client's own configuration switches them on and says where they go (docs/guides/lineage.md); without it, none of its
+The client's own configuration switches them on and names the receiver (docs/guides/lineage.md); without it, none of its
 packages is imported. A thread of its own sends the events.
 """
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 EVERY: Final = 300.0
-"""Seconds between two events of a run that goes on."""
+"""Seconds between two events of a running pipeline."""
 
 State = Literal["START", "RUNNING", "COMPLETE", "ABORT", "FAIL"]
 
 
-def is_lineage_asked(environment: Mapping[str, str]) -> bool:
-    """Return whether the client would find a configuration: in variables, or in a file."""
+def is_lineage_enabled(environment: Mapping[str, str]) -> bool:
+    """Return whether the client would find a configuration, in variables or in a file."""
     if environment.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
     names = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT")
@@ -50,11 +50,12 @@ def is_lineage_asked(environment: Mapping[str, str]) -> bool:
 def lineage(
     graph: m.Graph, *, is_bounded: bool, on_warning: Callable[[str], None], every: float = EVERY
 ) -> Iterator[Observer]:
-    """Yield what has events of a run sent, every so many seconds while it goes on, if they are asked for.
+    """Yield an observer that sends the events of a run, one every `every` seconds, if they are asked for.
 
-    `on_warning` is called once if they cannot be: the run goes on without them, and ends at most seconds later.
+    If they cannot be sent, `on_warning` is called once and the run continues without them; they delay its end by a few
+    seconds at most.
     """
-    if not is_lineage_asked(os.environ):
+    if not is_lineage_enabled(os.environ):
         yield Observer()
         return
     try:
@@ -77,7 +78,7 @@ def lineage(
 
         def end(is_asked: bool) -> None:  # noqa: FBT001 - a callback
             nonlocal state
-            # a live run has no other end
+            # a live run ends only when it is asked to
             state = "ABORT" if is_asked and is_bounded else "COMPLETE"
 
         try:
@@ -190,7 +191,7 @@ class _RunLineage:
         make = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
         with self._lock:
             totals = replace(self._totals)
-        # the counts of a step are of all sinks together, and a realtime run has none
+        # the counts of a step are sums over all sinks, and a realtime run has none
         is_known = len(self._graph.sinks) == 1 and totals.last is not None and not totals.last.only_offsets
         for name, table, counts in output_tables(self._graph, node):
             statistics: dict[str, Any] = {}
@@ -202,19 +203,19 @@ class _RunLineage:
             yield OutputDataset(*sink_connector(node.sink).dataset(node.sink, name), statistics, facets=facets)
 
     def _columns(self, node: m.SinkNode, names: list[str]) -> Any:  # noqa: ANN401 - a facet
-        """Return from which fields the columns of a table with results are computed."""
+        """Return the facet with the fields from which the columns of a result table are computed."""
         from openlineage.client.facet_v2 import column_lineage_dataset as facets  # noqa: PLC0415 - the same
 
         from windrow.expressions import origins_of  # noqa: PLC0415 - the same
 
-        sources = {
+        datasets = {
             source.name: source_connector(source.source).dataset(source.source) for source in self._graph.sources
         }
         return facets.ColumnLineageDatasetFacet(
             {
                 column: facets.Fields(
                     [
-                        facets.InputField(*sources[source], field, [facets.Transformation("DIRECT", way)])
+                        facets.InputField(*datasets[source], field, [facets.Transformation("DIRECT", way)])
                         for (source, field), way in origins.items()
                     ]
                 )
@@ -225,7 +226,7 @@ class _RunLineage:
 
 
 def _client() -> OpenLineageClient:
-    """Return the client as the environment configures it; it leaves variables of its own there, which are removed."""
+    """Return the client as the environment configures it; remove the variables that it adds there."""
     from openlineage.client import OpenLineageClient  # noqa: PLC0415 - the same
 
     given = set(os.environ)
@@ -245,7 +246,7 @@ def _schema(fields: list[tuple[str, str]]) -> Any:  # noqa: ANN401 - a facet
 
 
 def output_tables(graph: m.Graph, node: m.SinkNode) -> Iterator[tuple[str, pa.Schema, tuple[str, ...]]]:
-    """Yield the tables (or topics) of a sink with their columns, and the counts of a run that their new rows are."""
+    """Yield the tables (or topics) of a sink, their columns, and the counts of a run that make up their new rows."""
     from windrow.connectors.tables import layout  # noqa: PLC0415 - the same
     from windrow.engine import schema  # noqa: PLC0415 - Arrow only where lineage is asked for
     from windrow.expressions import sink_spec  # noqa: PLC0415 - the same

@@ -1,12 +1,14 @@
-"""Metrics of a run for Prometheus: what its steps report, added up. docs/reference/metrics.md has them, too."""
+"""Metrics of a run for Prometheus: sums over its steps, and where it stands. docs/reference/metrics.md lists them."""
 
 from __future__ import annotations
 
+import csv
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.resources import files
 from typing import Any, Final, Literal, TypeAlias
 
 from prometheus_client import CollectorRegistry
@@ -22,83 +24,28 @@ _SECOND: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Described:
-    """A metric: its labels beside `pipeline`, and for a histogram its least and greatest bound in microseconds."""
+    """A metric, and its labels beside `pipeline`; a host that knows only offsets leaves it out if it `is_count`."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     labels: tuple[str, ...]
+    is_count: bool
     meaning: str
-    bounds: tuple[int, int] = (0, BOUNDS[-1])
+
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> Described:
+        """Return the metric of a row of `metrics.tsv`."""
+        labels = tuple(filter(None, row["labels"].split(",")))
+        return Described(**{**row, "labels": labels, "is_count": row["is_count"] == "yes"})
 
 
-METRICS: Final = (
-    Described("windrow_build_info", "gauge", ("version",), "1, with the version of windrow"),
-    Described("windrow_start_timestamp_seconds", "gauge", (), "When the run began"),
-    Described("windrow_trigger_interval_seconds", "gauge", (), "Time between the starts of two steps"),
-    Described("windrow_steps_total", "counter", (), "Committed steps"),
-    Described("windrow_epoch", "gauge", (), "The last committed epoch"),
-    Described("windrow_last_commit_timestamp_seconds", "gauge", (), "When the last step was committed"),
-    Described("windrow_retries_total", "counter", ("reason",), "Faults after which the run went on"),
-    Described("windrow_retrying", "gauge", (), "1 from a fault until the run takes steps again, else 0"),
-    Described("windrow_warnings_total", "counter", (), "Warnings that the run goes on in spite of"),
-    Described("windrow_records_total", "counter", ("partition",), "Good records read"),
-    Described("windrow_verdicts_total", "counter", ("verdict",), "Verdicts late and expired, one a record and window"),
-    Described(
-        "windrow_dead_letters_total", "counter", ("reason",), "Dead letters: unreadable, or rejected by a stream"
-    ),
-    Described("windrow_duplicates_total", "counter", (), "Records left out by deduplications"),
-    Described("windrow_changes_total", "counter", ("op",), "Rows of changelogs: insert, or update"),
-    Described("windrow_windows_fired_total", "counter", ("node",), "Windows that fired, each once in a key group"),
-    Described("windrow_windows_closed_total", "counter", ("node",), "Windows that no later record can revise"),
-    Described("windrow_event_lateness_seconds", "histogram", (), "How far records were behind their partition's clock"),
-    Described(
-        "windrow_end_to_end_latency_seconds",
-        "histogram",
-        (),
-        "From the log timestamp of a record to the commit of its step",
-        (10_000, 86_400 * _SECOND),
-    ),
-    Described(
-        "windrow_step_duration_seconds", "histogram", ("part",), "Time of a step by part", (10_000, 600 * _SECOND)
-    ),
-    Described("windrow_task_seconds_total", "counter", ("part",), "Time of all tasks by part"),
-    Described("windrow_partition_watermark_timestamp_seconds", "gauge", ("partition",), "The watermark of a partition"),
-    Described("windrow_partition_idle", "gauge", ("partition",), "1 if the partition is idle, else 0"),
-    Described(
-        "windrow_partition_holds_watermark", "gauge", ("partition",), "1 if it holds the low watermark back, or 0"
-    ),
-    Described("windrow_low_watermark_timestamp_seconds", "gauge", (), "The low watermark"),
-    Described("windrow_watermark_lag_seconds", "gauge", (), "How far the low watermark is behind the wall clock"),
-    Described("windrow_consumer_lag_records", "gauge", ("partition",), "Offsets between what was read and the end"),
-    Described("windrow_consumer_lag_seconds", "gauge", ("partition",), "How long ago the log had what was read last"),
-    Described("windrow_slot_lag_bytes", "gauge", ("slot",), "WAL of PostgreSQL that is not in the log of a table yet"),
-    Described("windrow_slot_lag_seconds", "gauge", ("slot",), "How far the log of a table is behind the table"),
-    Described("windrow_open_windows", "gauge", (), "Windows that have not fired"),
-    Described(
-        "windrow_key_group_load_ratio", "gauge", (), "Records of the busiest key group, as a multiple of the mean"
-    ),
-    Described("windrow_state_rows", "gauge", (), "Rows in the state store"),
-    Described("windrow_state_bytes", "gauge", (), "Bytes of the state store"),
-    Described("windrow_node_state_rows", "gauge", ("node",), "Rows in the state store by node"),
-    Described("windrow_node_state_bytes", "gauge", ("node",), "Bytes of the state store by node"),
-    Described(
-        "windrow_hot_key_share_ratio", "gauge", ("node",), "Share of records that the hottest key has, estimated"
-    ),
-)
-
-_OF_COUNTS: Final = frozenset(
-    {
-        "windrow_verdicts_total",
-        "windrow_dead_letters_total",
-        "windrow_duplicates_total",
-        "windrow_changes_total",
-        "windrow_event_lateness_seconds",
-        "windrow_open_windows",
-        "windrow_windows_fired_total",
-        "windrow_windows_closed_total",
-    }
-)
-"""Those that a host that knows only offsets leaves out."""
+with files("windrow.telemetry").joinpath("metrics.tsv").open(encoding="utf-8") as table:
+    METRICS: Final = tuple(map(Described.of, csv.DictReader(table, delimiter="\t", quoting=csv.QUOTE_NONE)))
+_BOUNDS: Final = {
+    "windrow_end_to_end_latency_seconds": (10_000, 86_400 * _SECOND),
+    "windrow_step_duration_seconds": (10_000, 600 * _SECOND),
+}
+"""The least and the greatest bound of histograms without all bounds, in microseconds."""
 
 _FAMILIES: Final[dict[str, Any]] = {
     "counter": CounterMetricFamily,
@@ -107,13 +54,13 @@ _FAMILIES: Final[dict[str, Any]] = {
 }
 _Labels: TypeAlias = tuple[str, ...]
 _Value: TypeAlias = float | tuple[Histogram, float]
-"""A number, or what a histogram counts and its sum in seconds."""
+"""A number, or a histogram and its sum in seconds."""
 _Values: TypeAlias = Mapping[_Labels, _Value | None]
 """Values by labels (without `pipeline`); a value that is not known is None."""
 
 
 class RunMetrics(Collector):
-    """Adds up the steps of one run, and says so to Prometheus; from any thread.
+    """Adds up the steps of a run for Prometheus; from any thread.
 
     Live steps begin every `every` microseconds; None for a run that has no such interval.
     """
@@ -167,21 +114,21 @@ class RunMetrics(Collector):
             self._warnings += 1
 
     def page(self, accept: str) -> tuple[bytes, str]:
-        """Return what a scraper is answered that accepts these types, and its type."""
+        """Return the body for a scraper that accepts these types, and its content type."""
         encode, kind = choose_encoder(accept)
         return encode(self._registry), kind
 
     def collect(self) -> Iterator[Metric]:
-        """Go through the metrics that are known, in the order of `METRICS`."""
+        """Yield the metrics that are known, in the order of `METRICS`."""
         with self._lock:
             last = self._totals.last
             values = {
-                **self._counted(),
-                **_behind(self._lag),
-                **({} if last is None else _standing(last, self._pipeline)),
+                **self._sums(),
+                **_lag_values(self._lag),
+                **({} if last is None else _step_values(last, self._pipeline)),
             }
         for described in METRICS:
-            if last is not None and last.only_offsets and described.name in _OF_COUNTS:
+            if last is not None and last.only_offsets and described.is_count:
                 continue
             known = {labels: value for labels, value in values.get(described.name, {}).items() if value is not None}
             if known:
@@ -190,15 +137,16 @@ class RunMetrics(Collector):
     def _family(self, described: Described, values: Mapping[_Labels, _Value]) -> Metric:
         family = _FAMILIES[described.kind](described.name, described.meaning, labels=("pipeline", *described.labels))
         for labels, value in values.items():
-            own = (self._pipeline, *labels)
+            all_labels = (self._pipeline, *labels)
             if isinstance(value, tuple):
-                family.add_metric(own, _buckets(value[0], *described.bounds), value[1])
+                family.add_metric(
+                    all_labels, _buckets(value[0], *_BOUNDS.get(described.name, (0, BOUNDS[-1]))), value[1]
+                )
             else:
-                family.add_metric(own, value)
-        made: Metric = family
-        return made
+                family.add_metric(all_labels, value)
+        return family  # type: ignore[no-any-return] # the three classes have no common one with `add_metric`
 
-    def _counted(self) -> dict[str, _Values]:
+    def _sums(self) -> dict[str, _Values]:
         totals = self._totals
         windows = {node: counts.total for node, counts in (totals.windows or {}).items()}
         return {
@@ -216,8 +164,10 @@ class RunMetrics(Collector):
             "windrow_changes_total": {("insert",): totals.inserts, ("update",): totals.revisions},
             "windrow_windows_fired_total": {(node,): counts.fired for node, counts in windows.items()},
             "windrow_windows_closed_total": {(node,): counts.closed for node, counts in windows.items()},
-            "windrow_event_lateness_seconds": {(): _at_bounds(totals.lateness)},
-            "windrow_end_to_end_latency_seconds": {(): _at_bounds(totals.latency) if totals.latency.total else None},
+            "windrow_event_lateness_seconds": {(): _sum_at_bounds(totals.lateness)},
+            "windrow_end_to_end_latency_seconds": {
+                (): _sum_at_bounds(totals.latency) if totals.latency.total else None
+            },
             "windrow_step_duration_seconds": {
                 (part,): (durations, totals.parts[part]) for part, durations in self._durations.items()
             },
@@ -225,8 +175,8 @@ class RunMetrics(Collector):
         }
 
 
-def _standing(report: StepReport, pipeline: str) -> dict[str, _Values]:
-    """Return how a run stands after a step."""
+def _step_values(report: StepReport, pipeline: str) -> dict[str, _Values]:
+    """Return where a run stands after a step."""
     low, now = report.low_watermark, now_micros()
     watermarks = report.watermarks.items()
     holding, idle = set(report.held_back_by), set(report.idle)
@@ -254,8 +204,7 @@ def _standing(report: StepReport, pipeline: str) -> dict[str, _Values]:
     }
 
 
-def _behind(lag: Lag | None) -> dict[str, _Values]:
-    """Return how far a run is behind."""
+def _lag_values(lag: Lag | None) -> dict[str, _Values]:
     if lag is None:
         return {}
     return {
@@ -270,8 +219,8 @@ def _seconds(micros: int | None) -> float | None:
     return None if micros is None else micros / _SECOND
 
 
-def _at_bounds(histogram: Histogram) -> tuple[Histogram, float]:
-    """Return a histogram with the sum of all as if each were its bucket's bound."""
+def _sum_at_bounds(histogram: Histogram) -> tuple[Histogram, float]:
+    """Return a histogram with its sum in seconds, each duration taken to be its bucket's bound."""
     upper = sum(bound * count for bound, count in zip((*BOUNDS, BOUNDS[-1]), histogram.counts, strict=False))
     return histogram, upper / _SECOND
 

@@ -1,4 +1,4 @@
-"""How numbers, durations, points in time and texts of records are written for people."""
+"""Formats of numbers, durations, points in time and texts of records for people."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _DAY = 86_400
 
 
 def short_number(number: float) -> str:
-    """Write a number of at least 0 in at most 5 characters up to 999T: 9,999, 12.3k, 456k, 7.8M."""
+    """Format a number of at least 0 in at most 5 characters up to 999T: 9,999, 12.3k, 456k, 7.8M."""
     if round(number) < 10 * _THOUSAND:
         return f"{number:,.0f}"
     scaled = [(number / size, unit) for unit, size in _UNITS]
-    value, unit = next((one for one in scaled if round(one[0]) < _THOUSAND), scaled[-1])
+    value, unit = next(((value, unit) for value, unit in scaled if round(value) < _THOUSAND), scaled[-1])
     return f"{value:.0f}{unit}" if round(value, 1) >= _THOUSAND / 10 else f"{value:.1f}{unit}"
 
 
 def short_bytes(number: float) -> str:
-    """Write a number of bytes of at least 0: 5 bytes, 388 kB, 1.2 GB."""
+    """Format a number of bytes of at least 0: 5 bytes, 388 kB, 1.2 GB."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if round(number) < _THOUSAND:
             is_whole = unit == "bytes" or round(number, 1) >= _THOUSAND / 10
@@ -37,7 +37,7 @@ def short_bytes(number: float) -> str:
 
 
 def short_duration(seconds: float) -> str:
-    """Write a duration of at least 0 with two or three digits: 15ms, 2.5s, 9s, 3m20s, 4h5m, 12d3h."""
+    """Format a duration of at least 0 with two or three digits: 15ms, 2.5s, 9s, 3m20s, 4h5m, 12d3h."""
     if round(seconds, 3) < 1:
         return f"{round(seconds * _THOUSAND)}ms"
     if round(seconds, 1) < _MINUTE:
@@ -47,13 +47,13 @@ def short_duration(seconds: float) -> str:
 
 
 def duration(micros: float) -> str:
-    """Write a duration in microseconds as `short_duration` does."""
+    """Format a duration in microseconds as `short_duration` does."""
     return short_duration(micros / _SECOND)
 
 
 def format_time(micros: int) -> str:
-    """Write a point in time of any year in UTC, to the second, as SQLite's tables have it: 0000 is before 0001."""
-    # a watermark may be before the year 1, which Python's dates cannot hold
+    """Format a point in time of any year in UTC, to the second, as in SQLite's tables: 0000 is before 0001."""
+    # a watermark may be before the year 1, outside of Python's dates
     cycles, since = divmod(micros, _CALENDAR_CYCLE)
     point = _EPOCH + timedelta(microseconds=since)
     year = point.year + cycles * _CYCLE_YEARS
@@ -61,10 +61,10 @@ def format_time(micros: int) -> str:
 
 
 def first_line(text: str | None) -> str:
-    """Return the first line of a text, which may be None."""
+    """Return the first line of a text; "" for None."""
     return (text or "").partition("\n")[0]
 
 
 def printable(text: str) -> str:
-    """Write a text of a record with what a terminal would act on spelled out: a line break as a backslash and an n."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    """Escape characters that a terminal would act on, as in Python: a line break becomes a backslash and an n."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

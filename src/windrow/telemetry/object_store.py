@@ -18,15 +18,15 @@ from windrow.telemetry.s3 import s3_endpoint
 
 
 def open_folder(url: str) -> UPath:
-    """Return the folder of a URL; nothing is asked."""
+    """Return the folder of a URL, without a request."""
     return UPath(url)
 
 
 class _Store(ArrowFSWrapper):  # type: ignore[misc] # it has no types
-    """A file system of pyarrow's, whose errors are CheckpointErrors where a file is not just missing."""
+    """A file system of pyarrow, with CheckpointError for errors other than missing files."""
 
     def __init__(self, store: str, **options: Any) -> None:  # noqa: ANN401 - fsspec's
-        with _reached(store):
+        with _translate_errors(store):
             super().__init__(self._open_store(store), store=store, **options)
 
     @staticmethod
@@ -42,13 +42,13 @@ class _Store(ArrowFSWrapper):  # type: ignore[misc] # it has no types
         return str(cls._strip_protocol(path)).rpartition("/")[0]
 
     def info(self, path: str, **options: Any) -> Any:  # noqa: ANN401 - fsspec's
-        """Return what a path is."""
-        with _reached(path):
+        """Return the kind and size of a path."""
+        with _translate_errors(path):
             return super().info(path, **options)
 
     def ls(self, path: str, *, detail: bool = False, **options: Any) -> Any:  # noqa: ANN401 - fsspec's
         """List a folder."""
-        with _reached(path):
+        with _translate_errors(path):
             return super().ls(path, detail=detail, **options)
 
 
@@ -74,7 +74,7 @@ fsspec.register_implementation("gs", _Google, clobber=True)
 
 
 @contextmanager
-def _reached(path: str) -> Iterator[None]:
+def _translate_errors(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:

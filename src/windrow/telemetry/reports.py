@@ -6,45 +6,39 @@ A report is for eyes alone: it holds wall-clock times and durations, and nothing
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, ParamSpec, Self, get_args
 
 from windrow import model as m
 from windrow.connectors.source import SlotLag
 from windrow.errors import RecordsLostError, SinkError, SourceError, WindrowError
+from windrow.telemetry import facts
+from windrow.telemetry.facts import Count, CountsByName, CountsBySink, PartitionName, Seconds, SecondsByName
 from windrow.telemetry.health import runbook_of
 from windrow.telemetry.histogram import Histogram
-from windrow.telemetry.hot_keys import HotKeys, add_by_node
+from windrow.telemetry.hot_keys import HotKeys
 from windrow.telemetry.part_times import PartTime, join_part_times
 from windrow.telemetry.samples import RecordSample, least, with_verdicts
-from windrow.telemetry.sums import add_counts, sum_by_name
-from windrow.telemetry.window_counts import WindowCounts, add_windows
+from windrow.telemetry.window_counts import WindowCounts
 
 if TYPE_CHECKING:
     from windrow.engine.operators.base import GroupOutput
 
-T = TypeVar("T")
 P = ParamSpec("P")
-
-PartitionName = int | str
-"""A partition's number; with several sources ``SOURCE/NUMBER``."""
-
 
 NOTHING_REFUSED: Mapping[str, Mapping[str, int]] = {}
 """No rows that the table of a sink cannot hold, by sink and kind of reason."""
 
 FaultReason = Literal["source", "sink", "engine", "lost"]
-"""Where a fault is: the log, the database, Spark; or that unread records of the log are lost."""
+"""Where a fault is: the log, the database or Spark; `lost`: records of the log were deleted before they were read."""
 FAULT_REASONS: tuple[FaultReason, ...] = get_args(FaultReason)
 
 
 class Fault(str):
-    """The message of a fault after which a run goes on: what was wrong, and then what is done now; and its `reason`.
+    """The message of a fault after which a run continues: `what` was wrong, and `then` what the run does now.
 
-    What is done now is of the moment: who keeps a fault, keeps `what`.
+    `then` holds only for the moment, so a fault that is stored is stored without it.
     """
 
     __slots__ = ("reason", "then", "what")
@@ -53,18 +47,18 @@ class Fault(str):
     then: str
 
     def __new__(cls, what: str, reason: FaultReason, then: str = "") -> Self:
-        """Make one."""
-        made = super().__new__(cls, f"{what}; {then}" if then else what)
-        made.what, made.reason, made.then = what, reason, then
-        return made
+        """Join both parts to the message."""
+        fault = super().__new__(cls, f"{what}; {then}" if then else what)
+        fault.what, fault.reason, fault.then = what, reason, then
+        return fault
 
     def __getnewargs__(self) -> tuple[str, FaultReason, str]:  # type: ignore[override] # a str has no reason
-        """Return what a copy is made of."""
+        """Return the arguments of a copy."""
         return self.what, self.reason, self.then
 
     @staticmethod
     def of(error: WindrowError, what: str, then: str = "") -> Fault:
-        """Return the fault that an error is."""
+        """Return the fault for an error, with the reason of its class."""
         match error:
             case RecordsLostError():
                 return Fault(what, "lost", then)
@@ -78,11 +72,11 @@ class Fault(str):
 
 @dataclass(frozen=True)
 class Lag:
-    """How far a run was behind the end of its log when that was asked for (microseconds), between steps, too.
+    """How far a run was behind the end of its log at the time `asked` (microseconds), also between two steps.
 
-    `records` are offsets by partition; `seconds` how long ago the log had the last record that was read, 0 where
-    nothing is left to read, and nothing where the log has no timestamps. `slots` are the replication slots from which
-    logs of tables are written: how far these are behind the tables.
+    `records` are offsets by partition; `seconds` is the age of the last record that was read, 0 where nothing is left
+    to read, and missing where the log has no timestamps. `slots` are the replication slots from which logs of tables
+    are written, and how far they are behind the tables.
     """
 
     asked: int
@@ -97,34 +91,39 @@ class Lag:
 
     @property
     def longest(self) -> float | None:
-        """The seconds of the partition that is farthest behind; None if they are known of none that is."""
+        """Lag of the slowest partition in seconds, or None if unknown."""
         if not self.behind:
             return 0.0
         known = self.seconds or {}
         return max((known[name] for name, offsets in self.records.items() if offsets and name in known), default=None)
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
+        """Return the lag as plain JSON."""
         slots = {"slots": [asdict(slot) for slot in self.slots]} if self.slots else {}
         return {"asked": self.asked, "records": self.records, "seconds": self.seconds, **slots}
 
+    def rename_partitions(self, name: Callable[[PartitionName], PartitionName]) -> Lag:
+        """Return the lag with other names of partitions."""
+        seconds = self.seconds and {name(partition): value for partition, value in self.seconds.items()}
+        return replace(self, records={name(key): value for key, value in self.records.items()}, seconds=seconds)
+
     def with_slots_of(self, other: Lag | None) -> Lag:
-        """Return this lag of the partitions, with the slots of another one."""
+        """Return the lag with the replication slots of another lag."""
         return self if other is None else replace(self, slots=other.slots)
 
     @staticmethod
     def of_plain(made: Mapping[str, Any]) -> Lag:
-        """Return what `plain` wrote, also after JSON has made text of the numbers of partitions."""
-        records, seconds = (made[name] and _named(made[name]) for name in ("records", "seconds"))
-        return Lag(made["asked"], records, seconds, tuple(SlotLag(**one) for one in made.get("slots", ())))
+        """Read the JSON of `plain`, in which the numbers of partitions may be text."""
+        records, seconds = (made[name] and facts.parse_partitions(made[name]) for name in ("records", "seconds"))
+        return Lag(made["asked"], records, seconds, tuple(SlotLag(**slot) for slot in made.get("slots", ())))
 
 
 @dataclass(frozen=True)
 class Alert:
-    """An alert of a run: what is wrong, since when, and what to do (`message`); times are microseconds.
+    """An alert of a run; `message` says what is wrong, since when, and what to do. Times are microseconds.
 
-    It holds since `since`, was `raised` later, and is active until it was `resolved`. `figures` are the numbers of the
-    message as plain JSON, `runbook` is the page that says more.
+    Its condition holds since `since`; it was `raised` later, and is active until `resolved`. `figures` are the numbers
+    of the message as plain JSON.
     """
 
     pipeline: str
@@ -142,88 +141,89 @@ class Alert:
 
     @property
     def state(self) -> Literal["raised", "resolved"]:
-        """What happened to it last."""
+        """Its last change."""
         return "raised" if self.resolved is None else "resolved"
 
     @property
     def runbook(self) -> str:
-        """The page of the documentation that says what it means, how to look, and what to do."""
+        """The page of the documentation with its meaning, and how to find the cause and correct it."""
         return runbook_of(self.name)
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
+        """Return the alert as plain JSON."""
         return {**asdict(self), "state": self.state, "runbook": self.runbook}
 
     @staticmethod
     def of_plain(made: Mapping[str, Any]) -> Alert:
-        """Return what `plain` wrote; raise KeyError if it is none."""
+        """Read the JSON of `plain`; raise KeyError if a field is missing."""
         return Alert(**{field.name: made[field.name] for field in fields(Alert)})
 
 
 @dataclass(frozen=True)
 class StepReport:
-    """A committed step: how much of what, and where the partitions stand after it.
+    """A committed step: counts, timings, and where the partitions stand after it.
 
-    `watermarks` are microseconds, None before a partition's first record; `low_watermark` is that of them all, None
-    before there is one; `idle` are the partitions that do not hold it back. `dead` are records that could not be read,
-    `rejected` counts those that single streams of a graph could not take, `duplicates` those that deduplications left
-    out. `offsets` are the next to be read; `seconds` have passed since the step before it was committed, `took` of them
-    in this step. `lag` is how many offsets each partition is behind the log's end, as far as that was known when the
-    step was committed, and `lag_seconds` how long ago the log had the last record that was read, where the log has
-    timestamps; 0 where nothing is left to read.
+    The annotation of a field is its kind (`windrow.telemetry.facts`, which says how to add a fact).
 
-    `committed` is the wall clock at the commit (microseconds). `read` are the good records of each partition,
-    `log_times` the newest log timestamp of those that were read (microseconds). `lateness` counts how far records were
-    behind the clock of their partition, each once for each operator that takes it from its source; `latency` the time
-    from the log timestamp of each record to the commit, rounded up to a bound. `parts` are the seconds of the step by
-    part: `plan`, `compute`, `collect`, `wait` (for the commit of the step before), `sync` (the checkpoint) and `commit`
-    (the sink); `tasks` the seconds that all tasks of `compute` together have spent on `read`, `decode` and `operate`.
-    `part_times` are when these parts began and ended, all tasks together; they are not in the plain form.
+    `watermarks` are microseconds, None before a partition's first record; `low_watermark` is the least of them, None
+    if there is none; `idle` are the partitions that do not hold it back. `dead` counts undecodable records, `rejected`
+    those that single streams of a graph could not take, `duplicates` those that deduplications dropped. `offsets` are
+    the next to be read; `seconds` have passed since the step before was committed, `took` of them in this step. `lag`
+    is how many offsets each partition is behind the log's end, as far as that was known at the commit, `lag_seconds`
+    the age of the last record that was read, where the log has timestamps; 0 where nothing is left to read.
+
+    `committed` is the wall clock at the commit (microseconds). `read` counts the good records of each partition,
+    `log_times` is the newest log timestamp that was read (microseconds). `lateness` counts how far records were
+    behind the clock of their partition, each once for each operator that takes it from its source; `latency` is the
+    time from the log timestamp of each record to the commit, rounded up to a bound. `parts` are the seconds of the step
+    by part: `plan`, `compute`, `collect`, `wait` (for the commit of the step before), `sync` (the checkpoint) and
+    `commit` (the sink); `tasks` the seconds that all tasks of `compute` together spent on `read`, `decode` and
+    `operate`. `part_times` are when these parts began and ended, all tasks together; the plain form has none.
     `key_group_load` is the greatest share of records that a key group has, as a multiple of the mean share.
-    `state_rows` and `state_bytes` are what the state store held about then, `state_by_node` the same by the nodes whose
-    operators run together. `hot_keys` are estimates of the keys with most records, by node. `samples` are a uniform
-    sample of its good records (`windrow.telemetry.samples`). `dead_reasons` counts dead letters by the kind of their
-    reason, `dead_by_sink` those that each sink of several was given. `windows` are those of each node that has windows,
-    by key group (`windrow.telemetry.window_counts`); None if they are not known, as of older versions. What a host does
-    not know is empty or None; of a host that knows `only_offsets`, `records` are offsets, and the other counts are 0
-    and say nothing.
+    `state_rows` and `state_bytes` are the size of the state store at about that time, `state_by_node` its sizes by the
+    nodes whose operators run together. `hot_keys` are estimates of the keys with most records, by node. `samples` are
+    a uniform sample of the good records (`windrow.telemetry.samples`). `dead_reasons` counts dead letters by the kind
+    of their reason, `dead_by_sink` those of each sink if there are several. `windows` are those of each node with
+    windows, by key group (`windrow.telemetry.window_counts`); None in reports of older versions. A host leaves what it
+    does not know empty or None; if it knows `only_offsets`, `records` are offsets, and the other counts are 0 and have
+    no meaning.
     """
 
     epoch: int
-    records: int
-    late: int
-    expired: int
-    dead: int
-    inserts: int
-    revisions: int
+    records: Count
+    late: Count
+    expired: Count
+    dead: Count
+    inserts: Count
+    revisions: Count
     open_windows: int
-    watermarks: dict[PartitionName, int | None]
-    offsets: dict[PartitionName, int]
+    watermarks: Annotated[dict[PartitionName, int | None], facts.by_partition(facts.LATEST)]
+    offsets: Annotated[dict[PartitionName, int], facts.by_partition(facts.LATEST)]
     low_watermark: int | None
-    idle: list[PartitionName]
-    seconds: float
-    took: float = 0.0
-    rejected: int = 0
-    duplicates: int = 0
-    lag: dict[PartitionName, int] | None = None
-    lag_seconds: dict[PartitionName, float] | None = None
+    idle: Annotated[list[PartitionName], facts.IDLE]
+    seconds: Seconds
+    took: Seconds = 0.0
+    rejected: Count = 0
+    duplicates: Count = 0
+    lag: Annotated[dict[PartitionName, int] | None, facts.by_partition(facts.LATEST)] = None
+    lag_seconds: Annotated[dict[PartitionName, float] | None, facts.by_partition(facts.LATEST)] = None
     committed: int | None = None
-    read: dict[PartitionName, int] = field(default_factory=dict)
-    log_times: dict[PartitionName, int] = field(default_factory=dict)
-    lateness: dict[PartitionName, Histogram] = field(default_factory=dict)
-    latency: Histogram = field(default_factory=Histogram)
-    parts: dict[str, float] = field(default_factory=dict)
-    tasks: dict[str, float] = field(default_factory=dict)
+    read: Annotated[dict[PartitionName, int], facts.by_partition(facts.COUNTS)] = field(default_factory=dict)
+    log_times: Annotated[dict[PartitionName, int], facts.LOG_TIMES] = field(default_factory=dict)
+    lateness: Annotated[dict[PartitionName, Histogram], facts.HISTOGRAMS] = field(default_factory=dict)
+    latency: Annotated[Histogram, facts.HISTOGRAM] = field(default_factory=Histogram)
+    parts: SecondsByName = field(default_factory=dict)
+    tasks: SecondsByName = field(default_factory=dict)
     part_times: tuple[PartTime, ...] = field(default=(), compare=False)
     key_group_load: float | None = None
     state_rows: int | None = None
     state_bytes: int | None = None
-    state_by_node: dict[str, tuple[int, int]] = field(default_factory=dict)
-    hot_keys: dict[str, HotKeys] = field(default_factory=dict)
-    samples: tuple[RecordSample, ...] = ()
-    dead_reasons: dict[str, int] = field(default_factory=dict)
-    dead_by_sink: dict[str, dict[str, int]] = field(default_factory=dict)
-    windows: dict[str, WindowCounts] | None = None
+    state_by_node: Annotated[dict[str, tuple[int, int]], facts.STATE] = field(default_factory=dict)
+    hot_keys: Annotated[dict[str, HotKeys], facts.HOT_KEYS] = field(default_factory=dict)
+    samples: Annotated[tuple[RecordSample, ...], facts.SAMPLES] = ()
+    dead_reasons: CountsByName = field(default_factory=dict)
+    dead_by_sink: CountsBySink = field(default_factory=dict)
+    windows: Annotated[dict[str, WindowCounts] | None, facts.WINDOWS] = None
     only_offsets: bool = False
 
     @property
@@ -245,12 +245,12 @@ class StepReport:
 
     @property
     def events(self) -> int:
-        """All that was read: good records and dead letters."""
+        """All records that were read: good ones and dead letters."""
         return self.records + self.dead
 
     @property
     def held_back_by(self) -> list[PartitionName]:
-        """The partitions that would have to go on for the low watermark to do so; none if all are idle."""
+        """The partitions that hold the low watermark back; none if all are idle."""
         return [
             partition
             for partition, watermark in self.watermarks.items()
@@ -268,53 +268,49 @@ class StepReport:
         parts: Sequence[PartTime] = (),
         refused: Mapping[str, Mapping[str, int]] = NOTHING_REFUSED,
     ) -> StepReport:
-        """Add up the key groups of a step that was just committed; there is at least one, and each knows all clocks.
+        """Add up the key groups of a step that was just committed, with the facts of the probes in their outputs.
 
-        What the probes of the run have seen (`windrow.telemetry.probe`) is in their outputs.
-
-        `refused` counts the rows that the tables of sinks cannot hold, by sink and kind of reason.
+        There is at least one key group, and the first has the clocks. `refused` counts the rows that the tables of
+        sinks cannot hold, by sink and kind of reason.
         """
-        from windrow.telemetry.probe import StepFacts  # noqa: PLC0415 - as for `_known`
+        from windrow.telemetry.probe import StepFacts  # noqa: PLC0415 - as for `_or_none`
 
         outputs = list(groups)
         stats = [output.stats for output in outputs]
         by_group = [StepFacts.sum(map(StepFacts.decode, output.observed)) for output in outputs]
-        facts = StepFacts.sum(by_group)
+        seen = StepFacts.sum(by_group)
         committed = now_micros() if committed is None else committed
+        known: dict[str, Any] = {name: sum(getattr(stat, name) for stat in stats) for name in COUNTS}
+        known |= {name: value for name, value in vars(seen).items() if name in facts.kinds_of(StepReport)}
+        known |= {
+            "open_windows": max(group.open_windows for group in by_group),
+            "rejected": known["rejected"] + sum(sum(kinds.values()) for kinds in refused.values()),
+            "read": dict(sorted(seen.read.items())),
+            "lateness": dict(sorted(seen.lateness.items())),
+            "part_times": (*parts, *join_part_times(seen.part_times)),
+            "samples": with_verdicts(least(seen.samples), seen.verdicts),
+            "dead_reasons": facts.COUNTS.sum([seen.dead_reasons, *refused.values()]),
+            # the one sink of a short form has no name
+            "dead_by_sink": facts.COUNTS_BY_SINK.sum(
+                [seen.dead_by_sink, {sink: kinds for sink, kinds in refused.items() if sink}]
+            ),
+            "windows": {node: WindowCounts.of(group.windows[node] for group in by_group) for node in seen.windows},
+        }
         return StepReport(
             epoch=epoch,
-            records=sum(stat.records for stat in stats),
-            late=sum(stat.late for stat in stats),
-            expired=sum(stat.expired for stat in stats),
-            dead=sum(stat.dead for stat in stats),
-            inserts=sum(stat.inserts for stat in stats),
-            revisions=sum(stat.revisions for stat in stats),
-            open_windows=max(one.open_windows for one in by_group),
-            watermarks={partition: _known(watermark) for partition, watermark in sorted(stats[0].watermarks.items())},
+            watermarks={partition: _or_none(watermark) for partition, watermark in sorted(stats[0].watermarks.items())},
             offsets=dict(sorted(stats[0].offsets.items())),
-            low_watermark=_known(stats[0].low),
+            low_watermark=_or_none(stats[0].low),
             idle=list(stats[0].idle),
             seconds=seconds,
             took=seconds if took is None else took,
-            rejected=sum(stat.rejected for stat in stats) + sum(sum(kinds.values()) for kinds in refused.values()),
-            duplicates=sum(stat.duplicates for stat in stats),
             committed=committed,
-            read=dict(sorted(facts.read.items())),
-            log_times=dict(sorted((row.partition, row.newest) for row in facts.ages)),
-            lateness=dict(sorted(facts.lateness.items())),
-            latency=Histogram.sum(row.ages.moved(committed - row.newest) for row in facts.ages),
-            parts=sum_by_name({part.part: part.seconds} for part in parts),
-            tasks=sum_by_name({time.part: time.seconds} for time in facts.part_times),
-            part_times=(*parts, *join_part_times(facts.part_times)),
-            key_group_load=_load([sum(counts.total for counts in one.lateness.values()) for one in by_group]),
-            hot_keys=facts.hot_keys,
-            samples=with_verdicts(least(facts.samples), facts.verdicts),
-            dead_reasons=sum_by_name([facts.dead_reasons, *refused.values()]),
-            # the one sink of a short form has no name
-            dead_by_sink=sum_by_name(
-                [facts.dead_by_sink, {sink: dict(kinds) for sink, kinds in refused.items() if sink}], add_counts
-            ),
-            windows={node: WindowCounts.of(one.windows[node] for one in by_group) for node in facts.windows},
+            log_times=dict(sorted((row.partition, row.newest) for row in seen.ages)),
+            latency=Histogram.sum(row.ages.shift(committed - row.newest) for row in seen.ages),
+            parts=facts.sum_by_name({part.part: part.seconds} for part in parts),
+            tasks=facts.sum_by_name({time.part: time.seconds} for time in seen.part_times),
+            key_group_load=_load([sum(counts.total for counts in group.lateness.values()) for group in by_group]),
+            **known,
         )
 
     def up_to(self, reached: Mapping[int, int]) -> StepReport:
@@ -322,84 +318,53 @@ class StepReport:
         return replace(self, offsets=dict(sorted(reached.items())))
 
     def with_state(self, graph: m.Graph, levels: Sequence[tuple[int, int]]) -> StepReport:
-        """Return the report with the rows and bytes that the state store holds at each level, if they are known."""
+        """Return the report with the rows and bytes in the state store at each level, if they are known."""
         if len(levels) != len(graph.levels):
             return self
         names = (
-            ", ".join((one.node.name or graph.name) + (" (salted)" if one.is_local else "") for one in level)
+            ", ".join((place.node.name or graph.name) + (" (salted)" if place.is_local else "") for place in level)
             for level in graph.levels
         )
         rows, size = map(sum, zip(*levels, strict=True))
         return replace(self, state_rows=rows, state_bytes=size, state_by_node=dict(zip(names, levels, strict=True)))
 
     def again(self) -> StepReport:
-        """Return the report of a step that was counted before: with nothing to add."""
-        windows = self.windows and {node: one.again for node, one in self.windows.items()}
-        return replace(self, windows=windows, **{name: _EMPTY.get(name, 0) for name in _COUNTS})
+        """Return the report of a step that was counted before: its counts are zero."""
+        return replace(
+            self, **{name: kind.again(getattr(self, name)) for name, kind in facts.kinds_of(StepReport).items()}
+        )
 
     def __add__(self, later: StepReport) -> StepReport:
-        """Return this step and a later one as one: counts and seconds add up, the rest is the later's."""
+        """Sum up this step and a later one: counts and seconds are added, other fields are the later step's."""
+        return StepReport(**facts.sum_facts(StepReport, [self, later]))
+
+    def rename_partitions(self, name: Callable[[PartitionName], PartitionName]) -> StepReport:
+        """Return the report with other names of partitions."""
         return replace(
-            later,
-            **{name: getattr(self, name) + getattr(later, name) for name in (*_NUMBERS, "seconds", "took")},
-            read=sum_by_name((self.read, later.read)),
-            lateness={
-                partition: self.lateness.get(partition, Histogram()) + later.lateness.get(partition, Histogram())
-                for partition in self.lateness | later.lateness
-            },
-            latency=self.latency + later.latency,
-            log_times=self.log_times | later.log_times,
-            parts=sum_by_name((self.parts, later.parts)),
-            tasks=sum_by_name((self.tasks, later.tasks)),
-            hot_keys=add_by_node((self.hot_keys, later.hot_keys)),
-            samples=least((*self.samples, *later.samples)),
-            dead_reasons=sum_by_name((self.dead_reasons, later.dead_reasons)),
-            dead_by_sink=sum_by_name((self.dead_by_sink, later.dead_by_sink), add_counts),
-            windows=add_windows(self.windows, later.windows),
+            self, **{key: kind.rename(getattr(self, key), name) for key, kind in facts.kinds_of(StepReport).items()}
         )
 
     def plain(self) -> dict[str, Any]:
         """Return the report as plain JSON; a histogram is the list of its counts."""
-        made = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "part_times"}
-        made["lateness"] = {partition: list(counts.counts) for partition, counts in self.lateness.items()}
-        made["latency"] = list(self.latency.counts)
-        made["hot_keys"] = {node: {"records": one.records, "counts": one.counts} for node, one in self.hot_keys.items()}
-        made["samples"] = [asdict(sample) for sample in self.samples]
-        made["windows"] = self.windows and {node: one.plain() for node, one in self.windows.items()}
-        return made
+        return {
+            name: kind.plain(getattr(self, name))
+            for name, kind in facts.kinds_of(StepReport).items()
+            if name != "part_times"
+        }
 
     @staticmethod
     def of_plain(made: Mapping[str, Any]) -> StepReport:
-        """Return the report that `plain` wrote, also after JSON has made text of the numbers of partitions.
+        """Read the JSON of `plain`, in which the numbers of partitions may be text.
 
-        Raise KeyError, TypeError or ValueError if it is none.
+        Raise KeyError, TypeError or ValueError if it is not the JSON of a report.
         """
-        values = {field.name: made[field.name] for field in fields(StepReport) if field.name in made}
-        for name in ("watermarks", "offsets", "lag", "lag_seconds", "read", "log_times", "lateness"):
-            if values.get(name) is not None:
-                values[name] = _named(values[name])
-        values["lateness"] = {name: Histogram(tuple(counts)) for name, counts in values["lateness"].items()}
-        values["latency"] = Histogram(tuple(values["latency"]))
-        values["state_by_node"] = {node: tuple(held) for node, held in values.get("state_by_node", {}).items()}
-        values["hot_keys"] = {node: HotKeys(**one) for node, one in values.get("hot_keys", {}).items()}
-        values["samples"] = tuple(RecordSample(**one) for one in values.get("samples", ()))
-        if values.get("windows") is not None:
-            values["windows"] = {node: WindowCounts.of_plain(one) for node, one in values["windows"].items()}
-        return StepReport(**values)
+        return StepReport(
+            **{name: kind.parse(made[name]) for name, kind in facts.kinds_of(StepReport).items() if name in made}
+        )
 
 
-_NUMBERS = ("records", "late", "expired", "dead", "inserts", "revisions", "rejected", "duplicates")
-_EMPTY: dict[str, Any] = {
-    "read": {},
-    "lateness": {},
-    "latency": Histogram(),
-    "hot_keys": {},
-    "samples": (),
-    "dead_reasons": {},
-    "dead_by_sink": {},
-}
-_COUNTS = (*_NUMBERS, *_EMPTY)
-"""Fields that are counts: a step that is run again reports them as 0."""
+COUNTS: Final = tuple(name for name, kind in facts.kinds_of(StepReport).items() if kind is facts.COUNT)
+"""The counts of records, rows and dead letters, which the engine counts in each key group."""
 
 
 def now_micros() -> int:
@@ -412,13 +377,8 @@ def _load(records: list[int]) -> float | None:
     return max(records) * len(records) / sum(records) if any(records) else None
 
 
-def _named(values: Mapping[PartitionName, T]) -> dict[PartitionName, T]:
-    """Return values by partition, of whose numbers JSON has made text."""
-    return {int(name) if str(name).isdigit() else name: value for name, value in values.items()}
-
-
-def _known(watermark: int) -> int | None:
-    from windrow.engine.columns import MIN_TIME  # noqa: PLC0415 - who reads reports needs no Arrow
+def _or_none(watermark: int) -> int | None:
+    from windrow.engine.columns import MIN_TIME  # noqa: PLC0415 - reading reports needs no Arrow
 
     return None if watermark == MIN_TIME else watermark
 
@@ -432,8 +392,8 @@ OnTrouble = Callable[[Fault], None]
 class Observer:
     """Callbacks of a run, which raise nothing: by default they do nothing.
 
-    `on_step` is called with each committed step, `on_lag` with how far the run is behind, `on_trouble` with each fault
-    after which it goes on, `on_ready` when it takes steps, for the first time or after a fault, `on_resume` when its
+    `on_step` is called with each committed step, `on_lag` with the lag of the run, `on_trouble` with each fault after
+    which it continues, `on_ready` when it takes steps, for the first time or after a fault, `on_resume` when its
     checkpoint is known to be its own, and `on_end` when it has ended without an error, with whether it was asked to.
     """
 
@@ -446,18 +406,13 @@ class Observer:
 
     @staticmethod
     def all_of(observers: Sequence[Observer]) -> Observer:
-        """Return one that calls several, in their order."""
+        """Return an observer that calls several, in their order."""
         return Observer(
-            _each([observer.on_step for observer in observers]),
-            _each([observer.on_trouble for observer in observers]),
-            _each([observer.on_ready for observer in observers]),
-            _each([observer.on_lag for observer in observers]),
-            _each([observer.on_resume for observer in observers]),
-            _each([observer.on_end for observer in observers]),
+            **{name: _call_each([getattr(observer, name) for observer in observers]) for name in vars(Observer())}
         )
 
 
-def _each(functions: Sequence[Callable[P, None]]) -> Callable[P, None]:
+def _call_each(functions: Sequence[Callable[P, None]]) -> Callable[P, None]:
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
         for function in functions:
             function(*args, **kwargs)
@@ -465,43 +420,18 @@ def _each(functions: Sequence[Callable[P, None]]) -> Callable[P, None]:
     return call
 
 
-def _named_in(graph: m.Graph, values: Mapping[PartitionName, T]) -> dict[PartitionName, T]:
-    return {graph.partition_name(int(partition)): value for partition, value in values.items()}
-
-
 def naming_partitions(graph: m.Graph, on_step: OnStep) -> OnStep:
-    """Return what is called with each step, and calls `on_step` with the names of partitions."""
-    named = partial(_named_in, graph)
-
-    def name(report: StepReport) -> None:
-        on_step(
-            replace(
-                report,
-                watermarks=named(report.watermarks),
-                offsets=named(report.offsets),
-                idle=list(named(dict.fromkeys(report.idle))),
-                lag=None if report.lag is None else named(report.lag),
-                lag_seconds=None if report.lag_seconds is None else named(report.lag_seconds),
-                read=named(report.read),
-                log_times=named(report.log_times),
-                lateness=named(report.lateness),
-                samples=tuple(
-                    replace(sample, partition=graph.partition_name(int(sample.partition))) for sample in report.samples
-                ),
-            )
-        )
-
-    return name if len(graph.sources) > 1 else on_step
+    """Wrap `on_step` so that partitions of several sources have the names of the graph."""
+    if len(graph.sources) == 1:
+        return on_step
+    return lambda report: on_step(report.rename_partitions(lambda number: graph.partition_name(int(number))))
 
 
 def naming_lag(graph: m.Graph, on_lag: OnLag) -> OnLag:
-    """Return what is called with a lag, and calls `on_lag` with the names of partitions."""
-    named = partial(_named_in, graph)
-
-    def name(lag: Lag) -> None:
-        on_lag(replace(lag, records=named(lag.records), seconds=None if lag.seconds is None else named(lag.seconds)))
-
-    return name if len(graph.sources) > 1 else on_lag
+    """Wrap `on_lag` so that partitions of several sources have the names of the graph."""
+    if len(graph.sources) == 1:
+        return on_lag
+    return lambda lag: on_lag(lag.rename_partitions(lambda number: graph.partition_name(int(number))))
 
 
 def counted(number: int, noun: str) -> str:
@@ -509,59 +439,27 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-class Stopwatch:
-    """Seconds since it was made or read."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        """The seconds so far."""
-        return time.monotonic() - self._since
-
-    def lap(self) -> float:
-        """Return the seconds and start again."""
-        now = time.monotonic()
-        seconds, self._since = now - self._since, now
-        return seconds
-
-
-@contextmanager
-def timing(times: list[PartTime], part: str, level: int = 0) -> Iterator[None]:
-    """Note the time that a block takes."""
-    since = time.monotonic()
-    yield
-    times.append(ending_now(part, time.monotonic() - since, level))
-
-
-def ending_now(part: str, seconds: float, level: int = 0) -> PartTime:
-    """Return the time of a part that has taken so many seconds."""
-    now = now_micros()
-    return PartTime(part, seconds, now - round(seconds * 1_000_000), now, level)
-
-
 @dataclass
 class Totals:
-    """Adds up a run as its steps are committed."""
+    """The sums of a run, added up as its steps are committed."""
 
     steps: int = 0
     events: int = 0
-    late: int = 0
-    expired: int = 0
-    dead: int = 0
-    inserts: int = 0
-    revisions: int = 0
-    rejected: int = 0
-    duplicates: int = 0
-    seconds: float = 0.0
+    late: Count = 0
+    expired: Count = 0
+    dead: Count = 0
+    inserts: Count = 0
+    revisions: Count = 0
+    rejected: Count = 0
+    duplicates: Count = 0
+    seconds: Seconds = 0.0
     lateness: Histogram = field(default=Histogram(), repr=False)
-    latency: Histogram = field(default=Histogram(), repr=False)
+    latency: Annotated[Histogram, facts.HISTOGRAM] = field(default=Histogram(), repr=False)
     commits: Histogram = field(default=Histogram(), repr=False)
-    parts: dict[str, float] = field(default_factory=dict, repr=False)
-    tasks: dict[str, float] = field(default_factory=dict, repr=False)
-    dead_reasons: dict[str, int] = field(default_factory=dict, repr=False)
-    windows: dict[str, WindowCounts] | None = field(default=None, repr=False)
+    parts: SecondsByName = field(default_factory=dict, repr=False)
+    tasks: SecondsByName = field(default_factory=dict, repr=False)
+    dead_reasons: CountsByName = field(default_factory=dict, repr=False)
+    windows: Annotated[dict[str, WindowCounts] | None, facts.WINDOWS] = field(default=None, repr=False)
     last: StepReport | None = field(default=None, repr=False)
 
     @property
@@ -577,22 +475,12 @@ class Totals:
         """Count a step."""
         self.steps += 1
         self.events += report.events
-        self.late += report.late
-        self.expired += report.expired
-        self.dead += report.dead
-        self.inserts += report.inserts
-        self.revisions += report.revisions
-        self.rejected += report.rejected
-        self.duplicates += report.duplicates
-        self.seconds += report.seconds
         self.lateness += Histogram.sum(report.lateness.values())
-        self.latency += report.latency
         if "commit" in report.parts:
             self.commits += Histogram.of_one(round(report.parts["commit"] * 1_000_000))
-        self.parts = sum_by_name((self.parts, report.parts))
-        self.tasks = sum_by_name((self.tasks, report.tasks))
-        self.dead_reasons = sum_by_name((self.dead_reasons, report.dead_reasons))
-        self.windows = add_windows(self.windows, report.windows)
+        for name, kind in facts.kinds_of(Totals).items():
+            if kind is not facts.LATEST:
+                setattr(self, name, kind.sum([getattr(self, name), getattr(report, name)]))
         self.last = report
 
     @property
@@ -601,7 +489,7 @@ class Totals:
         return self.events / self.seconds if self.seconds else 0.0
 
     def plain(self) -> dict[str, Any]:
-        """Return the totals as plain JSON, and where the run stands."""
+        """Return the totals as plain JSON, with where the run stands."""
         made: dict[str, Any] = {
             field.name: getattr(self, field.name) for field in fields(self) if field.name not in _APART
         }
@@ -609,26 +497,13 @@ class Totals:
         made["seconds"] = round(self.seconds, 3)
         made["lateness_seconds"] = _quantiles(self.lateness)
         made["latency_seconds"] = _quantiles(self.latency)
-        made["windows"] = self.windows and {node: one.total._asdict() for node, one in self.windows.items()}
+        made["windows"] = self.windows and {node: counts.total._asdict() for node, counts in self.windows.items()}
         made["commit_seconds"] = _quantiles(self.commits)
         for name in ("parts", "tasks"):
             made[name] = {part: round(seconds, 3) for part, seconds in made[name].items()}
         last = self.last
         if last is not None:
-            made |= {
-                "epoch": last.epoch,
-                "offsets": last.offsets,
-                "watermarks": last.watermarks,
-                "low_watermark": last.low_watermark,
-                "watermark_lag": last.watermark_lag,
-                "held_back_by": last.held_back_by,
-                "idle": last.idle,
-                "lag": last.lag,
-                "lag_seconds": last.lag_seconds,
-                "behind": last.behind,
-                "state_rows": last.state_rows,
-                "state_bytes": last.state_bytes,
-            }
+            made |= {name: getattr(last, name) for name in _STANDING}
         return made
 
 
@@ -640,5 +515,10 @@ def _quantiles(histogram: Histogram) -> dict[str, float] | None:
 
 
 _APART = {"last", "latency", "lateness", "commits"}
-"""Fields of totals that are said in another way."""
+"""Fields of totals that their JSON has in another form."""
+_STANDING = (
+    *("epoch", "offsets", "watermarks", "low_watermark", "watermark_lag", "held_back_by", "idle", "lag", "lag_seconds"),
+    *("behind", "state_rows", "state_bytes"),
+)
+"""Where the run stands: fields of the last step."""
 _QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}

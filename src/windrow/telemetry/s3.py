@@ -1,4 +1,4 @@
-"""The store of S3 that the environment names, as Amazon's own tools read it."""
+"""The S3 endpoint in the environment, as Amazon's own tools read it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 
 
 def s3_endpoint() -> tuple[str | None, str | None]:
-    """Return the URL of the store, None for Amazon's, and its region, None where it is not said."""
-    given = os.environ
-    return given.get("AWS_ENDPOINT_URL"), given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION")
+    """Return the URL of the store, None for Amazon's, and its region, None if unknown."""
+    environment = os.environ
+    return environment.get("AWS_ENDPOINT_URL"), environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
 
 
 def hadoop_settings() -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Samples of records: those with the least ranks, which are hashes of their places in the log.
 
-For reports alone. A rank depends on the partition and the offset, so a sample is uniform, the same in every run, and
-that of several steps or tasks has the least ranks of all of theirs. Whoever knows only a part of a step's records takes
-those below `limit`, which is so that about twice as many as are kept are below it, wherever they are.
+For reports alone. A rank depends on the partition and the offset, so a sample is uniform and the same in every run, and
+the sample of several steps or tasks has the least ranks of all their samples. A task knows only a part of a step's
+records and keeps those below `limit`; it is high enough that, in all tasks together, more are below it than a sample
+has.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 SAMPLE: Final = 16
 """Records in the sample of a step, or of a sum of steps."""
 _ENOUGH: Final = 4 * SAMPLE
-"""How many of a step's records are below its limit, about: with fewer, one in a million samples would lack a record."""
+"""About how many of a step's records are below its limit; with fewer, one sample in a million would lack a record."""
 _RANKS: Final = 1 << 53
 """Ranks are below this: numbers that JSON holds."""
 _PIECE: Final = 1 << 14
@@ -31,7 +32,7 @@ Verdict = Literal["on_time", "late", "expired"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("on_time", "late", "expired")
 """From the best to the worst."""
 VerdictRow = tuple[int, int, Verdict]
-"""The verdict on a record, by its partition and offset."""
+"""Partition and offset of a record, and the verdict on it."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class RecordSample:
     """A record of a sample: its place, and its event time and log timestamp in microseconds.
 
     `partition` is a number, or with several sources ``SOURCE/NUMBER``. `verdicts` are by node (the only one of a
-    pipeline has the empty name), the worst where the record is in several windows; a node that judges no record by its
-    time, or has not by the end of the step, has none.
+    pipeline has the empty name), the worst where the record is in several windows; nodes that judge no record by its
+    time, or not by the end of the step, are missing.
     """
 
     partition: int | str
@@ -53,7 +54,7 @@ class RecordSample:
 
 def ranks(partitions: Micros, offsets: Micros) -> npt.NDArray[np.uint64]:
     """Return the ranks of records: the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), in 53 bits."""
-    import numpy as np  # noqa: PLC0415 - who reads samples needs no numpy
+    import numpy as np  # noqa: PLC0415 - reading samples needs no numpy
 
     mixed = offsets.view(np.uint64) * np.uint64(_ODD[0])
     shifted = partitions.view(np.uint64) * np.uint64(_ODD[1])
@@ -67,7 +68,7 @@ def ranks(partitions: Micros, offsets: Micros) -> npt.NDArray[np.uint64]:
 
 
 def limit(records: int) -> int:
-    """Return the rank below which enough of so many records are."""
+    """Return the rank below which enough of a number of records are."""
     return _RANKS * _ENOUGH // max(records, _ENOUGH)
 
 
@@ -89,24 +90,14 @@ def places_below(most: int, partitions: Micros, offsets: Micros) -> tuple[Sequen
 
 def least(samples: Iterable[RecordSample]) -> tuple[RecordSample, ...]:
     """Return a sample of the records of several samples, in the order of their ranks, each once."""
-    there = {(sample.partition, sample.offset): sample for sample in samples}
-    return tuple(nsmallest(SAMPLE, there.values(), key=lambda one: (one.rank, str(one.partition), one.offset)))
-
-
-def join_verdicts(several: Iterable[Mapping[str, Sequence[VerdictRow]]]) -> dict[str, list[VerdictRow]]:
-    """Return the verdicts of several tasks or levels by node."""
-    found: dict[str, list[VerdictRow]] = {}
-    for one in several:
-        for node, rows in one.items():
-            if rows:
-                found.setdefault(node, []).extend(rows)
-    return found
+    distinct = {(sample.partition, sample.offset): sample for sample in samples}.values()
+    return tuple(nsmallest(SAMPLE, distinct, key=lambda sample: (sample.rank, str(sample.partition), sample.offset)))
 
 
 def with_verdicts(
     samples: Iterable[RecordSample], verdicts: Mapping[str, Sequence[VerdictRow]]
 ) -> tuple[RecordSample, ...]:
-    """Return samples with verdicts, which are by node."""
+    """Add verdicts to samples; `verdicts` are by node."""
     found: dict[tuple[int | str, int], dict[str, Verdict]] = {}
     for node, rows in verdicts.items():
         for partition, offset, verdict in rows:

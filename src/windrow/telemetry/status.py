@@ -1,7 +1,7 @@
 """Status of a run: whether it runs, where it stands and what holds it back, from the history beside its checkpoint.
 
-A running process writes there how it stands every two seconds at the latest, so nothing is asked of it, nor of Spark or
-the log. Reading it imports neither Spark nor Arrow.
+A running process writes its record there at least every two seconds, so neither it, Spark nor the log is queried.
+Reading the status imports neither Spark nor Arrow.
 """
 
 from __future__ import annotations
@@ -16,31 +16,32 @@ from pathlib import Path
 from typing import Any, Final
 
 from windrow import model as m
+from windrow.telemetry.facts import PartitionName
 from windrow.telemetry.health import CONDITIONS, OVER, State, span_of
 from windrow.telemetry.history import RunRecord, read_alerts, read_history, read_runs
-from windrow.telemetry.reports import Alert, Lag, PartitionName, StepReport
+from windrow.telemetry.reports import Alert, Lag, StepReport
 from windrow.telemetry.window_counts import WindowCounts
 
 SHORT: Final = 5.0
-"""Seconds in which records that wait are read, so that they are what comes between two steps."""
+"""If all waiting records are read within these seconds, they are only the records of the next step."""
 RECENT: Final = 60_000_000
-"""Microseconds over which rates and trends are."""
-_SILENT: Final = 15_000_000
-"""Microseconds after which a process that has not written is lost."""
+"""Microseconds over which rates and trends are taken."""
+_LOST: Final = 15_000_000
+"""Microseconds without a record after which a process is lost."""
 _PAUSE: Final = 5_000_000
-"""Microseconds without a commit after which the lag's trend is since the last one."""
+"""After this many microseconds without a commit, the trend of the lag begins at the last commit."""
 STEPS: Final = 120
-"""Steps that are looked at."""
+"""Steps that a status is made from."""
 _OF_RECORD: Final = ("host", "machine", "pid", "began", "seen", "ended", "error", "fault", "fault_at")
 _ALERTS: Final = 20
-"""The last alerts, which are shown though they were resolved."""
+"""The last alerts are shown even if they were resolved."""
 
 
 @dataclass(frozen=True)
 class PartitionStatus:
-    """Where a partition stands: offsets, microseconds and seconds; what is not known is None.
+    """Where a partition stands: offsets, microseconds and seconds; unknown values are None.
 
-    `per_second` are the records read of it lately. `held` says why it holds the low watermark back, if it does.
+    `per_second` is the recent rate of records. `held` says why it holds the low watermark back, if it does.
     """
 
     partition: PartitionName
@@ -55,11 +56,11 @@ class PartitionStatus:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How a run stands at `now`, or stood when it ended (microseconds); what is not known is None.
+    """Status of a run at `now`, or at its end (microseconds); unknown values are None.
 
-    `per_second` are the events of the last minute. `lag_trend` is by how many offsets a second the lag grows (below 0
-    it shrinks). `recent` are the steps of the last minute as one, None if there were none. `alerts` are the active ones
-    and the last of the others, in the order in which they were raised.
+    `per_second` is the rate of events in the last minute. `lag_trend` is the growth of the lag in offsets a second
+    (negative if it shrinks). `recent` is the sum of the steps of the last minute, None if there were none. `alerts` are
+    the active ones and the last of the others, in the order in which they were raised.
     """
 
     state: State
@@ -75,12 +76,12 @@ class RunStatus:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether what waits is read in a few seconds: how it changes from one look to the next says nothing then."""
+        """Whether the waiting records are read in a few seconds; then changes of the lag have no meaning."""
         return self.lag is not None and self.lag.behind < SHORT * self.per_second
 
     @property
     def until_clear(self) -> float | None:
-        """Seconds until what waits is read, or nothing waits if the lag goes on to shrink; None if it does not."""
+        """Seconds until no records wait, if the lag continues to shrink; None if it does not shrink."""
         if self.state in OVER or not self.lag or not self.lag.behind:
             return None
         if self.is_up_to_date:
@@ -91,7 +92,7 @@ class RunStatus:
 
     @property
     def busy(self) -> float | None:
-        """Share of the last minute's time that its steps took; None if there were none."""
+        """Share of the last minute that its steps took; None if there were none."""
         recent = self.recent
         return None if recent is None or not recent.seconds else min(1.0, recent.took / recent.seconds)
 
@@ -109,23 +110,23 @@ class RunStatus:
 
     @property
     def windows(self) -> dict[str, WindowCounts] | None:
-        """The windows by node and key group: open now, fired and closed in the last minute; None if not known."""
+        """Windows by node and key group: open now, fired and closed in the last minute; None if unknown."""
         known = self.recent or (None if self.last is None else self.last.again())
         return None if known is None else known.windows
 
     @staticmethod
     def read(path: Path, now: int, graph: m.Graph | None = None) -> RunStatus:
-        """Read the status of the last process that ran; raise InputError if there is no history.
+        """Read the status of the last process of a history; raise InputError if there is no history.
 
-        The `graph` that runs, if it is known, says which sources have `time.idle`.
+        With `graph`, the pipeline, partitions of sources without `time.idle` are explained.
         """
         runs = read_runs(path, last=1)
-        found = RunStatus.of(runs[0] if runs else None, read_history(path, last=STEPS), now, graph)
-        return replace(found, alerts=last_alerts(path))
+        status = RunStatus.of(runs[0] if runs else None, read_history(path, last=STEPS), now, graph)
+        return replace(status, alerts=last_alerts(path))
 
     @staticmethod
     def of(record: RunRecord | None, steps: Sequence[StepReport], now: int, graph: m.Graph | None = None) -> RunStatus:
-        """Return the status by a record, and the last steps, oldest first."""
+        """Return the status for a record and the last steps, oldest first."""
         state = _state(record, now)
         if record is not None and state in OVER:
             now = record.ended or record.seen
@@ -135,21 +136,21 @@ class RunStatus:
             lag = record.lag
         recent = [step for step in steps if step.committed is not None and step.committed > now - RECENT]
         span = RECENT / 1_000_000 if record is None else min(RECENT, max(1, now - record.began)) / 1_000_000
-        together = reduce(add, recent) if recent else None
+        total = reduce(add, recent) if recent else None
         return RunStatus(
             state=state,
             now=now,
             record=record,
             last=last,
-            recent=together,
+            recent=total,
             lag=lag,
-            per_second=0.0 if together is None else together.events / span,
+            per_second=0.0 if total is None else total.events / span,
             lag_trend=_trend(recent, lag),
-            partitions=() if last is None else tuple(_partitions(steps, together, lag, span, graph)),
+            partitions=() if last is None else tuple(_partitions(steps, total, lag, span, graph)),
         )
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain JSON: times are microseconds, durations seconds."""
+        """Return the status as plain JSON: times are microseconds, durations seconds."""
         record, last = self.record, self.last
         return {
             "pipeline": None if record is None else record.pipeline,
@@ -167,7 +168,7 @@ class RunStatus:
             "seconds_until_clear": self.until_clear,
             "slots": [] if self.lag is None else [asdict(slot) for slot in self.lag.slots],
             "open_windows": None if last is None or last.only_offsets else last.open_windows,
-            "windows": self.windows and {node: one.plain() for node, one in self.windows.items()},
+            "windows": self.windows and {node: counts.plain() for node, counts in self.windows.items()},
             "state_rows": None if last is None else last.state_rows,
             "state_bytes": None if last is None else last.state_bytes,
             "state_by_node": {} if last is None else last.state_by_node,
@@ -179,9 +180,9 @@ class RunStatus:
 
 
 def standing_since(steps: Sequence[StepReport]) -> int | None:
-    """Return when the low watermark got to where it stands, in microseconds, by the steps that are known, oldest first.
+    """Return when the low watermark reached its value in microseconds, by the known steps, oldest first.
 
-    If it stands there in all of them, that is the first one. None if there is no low watermark, or no time is known.
+    If all of them have this value, that is the time of the first. None without a low watermark or a known time.
     """
     since = None
     for step in reversed(steps):
@@ -192,9 +193,9 @@ def standing_since(steps: Sequence[StepReport]) -> int | None:
 
 
 def last_alerts(path: Path) -> tuple[Alert, ...]:
-    """Return the active alerts in a history and the last of the others; none if there is no history here."""
+    """Return the active alerts of a history and the last of the others; () without a history on this machine."""
     alerts = read_alerts(path) if path.is_file() else []
-    return tuple(one for number, one in enumerate(alerts) if one.is_active or number >= len(alerts) - _ALERTS)
+    return tuple(alert for number, alert in enumerate(alerts) if alert.is_active or number >= len(alerts) - _ALERTS)
 
 
 def _state(record: RunRecord | None, now: int) -> State:
@@ -204,7 +205,7 @@ def _state(record: RunRecord | None, now: int) -> State:
         return "ended" if record.error is None else "failed"
     if record.machine == socket.gethostname() and not _is_alive(record.pid):
         return "killed"
-    if now - record.seen > _SILENT:
+    if now - record.seen > _LOST:
         return "lost"
     if record.is_retrying:
         return "retrying"
@@ -223,11 +224,11 @@ def _is_alive(pid: int) -> bool:
 
 
 def _trend(recent: Sequence[StepReport], lag: Lag | None) -> float | None:
-    """Return by how many offsets a second the lag has grown since the first of some steps.
+    """Return the growth of the lag since the first of the recent steps, in offsets a second.
 
-    Where none was committed for a while, it is since the last one: the trend before says nothing of what follows.
+    If none was committed for a while, the trend begins at the last step: the growth before it no longer applies.
     """
-    known = [one for step in recent if (one := step.last_lag) is not None]
+    known = [past for step in recent if (past := step.last_lag) is not None]
     if not known or lag is None:
         return None
     first = known[-1] if lag.asked - known[-1].asked > _PAUSE else known[0]
@@ -251,7 +252,7 @@ def _partitions(
             watermark=last.watermarks.get(name),
             is_idle=name in last.idle,
             per_second=0.0 if recent is None else recent.read.get(name, 0) / span,
-            held=_held(name, steps, lag, graph) if name in last.held_back_by else None,
+            held=_why_held(name, steps, lag, graph) if name in last.held_back_by else None,
         )
         for name in names
     ]
@@ -262,10 +263,10 @@ def _order(name: PartitionName) -> tuple[str, int]:
     return source, int(number)
 
 
-def _held(name: PartitionName, steps: Sequence[StepReport], lag: Lag | None, graph: m.Graph | None) -> str:
+def _why_held(name: PartitionName, steps: Sequence[StepReport], lag: Lag | None, graph: m.Graph | None) -> str:
     """Return why a partition holds the low watermark back."""
     last = steps[-1]
-    waits = _waits_for_ever(name, graph)
+    waits = _idle_hint(name, graph)
     if last.watermarks.get(name) is None:
         return f"none of its records has been read yet{waits}"
     if lag is not None and lag.records.get(name):
@@ -277,13 +278,13 @@ def _held(name: PartitionName, steps: Sequence[StepReport], lag: Lag | None, gra
         since = step.committed
     if since is None or last.committed is None or since == last.committed:
         return "its event times are the earliest"
-    # the last step need not be the last time that it was looked at
+    # the lag may be more recent than the last step
     until = max(last.committed, 0 if lag is None else lag.asked)
     return f"nothing that moves it has come for {round((until - since) / 1_000_000):,} s{waits}"
 
 
-def _waits_for_ever(name: PartitionName, graph: m.Graph | None) -> str:
-    """Return what is said of a source without `time.idle`."""
+def _idle_hint(name: PartitionName, graph: m.Graph | None) -> str:
+    """Return the hint for a source without `time.idle`."""
     if graph is None:
         return ""
     source = next((source for source in graph.sources if source.name == str(name).rpartition("/")[0]), graph.sources[0])

@@ -1,8 +1,8 @@
 """Traces of a run for OpenTelemetry: one for each committed step, with a span for each part of it.
 
-OpenTelemetry's own environment variables switch them on and say where they go (docs/guides/traces.md); without these,
-none of its packages is imported. Spans are made when a step is reported, with the times that the report has, and sent
-by a thread of the SDK from a bounded queue.
+OpenTelemetry's own environment variables switch them on and name the exporter (docs/guides/traces.md); without these,
+none of its packages is imported. Spans are created when a step is reported, from the times in the report, and sent by a
+thread of the SDK from a bounded queue.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from windrow import model as m
 from windrow.errors import SetupError, needs_extra
 from windrow.telemetry.exporting import ExportGuard
 from windrow.telemetry.part_times import PartTime
-from windrow.telemetry.reports import Observer, StepReport, now_micros
+from windrow.telemetry.reports import COUNTS, Observer, StepReport, now_micros
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -47,9 +47,10 @@ def trace_exporters(environment: Mapping[str, str]) -> list[str]:
 
 @contextmanager
 def tracing(graph: m.Graph, host: str, on_warning: Callable[[str], None]) -> Iterator[Observer]:
-    """Yield what has the traces of a run exported, if the environment asks for it.
+    """Yield an observer that exports the traces of a run, if the environment asks for it.
 
-    `on_warning` is called once if they cannot be: the run goes on without them, and ends at most seconds later.
+    If they cannot be exported, `on_warning` is called once and the run continues without them; they delay its end by a
+    few seconds at most.
     """
     names = trace_exporters(os.environ)
     if not names:
@@ -91,40 +92,40 @@ class _RunTraces:
         self._fault: tuple[int, str] | None = None
 
     def on_step(self, report: StepReport) -> None:
-        """Export the trace of a step; a report of a realtime run is of none."""
+        """Export the trace of a step; reports of realtime runs are no steps."""
         with self._guard.harmless():
-            self._recovered()
+            self._end_fault()
             if not report.only_offsets:
                 self._step(report)
 
     def on_trouble(self, message: str) -> None:
-        """Note a fault after which the run goes on: its trace lasts until the run is ready, or takes a step."""
+        """Note a fault after which the run continues; its trace ends when the run is ready or takes a step."""
         with self._guard.harmless():
-            self._recovered()
+            self._end_fault()
             with self._lock:
                 self._fault = now_micros(), message
 
     def on_ready(self) -> None:
         """Note that the run takes steps, for the first time or after a fault."""
         with self._guard.harmless():
-            self._recovered()
+            self._end_fault()
 
     def on_failure(self, exc: BaseException) -> None:
-        """Export the trace of why a run ended; a signal is no failure."""
+        """Export the trace of the error that ended a run; a signal is no failure."""
         with self._guard.harmless():
-            self._recovered()
+            self._end_fault()
             if isinstance(exc, Exception):
                 now = now_micros()
-                self._failed("windrow.failure", now, now, str(exc), type(exc).__qualname__)
+                self._export_failure("windrow.failure", now, now, str(exc), type(exc).__qualname__)
 
     def close(self) -> None:
         """Send what is left."""
-        self._recovered()
+        self._end_fault()
         self._provider.force_flush()
         self._provider.shutdown()
 
     def abandon(self) -> None:
-        """Send nothing more, and end the threads that would."""
+        """Stop sending, and end the threads of the exporters."""
         for exporter in self._exporters:
             exporter.shutdown()
 
@@ -136,11 +137,11 @@ class _RunTraces:
         root = self._span("windrow.step", None, began, _of_step(report, self._graph))
         parents = {"": root}
         # the driver's parts first: the tasks' are within one of them
-        for one in sorted(times, key=lambda time: (time.part in _IN_TASKS, time.began)):
-            parent = parents.get("compute" if one.part in _IN_TASKS else "", root)
-            span = self._span(f"windrow.{one.part}", parent, one.began, self._of_part(one, report), _kind(one.part))
-            parents[one.part] = span
-            span.end(one.ended * 1_000)
+        for time in sorted(times, key=lambda time: (time.part in _IN_TASKS, time.began)):
+            parent = parents.get("compute" if time.part in _IN_TASKS else "", root)
+            span = self._span(f"windrow.{time.part}", parent, time.began, self._of_part(time, report), _kind(time.part))
+            parents[time.part] = span
+            span.end(time.ended * 1_000)
         root.end(max(ended, committed) * 1_000)
 
     def _of_part(self, time: PartTime, report: StepReport) -> dict[str, Any]:
@@ -153,7 +154,7 @@ class _RunTraces:
                 found |= _of_sources(self._graph, report)
             case "operate":
                 nodes = list(report.state_by_node)
-                names = [one.node.name or self._graph.name for one in self._graph.levels[time.level]]
+                names = [place.node.name or self._graph.name for place in self._graph.levels[time.level]]
                 found |= {"windrow.level": time.level, "windrow.nodes": names}
                 if time.level < len(nodes):
                     rows, size = report.state_by_node[nodes[time.level]]
@@ -162,15 +163,15 @@ class _RunTraces:
                 found |= _of_sinks([node.sink for node in self._graph.sinks], report)
         return found
 
-    def _recovered(self) -> None:
+    def _end_fault(self) -> None:
         """Export the trace of the last fault, if there was one."""
         with self._lock:
             fault, self._fault = self._fault, None
         if fault is not None:
             began, message = fault
-            self._failed("windrow.retry", began, now_micros(), message, "_OTHER")
+            self._export_failure("windrow.retry", began, now_micros(), message, "_OTHER")
 
-    def _failed(self, name: str, began: int, ended: int, message: str, kind: str) -> None:
+    def _export_failure(self, name: str, began: int, ended: int, message: str, kind: str) -> None:
         from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415 - only where traces are asked for
 
         span = self._span(name, None, began, {"windrow.pipeline": self._graph.name, "error.type": kind})
@@ -184,7 +185,7 @@ class _RunTraces:
         from opentelemetry.context import Context  # noqa: PLC0415 - the same
         from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415 - the same
 
-        # whatever trace this process may be in, a step is one of its own
+        # a step is a trace of its own, whatever trace this process is in
         within: Context = Context() if parent is None else set_span_in_context(parent, Context())
         known = {key: value for key, value in attributes.items() if value is not None}
         return self._tracer.start_span(
@@ -193,7 +194,7 @@ class _RunTraces:
 
 
 def _provider(graph: m.Graph, host: str, exporters: Sequence[SpanExporter]) -> TracerProvider:
-    """Return what makes and sends spans, as the environment has it."""
+    """Return the provider of spans, as the environment configures it."""
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415 - the same
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - the same
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - the same
@@ -208,11 +209,11 @@ def _provider(graph: m.Graph, host: str, exporters: Sequence[SpanExporter]) -> T
 
 
 def _exporter(name: str) -> SpanExporter:
-    """Return an exporter by the name that OTEL_TRACES_EXPORTER has for it; raise ValueError if there is none."""
+    """Return an exporter by its name in OTEL_TRACES_EXPORTER; raise ValueError if it is not installed."""
     if name == "console":
         from opentelemetry.sdk.trace.export import ConsoleSpanExporter  # noqa: PLC0415 - the same
 
-        # a line each, and on stderr: results are on stdout
+        # a line for each span, on stderr: results are on stdout
         return ConsoleSpanExporter(out=sys.stderr, formatter=lambda span: f"{span.to_json(indent=None)}\n")
     if name == "otlp":
         protocol = next(
@@ -237,11 +238,8 @@ def _kind(part: str) -> SpanKind:
 
 
 def _of_step(report: StepReport, graph: m.Graph) -> dict[str, Any]:
-    """Return the attributes of a step; what is not known is None."""
-    counts = {
-        f"windrow.{name}": getattr(report, name)
-        for name in ("epoch", "records", "late", "expired", "dead", "rejected", "duplicates", "inserts", "revisions")
-    }
+    """Return the attributes of a step; unknown ones are None."""
+    counts = {f"windrow.{name}": getattr(report, name) for name in ("epoch", *COUNTS)}
     lag = report.last_lag
     return {
         "windrow.pipeline": graph.name,
@@ -261,7 +259,7 @@ def _of_step(report: StepReport, graph: m.Graph) -> dict[str, Any]:
 
 
 def _of_sources(graph: m.Graph, report: StepReport) -> dict[str, Any]:
-    """Return the attributes of reading; the conventions for messaging have one topic, so several have none."""
+    """Return the attributes of reading; the conventions for messaging name one topic, so several are not named."""
     sources = [node.source.records for node in graph.sources]
     found: dict[str, Any] = {"messaging.batch.message_count": report.events}
     match sources:
@@ -285,7 +283,7 @@ def _of_sinks(sinks: list[m.Sink], report: StepReport) -> dict[str, Any]:
 
 
 def _time(micros: int) -> str | None:
-    """Write a time by ISO 8601; None for a year that Python's dates cannot hold."""
+    """Write a time as ISO 8601; None for a year outside of Python's dates."""
     try:
         return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="milliseconds")
     except OverflowError:

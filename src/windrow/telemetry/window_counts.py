@@ -1,14 +1,13 @@
 """Counts of windows by node and key group: how many are open, fired and closed.
 
 A window opens with the first record that it counts in a key group, fires when the low watermark passes its end (or the
-input ends), and is closed when no later record can revise it: then its state is dropped. So each is counted once each
-way, and the counts up to a place in the log are the same however the log is cut into steps. An early pane fires
-nothing: it is an insert or a revision. The global window stays open.
+input ends), and is closed when no later record can revise it: then its state is dropped. So each window is counted once
+in each count, and the counts up to a place in the log are the same however the log is cut into steps. An early pane
+does not fire the window: it is an insert or a revision. The global window stays open.
 
-A window is one for all keys that a key group has in it; a session is one of a key. A session that another one reaches
-before it fires is one window with that from then on. One that has fired already fires again, as the longer session, and
-is closed with it, once. What late records alone make is closed and never fires where it is a session; other windows
-open and fire with them.
+All keys of a key group share a window; a session belongs to one key. Two sessions that grow together before they fire
+are one window from then on. A session that has fired fires again when it grows, and is closed once. A session of late
+records alone is closed and never fires; other windows open and fire with late records.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class GroupWindows(NamedTuple):
     closed: int = 0
 
     def plus(self, other: GroupWindows) -> GroupWindows:
-        """Return these windows and others of the same step together."""
+        """Add windows of the same step."""
         return GroupWindows(self.open + other.open, self.fired + other.fired, self.closed + other.closed)
 
 
@@ -45,13 +44,13 @@ class WindowCounts:
         return WindowCounts(*zip(*groups, strict=True))
 
     def __add__(self, later: WindowCounts) -> WindowCounts:
-        """Return the counts of this step and a later one as one; key groups that are not any more have none open."""
+        """Sum up this step and a later one; key groups that no longer exist have no open windows."""
         fired, closed = _sum(self.fired, later.fired), _sum(self.closed, later.closed)
         return WindowCounts(_sum((0,) * len(fired), later.open), fired, closed)
 
     @property
     def again(self) -> WindowCounts:
-        """The counts of a step that was counted before: what is open is open still."""
+        """The counts of a step that was counted before: only open windows remain."""
         return WindowCounts(self.open, (0,) * len(self.fired), (0,) * len(self.closed))
 
     @property
@@ -60,27 +59,15 @@ class WindowCounts:
         return GroupWindows(sum(self.open), sum(self.fired), sum(self.closed))
 
     def plain(self) -> dict[str, list[int]]:
-        """Return them as plain JSON."""
+        """Return the counts as plain JSON."""
         return {name: list(counts) for name, counts in asdict(self).items()}
 
     @staticmethod
     def of_plain(made: Mapping[str, Iterable[int]]) -> WindowCounts:
-        """Return what `plain` wrote."""
+        """Read the JSON of `plain`."""
         return WindowCounts(**{name: tuple(counts) for name, counts in made.items()})
 
 
-def add_windows(
-    one: Mapping[str, WindowCounts] | None, later: Mapping[str, WindowCounts] | None
-) -> dict[str, WindowCounts] | None:
-    """Add up counts by node; None are not known, and add nothing."""
-    if one is None or later is None:
-        known = one if later is None else later
-        return None if known is None else dict(known)
-    return {
-        node: one.get(node, WindowCounts()) + later[node] if node in later else one[node] for node in {**one, **later}
-    }
-
-
-def _sum(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+def _sum(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
     # the number of key groups may have changed with a savepoint
-    return tuple(map(sum, zip_longest(one, other, fillvalue=0)))
+    return tuple(map(sum, zip_longest(first, second, fillvalue=0)))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from graphlib import TopologicalSorter
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ from windrow.connectors.open_sinks import open_sinks
 from windrow.errors import SinkError, StoppedError
 from windrow.runtime.memory import MemoryRun
 from windrow.telemetry.history import HistoryWriter, RunRecord, history_of
-from windrow.tools.dashboard.app import STATIC, _name
-from windrow.tools.dashboard.tables import _EXPLAINING, TABLE_VIEWS
+from windrow.tools.dashboard.app import _VIEWS, STATIC, _name
+from windrow.tools.dashboard.tables import _EXPLAINING
 from windrow.tools.dashboard.views import HISTORY_VIEWS
 from windrow.tools.dashboard.watch import WatchedRun
 
@@ -54,7 +55,7 @@ def twin(served: Served, view: str, **query: str) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize("view", [*HISTORY_VIEWS, *TABLE_VIEWS])
+@pytest.mark.parametrize("view", [*_VIEWS])
 def test_each_view_has_a_twin(served: Served, view: str) -> None:
     assert twin(served, view)["run"] == "user-spend"
 
@@ -90,7 +91,7 @@ def test_an_answer_is_not_sent_again_while_it_is_true(served: Served) -> None:
     [
         ("/api/nothing", 404, "there is no view"),
         ("/api/overview?run=other", 400, "there is no run 'other' here: name one of user-spend"),
-        ("/api/overview?span=2h", 400, "is none of 10m, 1h, all"),
+        ("/api/overview?span=2h", 400, "is unknown; take one of 10m, 1h, all"),
         ("/api/lateness?delay=soon", 400, "soon"),
         ("/api/lateness?delay=99999999999d", 400, "delay=99999999999d is longer than a hundred years (36500d)"),
         ("/api/dead?partition=x", 400, "is not the number of a partition"),
@@ -459,3 +460,10 @@ def test_streams_of_events_end_when_the_server_stops(recorded: WatchedRun, caplo
     with closing(connection):
         assert events.read().endswith(b"\r\n\r\n")
     assert [one.getMessage() for one in caplog.records if one.name.startswith("uvicorn")] == []
+
+
+def test_the_scripts_of_the_page_import_one_way() -> None:
+    scripts = {file.name: file.read_text() for file in STATIC.glob("*.js")}
+    imports = {name: re.findall(r'from "\./([^"]+)"', text) for name, text in scripts.items()}
+    assert imports["dashboard.js"]
+    list(TopologicalSorter(imports).static_order())

@@ -42,7 +42,7 @@ def seen(
     series = Series()
     for report in reports:
         series.add(report)
-    status = RunStatus.of(record, reports[-120:], NOW, run.graph)
+    status = RunStatus.of(record, reports[-120:], NOW, run.pipeline)
     return Seen(run, 1, NOW, status, reports, series.sums, **changes)
 
 
@@ -166,7 +166,7 @@ def test_a_span_is_of_the_newest_steps() -> None:
     reports = steps(*[{}] * 100)
     assert len(throughput(seen(reports), {"span": "10m"})["time"]) == 61
     assert len(throughput(seen(reports), {"span": "all"})["time"]) == 100
-    with pytest.raises(InputError, match="is none of 10m, 1h, all"):
+    with pytest.raises(InputError, match="is unknown; take one of 10m, 1h, all"):
         throughput(seen(reports), {"span": "2h"})
 
 

@@ -75,29 +75,24 @@ _LIMIT_KEYS: dict[type[m.AlertLimit], tuple[tuple[str, Spec[Any], str], ...]] = 
     ),
 }
 """The keys of the limits of each kind."""
-_MEANINGS: dict[m.AlertName, str] = {
-    "lag": "the run is behind the end of its log, and does not catch up.",
-    "no-step": "records wait, and no step is committed; by default for 2 minutes, or 10 triggers (`run --every`) if "
-    "that is longer.",
-    "watermark-stuck": "the low watermark stands while records come. The message names the partition that holds it "
-    "back, and why.",
-    "latency": "records take too long from the log to the commit. It has no default: give the limit that you promise.",
-    "late-spike": "more records are late than before.",
-    "expired-share": "records expire, so no result has them.",
-    "dead-letters": "records cannot be read: many, or any for a reason that this pipeline has not met before.",
-    "sink-errors": "the run retries after faults, again and again, or has failed because of one.",
-    "checkpoint": "the run ended because its checkpoint cannot be used, or the newest savepoint is too old.",
-    "backpressure": "each step takes longer than the time between two of them (`run --every`).",
-    "partition-idle": "a partition that had records has none any more, while others go on.",
-    "hot-key": "one key has a large share of the records.",
+_DETAILS: dict[m.AlertName, str] = {
+    "no-step": "; by default for 2 minutes, or 10 triggers (`run --every`) if that is longer",
+    "watermark-stuck": ". The message names the partition that holds it back, and why",
+    "latency": ". It has no default: give the limit that you promise",
+    "expired-share": ", so no result has them",
+    "dead-letters": ": many, or any for a reason that this pipeline has not met before",
+    "backpressure": " (`run --every`)",
+    "partition-idle": ", while others continue",
 }
+"""What the reference adds to the condition of an alert (`windrow.model.ALERT_CONDITIONS`)."""
 
 
 def _keys() -> Iterator[Key]:
     for name in m.ALERT_NAMES:
         default = getattr(m.DEFAULT_ALERTS, field_of(name))
         note = "off by default" if isinstance(default, m.Off) else "on by default"
-        yield Key(name, _limits(default), _MEANINGS[name], default, field=field_of(name), note=note)
+        meaning = f"{m.ALERT_CONDITIONS[name]}{_DETAILS.get(name, '')}."
+        yield Key(name, _limits(default), meaning, default, field=field_of(name), note=note)
     yield Key(
         "webhook",
         TEXT,

@@ -38,8 +38,8 @@ from windrow.runtime.spark.session import prestart, spark_session
 from windrow.runtime.spark.stages import batch_ingest, batch_level
 from windrow.runtime.spark.transport import TableTransport, carrying
 from windrow.runtime.written_log import write_log
-from windrow.telemetry.part_times import PartTime
-from windrow.telemetry.reports import OnStep, StepReport, Stopwatch, timing
+from windrow.telemetry.part_times import PartTime, Stopwatch, timing
+from windrow.telemetry.reports import OnStep, StepReport
 
 _TRIES = 3
 """Number of attempts for a job that fails for a transient reason before anything is written."""

@@ -13,17 +13,9 @@ from windrow.connectors.source import another_log
 from windrow.errors import RecordsLostError, RunError, WindrowError
 from windrow.runtime.realtime.partition import Owner
 from windrow.runtime.realtime.topics import group_of, moved_keys, source_of
-from windrow.telemetry.reports import (
-    Fault,
-    Lag,
-    OnLag,
-    OnStep,
-    OnTrouble,
-    PartitionName,
-    StepReport,
-    Stopwatch,
-    now_micros,
-)
+from windrow.telemetry.facts import PartitionName
+from windrow.telemetry.part_times import Stopwatch
+from windrow.telemetry.reports import Fault, Lag, OnLag, OnStep, OnTrouble, StepReport, now_micros
 
 REPORT_SECONDS = 1.0
 """Between two reports, and how long one waits for the ends of the topic."""

@@ -45,9 +45,9 @@ from windrow.runtime.spark.rows import (
 )
 from windrow.runtime.spark.transport import TableTransport, pickle_pipeline, unpickle_pipeline
 from windrow.telemetry.folders import folder_of
-from windrow.telemetry.part_times import PartTime
+from windrow.telemetry.part_times import PartTime, timing
 from windrow.telemetry.probe import observe_times, step_probe
-from windrow.telemetry.reports import now_micros, timing
+from windrow.telemetry.reports import now_micros
 
 
 # a worker process serves many steps: what a pipeline needs is built once in it

@@ -26,7 +26,7 @@ from windrow.engine.user_code import raise_user_code_error
 from windrow.errors import PipelineError
 from windrow.runtime.settings import runs_in_driver
 from windrow.runtime.spark.scratch import scratch_folder
-from windrow.telemetry.folders import Folder, fetched, folder_of, remove
+from windrow.telemetry.folders import Folder, fetch, folder_of, remove
 
 _CHUNK = 1 << 16
 """Rows of a batch in a file."""
@@ -83,7 +83,7 @@ def opened(blob: bytes) -> Blob:
     """Return the stream that a table was packed to; only once, for the same reason."""
     if not _IS_FILE.match(blob):
         return blob
-    path = fetched(folder_of(os.fsdecode(blob)))
+    path = fetch(folder_of(os.fsdecode(blob)))
     with pa.memory_map(str(path)) as file:
         path.unlink()
         return file.read_buffer()

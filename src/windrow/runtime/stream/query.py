@@ -35,8 +35,8 @@ from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.runtime.stream.control import ControlReader, TickDataSource
 from windrow.runtime.stream.trigger import Trigger
 from windrow.telemetry.folders import Folder, matching
-from windrow.telemetry.part_times import PartTime
-from windrow.telemetry.reports import NOTHING_REFUSED, OnStep, StepReport, Stopwatch, ending_now, timing
+from windrow.telemetry.part_times import PartTime, Stopwatch, ending_now, timing
+from windrow.telemetry.reports import NOTHING_REFUSED, OnStep, StepReport
 
 
 def key_group_outputs(

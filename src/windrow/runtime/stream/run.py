@@ -156,7 +156,7 @@ class StreamRun:
                 self._settings.on_lag,
                 self._following.lags,
             )
-            on_step = self._report_once(held.enter_context(watch).telling(on_step))
+            on_step = self._report_once(held.enter_context(watch).with_lag(on_step))
             if self._pace is not None:
                 sizing = StepSizeFile(self._pace, checkpoint)
                 sizing.write()

@@ -1,9 +1,9 @@
-"""Alerts of a run: what the reports of its steps, its lag and its faults show to be wrong.
+"""Conditions of alerts, evaluated from the reports of a run's steps, its lag and its faults.
 
-Nothing here reads a clock: the time is an argument, so alerts are a function of what was reported, and when. Each alert
-has a condition, with the time since which it holds. It is raised once when that is as long ago as its limits say, and
-resolved once when the condition has not held for as long, for a minute at the most. While it is active its limit is a
-fifth lower, so a figure near the limit does not raise it again and again.
+Nothing here reads a clock: the time is an argument, so alerts are a function of the reports and their times. An alert
+is raised when its condition has held for the span of its limits, and resolved when the condition has not held for that
+span, or for a minute if that is shorter. While it is active its limit is a fifth lower, so a figure near the limit does
+not raise it repeatedly.
 """
 
 from __future__ import annotations
@@ -19,35 +19,36 @@ from typing import Any, Final, assert_never
 from windrow import model as m
 from windrow.errors import CheckpointError, InputError, RunError
 from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
+from windrow.telemetry.facts import PartitionName
 from windrow.telemetry.health import CONDITIONS, span_of
 from windrow.telemetry.numbers import duration, first_line, format_time
-from windrow.telemetry.reports import Alert, Fault, FaultReason, Lag, PartitionName, StepReport, counted
+from windrow.telemetry.reports import Alert, Fault, FaultReason, Lag, StepReport, counted
 from windrow.telemetry.status import RunStatus
 
 _SECOND: Final = 1_000_000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
 _WEEK: Final = 7 * 24
-"""Hours over which a share is the usual one."""
+"""Hours over which the usual share is taken."""
 _QUIET: Final = _MINUTE
-"""An alert is resolved if its condition has not held for so long; faults that are farther apart do not add up."""
+"""An alert is resolved when its condition has not held for this time; faults that are farther apart do not add up."""
 _SLACK: Final = 0.8
 """Factor of a limit while its alert is active."""
 _PARTS: Final = 20
-"""A span is looked at in so many parts."""
+"""Number of parts in which a span is summed up."""
 _LEAST: Final = 100
-"""Of fewer records no share is taken."""
+"""A share needs at least this number of records."""
 _NAMED: Final = 5
-"""Partitions and reasons that are named."""
+"""Greatest number of partitions and reasons in a message."""
 
 
 @dataclass(frozen=True)
 class Past:
-    """The past of a checkpoint when a process begins.
+    """The past of a checkpoint at the start of a process.
 
-    `events` and `late` are counts of the week before, `reasons` the kinds of dead letters that there were, `saved` the
-    time of the newest savepoint and `began` that of the first run (microseconds, None if not known), and `active` the
-    alerts that were active when the process before ended.
+    `events` and `late` are counts of the week before, `reasons` the kinds of dead letters so far, `saved` the time of
+    the newest savepoint and `began` that of the first run (microseconds, None if unknown), and `active` the alerts that
+    were active when the previous process ended.
     """
 
     events: int = 0
@@ -62,8 +63,8 @@ NO_PAST: Final = Past()
 
 
 @dataclass(frozen=True)
-class _Found:
-    """A condition that holds since a time; with `at_once` its alert does not wait, with `is_end` the run has ended."""
+class _Breach:
+    """A condition that holds since `since`; with `at_once` its alert does not wait, with `is_end` the run has ended."""
 
     since: int
     message: str
@@ -74,7 +75,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Faults:
-    """Faults that are no more than a minute apart: the times of the first and the last, and what and where that was."""
+    """Faults at most a minute apart: the times of the first and the last, and the message and reason of the last."""
 
     since: int
     last: int = 0
@@ -84,7 +85,7 @@ class _Faults:
 
 
 class _Recent:
-    """The steps of the last `span` microseconds, added up in parts of it."""
+    """The steps of the last `span` microseconds, summed up in parts of it."""
 
     def __init__(self, span: int) -> None:
         self.span = span
@@ -92,10 +93,10 @@ class _Recent:
         self._sums: deque[tuple[int, StepReport]] = deque()
         self._since: int | None = None
         self._all: tuple[int, StepReport | None] | None = None
-        """All of them as one, and when that was asked for: several alerts look at the same."""
+        """The sum of all, with its time: several alerts need the same one."""
 
     def add(self, report: StepReport, at: int) -> None:
-        """Take a step that was committed then."""
+        """Add a step that was committed at a time."""
         self._all = None
         self._since = at if self._since is None else self._since
         part = at // self._width
@@ -110,11 +111,11 @@ class _Recent:
         return [report for _, report in self._sums]
 
     def total(self, now: int) -> StepReport | None:
-        """Return all of them as one; None before the whole span has been watched, and where there are none."""
-        return None if self._since is None or now - self._since < self.span else self.known(now)
+        """Return the sum of all steps; None without steps, and until the whole span has been watched."""
+        return None if self._since is None or now - self._since < self.span else self.total_so_far(now)
 
-    def known(self, now: int) -> StepReport | None:
-        """Return all of them as one, though the span has not been watched whole; None where there are none."""
+    def total_so_far(self, now: int) -> StepReport | None:
+        """Return the sum of all steps, also of an incomplete span; None without steps."""
         if self._all is None or self._all[0] != now:
             steps = self.steps(now)
             self._all = now, reduce(add, steps) if steps else None
@@ -124,7 +125,7 @@ class _Recent:
 class AlertEvaluator:
     """Decides which alerts of a run are raised and resolved; its steps begin at `now`, `every` microseconds apart.
 
-    `commands` are the command lines that messages advise.
+    `commands` are the command lines in messages.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class AlertEvaluator:
         self._graph = graph
         self._commands = commands
         self._is_realtime = graph.mode == "realtime"
-        # a realtime run takes no checkpoint: its status is asked of the brokers
+        # a realtime run has no checkpoint: the brokers have its status
         self._status = commands.of("status" if self._is_realtime else "status {c}")
         self._servers = "the brokers" if self._is_realtime else "the database"
         self._every = every
@@ -151,20 +152,20 @@ class AlertEvaluator:
         self._far_since: int | None = None
         self._waiting: int | None = None
         self._low: tuple[int | None, int, int] = (None, now, 0)
-        """The low watermark, since when, and how many records have come since then."""
+        """The low watermark, the time since which it stands, and the number of records since then."""
         self._slow_since: int | None = None
         self._read_at: dict[PartitionName, int] = {}
         self._reasons: dict[str, int] = {}
-        """When dead letters of a kind first came that was not there before."""
+        """The first time of each new kind of dead letters."""
         self._known = set(past.reasons)
         self._hours: deque[tuple[int, int, int]] = deque(maxlen=_WEEK)
-        """By hour: events, and how many of them were late."""
+        """By hour: events, and the late ones among them."""
         self._faults: _Faults | None = None
         self._is_retrying = False
         self._error: BaseException | None = None
 
     def add_step(self, report: StepReport, now: int) -> None:
-        """Take the report of a step that was committed."""
+        """Add the report of a committed step."""
         at = now if report.committed is None else report.committed
         for recent in self._recent.values():
             recent.add(report, at)
@@ -179,7 +180,7 @@ class AlertEvaluator:
         else:
             self._low = (low, stands, records + report.records)
         self._is_retrying = False
-        # a step that did not begin when the one before ended shows that there was time left
+        # a step that did not begin at the end of the one before shows that there was time left
         has_waited = (report.seconds - report.took) * _SECOND > self._every + _SECOND
         since = at if has_waited or self._slow_since is None else self._slow_since
         self._slow_since = since if report.took * _SECOND > self._every else None
@@ -197,12 +198,12 @@ class AlertEvaluator:
         self._last, self._last_at = report, at
 
     def add_lag(self, lag: Lag) -> None:
-        """Take how far the run is behind."""
+        """Add a lag of the run."""
         self._waiting = (self._waiting or lag.asked) if lag.behind else None
         self._note_lag(lag)
 
     def add_fault(self, fault: Fault, now: int) -> None:
-        """Take a fault after which the run goes on."""
+        """Add a fault after which the run continues."""
         known = self._faults
         if known is None or now - known.last >= _QUIET:
             known = _Faults(since=now)
@@ -210,32 +211,32 @@ class AlertEvaluator:
         self._is_retrying = True
 
     def add_ready(self) -> None:
-        """Take that the run takes steps again."""
+        """Note that the run takes steps again."""
         self._is_retrying = False
 
     def add_end(self, error: BaseException) -> None:
-        """Take the error that has ended the run."""
+        """Note the error that has ended the run."""
         self._error = error
 
     def evaluate(self, now: int) -> list[Alert]:
-        """Return the alerts that are raised or resolved at a time, which is not before that of the call before."""
+        """Return the alerts that are raised or resolved at a time, which never decreases."""
         found: list[Alert] = []
         for name in m.ALERT_NAMES:
             limit, active = self._limits.get(name), self.active.get(name)
             span = 0 if limit is None else span_of(limit, self._every)
-            condition = None if limit is None else self._look(name, limit, now)
-            if condition is not None and (condition.at_once or now - condition.since >= span):
+            breach = None if limit is None else self._check(name, limit, now)
+            if breach is not None and (breach.at_once or now - breach.since >= span):
                 self._clear.pop(name, None)
-                if active is not None and condition.is_end and active.message != condition.message:
-                    # whoever was told that the run tries again has to hear that it does not any more
+                if active is not None and breach.is_end and active.message != breach.message:
+                    # the receivers know that the run retries, and have to learn that it has ended
                     found.append(replace(active, resolved=now))
                     active = None
                 if active is None:
-                    since, figures = condition.since, condition.figures
-                    found.append(Alert(self._graph.name, name, condition.message, since, now, None, figures))
-                    self.active[name] = found[-1]
+                    alert = Alert(self._graph.name, name, breach.message, breach.since, now, figures=breach.figures)
+                    found.append(alert)
+                    self.active[name] = alert
             elif active is not None:
-                # of what was raised before this process began, nothing is known until it has looked for as long
+                # an alert of the previous process stays until this one has watched for the span
                 wait = self._began + span if active.raised < self._began and limit is not None else now
                 since = self._clear.setdefault(name, max(now, wait))
                 if now - since >= min(span, _QUIET):
@@ -260,13 +261,13 @@ class AlertEvaluator:
     def _slack(self, name: m.AlertName) -> float:
         return _SLACK if name in self.active else 1.0
 
-    def _look(self, name: m.AlertName, limit: m.AlertLimit, now: int) -> _Found | None:
-        """Return whether the condition of an alert holds."""
+    def _check(self, name: m.AlertName, limit: m.AlertLimit, now: int) -> _Breach | None:
+        """Return the breach of a limit, or None if the condition of the alert does not hold."""
         if name in m.COUNTING_ALERTS and (self._last is None or self._last.only_offsets):
             return None
         return self._conditions[name](self, limit, now)
 
-    def _behind(self, limit: m.LagLimit, now: int) -> _Found | None:
+    def _behind(self, limit: m.LagLimit, now: int) -> _Breach | None:
         del now
         lag = self._lag
         if lag is None or self._far_since is None:
@@ -280,7 +281,7 @@ class AlertEvaluator:
         farthest = max(lag.records, key=lag.records.__getitem__)
         limits = [m.format_duration(limit.time)] if lag.longest is not None else []
         limits += [counted(limit.records, "record")] if limit.records is not None else []
-        return _Found(
+        return _Breach(
             self._far_since,
             f"the run is {counted(lag.behind, 'record')}{time} behind the end of the log, and {trend}; the limit is "
             f"{' or '.join(limits)}, exceeded since {_time(self._far_since)}. Farthest behind is "
@@ -288,49 +289,49 @@ class AlertEvaluator:
             {"records": lag.behind, "seconds": lag.longest, "grown": grown, "partition": farthest},
         )
 
-    def _no_step(self, limit: m.TimeLimit, now: int) -> _Found | None:
+    def _no_step(self, limit: m.TimeLimit, now: int) -> _Breach | None:
         del limit
         if self._waiting is None:
             return None
         waits = 0 if self._lag is None else self._lag.behind
         faults = self._faults
         fault = f" The last fault: {faults.message}." if faults is not None and faults.last >= self._waiting else ""
-        return _Found(
+        return _Breach(
             self._waiting,
             f"{counted(waits, 'record')} {'waits' if waits == 1 else 'wait'}, and no step was committed for "
             f"{duration(now - self._waiting)}, since {_time(self._waiting)}.{fault} {self._advice('no-step')}",
             {"records": waits, "seconds": (now - self._waiting) / _SECOND},
         )
 
-    def _watermark_stuck(self, limit: m.TimeLimit, now: int) -> _Found | None:
+    def _watermark_stuck(self, limit: m.TimeLimit, now: int) -> _Breach | None:
         span = span_of(limit, self._every)
         low, since, records = self._low
         steps, last = self._recent[span].steps(now), self._last
         active = self.active.get("watermark-stuck")
         if active is not None and last is not None and last.held_back_by:
-            return _Found(since, active.message)  # that no records come any more does not move it
+            return _Breach(since, active.message)  # the end of the records does not move it
         if last is None or not records or not any(step.records for step in steps) or not last.held_back_by:
             return None
         status = RunStatus.of(None, steps, now, self._graph)
-        held = [holder for holder in status.partitions if holder.held is not None]
-        if not held:
+        holders = [partition for partition in status.partitions if partition.held is not None]
+        if not holders:
             return None
         at = "there is no low watermark yet" if low is None else f"the low watermark stands at {_time(low)}"
-        why = "; ".join(f"partition {holder.partition} holds it back: {holder.held}" for holder in held[:_NAMED])
-        more = f"; so do {len(held) - _NAMED} more" if len(held) > _NAMED else ""
-        return _Found(
+        why = "; ".join(f"partition {holder.partition} holds it back: {holder.held}" for holder in holders[:_NAMED])
+        more = f"; so do {len(holders) - _NAMED} more" if len(holders) > _NAMED else ""
+        return _Breach(
             since,
             f"{at} since {_time(since)}, while {counted(records, 'record')} came, so no window fires. {why}{more}. "
             f"{self._advice('watermark-stuck')}",
-            {"low_watermark": low, "records": records, "partitions": [holder.partition for holder in held]},
+            {"low_watermark": low, "records": records, "partitions": [holder.partition for holder in holders]},
         )
 
-    def _latency(self, limit: m.LatencyLimit, now: int) -> _Found | None:
+    def _latency(self, limit: m.LatencyLimit, now: int) -> _Breach | None:
         total = self._recent[limit.span].total(now)
         p99 = None if total is None else total.latency.quantile(0.99)
         if total is None or p99 is None or p99 <= limit.p99 * self._slack("latency"):
             return None
-        return _Found(
+        return _Breach(
             now - limit.span,
             f"of the {counted(total.latency.total, 'record')} since {_time(now - limit.span)}, 99 % took up to "
             f"{duration(p99)} from the log to the commit; the limit is {m.format_duration(limit.p99)}. "
@@ -338,7 +339,7 @@ class AlertEvaluator:
             {"p99_seconds": p99 / _SECOND, "records": total.latency.total},
         )
 
-    def _late_spike(self, limit: m.SpikeLimit, now: int) -> _Found | None:
+    def _late_spike(self, limit: m.SpikeLimit, now: int) -> _Breach | None:
         total = self._recent[limit.span].total(now)
         if total is None or total.records < _LEAST:
             return None
@@ -348,7 +349,7 @@ class AlertEvaluator:
         most = max(limit.times * usual, limit.share)
         if past < _LEAST or share <= most * self._slack("late-spike"):
             return None
-        return _Found(
+        return _Breach(
             now - limit.span,
             f"{total.late:,} of {counted(total.records, 'record')} since {_time(now - limit.span)} were late "
             f"({share:.2%}), against {usual:.2%} before; the limit is {most:.2%}: {limit.times:g} times as many, and "
@@ -356,23 +357,23 @@ class AlertEvaluator:
             {"share": share, "usual": usual, "late": total.late, "records": total.records},
         )
 
-    def _expired_share(self, limit: m.ShareLimit, now: int) -> _Found | None:
+    def _expired_share(self, limit: m.ShareLimit, now: int) -> _Breach | None:
         total = self._recent[limit.span].total(now)
         if total is None or total.records < _LEAST:
             return None
         share = total.expired / total.records
         if share <= limit.share * self._slack("expired-share"):
             return None
-        return _Found(
+        return _Breach(
             now - limit.span,
             f"{total.expired:,} of {counted(total.records, 'record')} since {_time(now - limit.span)} have expired "
             f"({share:.2%}): no result has them; the limit is {limit.share:.2%}. {self._advice('expired-share')}",
             {"share": share, "expired": total.expired, "records": total.records},
         )
 
-    def _dead_letters(self, limit: m.ShareLimit, now: int) -> _Found | None:
+    def _dead_letters(self, limit: m.ShareLimit, now: int) -> _Breach | None:
         new = {kind: since for kind, since in self._reasons.items() if now - since < limit.span}
-        total = self._recent[limit.span].known(now)
+        total = self._recent[limit.span].total_so_far(now)
         whole = self._recent[limit.span].total(now)
         dead = 0 if total is None else total.dead + total.rejected
         share = dead / total.events if total is not None and total.events else 0.0
@@ -385,28 +386,28 @@ class AlertEvaluator:
         met = {kind: total.dead_reasons.get(kind, 1) for kind in new}
         if is_large:
             shown = total.dead_reasons
-            what = f"{dead:,} {of} are dead letters ({share:.2%}; the limit is {limit.share:.2%}): {_most(shown)}"
+            what = f"{dead:,} {of} are dead letters ({share:.2%}; the limit is {limit.share:.2%}): {_list_top(shown)}"
             what += f". Not met before: {', '.join(list(new)[:_NAMED])}" if new else ""
         else:
             shown = met
             what = (
                 f"{counted(sum(met.values()), 'dead letter')} for a reason that this pipeline has not met before: "
-                f"{_most(shown)}. All dead letters are {dead:,} {of} ({share:.2%}; the limit is {limit.share:.2%} in "
-                f"{m.format_duration(limit.span)})"
+                f"{_list_top(shown)}. All dead letters are {dead:,} {of} ({share:.2%}; the limit is {limit.share:.2%} "
+                f"in {m.format_duration(limit.span)})"
             )
-        return _Found(
+        return _Breach(
             min(new.values()) if new else now - limit.span,
             f"{what}. {self._advice('dead-letters', dead=self._see_dead(shown, total))}",
-            {"share": share, "dead": dead, "reasons": _first(shown), "new": sorted(new)},
+            {"share": share, "dead": dead, "reasons": _greatest(shown), "new": sorted(new)},
             at_once=bool(new),
         )
 
-    def _sink_errors(self, limit: m.TimeLimit, now: int) -> _Found | None:
+    def _sink_errors(self, limit: m.TimeLimit, now: int) -> _Breach | None:
         span = span_of(limit, self._every)
         if isinstance(self._error, RunError):
             message = first_line(str(self._error))
-            return _Found(
-                now, f"the run has ended: {message}. First mend that, then start it again", at_once=True, is_end=True
+            return _Breach(
+                now, f"the run has ended: {message}. First fix that, then start it again", at_once=True, is_end=True
             )
         faults = self._faults
         if faults is None:
@@ -414,17 +415,17 @@ class AlertEvaluator:
         last = now if self._is_retrying else faults.last
         if last - faults.since < span or now - last >= _QUIET:
             return None
-        return _Found(
+        return _Breach(
             faults.since,
             f"the run has had {counted(faults.count, 'fault')} since {_time(faults.since)}, and tries again; the last: "
             f"{faults.message}. {self._advice('sink-errors', fault=self._see_fault(faults.reason))}",
             {"faults": faults.count, "last": faults.message},
         )
 
-    def _checkpoint(self, limit: m.CheckpointLimit, now: int) -> _Found | None:
+    def _checkpoint(self, limit: m.CheckpointLimit, now: int) -> _Breach | None:
         if isinstance(self._error, CheckpointError):
             message = first_line(str(self._error))
-            return _Found(
+            return _Breach(
                 now, f"the run has ended, as its checkpoint cannot be used: {message}", at_once=True, is_end=True
             )
         saved = self._past.saved
@@ -433,47 +434,47 @@ class AlertEvaluator:
             return None
         which = "no savepoint was taken since the first run, of" if saved is None else "the newest savepoint is of"
         takes = self._commands.of(f"savepoint --to {quote(f'{self._graph.name}-{_time(now)[:10]}')} {{c}}")
-        return _Found(
+        return _Breach(
             since + limit.savepoint,
             f"{which} {_time(since)}, {duration(now - since)} ago; the limit is {m.format_duration(limit.savepoint)}. "
             f"{self._advice('checkpoint', savepoint=takes)}",
             {"saved": saved, "seconds": (now - since) / _SECOND},
         )
 
-    def _backpressure(self, limit: m.TimeLimit, now: int) -> _Found | None:
+    def _backpressure(self, limit: m.TimeLimit, now: int) -> _Breach | None:
         span = span_of(limit, self._every)
         if self._slow_since is None or self._last_at - self._slow_since < span:
             return None
-        total, last = self._recent[span].known(now), self._last
+        total, last = self._recent[span].total_so_far(now), self._last
         if total is None or last is None:
             return None
         part = max(total.parts, key=total.parts.__getitem__, default=None)
         where = f", most of it in `{part}`" if part is not None else ""
-        return _Found(
+        return _Breach(
             self._slow_since,
             f"each step since {_time(self._slow_since)} took longer than the {m.format_duration(self._every)} between "
             f"two of them, the last {last.took:,.1f} s{where}. {self._advice('backpressure')}",
             {"seconds": last.took, "parts": total.parts, "every_seconds": self._every / _SECOND},
         )
 
-    def _partition_idle(self, limit: m.TimeLimit, now: int) -> _Found | None:
+    def _partition_idle(self, limit: m.TimeLimit, now: int) -> _Breach | None:
         span = span_of(limit, self._every)
         if not self._read_at or now - max(self._read_at.values()) >= span:
             return None
         since = min(self._read_at.values())
-        silent = [name for name, at in self._read_at.items() if now - at >= span]
-        named = silent or [min(self._read_at, key=self._read_at.__getitem__)]
+        idle = [name for name, at in self._read_at.items() if now - at >= span]
+        named = idle or [min(self._read_at, key=self._read_at.__getitem__)]
         noun, producers = ("partition", "its producer is") if len(named) == 1 else ("partitions", "their producers are")
         more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
         which = f"{', '.join(map(str, named[:_NAMED]))}{more}"
-        return _Found(
+        return _Breach(
             since,
             f"no records have come from {noun} {which} for {duration(now - since)}, since {_time(since)}, while others "
-            f"go on. {self._advice('partition-idle', producers=producers)}",
+            f"continue. {self._advice('partition-idle', producers=producers)}",
             {"partitions": named, "seconds": (now - since) / _SECOND},
         )
 
-    def _hot_key(self, limit: m.ShareLimit, now: int) -> _Found | None:
+    def _hot_key(self, limit: m.ShareLimit, now: int) -> _Breach | None:
         total = self._recent[limit.span].total(now)
         if total is None:
             return None
@@ -486,7 +487,7 @@ class AlertEvaluator:
         share, key, node = max(shares, default=(0.0, "", ""))
         if share <= limit.share * self._slack("hot-key"):
             return None
-        return _Found(
+        return _Breach(
             now - limit.span,
             f"the key {key!r} has about {share:.0%} of the records{f' of {node}' if node else ''} since "
             f"{_time(now - limit.span)}; the limit is {limit.share:.0%}. {self._advice('hot-key')}",
@@ -494,7 +495,7 @@ class AlertEvaluator:
         )
 
     def _advice(self, name: m.AlertName, **given: str) -> str:
-        """Return what to look at first, with `given` texts and the commands for this run."""
+        """Return the advice for an alert, with `given` texts and the commands for this run."""
         parts = f"by `{self._commands.of('doctor --no-restore {c}')}` in which part its steps spend their time"
         if self._is_realtime:  # it reports only its partitions
             parts = f"by `{self._status}` whether one partition is behind, or all of them"
@@ -518,20 +519,20 @@ class AlertEvaluator:
                 assert_never(reason)
 
     def _see_dead(self, kinds: Mapping[str, int], total: StepReport) -> str:
-        """The commands that list dead letters, and where to read how they are put back, if they can be."""
-        from windrow.tools.redrive.copies import redrivable  # noqa: PLC0415 - needs Arrow, which evaluating does not
+        """Return the commands that list dead letters, and the guide to redrive if that is possible."""
+        from windrow.tools.redrive.copies import check_redrivable  # noqa: PLC0415 - needs Arrow, unlike evaluation
 
         try:
-            redrivable(self._graph)
+            check_redrivable(self._graph)
         except InputError:
             tables = [node.sink.companion("dead") for node in self._sinks_given(kinds, total.dead_by_sink)]
             shown = " and ".join(f"`{self._commands.of(f'show {table} --limit 20')}`" for table in tables[:_NAMED])
             return f"them by {shown}" + (f" (and {len(tables) - _NAMED} more tables)" if len(tables) > _NAMED else "")
         lists = self._commands.of("redrive --list")
-        return f"them by `{lists}`; its guide says how they go back into the pipeline once that is mended"
+        return f"them by `{lists}`; its guide says how they go back into the pipeline once that is fixed"
 
     def _sinks_given(self, kinds: Mapping[str, int], by_sink: Mapping[str, Mapping[str, int]]) -> list[m.SinkNode]:
-        """Return sinks that together have all dead letters of some kinds; a record may be one in several."""
+        """Return sinks that together have all dead letters of some kinds; several may have the same record."""
         missing, found = dict(kinds), []
         for node in sorted(
             self._graph.sinks, key=lambda node: -sum(by_sink.get(node.name, {}).get(kind, 0) for kind in kinds)
@@ -540,9 +541,9 @@ class AlertEvaluator:
             if any(left > 0 and given.get(kind) for kind, left in missing.items()):
                 found.append(node)
                 missing = {kind: left - given.get(kind, 0) for kind, left in missing.items()}
-        return found or [self._graph.sinks[0]]  # older versions have not counted by sink
+        return found or [self._graph.sinks[0]]  # older versions did not count by sink
 
-    _conditions: Final[dict[m.AlertName, Callable[[AlertEvaluator, Any, int], _Found | None]]] = {
+    _conditions: Final[dict[m.AlertName, Callable[[AlertEvaluator, Any, int], _Breach | None]]] = {
         "lag": _behind,
         "no-step": _no_step,
         "watermark-stuck": _watermark_stuck,
@@ -556,18 +557,18 @@ class AlertEvaluator:
         "partition-idle": _partition_idle,
         "hot-key": _hot_key,
     }
-    """The condition of each alert, which is given its limits and the time."""
+    """The condition of each alert, a function of its limits and the time."""
 
 
-def _first(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the greatest counts, in their order."""
+def _greatest(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the greatest counts, in descending order."""
     return dict(sorted(counts.items(), key=lambda pair: -pair[1])[:_NAMED])
 
 
-def _most(counts: Mapping[str, int]) -> str:
+def _list_top(counts: Mapping[str, int]) -> str:
     """Return the greatest counts as text."""
-    return ", ".join(f"{kind} ({count:,})" for kind, count in _first(counts).items())
+    return ", ".join(f"{kind} ({count:,})" for kind, count in _greatest(counts).items())
 
 
 def _time(micros: int) -> str:
-    return f"{format_time(micros)}Z"  # it is read apart from the run, where nothing else says that times are UTC
+    return f"{format_time(micros)}Z"  # read apart from the run, where nothing else says that times are UTC

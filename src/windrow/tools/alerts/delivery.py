@@ -1,4 +1,4 @@
-"""Watches a run for alerts and sends them, in threads of its own: no step waits for them, and none can end the run."""
+"""Watches a run for alerts and sends them, in threads of its own: they neither delay steps nor end the run."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from windrow.model.references import (
 )
 from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
 from windrow.runtime.launch import OnAlert, Options
-from windrow.telemetry.history import RunRecord, history_of, read_alerts, read_runs, read_saved
-from windrow.telemetry.reports import Alert, Fault, Lag, Observer, StepReport, now_micros
+from windrow.telemetry.history import RunRecord, history_of, read_alerts, read_last_savepoint, read_runs
+from windrow.telemetry.reports import Alert, Observer, now_micros
 from windrow.tools.alerts.conditions import AlertEvaluator, Past
 
 _EVERY: Final = 1.0
-"""Seconds between two looks at the alerts."""
+"""Seconds between two evaluations."""
 _TIMEOUT: Final = 10.0
-"""Seconds that a webhook or a command has for an alert."""
+"""Timeout in seconds of the webhook and the command."""
 _PAUSES: Final = (1.0, 5.0, 25.0)
-"""Seconds before an alert that could not be sent is sent again."""
+"""Pauses in seconds between the attempts to send an alert."""
 _LEAVE: Final = 5.0
-"""Seconds that the end of a run waits for what is being sent."""
+"""Seconds that the end of a run waits for alerts that are being sent."""
 _WAITING: Final = 1_000
-"""Alerts that may wait to be sent; more are left out."""
+"""Alerts that may wait to be sent; further ones are dropped."""
 _WEEK: Final = 7 * 86_400_000_000
 
 
@@ -59,11 +59,11 @@ def watch_run(graph: m.Graph, options: Options, record: RunRecord) -> Iterator[O
 
 
 class AlertWatch:
-    """Raises and resolves the alerts of a run from what is reported of it, until the block ends.
+    """Raises and resolves the alerts of a run by its reports, until the block ends.
 
-    It begins with `begin`, or when the run is ready. `on_alert` is called with each alert that is raised or resolved,
-    before it is sent to the webhook and the command; `on_warning` with why one could not be sent. `past` is called in
-    the thread, when it begins; `commands` are those that alerts advise.
+    It starts with `begin`, or when the run is ready. `on_alert` is called with each alert that is raised or resolved,
+    before it is sent to the webhook and the command; `on_warning` with the reason if one could not be sent. `past` is
+    called in the thread, at the start; `commands` are the command lines in messages.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class AlertWatch:
         *,
         commands: CommandLines = PLACEHOLDER,
     ) -> None:
-        self._pipeline = graph
+        self._graph = graph
         self._commands = commands
         self._every = every
         self._past = past
@@ -89,7 +89,7 @@ class AlertWatch:
         self._thread = threading.Thread(target=self._watch, name="windrow-alerts", daemon=True)
 
     def __enter__(self) -> Self:
-        for warning in _unreachable(self._pipeline.alerts):
+        for warning in _unreachable(self._graph.alerts):
             self._on_warning(warning)
         for sender in self._senders:
             sender.start()
@@ -100,7 +100,7 @@ class AlertWatch:
         self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
     ) -> None:
         if isinstance(value, WindrowError):
-            self._tell(lambda alerts: alerts.add_end(value))
+            self._pass(AlertEvaluator.add_end, value)
         self._coming.put(None)
         self._thread.join(_LEAVE)
         for sender in self._senders:
@@ -110,85 +110,77 @@ class AlertWatch:
             sender.join(max(0.0, until - time.monotonic()))
 
     def begin(self) -> None:
-        """Begin: the run takes steps, or resumes from a checkpoint of its own."""
+        """Start: the run takes steps, or resumes from a checkpoint of its own."""
         if not self._has_begun.is_set():
             self._has_begun.set()
             self._coming.put(lambda _: None)
 
     @property
     def observer(self) -> Observer:
-        """Callbacks that have looked at what they are called with."""
-        return Observer(self.on_step, self.on_trouble, self.on_ready, self.on_lag, self.begin)
+        """Callbacks that pass their arguments to the evaluator."""
+        return Observer(
+            on_step=lambda report: self._pass(AlertEvaluator.add_step, report, now_micros()),
+            on_trouble=lambda fault: self._pass(AlertEvaluator.add_fault, fault, now_micros()),
+            on_ready=self._ready,
+            on_lag=lambda lag: self._pass(AlertEvaluator.add_lag, lag),
+            on_resume=self.begin,
+        )
 
-    def on_step(self, report: StepReport) -> None:
-        """Have a step looked at."""
-        now = now_micros()
-        self._tell(lambda alerts: alerts.add_step(report, now))
-
-    def on_lag(self, lag: Lag) -> None:
-        """Have a lag looked at."""
-        self._tell(lambda alerts: alerts.add_lag(lag))
-
-    def on_trouble(self, fault: Fault) -> None:
-        """Have a fault looked at after which the run goes on."""
-        now = now_micros()
-        self._tell(lambda alerts: alerts.add_fault(fault, now))
-
-    def on_ready(self) -> None:
-        """Take that the run takes steps, for the first time or after a fault."""
+    def _ready(self) -> None:
         self.begin()
-        self._tell(AlertEvaluator.add_ready)
+        self._pass(AlertEvaluator.add_ready)
 
-    def _tell(self, what: Callable[[AlertEvaluator], None]) -> None:
+    def _pass(self, call: Callable[..., None], *values: object) -> None:
+        """Have a method of the evaluator called in the thread."""
         if self._has_begun.is_set() and not self._has_failed.is_set():
-            self._coming.put(what)
+            self._coming.put(lambda alerts: call(alerts, *values))
 
     def _watch(self) -> None:
         try:
             if self._coming.get() is None:
-                return  # it never began
+                return  # it never started
             evaluator = AlertEvaluator(
-                self._pipeline, every=self._every, now=now_micros(), past=self._past(), commands=self._commands
+                self._graph, every=self._every, now=now_micros(), past=self._past(), commands=self._commands
             )
             for _ in self._turns(evaluator):
                 for alert in evaluator.evaluate(now_micros()):
                     self._on_alert(alert)
                     for sender in self._senders:
                         sender.send(alert)
-        except Exception as exc:  # noqa: BLE001 - a defect here must not end the run, nor be kept quiet
+        except Exception as exc:  # noqa: BLE001 - a defect here must not end the run, and is reported
             self._has_failed.set()
             self._on_warning(f"alerts are not raised any more: {type(exc).__name__}: {exc}")
 
     def _turns(self, evaluator: AlertEvaluator) -> Iterator[None]:
-        """Pass on what is reported; yield once a second, and at the end."""
+        """Make the calls that are queued; yield once a second, and at the end."""
         until = time.monotonic() + _EVERY
         while True:
             try:
-                what = self._coming.get(timeout=max(0.0, until - time.monotonic()))
+                call = self._coming.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
                 yield
                 until = time.monotonic() + _EVERY
                 continue
-            if what is None:
+            if call is None:
                 yield
                 return
-            what(evaluator)
+            call(evaluator)
 
 
-class _Sender:
-    """Sends alerts to one receiver, in the order in which they come; `called` says in messages which one it is."""
+class _Sender(threading.Thread):
+    """Sends alerts to a receiver, in the order in which they come; `called` names it in messages."""
 
     def __init__(self, called: str, send: Callable[[bytes], None], on_warning: Callable[[str], None]) -> None:
+        super().__init__(name="windrow-alerts-sender", daemon=True)
         self._called = called
         self._send = send
         self._on_warning = on_warning
         self._coming: queue.Queue[Alert | None] = queue.Queue(_WAITING)
         self._is_leaving = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="windrow-alerts-sender", daemon=True)
 
     @staticmethod
     def all_of(alerts: m.Alerts, on_warning: Callable[[str], None]) -> list[_Sender]:
-        """Return a sender for the webhook and one for the command, if there are any."""
+        """Return the senders for the webhook and the command, if there are any."""
         found = []
         if alerts.webhook is not None:
             found.append(
@@ -199,10 +191,6 @@ class _Sender:
             found.append(_Sender(called, partial(_run, alerts.command), on_warning))
         return found
 
-    def start(self) -> None:
-        """Begin to send."""
-        self._thread.start()
-
     def send(self, alert: Alert) -> None:
         """Have an alert sent; returns at once."""
         try:
@@ -211,29 +199,26 @@ class _Sender:
             self._on_warning(f"the alert {alert.name} is not sent to {self._called}: {_WAITING:,} others wait to be")
 
     def end(self) -> None:
-        """Have it end when it has sent what it is sending, or has failed to."""
+        """Have the thread end after the alert that it is sending."""
         self._is_leaving.set()
         with suppress(queue.Full):
             self._coming.put_nowait(None)
 
-    def join(self, seconds: float) -> None:
-        """Wait for it to end."""
-        self._thread.join(seconds)
-
-    def _work(self) -> None:
+    def run(self) -> None:
+        """Send alerts until the end."""
         while (alert := self._coming.get()) is not None:
             body = f"{json.dumps(alert.plain(), default=str)}\n".encode()
             for pause in (*_PAUSES, None):
                 why = self._try(body)
-                # a secret that is not there does not come
+                # a missing secret stays missing
                 if why is None or isinstance(why, InputError) or pause is None or self._is_leaving.wait(pause):
                     break
             if why is not None:
-                said = str(why) or type(why).__name__
-                self._on_warning(f"the alert {alert.name} could not be sent to {self._called}: {said}")
+                reason = str(why) or type(why).__name__
+                self._on_warning(f"the alert {alert.name} could not be sent to {self._called}: {reason}")
 
     def _try(self, body: bytes) -> Exception | None:
-        """Send it; return why it was not taken, None if it was."""
+        """Send an alert; return the error, or None."""
         try:
             self._send(body)
         except (OSError, ValueError, HTTPException, InputError, subprocess.SubprocessError) as exc:
@@ -242,7 +227,7 @@ class _Sender:
 
 
 def _unreachable(alerts: m.Alerts) -> Iterator[str]:
-    """Yield why alerts cannot reach a receiver, as far as that is known before one is sent."""
+    """Yield the reasons why alerts cannot reach a receiver, as far as they are known before the first alert."""
     if alerts.webhook is not None:
         try:
             resolve_references(alerts.webhook, "alerts.webhook", str)
@@ -260,9 +245,9 @@ def _unreachable(alerts: m.Alerts) -> Iterator[str]:
 
 
 def _post(url: str, body: bytes) -> None:
-    """Send a JSON body by POST; raise OSError, HTTPException, ValueError or InputError if it is not taken.
+    """Send a JSON body by POST; raise OSError, HTTPException, ValueError or InputError if that fails.
 
-    No message has a part of the URL in it, which may be a secret.
+    No message contains a part of the URL, which may be a secret.
     """
     url = resolve_references(url, "alerts.webhook", lambda text: quote(text, safe=""))
     try:
@@ -293,7 +278,7 @@ def _post(url: str, body: bytes) -> None:
 def _run(command: tuple[str, ...], body: bytes) -> None:
     """Run a command with a JSON body on stdin; raise OSError or InputError if it fails.
 
-    No message has what a reference in the command names, which may be a secret.
+    No message contains the value of a reference in the command, which may be a secret.
     """
     argv = resolve_arguments(command, "alerts.command")
     secrets = referenced_values(command)
@@ -305,31 +290,27 @@ def _run(command: tuple[str, ...], body: bytes) -> None:
     except (OSError, ValueError) as exc:
         raise OSError(redact(str(exc), secrets)) from None
     if done.returncode:
-        said = redact(done.stderr.decode(errors="replace"), secrets).strip().partition("\n")[0]
-        msg = f"it ended with exit code {done.returncode}{f': {said}' if said else ''}"
+        line = redact(done.stderr.decode(errors="replace"), secrets).strip().partition("\n")[0]
+        msg = f"it ended with exit code {done.returncode}{f': {line}' if line else ''}"
         raise OSError(msg)
 
 
 def read_past(path: Path, record: RunRecord) -> Past:
-    """Return what a history has of the time before the process of `record`."""
-    now = now_micros()
+    """Read the past of the process of `record` from a history."""
+    now, process = now_micros(), (record.machine, record.pid, record.began)
     try:
-        runs = [run for run in read_runs(path) if (run.machine, run.pid, run.began) != _process(record)]
+        runs = [run for run in read_runs(path) if (run.machine, run.pid, run.began) != process]
         active = tuple(alert for alert in read_alerts(path) if alert.is_active)
-        saved = read_saved(path)
+        saved = read_last_savepoint(path)
     except InputError:
         return Past(began=now)
     totals = [run.totals for run in runs if run.totals is not None]
     week = [run.totals for run in runs if run.totals is not None and run.seen > now - _WEEK]
     return Past(
-        events=sum(one["events"] - one["dead"] for one in week),
-        late=sum(one["late"] for one in week),
+        events=sum(total["events"] - total["dead"] for total in week),
+        late=sum(total["late"] for total in week),
         reasons=frozenset(kind for total in totals for kind in total.get("dead_reasons", {})),
         saved=saved,
         began=min((run.began for run in runs), default=now),
         active=active,
     )
-
-
-def _process(record: RunRecord) -> tuple[str, int, int]:
-    return record.machine, record.pid, record.began

@@ -1,1 +1,1 @@
-"""Backtests of rules."""
+"""Back-tests of rules."""

@@ -10,7 +10,6 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from windrow.engine.columns import to_micros
 from windrow.telemetry.numbers import format_time
 from windrow.tools.backtest.compare import Backtest, Counts, Side
 
@@ -20,14 +19,14 @@ def show_backtest(found: Backtest) -> None:
     console = Console(highlight=False, soft_wrap=True)
     every = (*found.rules, found.all)
     by_rule = _table("rule", "old", "new", "both", "only old", "only new", "keys old", "keys new")
-    for one in every:
-        numbers = (one.old.alerts, one.new.alerts, one.both, one.only_old, one.only_new, one.old.keys, one.new.keys)
-        by_rule.add_row(one.rule or "all", *(f"{number:,}" for number in numbers))
+    for row in every:
+        numbers = (row.old.alerts, row.new.alerts, row.both, row.only_old, row.only_new, row.old.keys, row.new.keys)
+        by_rule.add_row(row.rule or "all", *(f"{number:,}" for number in numbers))
     console.print(by_rule)
     judged = _table("rule", "labels", "precision old", "precision new", "recall old", "recall new")
-    for one in every:
-        shares = (share(side) for share in (one.precision, one.recall) for side in (one.old, one.new))
-        judged.add_row(one.rule or "all", f"{one.labels or 0:,}", *(_percent(share) for share in shares))
+    for row in every:
+        shares = (share(side) for share in (row.precision, row.recall) for side in (row.old, row.new))
+        judged.add_row(row.rule or "all", f"{row.labels or 0:,}", *(_percent(share) for share in shares))
     if found.all.labels is not None:
         console.print(judged)
     by_day = _table("day", "rule", "old", "new")
@@ -60,14 +59,14 @@ def plain_backtest(found: Backtest) -> dict[str, Any]:
 
 
 def _plain(counts: Counts) -> dict[str, Any]:
-    def side(one: Side) -> dict[str, Any]:
-        shares = {"precision": counts.precision(one), "recall": counts.recall(one)}
-        return {"alerts": one.alerts, "keys": one.keys, **(shares if counts.labels is not None else {})}
+    def plain_side(side: Side) -> dict[str, Any]:
+        shares = {"precision": counts.precision(side), "recall": counts.recall(side)}
+        return {"alerts": side.alerts, "keys": side.keys, **(shares if counts.labels is not None else {})}
 
     return {
         **({} if counts.rule is None else {"rule": counts.rule}),
-        "old": side(counts.old),
-        "new": side(counts.new),
+        "old": plain_side(counts.old),
+        "new": plain_side(counts.new),
         "both": counts.both,
         "only_old": counts.only_old,
         "only_new": counts.only_new,
@@ -76,7 +75,7 @@ def _plain(counts: Counts) -> dict[str, Any]:
 
 
 def _alerts(alerts: pa.Table) -> list[dict[str, Any]]:
-    times = [format_time(time) for time in to_micros(alerts["event_time"]).tolist()]
+    times = [format_time(time) for time in alerts["event_time"].cast(pa.int64()).to_pylist()]
     values = alerts.drop_columns("event_time").to_pylist()
     return [{"event_time": time, **value} for time, value in zip(times, values, strict=True)]
 

@@ -1,9 +1,9 @@
 """Back-tests: the alerts of two sets of rules over the same records, compared with each other and with labels.
 
-An alert is known by its `alert_id`, a function of the pipeline, the rule, the key and the record that the rule holds
-for (its subject), so that the alerts that two sets of rules have in common are those with the same ids. A label says
-that a rule should hold for a record: `id` is the record's id, `kind` the rule's name. Precision is the share of a
-rule's alerts that have a label, recall the share of its labels that have an alert.
+The `alert_id` of an alert is a function of the pipeline, the rule, the key and the record for which the rule holds (its
+subject), so common alerts of two sets of rules have the same ids. A label says that a rule should hold for a record:
+`id` is the record's id, `kind` the rule's name. Precision is the share of a rule's alerts that have a label, recall the
+share of its labels that have an alert.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LABELS = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("kind"
 
 @dataclass(frozen=True)
 class Side:
-    """The alerts of one of the sets of rules: how many, of how many keys, and of how many labels there is one."""
+    """The numbers of alerts of a set of rules, of their keys, and of the alerts with a label."""
 
     alerts: int
     keys: int
@@ -42,7 +42,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Counts:
-    """The alerts of a rule (None: of all), and those in both sets or in one alone; `labels` is None without labels."""
+    """The alerts of a rule (None: of all), in each set, in both and in only one; `labels` is None without labels."""
 
     rule: str | None
     old: Side
@@ -53,11 +53,11 @@ class Counts:
     labels: int | None
 
     def precision(self, side: Side) -> float | None:
-        """Return the share of the alerts that have a label, None if there are none."""
+        """Return the share of the alerts that have a label, None without alerts."""
         return side.labelled / side.alerts if side.labelled is not None and side.alerts else None
 
     def recall(self, side: Side) -> float | None:
-        """Return the share of the labels that have an alert, None if there are none."""
+        """Return the share of the labels that have an alert, None without labels."""
         return side.labelled / self.labels if side.labelled is not None and self.labels else None
 
 
@@ -73,9 +73,9 @@ class Day:
 
 @dataclass(frozen=True)
 class Backtest:
-    """The comparison by rule, in the order of their names, of all rules, and by day; and the first differences.
+    """The comparison by rule, in the order of names, of all rules, and by day; and the first differences.
 
-    `only_old` and `only_new` are alerts in the order of event time, at most as many as were asked for.
+    `only_old` and `only_new` are the first alerts in the order of event time.
     """
 
     rules: tuple[Counts, ...]
@@ -86,7 +86,7 @@ class Backtest:
 
     @property
     def is_same(self) -> bool:
-        """Whether the alerts are the same ones."""
+        """Whether both sets of rules raise the same alerts."""
         return not self.all.only_old and not self.all.only_new
 
 
@@ -99,25 +99,24 @@ def back_test(
     *,
     labels: pa.Table | None = None,
 ) -> Backtest | Literal["asked"]:
-    """Run the rules of a pipeline over its log, then others in their place, and compare the alerts that stand.
+    """Run the rules of a pipeline over its log, then other rules, and compare the alerts that were not retracted.
 
-    Lists are as they were when the records were read, as far as a run in real time has noted that (`journal`).
-    Nothing that the pipeline writes to is touched. `on_start` is given the function that asks a run to stop, after
-    which "asked" is returned. Raise a WindrowError if a run fails.
+    Lists are as they were when the records were read, as far as a run in real time has noted that (`journal`). The
+    tables of the pipeline are not touched. `on_start` is called with the function that asks a run to stop, after which
+    "asked" is returned. Raise a WindrowError if a run fails.
     """
     alerts: list[pa.Table] = []
     (now,) = (node.rules for node in graph.rules)
     key, changes = graph.rules[0].key, _list_changes(graph, now)
     with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
-        for name, given in (("old", now), ("new", rules)):
-            own = tuple(change for change in changes if _list(given, change.list) == _list(now, change.list))
-            one = replace(given, journal=m.RulesJournal(changes=own))
+        for name, tested in (("old", now), ("new", rules)):
+            same = tuple(change for change in changes if _list(tested, change.list) == _list(now, change.list))
             sink = m.SqliteSink(str(Path(folder) / "alerts.db"), name)
-            tested = replace(graph.with_rules(one).into(sink), mode="micro-batch")
-            replay = plan_replay(tested, options)
+            with_rules = graph.with_rules(replace(tested, journal=m.RulesJournal(changes=same))).into(sink)
+            replay = plan_replay(replace(with_rules, mode="micro-batch"), options)
             if run_replay(replay, options, on_step, on_start) == "asked":
                 return "asked"
-            alerts.append(_alerts(replay.pipeline))
+            alerts.append(_read_alerts(replay.pipeline))
     return compare_alerts(alerts[0], alerts[1], labels, key=key)
 
 
@@ -128,7 +127,7 @@ def _list_changes(graph: m.Graph, rules: m.RuleSet) -> tuple[m.ListChange, ...]:
 
     journal = read_journal(graph)
     known = {(change.list, change.partition) for change in journal.changes}
-    # a list that had no entries has no changes: without one, it would be taken as it is now
+    # a list without entries had no changes: without an empty one, its present entries would be used
     empty = [
         m.ListChange(version.partition, version.offset, name)
         for version in journal.versions
@@ -139,10 +138,10 @@ def _list_changes(graph: m.Graph, rules: m.RuleSet) -> tuple[m.ListChange, ...]:
 
 
 def _list(rules: m.RuleSet, name: str) -> m.RuleList | None:
-    return next((one for one in rules.lists if one.name == name), None)
+    return next((known for known in rules.lists if known.name == name), None)
 
 
-def _alerts(graph: m.Graph) -> pa.Table:
+def _read_alerts(graph: m.Graph) -> pa.Table:
     """Read the alerts of the table that a graph writes."""
     (spec,) = sink_specs(graph).values()
     (table, *_) = layout(spec).own
@@ -171,8 +170,8 @@ def compare_alerts(
     counts = [_counts(row, judged=labels is not None) for row in rows(_BY_RULE)]
     days = tuple(Day(**row) for row in rows(_BY_DAY))
     only = [
-        query(connection, f"WITH {_views(key)} {_only(one, other)}", **tables).slice(0, limit)
-        for one, other in (("old", "new"), ("new", "old"))
+        query(connection, f"WITH {_views(key)} {_ONLY.format(*names)}", **tables).slice(0, limit)
+        for names in (("old", "new"), ("new", "old"))
     ]
     return Backtest(tuple(counts[1:]), counts[0], days, *only)
 
@@ -187,7 +186,7 @@ def read_labels(path: Path) -> pa.Table:
         with path.open(encoding="utf-8", newline="") as file:
             for line, label in _json_lines(path, file) if path.suffix == ".jsonl" else _csv_rows(file):
                 found = tuple(label.get(name) for name in LABELS.names)
-                if not all(isinstance(one, str) and one for one in found):
+                if not all(isinstance(text, str) and text for text in found):
                     msg = "a label needs a text for each of id and kind"
                     raise InputError(msg, Place(str(path), line))
                 pairs.append(found)  # type: ignore[arg-type]
@@ -216,8 +215,8 @@ def _csv_rows(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
 def _views(key: Sequence[str]) -> str:
     """Return the common table expressions `marked` and `wanted`.
 
-    marked: alert_id, rule, key (a struct), day, in_old, in_new, labelled; a row an alert, from either table.
-    wanted: rule, labels; a row a rule that has labels.
+    marked: alert_id, rule, key (a struct), day, in_old, in_new, labelled; a row for each alert, of either table.
+    wanted: rule, labels; a row for each rule that has labels.
     """
     columns = ", ".join(identifier(name) for name in key)
     return f"""
@@ -269,12 +268,11 @@ _BY_DAY = """
 """
 
 
-def _only(one: str, other: str) -> str:
-    return f"SELECT * FROM {one} ANTI JOIN {other} USING (alert_id) ORDER BY event_time, alert_id"
+_ONLY = "SELECT * FROM {} ANTI JOIN {} USING (alert_id) ORDER BY event_time, alert_id"
 
 
 def _counts(row: dict[str, Any], *, judged: bool) -> Counts:
-    """Return the counts of a row; a rule that has labels alone has no numbers."""
+    """Return the counts of a row; the numbers of a rule that only has labels are null."""
 
     def side(of: str) -> Side:
         alerts, keys, labelled = (row[f"{of}_{name}"] or 0 for name in ("alerts", "keys", "labelled"))

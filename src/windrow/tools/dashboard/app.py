@@ -1,9 +1,9 @@
-"""The dashboard over HTTP: a page, a JSON twin of each of its views, and server-sent events that say what is new.
+"""The dashboard over HTTP: a page, a JSON twin of each of its views, and server-sent events of new versions.
 
-Without a token the page is for this machine alone, and only reads: a request must name a loopback host, so that no
-site which resolves its own name to 127.0.0.1 can read it (DNS rebinding). With a token each request needs it, in the
-header ``Authorization: Bearer`` or as the session that the form at ``/login`` begins. Only with a token is there
-something that writes, the redrive of dead letters, and not for a request that another site has made.
+Without a token the page is only for this machine, and only reads: a request must name a loopback host, so that a site
+that resolves its own name to 127.0.0.1 cannot read it (DNS rebinding). With a token each request needs it, in the
+header ``Authorization: Bearer`` or as the session that the form at ``/login`` begins. Redrive of dead letters, the only
+request that writes, needs a token, and is refused to other sites.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
 import uvicorn
@@ -33,18 +33,17 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from windrow.errors import InputError, WindrowError
-from windrow.tools.dashboard.tables import TABLE_VIEWS, redrive_letters
 from windrow.tools.dashboard.views import HISTORY_VIEWS
-from windrow.tools.dashboard.watch import Watch, WatchedRun
+from windrow.tools.dashboard.watch import LongView, View, Watch, WatchedRun
 
 STATIC: Final = Path(__file__).parent / "static"
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _LOOK: Final = 1.0
-"""Seconds between two looks for news."""
+"""Seconds between two reads of the history."""
 _STOPPING: Final = 3
-"""Seconds that a server that stops gives the answers that are being made."""
+"""Seconds that a stopping server waits for its open answers."""
 _LARGEST: Final = 64 << 10
-"""Bytes of a request that are read at most."""
+"""Greatest size of a request in bytes."""
 _LAST_PORT: Final = 65_535
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -55,13 +54,34 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-_VIEWS: Final = {**HISTORY_VIEWS, **TABLE_VIEWS}
+
+
+def _from_tables(name: str) -> Callable[..., dict[str, Any]]:
+    """Return a function of `windrow.tools.dashboard.tables`, which is imported when it is first called."""
+
+    def call(*values: object) -> dict[str, Any]:
+        from windrow.tools.dashboard import tables  # noqa: PLC0415 - Arrow only where tables are shown
+
+        found: dict[str, Any] = getattr(tables, name)(*values)
+        return found
+
+    return call
+
+
+redrive_letters = _from_tables("redrive_letters")
+_VIEWS: Final[Mapping[str, View]] = {
+    **HISTORY_VIEWS,
+    **{name: _from_tables(name) for name in ("revisions", "dead", "late")},
+    "key": _from_tables("history_of_key"),
+    "why": LongView(_from_tables("why")),
+}
+"""The views by their names on the page and in ``/api/``."""
 _OPEN: Final = ("/login", "/static/")
 """Paths that need no token."""
 
 
 def create_app(runs: Sequence[WatchedRun], token: str | None = None) -> Starlette:
-    """Return the application that shows runs, of which no two have the same name."""
+    """Return the application for runs with different names."""
     pages = _Pages({run.name: Watch(run, _VIEWS) for run in runs}, token)
     app = Starlette(
         routes=[
@@ -81,14 +101,14 @@ def create_app(runs: Sequence[WatchedRun], token: str | None = None) -> Starlett
 
 
 class _Pages:
-    """Answers requests that the guard has let through."""
+    """Answers requests that the guard accepts."""
 
     def __init__(self, watches: Mapping[str, Watch], token: str | None) -> None:
         self._watches = watches
         self.token = token
-        # set when the server stops, which waits for all answers to end
+        # set when the server stops: it waits for the end of all answers
         self.stopping = asyncio.Event()
-        # the cookie is no token: it ends with this process
+        # the cookie is not the token: it ends with this process
         self.session = secrets.token_urlsafe(32)
         self._process = secrets.token_hex(4)
 
@@ -109,7 +129,7 @@ class _Pages:
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def login(self, request: Request) -> Response:
-        """Show the form that asks for the token, or begin a session."""
+        """Return the form for the token, or begin a session."""
         if request.method == "GET":
             return FileResponse(STATIC / "login.html", headers={"Cache-Control": "no-cache"})
         given = parse_qs((await _body(request)).decode(errors="replace")).get("token", [""])[0]
@@ -118,7 +138,7 @@ class _Pages:
         return self.begin(RedirectResponse("/", 303), request)
 
     def begin(self, response: Response, request: Request) -> Response:
-        """Have the browser keep the session."""
+        """Set the cookie of the session."""
         is_secure = request.url.scheme == "https"
         response.set_cookie(_cookie(request), self.session, httponly=True, samesite="strict", secure=is_secure)
         return response
@@ -131,12 +151,12 @@ class _Pages:
             {
                 "runs": [
                     {
-                        "name": one.run.name,
-                        "checkpoint": str(one.run.checkpoint),
-                        "pipeline_file": one.run.file,
-                        "state": None if one.absent else one.status.state,
+                        "name": last.run.name,
+                        "checkpoint": str(last.run.checkpoint),
+                        "pipeline_file": last.run.file,
+                        "state": None if last.absent else last.status.state,
                     }
-                    for one in seen
+                    for last in seen
                 ],
                 "views": list(_VIEWS),
                 "can_write": self.token is not None,
@@ -145,27 +165,27 @@ class _Pages:
         )
 
     async def view(self, request: Request) -> Response:
-        """Return the JSON twin of a view; the same bytes for all until the history has changed."""
+        """Return the JSON twin of a view; the same bytes for all clients until the history changes."""
         watch = self._watch(request)
         name = request.path_params["view"]
         if name not in _VIEWS:
             return _refusal(404, f"there is no view {name!r}")
         query = {key: value for key, value in request.query_params.items() if key != "run"}
-        leaving = asyncio.create_task(_left(request))
+        leaving = asyncio.create_task(_wait_until_left(request))
         try:
             is_left: Callable[[], bool] = lambda: leaving.done() or self.stopping.is_set()  # noqa: E731
             version, body = await run_sync(partial(watch.answer, name, query, is_left))
         finally:
             leaving.cancel()
-        asked = hashlib.sha256(json.dumps([watch.run.name, name, query]).encode()).hexdigest()[:12]
-        headers = {"ETag": f'"{self._process}-{version}-{asked}"', "Cache-Control": "no-cache"}
+        question = hashlib.sha256(json.dumps([watch.run.name, name, query]).encode()).hexdigest()[:12]
+        headers = {"ETag": f'"{self._process}-{version}-{question}"', "Cache-Control": "no-cache"}
         if request.headers.get("if-none-match") == headers["ETag"]:
             return Response(status_code=304, headers=headers)
         return Response(body, media_type="application/json", headers=headers)
 
     async def events(self, request: Request) -> Response:
         """Send the version of a run's views whenever it has changed."""
-        # a stream that is cancelled, as it is without time to end, is no whole answer
+        # without time to end, the stream would be cancelled, and the answer incomplete
         return EventSourceResponse(self._versions(self._watch(request)), ping=15, shutdown_grace_period=_LOOK)
 
     async def _versions(self, watch: Watch) -> AsyncIterator[ServerSentEvent]:
@@ -179,7 +199,7 @@ class _Pages:
                 await asyncio.wait_for(self.stopping.wait(), _LOOK)
 
     async def redrive(self, request: Request) -> Response:
-        """Redrive dead letters, or say what would become of them."""
+        """Redrive dead letters, or return what their outcomes would be."""
         if self.token is None:
             return _refusal(403, "this page only reads: start it with --token to redrive from it")
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
@@ -203,7 +223,7 @@ class _Pages:
 
 
 class _Guard:
-    """Lets through what may be asked, and adds headers that keep a browser from doing more than the page needs."""
+    """Refuses requests that are not allowed, and adds headers that limit the browser to the needs of the page."""
 
     def __init__(self, app: ASGIApp, pages: _Pages) -> None:
         self._app = app
@@ -219,11 +239,11 @@ class _Guard:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        response = self._refused(Request(scope))
+        response = self._refuse(Request(scope))
         await (self._app if response is None else response)(scope, receive, answer)
 
-    def _refused(self, request: Request) -> Response | None:
-        """Return the answer to a request that is not let through, None for others."""
+    def _refuse(self, request: Request) -> Response | None:
+        """Return the refusal of a request, None if it is allowed."""
         pages = self._pages
         if request.method not in {"GET", "HEAD", "POST"}:
             return _refusal(405, "only GET, HEAD and POST are answered")
@@ -232,20 +252,20 @@ class _Guard:
                 return _refusal(421, "this page is for this machine alone: ask for 127.0.0.1 or localhost")
         elif not request.url.path.startswith(_OPEN):
             if request.url.path == "/" and pages.is_token(request.query_params.get("token", "")):
-                # it does not stay in the address
+                # remove the token from the address
                 others = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
                 return pages.begin(RedirectResponse(f"/{'?' if others else ''}{urlencode(others)}", 303), request)
             if not pages.knows(request):
                 if request.url.path == "/":
                     return RedirectResponse("/login", 303)
                 return _refusal(401, "send the token as `Authorization: Bearer TOKEN`, or log in at /login")
-        # an explanation reads the whole log: no other site may begin one
+        # an explanation reads the whole log: other sites may not start it
         is_own = request.method == "POST" or request.url.path == "/api/why"
-        return _foreign(request) if is_own else None
+        return _refuse_foreign(request) if is_own else None
 
 
-def _foreign(request: Request) -> Response | None:
-    """Return the refusal of a request that a page of another site has made, None if it is our own, or no browser's."""
+def _refuse_foreign(request: Request) -> Response | None:
+    """Return the refusal of a request by a page of another site, None for our own page and other clients."""
     origin, host = request.headers.get("origin"), request.headers.get("host", "")
     site = request.headers.get("sec-fetch-site", "same-origin")
     if (origin is not None and origin.partition("://")[2] != host) or site not in {"same-origin", "none"}:
@@ -253,7 +273,7 @@ def _foreign(request: Request) -> Response | None:
     return None
 
 
-async def _left(request: Request) -> None:
+async def _wait_until_left(request: Request) -> None:
     """Return once the client has left."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
@@ -271,12 +291,12 @@ def _cookie(request: Request) -> str:
     return f"windrow_session_{request.url.port or 'default'}"
 
 
-def _same(one: str, other: str) -> bool:
-    return secrets.compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))
+def _same(given: str, expected: str) -> bool:
+    return secrets.compare_digest(given.encode(errors="replace"), expected.encode(errors="replace"))
 
 
 async def _body(request: Request) -> bytes:
-    """Return the body of a request; raise InputError if it is longer than any that is meant."""
+    """Return the body of a request; raise InputError if it is too long."""
     parts = bytearray()
     async for part in request.stream():
         parts += part
@@ -291,19 +311,19 @@ def _refusal(code: int, message: str) -> Response:
 
 
 async def _error(request: Request, exc: Exception) -> Response:
-    """Answer an error of ours: the input's is the asker's, others are of a file or a server."""
+    """Answer a WindrowError: InputError is the client's fault, others are those of a file or a server."""
     del request
     return _refusal(400 if isinstance(exc, InputError) else 503, str(exc))
 
 
 async def _defect(request: Request, exc: Exception) -> Response:
-    """Answer another error, so that the page can say that there was one; the server prints it with its trace."""
+    """Answer a defect, so that the page can show it; the server prints it with its traceback."""
     del request
     return _refusal(500, f"this is a defect of windrow: {type(exc).__name__}: {exc}")
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; raise InputError if it cannot."""
+    """Return a listening socket; raise InputError if the address cannot be used."""
     if port > _LAST_PORT:
         msg = f"--listen {host}:{port} cannot be listened on: ports end at {_LAST_PORT}"
         raise InputError(msg)
@@ -316,7 +336,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Has the answers end that are open when it stops."""
+    """Ends open answers when it stops."""
 
     def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
         super().__init__(config)
@@ -338,7 +358,7 @@ def server(app: Starlette) -> uvicorn.Server:
 
 
 def address_of(listening: socket.socket) -> str:
-    """Return the URL that a socket is reached by on this machine."""
+    """Return the URL of a socket on this machine."""
     host, port = listening.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not listened on
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"

@@ -6,6 +6,7 @@ import ipaddress
 import json
 import threading
 import webbrowser
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,7 +108,7 @@ def dashboard_beside(graph: m.Graph, file: Path, checkpoint: Path) -> Iterator[s
 
 
 def _check_token(token: str | None, host: str) -> None:
-    """Raise InputError if the token is too short, or there is none although others can reach the page."""
+    """Raise InputError if the token is too short, or missing although others can reach the page."""
     if token is not None and len(token) < _SHORTEST:
         msg = f"--token has {len(token)} characters: take at least {_SHORTEST}, such as `openssl rand -hex 16` prints"
         raise InputError(msg)
@@ -124,7 +125,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _runs(pipelines: tuple[str, ...], checkpoint: Folder | None) -> list[WatchedRun]:
-    """Return the runs that are asked for, by names that differ; raise InputError if there are none."""
+    """Return the runs on the command line; raise InputError if there are none, or two have the same name."""
     from windrow.tools.dashboard.watch import WatchedRun  # noqa: PLC0415 - help needs none of it
 
     if checkpoint is not None and len(pipelines) > 1:
@@ -146,9 +147,9 @@ def _runs(pipelines: tuple[str, ...], checkpoint: Folder | None) -> list[Watched
                 f"--checkpoint is that of one run, and {file} has {len(opened)} pipelines: name one of them with --only"
             )
             raise InputError(msg)
-        runs += [WatchedRun(one.name, checkpoint or default_checkpoint(one.name), one, file) for one in opened]
-    twice = next((run for number, run in enumerate(runs) if run.name in {run.name for run in runs[:number]}), None)
-    if twice is not None:
-        msg = f"two of the pipelines are called {twice.name!r}, so they have one checkpoint: name one of them"
+        runs += [WatchedRun(graph.name, checkpoint or default_checkpoint(graph.name), graph, file) for graph in opened]
+    name, count = Counter(run.name for run in runs).most_common(1)[0]
+    if count > 1:
+        msg = f"two of the pipelines are called {name!r}, so they have one checkpoint: name one of them"
         raise InputError(msg)
     return runs

@@ -1,7 +1,7 @@
 """Views of the tables that a run writes: revisions, dead letters and late output; and the redrive of dead letters.
 
-They are read in snapshots of the sink's database, which lock nothing, and for `why` the log is read, too. Only
-`redrive_letters` writes.
+They are read in snapshots of the sink's database, which lock nothing; `why` also reads the log. Only `redrive_letters`
+writes.
 """
 
 from __future__ import annotations
@@ -10,40 +10,40 @@ import json
 import shlex
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow import model as m
+from windrow.connectors.database import Condition, Database, Value, only_columns, present, read_value
+from windrow.connectors.open_sinks import open_database
+from windrow.connectors.tables import Layout, Table, layout, plain_rows
+from windrow.engine.schema import key_fields, row_key
 from windrow.errors import InputError
-from windrow.tools.dashboard.watch import LongView, Query, Seen, View, WatchedRun
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from windrow.connectors.database import Condition, Database, Value
-    from windrow.connectors.tables import Layout, Table
+from windrow.expressions import sink_specs
+from windrow.tools.dashboard.watch import Query, Seen, WatchedRun
 
 _ROWS: Final = 200
-"""Rows that are shown, the newest first."""
+"""Greatest number of rows of a view, the newest first."""
 _CHANGES: Final = 1_000
-"""Changes of a key that are shown."""
+"""Greatest number of changes of a key."""
 _LATE: Final = 10_000
-"""Rows of the late output that are searched for a key: it has no column for one."""
+"""Rows of the late output that are searched for a key, as it has no key columns."""
 _ATTEMPTS: Final = 3
 _EXPLAINING: Final = threading.Lock()
-"""Held while the log is read to explain a row: one at a time."""
+"""Held while the log is read to explain a row."""
 _STOPPING: Final = 2.0
-"""Seconds that an explanation waits for another one, which may be stopping."""
+"""Seconds that an explanation waits for another one that may be stopping."""
 _NEWEST: Final = ("log_time", "offset", "partition")
-"""The order of dead letters, backwards: where the log has no timestamps, by offset."""
+"""The descending order of dead letters; without log timestamps they are ordered by offset."""
 
 
 def revisions(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return rows that were replaced or taken back, the newest first, with their values before and after."""
-    from windrow.connectors.database import Condition  # noqa: PLC0415 - a page without tables needs no Arrow
-
+    """Return rows that were replaced or retracted, the newest first, with their values before and after."""
     sinks, name, database, tables = _sink(seen.run, query)
     # delete < insert < update_after < update_before
     rows = _newest(database, tables.changes, ("epoch", "seq"), [Condition("op", ">", "insert")], limit=2 * _ROWS)
@@ -58,14 +58,14 @@ def revisions(seen: Seen, query: Query) -> dict[str, Any]:
         "table": tables.changes.name,
         "key": key,
         "values": values,
-        "revisions": list(_pairs(found, key, values))[:_ROWS],
+        "revisions": _pair_changes(found, key, values)[:_ROWS],
     }
 
 
-def _pairs(rows: list[dict[str, Any]], key: list[str], values: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield what became of a row, with the row that it replaced, if that was retracted; `rows` are newest first."""
+def _pair_changes(rows: list[dict[str, Any]], key: list[str], values: list[str]) -> list[dict[str, Any]]:
+    """Return the changes of rows, each with the row that it replaced, if retracted; `rows` are newest first."""
     waiting: dict[tuple[Any, ...], dict[str, Any]] = {}
-    made: list[dict[str, Any]] = []
+    changes: list[dict[str, Any]] = []
     for row in rows:
         place = tuple(row[column] for column in key)
         if row["op"] == "update_before":
@@ -75,7 +75,7 @@ def _pairs(rows: list[dict[str, Any]], key: list[str], values: list[str]) -> Ite
                 after["changed"] = [value for value in values if after["after"] and row[value] != after["after"][value]]
             continue
         is_deleted = row["op"] == "delete"
-        one = {
+        change = {
             "epoch": row["epoch"],
             "op": row["op"],
             "pane": row["pane"],
@@ -85,14 +85,14 @@ def _pairs(rows: list[dict[str, Any]], key: list[str], values: list[str]) -> Ite
             "after": None if is_deleted else {column: row[column] for column in values},
             "changed": [],
         }
-        made.append(one)
+        changes.append(change)
         if not is_deleted:
-            waiting[place] = one
-    yield from made
+            waiting[place] = change
+    return changes
 
 
 def dead(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return dead letters by reason, and the newest of them, of `reason` (its beginning) and `partition` if given."""
+    """Return dead letters by reason, and the newest, filtered by `reason` (a prefix) and `partition`."""
     sinks, name, database, tables = _sink(seen.run, query)
     where = _of_partition(query)
     reasons = _reasons(database, tables.dead, where)
@@ -111,23 +111,21 @@ def dead(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def _reasons(database: Database, table: Table, where: list[Condition]) -> Counter[str]:
-    """Count dead letters by the first word of their reason; there can be many, so no list of them is made."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - as above
-
+    """Count dead letters by the first word of their reason, batch by batch as there can be many."""
     found: Counter[str] = Counter()
     for batch in _batches(database, table, ("offset",), where, columns=("partition", "offset", "reason")):
         words = pc.list_element(pc.split_pattern(batch.column("reason"), ":", max_splits=1), 0)
-        for one in pc.value_counts(words).to_pylist():
-            found[one["values"]] += one["counts"]
+        for row in pc.value_counts(words).to_pylist():
+            found[row["values"]] += row["counts"]
     return found
 
 
 def _redrive_command(run: WatchedRun, query: Query) -> dict[str, str | None]:
-    """Return the command lines that redrive what the query chooses, or why such dead letters are not redriven."""
-    from windrow.tools.redrive.copies import redrivable  # noqa: PLC0415 - as above
+    """Return the command that redrives the chosen dead letters, or why they cannot be redriven."""
+    from windrow.tools.redrive.copies import check_redrivable  # noqa: PLC0415 - the decoder only where it is needed
 
     try:
-        redrivable(_pipeline(run))
+        check_redrivable(_pipeline(run))
     except InputError as exc:
         return {"command": None, "why_not": exc.message}
     words = ["windrow", "redrive", run.file or run.name, "--checkpoint", str(run.checkpoint)]
@@ -140,9 +138,7 @@ def _redrive_command(run: WatchedRun, query: Query) -> dict[str, str | None]:
 
 
 def late(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return the newest expired records: rows of the late output, of `partition` if given."""
-    from windrow.connectors.database import present  # noqa: PLC0415 - as above
-
+    """Return the newest expired records: rows of the late output, filtered by `partition`."""
     sinks, name, database, tables = _sink(seen.run, query)
     where = _of_partition(query)
     with database.snapshot() as snapshot:
@@ -152,20 +148,18 @@ def late(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return all that became of a key: its rows, the changes of each in order, and its expired records.
+    """Return the history of a key: its rows, their changes in order, and its expired records.
 
-    The query has a value for each of the `fields`, and may have the `window_start` of one window in ISO 8601.
+    The query has a value for each of the `fields`, and may have the `window_start` of a window in ISO 8601.
     """
-    from windrow.connectors.database import Condition, read_value  # noqa: PLC0415 - as above
-
     sinks, name, database, tables = _sink(seen.run, query)
     fields = _key_fields(seen.run, name)
     has_window = "window_start" in tables.result.columns
-    made: dict[str, Any] = {"sinks": sinks, "sink": name, "table": tables.result.name}
-    made |= {"fields": [field.name for field in fields], "has_window": has_window}
-    made |= {"rows": [], "changes": [], "late": [], "late_why_not": None}
+    view: dict[str, Any] = {"sinks": sinks, "sink": name, "table": tables.result.name}
+    view |= {"fields": [field.name for field in fields], "has_window": has_window}
+    view |= {"rows": [], "changes": [], "late": [], "late_why_not": None}
     if not fields or any(f"key.{field.name}" not in query for field in fields):
-        return made
+        return view
     values = {field.name: read_value(field, query[f"key.{field.name}"]) for field in fields}
     where = [Condition(field, "=", value) for field, value in values.items()]
     start = query.get("window_start", "")
@@ -173,25 +167,23 @@ def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
         where.append(Condition("window_start", "=", read_value(tables.result.schema.field("window_start"), start)))
     rows = list(_newest(database, tables.result, tables.result.key, where, limit=_ROWS))
     changes = list(_newest(database, tables.changes, ("epoch", "seq"), where, limit=_CHANGES))
-    made |= {"rows": rows, "changes": changes[::-1]}
+    view |= {"rows": rows, "changes": changes[::-1]}
     late_rows = list(_newest(database, tables.late, ("offset", "partition"), [], limit=_LATE))
     records = [json.loads(row["record"]) for row in late_rows]
     if missing := [field for field in values if any(field not in record for record in records)]:
         why_not = f"expired records are kept without {', '.join(missing)}, so those of a key are not known here"
-        return made | {"late_why_not": f"{why_not}; Late records has all, and Why? those of a row"}
+        return view | {"late_why_not": f"{why_not}; Late records has all, and Why? those of a row"}
     expired = [
         row
         for row, record in zip(late_rows, records, strict=True)
         if all(_is_value(field, record[field.name], values[field.name]) for field in fields)
         and (not start or m.parse_time(row["window_start"]) == m.parse_time(start))
     ]
-    return made | {"late": expired[:_ROWS]}
+    return view | {"late": expired[:_ROWS]}
 
 
 def _is_value(field: pa.Field, found: Any, value: Value) -> bool:  # noqa: ANN401 - JSON
-    """Return whether a value in the JSON of a record is one of a column."""
-    from windrow.connectors.database import read_value  # noqa: PLC0415 - as above
-
+    """Return whether a value in the JSON of a record equals a value of a column."""
     if found is None:
         return False
     try:
@@ -201,19 +193,19 @@ def _is_value(field: pa.Field, found: Any, value: Value) -> bool:  # noqa: ANN40
 
 
 def why(seen: Seen, query: Query, is_stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Return what is behind one row, found by a replay of the log: it can take as long as that is to read.
+    """Return the explanation of a row, by a replay of the log: it can take as long as reading the log.
 
-    The query names the row as that of `history_of_key` does, and by its `window_end` and `revision` where rows differ
-    in these alone; without a value for each of the `fields` nothing is explained. Raise InputError while another is.
+    The query names the row as that of `history_of_key` does, and by its `window_end` and `revision` if rows differ
+    only in these; without a value for each of the `fields` nothing is explained. Raise InputError while another row is
+    being explained.
     """
-    from windrow.connectors.database import Condition, read_value  # noqa: PLC0415
-    from windrow.tools.why.explain import explain_row  # noqa: PLC0415 - as above
+    from windrow.tools.why.explain import explain_row  # noqa: PLC0415 - the same
 
     sinks, name, _, tables = _sink(seen.run, query)
     fields = _key_fields(seen.run, name)
-    made = {"sinks": sinks, "sink": name, "table": tables.result.name, "fields": [field.name for field in fields]}
+    view = {"sinks": sinks, "sink": name, "table": tables.result.name, "fields": [field.name for field in fields]}
     if not fields or any(f"key.{field.name}" not in query for field in fields):
-        return made | {"explanation": None}
+        return view | {"explanation": None}
     where = [Condition(field.name, "=", read_value(field, query[f"key.{field.name}"])) for field in fields]
     where += [
         Condition(column, "=", read_value(tables.result.schema.field(column), query[column]))
@@ -225,35 +217,27 @@ def why(seen: Seen, query: Query, is_stopped: Callable[[], bool]) -> dict[str, A
         raise InputError(msg)
     try:
         # a run whose checkpoint cannot be read is explained up to the end of its log, and a note says so
+        checkpoint = seen.run.checkpoint
         found = explain_row(
-            _pipeline(seen.run),
-            name,
-            where,
-            checkpoint=seen.run.checkpoint,
-            most=_ROWS,
-            is_stopped=is_stopped,
-            option="",
+            _pipeline(seen.run), name, where, checkpoint=checkpoint, most=_ROWS, is_stopped=is_stopped, option=""
         )
     finally:
         _EXPLAINING.release()
-    return made | {"explanation": found.plain()}
+    return view | {"explanation": found.plain()}
 
 
 def _key_fields(run: WatchedRun, sink: str) -> list[pa.Field]:
-    """Return the fields of the key of a sink's rows, or of their places; none if they have no key."""
-    from windrow.engine.schema import key_fields, row_key  # noqa: PLC0415 - as above
-    from windrow.expressions import sink_specs  # noqa: PLC0415
-
+    """Return the key fields of a sink's rows, or of their places; none if they have no key."""
     rows = sink_specs(_pipeline(run))[sink].rows
     return key_fields(rows.key) if rows.has_panes else row_key(rows)
 
 
 def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Redrive the dead letters of a `reason` and `partition`, or `all`; with `dry_run` say what would become of them.
+    """Redrive the dead letters of a `reason` and `partition`, or `all`; with `dry_run` only return their outcomes.
 
     Raise InputError if nothing is chosen, and the errors of `windrow.tools.redrive.copies.redrive`.
     """
-    from windrow.tools.redrive.copies import Choice, redrive  # noqa: PLC0415 - as above
+    from windrow.tools.redrive.copies import Choice, redrive  # noqa: PLC0415 - the same
 
     reason, partition = asked.get("reason") or "", asked.get("partition")
     is_partition = partition is None or (type(partition) is int and 0 <= partition < m.MAX_PARTITIONS)
@@ -282,11 +266,7 @@ def _pipeline(run: WatchedRun) -> m.Graph:
 
 
 def _sink(run: WatchedRun, query: Query) -> tuple[list[str], str, Database, Layout]:
-    """Return the names of all sinks, and one of them by `sink` of the query: its name, its database and its tables."""
-    from windrow.connectors.open_sinks import open_database  # noqa: PLC0415
-    from windrow.connectors.tables import layout  # noqa: PLC0415
-    from windrow.expressions import sink_specs  # noqa: PLC0415 - as above
-
+    """Return the names of all sinks, and the name, database and tables of the sink in the query."""
     specs = sink_specs(_pipeline(run))
     name = query.get("sink") or next(iter(specs))
     if name not in specs:
@@ -309,15 +289,11 @@ def _newest(
     limit: int | None,
     reason: str = "",
 ) -> Generator[dict[str, Any]]:
-    """Yield rows as values of JSON, from the last of an order on; with `reason` those whose reason begins so."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - as above
-
-    from windrow.connectors.tables import plain_rows  # noqa: PLC0415 - as above
-
+    """Yield rows as JSON values in descending order; with `reason` those whose reason begins with it."""
     for batch in _batches(database, table, order, where, limit=limit):
-        kept = batch.filter(pc.starts_with(batch.column("reason"), reason)) if reason else batch
-        for row in plain_rows(kept):
-            yield dict(zip(kept.column_names, row, strict=True))
+        chosen = batch.filter(pc.starts_with(batch.column("reason"), reason)) if reason else batch
+        for row in plain_rows(chosen):
+            yield dict(zip(chosen.column_names, row, strict=True))
 
 
 def _batches(
@@ -329,9 +305,7 @@ def _batches(
     limit: int | None = None,
     columns: tuple[str, ...] = (),
 ) -> Generator[pa.Table]:
-    """Yield rows of a snapshot, from the last of an order on, as they are read; of some `columns`, or of all."""
-    from windrow.connectors.database import only_columns, present  # noqa: PLC0415 - as above
-
+    """Yield rows of a snapshot in descending order, as they are read; with all columns or `columns`."""
     with database.snapshot() as snapshot:
         shown = present(snapshot, database, table)
         by = [name for name in order if name in shown.columns]
@@ -341,8 +315,6 @@ def _batches(
 
 
 def _of_partition(query: Query) -> list[Condition]:
-    from windrow.connectors.database import Condition  # noqa: PLC0415 - as above
-
     text = query.get("partition", "")
     if not text:
         return []
@@ -350,13 +322,3 @@ def _of_partition(query: Query) -> list[Condition]:
         msg = f"partition={text!r} is not the number of a partition"
         raise InputError(msg)
     return [Condition("partition", "=", int(text))]
-
-
-TABLE_VIEWS: Final[Mapping[str, View]] = {
-    "revisions": revisions,
-    "dead": dead,
-    "late": late,
-    "key": history_of_key,
-    "why": LongView(why),
-}
-"""The views by the names that the page and ``/api/`` have for them."""

@@ -1,14 +1,13 @@
-"""Views of a run as plain JSON, of its history alone: pure functions of what was seen of it.
+"""Views of a run as plain JSON, from its history alone: pure functions of `Seen`.
 
-Times are microseconds since the epoch in UTC and durations seconds, unless a name says otherwise. What a chart draws
-and a table lists is here: the page computes nothing but how it looks.
+Times are microseconds since the epoch in UTC and durations seconds, unless a name says otherwise. The data of all
+charts and tables is computed here: the page only draws it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
 from heapq import nsmallest
 from itertools import pairwise
 from typing import Any, Final
@@ -17,30 +16,31 @@ from windrow import model as m
 from windrow.authoring.printing import node_text
 from windrow.authoring.sections import mask_secrets
 from windrow.errors import InputError
+from windrow.telemetry.facts import WINDOWS, PartitionName
 from windrow.telemetry.health import OVER, STATES, default_limit
 from windrow.telemetry.histogram import BOUNDS, Histogram
 from windrow.telemetry.numbers import first_line, short_duration
-from windrow.telemetry.reports import Lag, PartitionName, StepReport, counted
+from windrow.telemetry.reports import Lag, StepReport, counted
 from windrow.telemetry.samples import VERDICTS
 from windrow.telemetry.status import RunStatus, standing_since
-from windrow.telemetry.window_counts import WindowCounts, add_windows
-from windrow.tools.dashboard.watch import Query, Seen, first_committed
+from windrow.telemetry.window_counts import WindowCounts
+from windrow.tools.dashboard.watch import Query, Seen, first_commit
 
 _MICROS: Final = 1_000_000
 _STEPS: Final = 60
-"""Steps of the timeline."""
+"""Steps in the timeline."""
 _SAMPLES: Final = 2_000
-"""Records that are drawn at most."""
+"""Greatest number of records in a drawing."""
 _LINES: Final = 12
-"""Partitions that have a line of their own in a chart."""
+"""Partitions with a line of their own in a chart."""
 _BREAK: Final = 10 * _MICROS
-"""Microseconds without a run over which no line of a chart goes."""
+"""Microseconds without a run that break the lines of a chart."""
 _SPANS: Final = {"10m": 600.0, "1h": 3_600.0, "all": None}
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 
 def overview(seen: Seen, query: Query) -> dict[str, Any]:
-    """Say whether the numbers are right, late or stuck, and the figures behind that."""
+    """Return whether the run is stuck, late or incomplete, with the figures."""
     status, total = seen.status, seen.total
     plain = status.plain()
     plain.pop("partitions")
@@ -50,7 +50,7 @@ def overview(seen: Seen, query: Query) -> dict[str, Any]:
         "now": status.now,
         "seen_at": seen.now,
         "answers": [_stuck(seen), _late(status), _right(seen)],
-        "held": _held(status),
+        "held": _holders(status),
         "totals": _known_counts(seen),
         "since": seen.counts_since,
         "latency_seconds": {} if total is None else _quantiles(total.latency),
@@ -62,9 +62,9 @@ def overview(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def _answer(question: str, level: str, headline: str, *reasons: str, summary: str | None = None) -> dict[str, Any]:
-    """Answer a question: `level` is good, warn, bad or done, `summary` the headline without numbers."""
-    said = {"question": question, "level": level, "headline": headline, "summary": summary or headline}
-    return said | {"reasons": list(reasons)}
+    """Return an answer: `level` is good, warn, bad or done, `summary` the headline without numbers."""
+    answer = {"question": question, "level": level, "headline": headline, "summary": summary or headline}
+    return answer | {"reasons": list(reasons)}
 
 
 def _stuck(seen: Seen) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _stuck(seen: Seen) -> dict[str, Any]:
 
 
 def _standing(seen: Seen) -> float | None:
-    """Return for how long the low watermark has not moved while records came."""
+    """Return the seconds for which the low watermark has not moved although records came."""
     status, since = seen.status, standing_since(seen.recent)
     if since is None or status.recent is None or status.recent.only_offsets or not status.recent.events:
         return None
@@ -111,7 +111,7 @@ def _late(status: RunStatus) -> dict[str, Any]:
 
 
 def _behind(status: RunStatus, lag: Lag) -> tuple[str, str, str]:
-    """Return the level, the reason and the summary of a lag that there is."""
+    """Return the level, the reason and the summary of a lag above 0."""
     trend = status.lag_trend
     if status.state in OVER or status.state == "stalled":
         return "done" if status.state == "ended" else "bad", "Nothing reads them now.", "behind"
@@ -121,7 +121,7 @@ def _behind(status: RunStatus, lag: Lag) -> tuple[str, str, str]:
         level = "bad" if (lag.longest or 0.0) * _MICROS > default_limit("lag", "time") else "warn"
         return level, f"The lag grows by {trend:,.0f} records/s: the results come later.", "falling behind"
     if status.until_clear is not None and trend is not None:
-        clear = f"none is left in {short_duration(status.until_clear)} if that goes on."
+        clear = f"none is left in {short_duration(status.until_clear)} at this rate."
         return "warn", f"The lag shrinks by {-trend:,.0f} records/s; {clear}", "catching up"
     return "good", "The lag neither grows nor shrinks.", "behind"
 
@@ -144,8 +144,8 @@ def _right(seen: Seen) -> dict[str, Any]:
     return _answer(question, level, headline, missed, revised, summary="some records are not counted")
 
 
-def _held(status: RunStatus) -> list[dict[str, Any]]:
-    """Return what holds the low watermark back, of a run that goes on."""
+def _holders(status: RunStatus) -> list[dict[str, Any]]:
+    """Return the partitions that hold the low watermark of an active run back."""
     if status.state in OVER:
         return []
     return [
@@ -156,7 +156,7 @@ def _held(status: RunStatus) -> list[dict[str, Any]]:
 
 
 def _known_counts(seen: Seen) -> dict[str, int | None] | None:
-    """Return the counts of all steps; of a run that counts offsets alone the others are not known."""
+    """Return the counts of all steps; a run that only counts offsets knows no others."""
     counts, last = seen.counts, seen.status.last
     if counts is None or last is None or not last.only_offsets:
         return None if counts is None else dict(counts)
@@ -175,40 +175,41 @@ def _quantiles(histogram: Histogram) -> dict[str, float]:
 
 
 def _over_time(series: Sequence[StepReport]) -> dict[str, list[Any]]:
-    """Return columns, a row a sum of steps, and where the lines break."""
-    known = [one for one in series if one.committed is not None]
+    """Return columns with a row for each sum of steps, and where the lines break."""
+    known = [step for step in series if step.committed is not None]
 
-    def rate(count: float, seconds: float) -> float | None:
-        return round(count / seconds, 3) if seconds else None
+    def counts(*names: str) -> dict[str, list[Any]]:
+        return {name: [None if step.only_offsets else getattr(step, name) for step in known] for name in names}
 
     return {
         **_times(known),
-        "epoch": [one.epoch for one in known],
-        "events_per_second": [rate(one.events, one.seconds) for one in known],
-        "behind": [one.behind for one in known],
-        "watermark_lag": [one.watermark_lag for one in known],
-        "latency_p99": [_quantiles(one.latency).get("p99") for one in known],
-        "late": [None if one.only_offsets else one.late for one in known],
-        "expired": [None if one.only_offsets else one.expired for one in known],
-        "dead": [None if one.only_offsets else one.dead + one.rejected for one in known],
-        "revisions": [None if one.only_offsets else one.revisions for one in known],
-        "inserts": [None if one.only_offsets else one.inserts for one in known],
-        "open_windows": [None if one.only_offsets else one.open_windows for one in known],
-        "state_bytes": [one.state_bytes for one in known],
+        "epoch": [step.epoch for step in known],
+        "events_per_second": [_rate(step.events, step) for step in known],
+        "behind": [step.behind for step in known],
+        "watermark_lag": [step.watermark_lag for step in known],
+        "latency_p99": [_quantiles(step.latency).get("p99") for step in known],
+        **counts("late", "expired"),
+        "dead": [None if step.only_offsets else step.dead + step.rejected for step in known],
+        **counts("revisions", "inserts", "open_windows"),
+        "state_bytes": [step.state_bytes for step in known],
     }
 
 
+def _rate(count: float, step: StepReport) -> float | None:
+    return round(count / step.seconds, 3) if step.seconds else None
+
+
 def _times(series: Sequence[StepReport]) -> dict[str, list[int]]:
-    """Return when steps were committed, and the places of those before which no run ran for a while."""
-    times = [(one.committed or 0, (one.committed or 0) - round(one.seconds * _MICROS)) for one in series]
+    """Return the times of commits, and the numbers of the steps before which no run ran for a while."""
+    times = [(step.committed or 0, (step.committed or 0) - round(step.seconds * _MICROS)) for step in series]
     return {
         "time": [committed for committed, _ in times],
-        "breaks": [at for at, (one, other) in enumerate(pairwise(times), 1) if other[1] - one[0] > _BREAK],
+        "breaks": [number for number, ((end, _), (_, begin)) in enumerate(pairwise(times), 1) if begin - end > _BREAK],
     }
 
 
 def watermark(seen: Seen, query: Query) -> dict[str, Any]:
-    """Say why the low watermark stands where it stands: each partition with its watermark, idle mark and lag."""
+    """Return the low watermark, and each partition with its watermark, idle mark and lag."""
     del query
     status, last = seen.status, seen.status.last
     low = None if last is None else last.low_watermark
@@ -218,7 +219,7 @@ def watermark(seen: Seen, query: Query) -> dict[str, Any]:
         "watermark_lag": status.watermark_lag,
         "standing_seconds": _standing(seen),
         "idle": [] if last is None else last.idle,
-        "held": _held(status),
+        "held": _holders(status),
         "partitions": [
             {
                 "partition": partition.partition,
@@ -244,73 +245,71 @@ def _ahead(time: int | None, other: int | None) -> float | None:
 
 
 def event_time(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return the watermarks of partitions and the low watermark over processing time, and rows as they were written."""
-    series = [one for one in seen.over(_span(query)) if one.committed is not None]
+    """Return the watermarks of partitions and the low watermark over processing time, and the rows of the steps."""
+    series = [step for step in seen.over(_span(query)) if step.committed is not None]
     names, left_out = _lines(seen.status)
     return {
         **_times(series),
-        "low_watermark": [one.low_watermark for one in series],
+        "low_watermark": [step.low_watermark for step in series],
         "partitions": [
             {
                 "partition": name,
-                "watermark": [one.watermarks.get(name) for one in series],
-                "ahead_seconds": [_ahead(one.watermarks.get(name), one.low_watermark) for one in series],
+                "watermark": [step.watermarks.get(name) for step in series],
+                "ahead_seconds": [_ahead(step.watermarks.get(name), step.low_watermark) for step in series],
             }
             for name in names
         ],
         "left_out": left_out,
         "samples": _samples(series),
-        "inserts": [None if one.only_offsets else one.inserts for one in series],
-        "revisions": [None if one.only_offsets else one.revisions for one in series],
+        "inserts": [None if step.only_offsets else step.inserts for step in series],
+        "revisions": [None if step.only_offsets else step.revisions for step in series],
     }
 
 
 def _samples(series: Sequence[StepReport]) -> dict[str, Any]:
-    """Return a sample of the records by arrival and event time, and the low watermark over the same arrival.
+    """Return a uniform sample of the records by arrival and event time, and the low watermark over the arrival.
 
-    Arrival is the log timestamp, or where the log has none the commit of the step. `ahead_seconds` is how far a record
-    was ahead of the low watermark when its step began. The sample is uniform.
+    Arrival is the log timestamp, or the commit of the step if the log has none. `ahead_seconds` is how far a record
+    was ahead of the low watermark when its step began.
     """
     before = [None, *(step.low_watermark for step in series)]
     rows = [(step, low, sample) for step, low in zip(series, before, strict=False) for sample in step.samples]
-    by_log = bool(rows) and all(one.log_time is not None for _, _, one in rows)
+    by_log = bool(rows) and all(sample.log_time is not None for _, _, sample in rows)
 
     def arrival(step: StepReport, log_time: int | None) -> int | None:
         return log_time if by_log else step.committed
 
     points = [
         {
-            "arrival": arrival(step, one.log_time),
-            "event_time": one.event_time,
-            "ahead_seconds": _ahead(one.event_time, low),
-            "verdict": max(one.verdicts.values(), key=VERDICTS.index, default=None),
-            "partition": one.partition,
-            "offset": one.offset,
+            "arrival": arrival(step, sample.log_time),
+            "event_time": sample.event_time,
+            "ahead_seconds": _ahead(sample.event_time, low),
+            "verdict": max(sample.verdicts.values(), key=VERDICTS.index, default=None),
+            "partition": sample.partition,
+            "offset": sample.offset,
         }
-        for step, low, one in nsmallest(_SAMPLES, rows, key=lambda row: row[2].rank)
+        for step, low, sample in nsmallest(_SAMPLES, rows, key=lambda row: row[2].rank)
     ]
     line = [(arrival(step, max(step.log_times.values(), default=None)), step.low_watermark) for step in series]
     known = sorted((at, low) for at, low in line if at is not None and low is not None)
     return {
         "arrival_is": "log" if by_log else "commit",
-        "points": sorted(points, key=lambda one: (one["arrival"], one["offset"])),
+        "points": sorted(points, key=lambda point: (point["arrival"], point["offset"])),
         "line": {"arrival": [at for at, _ in known], "low_watermark": [low for _, low in known]},
     }
 
 
 def _lines(status: RunStatus) -> tuple[list[PartitionName], int]:
-    """Return the partitions that get a line: those that are behind most; and how many get none."""
-    first = sorted(status.partitions, key=lambda one: (one.held is None, -(one.lag or 0)))[:_LINES]
-    kept = {one.partition for one in first}
-    return [partition.partition for partition in status.partitions if partition.partition in kept], len(
-        status.partitions
-    ) - len(kept)
+    """Return the partitions with a line of their own, those with the most lag, and the number of the others."""
+    first = sorted(status.partitions, key=lambda partition: (partition.held is None, -(partition.lag or 0)))[:_LINES]
+    names = [partition.partition for partition in status.partitions if partition in first]
+    return names, len(status.partitions) - len(names)
 
 
 def lateness(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return how far records were behind the clock of their partition, and what other settings would do to them.
+    """Return how far records were behind the clock of their partition, and the effect of other settings.
 
-    `delay` and `lateness` of the query are durations such as 10m; without them the pipeline's own are counted with.
+    `delay` and `lateness` of the query are durations such as 10m; the defaults are the pipeline's own.
     """
     counts = Histogram() if seen.total is None else Histogram.sum(seen.total.lateness.values())
     return {
@@ -320,16 +319,16 @@ def lateness(seen: Seen, query: Query) -> dict[str, Any]:
         "counts": list(counts.counts),
         "quantiles_seconds": _quantiles(counts),
         "partitions": [
-            {"partition": name, "records": one.total, **_quantiles(one)}
-            for name, one in ({} if seen.total is None else seen.total.lateness).items()
+            {"partition": name, "records": histogram.total, **_quantiles(histogram)}
+            for name, histogram in ({} if seen.total is None else seen.total.lateness).items()
         ],
         **_what_if(seen, query),
     }
 
 
 def _what_if(seen: Seen, query: Query) -> dict[str, Any]:
-    from windrow.tools.tune.choose import WhatIf, what_if  # noqa: PLC0415 - the same
-    from windrow.tools.tune.disorder import read_recorded  # noqa: PLC0415 - the other views need no Arrow
+    from windrow.tools.tune.choose import WhatIf, what_if  # noqa: PLC0415 - the other views need no Arrow
+    from windrow.tools.tune.disorder import read_recorded  # noqa: PLC0415 - the same
 
     run = seen.run
     chosen = {name: m.parse_duration(query[name]) for name in ("delay", "lateness") if query.get(name)}
@@ -337,12 +336,12 @@ def _what_if(seen: Seen, query: Query) -> dict[str, Any]:
         if micros > m.MAX_DURATION:
             msg = f"{name}={query[name]} is longer than a hundred years (36500d)"
             raise InputError(msg)
-    if run.pipeline is None or run.graph is None or seen.total is None:
+    if run.pipeline is None or seen.total is None:
         return {"what_if": None, "why_not": "name the pipeline's file on the command line to try other settings"}
     if not seen.total.lateness:
         return {"what_if": None, "why_not": "no lateness of records is recorded yet"}
     try:
-        disorder = read_recorded(run.graph, [seen.total])
+        disorder = read_recorded(run.pipeline, [seen.total])
         now, then = what_if(run.pipeline, disorder), what_if(run.pipeline, disorder, **chosen)
     except InputError as exc:
         return {"what_if": None, "why_not": exc.message}
@@ -369,42 +368,29 @@ def _what_if(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def throughput(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return events a second and lag over time, by partition; those without a line of their own are summed up."""
-    series = [one for one in seen.over(_span(query)) if one.committed is not None]
+    """Return events a second and lag over time, by partition; partitions without a line of their own are summed up."""
+    series = [step for step in seen.over(_span(query)) if step.committed is not None]
     names, left_out = _lines(seen.status)
-    own = set(names)
+
+    def line(name: PartitionName, count: Callable[[Mapping[PartitionName, int]], int | None]) -> dict[str, Any]:
+        return {
+            "partition": name,
+            "records_per_second": [_rate(count(step.read) or 0, step) for step in series],
+            "lag": [None if step.lag is None else count(step.lag) for step in series],
+        }
 
     def others(counts: Mapping[PartitionName, int]) -> int:
-        return sum(count for name, count in counts.items() if name not in own)
+        return sum(count for name, count in counts.items() if name not in names)
 
-    def rates(counts: Iterator[int]) -> list[float | None]:
-        return [
-            round(count / one.seconds, 3) if one.seconds else None for count, one in zip(counts, series, strict=True)
-        ]
-
-    partitions = [
-        {
-            "partition": name,
-            "records_per_second": rates(one.read.get(name, 0) for one in series),
-            "lag": [None if one.lag is None else one.lag.get(name) for one in series],
-        }
-        for name in names
-    ]
-    if left_out:
-        partitions.append(
-            {
-                "partition": f"{left_out} others",
-                "records_per_second": rates(others(one.read) for one in series),
-                "lag": [None if one.lag is None else others(one.lag) for one in series],
-            }
-        )
-    return {**_over_time(series), "partitions": partitions, "key_group_load": [one.key_group_load for one in series]}
+    partitions = [line(name, lambda counts, name=name: counts.get(name)) for name in names]  # type: ignore[misc]
+    partitions += [line(f"{left_out} others", others)] if left_out else []
+    return {**_over_time(series), "partitions": partitions, "key_group_load": [step.key_group_load for step in series]}
 
 
 def windows(seen: Seen, query: Query) -> dict[str, Any]:
     """Return the windows of each node by key group: open now, and fired and closed in the span."""
     series = seen.over(_span(query))
-    found = reduce(add_windows, (one.windows for one in series), None)
+    found: dict[str, WindowCounts] | None = WINDOWS.sum([step.windows for step in series])
     why_not = None
     if seen.total is None:
         why_not = "no step has been committed yet"
@@ -415,64 +401,60 @@ def windows(seen: Seen, query: Query) -> dict[str, Any]:
     elif not found:
         why_not = "the pipeline has no windows"
     return {
-        "since": first_committed(series),
-        "nodes": [_windows_of_node(seen.run.graph, node, counts) for node, counts in (found or {}).items()],
+        "since": first_commit(series),
+        "nodes": [_windows_of_node(seen.run.pipeline, node, counts) for node, counts in (found or {}).items()],
         "why_not": why_not,
     }
 
 
 def _windows_of_node(known: m.Graph | None, name: str, counts: WindowCounts) -> dict[str, Any]:
-    made: dict[str, Any] = {"node": name, "kind": None, "note": None, **counts.total._asdict()}
-    node = None if known is None else next((one for one in known.keyed if (one.name or known.name) == name), None)
+    view: dict[str, Any] = {"node": name, "kind": None, "note": None, **counts.total._asdict()}
+    node = None if known is None else next((keyed for keyed in known.keyed if (keyed.name or known.name) == name), None)
     if isinstance(node, m.WindowNode):
-        made["kind"] = type(node.window).__name__.lower()
+        view["kind"] = type(node.window).__name__.lower()
         match node.window:
             case m.Session():
-                made["note"] = "each session is a window of one key; one that grows after it fired fires again"
+                view["note"] = "each session is a window of one key; one that grows after it fired fires again"
             case m.Global():
-                made["note"] = "the global window stays open; early panes are inserts and revisions"
+                view["note"] = "the global window stays open; early panes are inserts and revisions"
             case _:
-                made["note"] = "a window is one for all keys of a key group"
+                view["note"] = "all keys of a key group share a window"
     rows = zip(counts.open, counts.fired, counts.closed, strict=True)
-    made["key_groups"] = [
+    view["key_groups"] = [
         {"key_group": group, "open": is_open, "fired": fired, "closed": closed}
         for group, (is_open, fired, closed) in enumerate(rows)
     ]
-    return made
+    return view
 
 
 def steps(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return the last steps as they were, with the seconds of their parts."""
+    """Return the last steps, with the seconds of their parts."""
     del query
     return {
         "steps": [
             {
-                "epoch": one.epoch,
-                "committed": one.committed,
-                "seconds": round(one.seconds, 4),
-                "took": round(one.took, 4),
-                "parts": {part: round(seconds, 4) for part, seconds in one.parts.items()},
-                "tasks": {part: round(seconds, 4) for part, seconds in one.tasks.items()},
-                **_totals(one),
-                "low_watermark": one.low_watermark,
-                "behind": one.behind,
+                "epoch": step.epoch,
+                "committed": step.committed,
+                "seconds": round(step.seconds, 4),
+                "took": round(step.took, 4),
+                "parts": {part: round(seconds, 4) for part, seconds in step.parts.items()},
+                "tasks": {part: round(seconds, 4) for part, seconds in step.tasks.items()},
+                **_totals(step),
+                "low_watermark": step.low_watermark,
+                "behind": step.behind,
             }
-            for one in list(seen.recent)[-_STEPS:]
+            for step in list(seen.recent)[-_STEPS:]
         ],
     }
 
 
 def graph(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return the pipeline's nodes in layers from source to sink, with what passes them, and the edges between them."""
+    """Return the pipeline's nodes in layers from source to sink, with their figures, and the edges between them."""
     del query
-    known = seen.run.graph
+    known = seen.run.pipeline
     if known is None:
-        return {
-            "nodes": [],
-            "edges": [],
-            "work": [],
-            "why_not": "name the pipeline's file on the command line to see its graph",
-        }
+        why_not = "name the pipeline's file on the command line to see its graph"
+        return {"nodes": [], "edges": [], "work": [], "why_not": why_not}
     shown = mask_secrets(known)
     # in a short form the keyed node and the sink have no name
     layers: list[int] = []
@@ -493,7 +475,7 @@ def graph(seen: Seen, query: Query) -> dict[str, Any]:
             "kind": _kind(node),
             "text": node_text(shown, node),
             "layer": layers[number],
-            # of several nodes with the same work only what they spend together is known
+            # only the sum of several nodes with the same work is known
             "share": shares.get(_work(node)) if of_work[_work(node)] == 1 else None,
             "facts": _facts(seen, shown, node),
         }
@@ -518,7 +500,7 @@ def _work(node: m.Node) -> str:
 
 
 def _shares(step: StepReport | None) -> dict[str, float]:
-    """Return the share of the time that tasks and the sink spend, by work."""
+    """Return the shares of the time of tasks and the sink, by work."""
     if step is None:
         return {}
     spent = {
@@ -531,22 +513,18 @@ def _shares(step: StepReport | None) -> dict[str, float]:
 
 
 def _facts(seen: Seen, shown: m.Graph, node: m.Node) -> list[dict[str, Any]]:
-    """Return figures of a node by name; `unit` says how they are written."""
+    """Return figures of a node by name; `unit` is their format."""
     status, last = seen.status, seen.status.last
     if last is None:
         return []
     match node:
         case m.SourceNode(name=name):
             several = len(shown.sources) > 1
-            own = [
-                partition
-                for partition in status.partitions
-                if not several or str(partition.partition).startswith(f"{name}/")
-            ]
-            marks = [one.watermark for one in own if one.watermark is not None and not one.is_idle]
+            own = [row for row in status.partitions if not several or str(row.partition).startswith(f"{name}/")]
+            marks = [row.watermark for row in own if row.watermark is not None and not row.is_idle]
             found = [
-                ("records/s", sum(one.per_second for one in own), "number"),
-                ("behind", sum(one.lag or 0 for one in own), "number"),
+                ("records/s", sum(row.per_second for row in own), "number"),
+                ("behind", sum(row.lag or 0 for row in own), "number"),
                 ("watermark", min(marks, default=None), "time"),
             ]
         case m.SinkNode():
@@ -557,24 +535,24 @@ def _facts(seen: Seen, shown: m.Graph, node: m.Node) -> list[dict[str, Any]]:
             found = [("rows/s", rows / span if span else 0.0, "number"), ("up to", last.low_watermark, "time")]
         case _:
             name = node.name or shown.name
-            held = next((held for text, held in last.state_by_node.items() if name in text.split(", ")), None)
-            found = [] if held is None else [("state rows", held[0], "number"), ("state", held[1], "bytes")]
+            size = next((size for text, size in last.state_by_node.items() if name in text.split(", ")), None)
+            found = [] if size is None else [("state rows", size[0], "number"), ("state", size[1], "bytes")]
             if len(shown.keyed) == 1 and node in shown.keyed and not last.only_offsets:
                 found.append(("open windows", last.open_windows, "number"))
     return [{"name": name, "value": value, "unit": unit} for name, value, unit in found]
 
 
 def _span(query: Query) -> float | None:
-    """Return the seconds that a view is over; raise InputError for another span than those that there are."""
+    """Return the span of a view in seconds, None for all; raise InputError for an unknown span."""
     span = query.get("span", "all")
     if span not in _SPANS:
-        msg = f"span={span!r} is none of {', '.join(_SPANS)}"
+        msg = f"span={span!r} is unknown; take one of {', '.join(_SPANS)}"
         raise InputError(msg)
     return _SPANS[span]
 
 
 def _percent(share: float) -> str:
-    """Write a share rounded down, so that 100 % is all."""
+    """Format a share, rounded down, so that 100 % means all."""
     return f"{int(share * 100_000) / 1000:g} %"
 
 
@@ -588,4 +566,4 @@ HISTORY_VIEWS: Final = {
     "steps": steps,
     "graph": graph,
 }
-"""The views by the names that the page and ``/api/`` have for them."""
+"""The views by their names on the page and in ``/api/``."""

@@ -1,7 +1,7 @@
-"""Watch of a run: its history as it grows, read beside its checkpoint.
+"""The history of a run as it grows, read beside its checkpoint, and the views of it.
 
-Nothing is asked of the process that runs. The file is read at most once a second, and only while somebody looks; each
-answer is made once for each change of the history, whoever asks for it.
+The process that runs is not queried. The file is read at most once a second, and only while somebody looks; each view
+is computed once for each change of the history, for all who ask for it.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from windrow.telemetry.reports import StepReport, now_micros
 from windrow.telemetry.status import STEPS, RunStatus, last_alerts
 
 POINTS: Final = 600
-"""Points of a chart over time at most."""
+"""Greatest number of points in a chart over time."""
 _READ: Final = 10_000
-"""Reports that are read of a history that is there already."""
+"""Greatest number of reports that are read at once from an existing history."""
 _RECENT: Final = 3_600
 """Reports that are kept as they are; older ones are summed up."""
 _PAUSE: Final = 1.0
-"""Seconds between two looks at the file."""
+"""Seconds between two reads of the file."""
 _LEFT: Final = 0.2
-"""Seconds between two looks whether who waits for an answer has left."""
+"""Seconds between two checks whether a client that waits has left."""
 
 COUNTS: Final = ("events", "late", "expired", "dead", "rejected", "duplicates", "inserts", "revisions")
 _SHOWN: Final = 20
 _ANSWERS: Final = 256
-"""Answers that are kept."""
+"""Greatest number of cached answers."""
 
 Query = Mapping[str, str]
 """The parameters of a view by name."""
-_Asked = tuple[str, tuple[tuple[str, str], ...]]
+_Question = tuple[str, tuple[tuple[str, str], ...]]
 """A view and its parameters."""
 
 
@@ -53,31 +53,26 @@ def _never() -> bool:
 
 @dataclass(frozen=True)
 class WatchedRun:
-    """A run by its name, its checkpoint, and its pipeline if that is known; `file` is how that was named."""
+    """A run by its name, its checkpoint, and its pipeline if that is known; `file` is its name on the command line."""
 
     name: str
     checkpoint: Folder
     pipeline: m.Graph | None = None
     file: str | None = None
 
-    @property
-    def graph(self) -> m.Graph | None:
-        """The pipeline as a graph."""
-        return None if self.pipeline is None else self.pipeline
 
-
-def first_committed(steps: Iterable[StepReport]) -> int | None:
-    """Return when the first of some steps was committed, in microseconds; None if that is not known."""
+def first_commit(steps: Iterable[StepReport]) -> int | None:
+    """Return when the first of some steps was committed, in microseconds; None if unknown."""
     return next((step.committed for step in steps if step.committed is not None), None)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A run as it was seen last: its status, the newest steps as they are, and all as at most `2 * POINTS` sums.
+    """A run as it was last read: its status, the newest steps as they are, and all as at most `2 * POINTS` sums.
 
-    `alerts` are the active and the newest others, as the history has them. `absent` says why there is no history, None
-    if there is one. `now` is the wall clock in microseconds. `older` are the records of all processes where the history
-    is longer than what was read of it, empty where all was read.
+    `alerts` are the active ones of the history and the newest others. `absent` is the reason if there is no history.
+    `now` is the wall clock in microseconds. `older` are the records of all processes if only a part of the history was
+    read, else empty.
     """
 
     run: WatchedRun
@@ -92,12 +87,12 @@ class Seen:
 
     @property
     def first(self) -> int | None:
-        """When the first step was committed of those that were read (microseconds)."""
-        return first_committed(self.series)
+        """When the first step that was read was committed (microseconds)."""
+        return first_commit(self.series)
 
     @property
     def partial(self) -> dict[str, Any] | None:
-        """The times from which sums and counts are known if only part of the history was read, else None."""
+        """The times from which sums and counts are known, if only a part of the history was read, else None."""
         return {"since": self.first, "counts_since": self.counts_since} if self.older else None
 
     @cached_property
@@ -105,32 +100,32 @@ class Seen:
         """The counts of all steps by name; None if there was none."""
         if self.total is None:
             return None
-        known = [one.totals for one in self.older if one.totals is not None]
-        counts = {name: sum(int(one[name]) for one in known) for name in COUNTS}
-        if counts["events"] < self.total.events:  # all was read, or an older version has left no such totals
+        known = [record.totals for record in self.older if record.totals is not None]
+        counts = {name: sum(int(totals[name]) for totals in known) for name in COUNTS}
+        if counts["events"] < self.total.events:  # all was read, or an older version has written no totals
             counts = {name: int(getattr(self.total, name)) for name in COUNTS}
         return counts | {"records": counts["events"] - counts["dead"]}
 
     @property
     def counts_since(self) -> int | None:
-        """When the first step of those was committed that are counted, or the first process began that took them."""
+        """When the first step that is counted was committed, or its process began."""
         counts, total = self.counts, self.total
         is_all = counts is not None and total is not None and counts["events"] > total.events
         return self.older[0].began if is_all else self.first
 
     @cached_property
     def total(self) -> StepReport | None:
-        """All steps as one; None if there was none."""
+        """The sum of all steps; None if there was none."""
         return reduce(add, self.series) if self.series else None
 
     def over(self, seconds: float | None) -> list[StepReport]:
-        """Return the steps of the last seconds before the newest one, or all, as at most `2 * POINTS` sums."""
+        """Return the steps of the last seconds before the newest step, or all, as at most `2 * POINTS` sums."""
         if seconds is None or not self.recent or self.recent[-1].committed is None:
             return list(self.series)
         since = self.recent[-1].committed - seconds * 1_000_000
         first = self.recent[0].committed
         steps = Series()
-        # where steps are many, the newest do not reach back so far, and their sums do
+        # if steps are many, the newest do not reach back this far, but the sums do
         for report in self.recent if first is None or first <= since else self.series:
             if report.committed is not None and report.committed >= since:
                 steps.add(report)
@@ -138,7 +133,7 @@ class Seen:
 
 
 class Series:
-    """Sums of as many consecutive steps each, so that there are at most `2 * POINTS`."""
+    """At most `2 * POINTS` sums, each of the same number of consecutive steps."""
 
     def __init__(self) -> None:
         self.sums: list[StepReport] = []
@@ -146,13 +141,13 @@ class Series:
         self._in_last = 0
 
     def add(self, report: StepReport) -> None:
-        """Add the step behind all others."""
+        """Append a step."""
         if self.sums and self._in_last < self._size:
             self.sums[-1] += report
             self._in_last += 1
             return
         if len(self.sums) == 2 * POINTS:
-            self.sums = [one + two for one, two in zip(self.sums[::2], self.sums[1::2], strict=True)]
+            self.sums = [first + second for first, second in zip(self.sums[::2], self.sums[1::2], strict=True)]
             self._size *= 2
         self.sums.append(report)
         self._in_last = 1
@@ -170,25 +165,25 @@ class _Known:
 
 @dataclass(frozen=True)
 class LongView:
-    """Makes the plain JSON of a view that can take long; it is given what returns true once nobody waits for it."""
+    """A view that can take long; the last argument of `make` returns true once nobody waits for it."""
 
     make: Callable[[Seen, Query, Callable[[], bool]], dict[str, Any]]
 
 
 View = Callable[[Seen, Query], dict[str, Any]] | LongView
-"""Makes the plain JSON of a view."""
+"""Returns the plain JSON of a view."""
 
 
 @dataclass
 class _Answer:
-    """An answer that is made or being made, and of those who wait for it what returns true once they have left."""
+    """An answer, finished or not; for each client that waits, a function that returns true once it has left."""
 
     made: Future[bytes] = field(default_factory=Future)
     waiting: list[Callable[[], bool]] = field(default_factory=list)
 
 
 class Watch:
-    """Watches a run, and answers what `views` make of it, as JSON; safe to be asked by several threads."""
+    """Reads a run, and answers its `views` as JSON; safe to be called by several threads."""
 
     def __init__(self, run: WatchedRun, views: Mapping[str, View], clock: Callable[[], int] = now_micros) -> None:
         self.run = run
@@ -199,11 +194,11 @@ class Watch:
         self._looked = -_PAUSE
         self._known = _Known()
         self._mark: object = None
-        self._seen = Seen(run, 0, clock(), RunStatus.of(None, [], clock()), absent="it was not looked at yet")
-        self._answers: dict[_Asked, _Answer] = {}
+        self._seen = Seen(run, 0, clock(), RunStatus.of(None, [], clock()), absent="it was not read yet")
+        self._answers: dict[_Question, _Answer] = {}
 
     def look(self) -> Seen:
-        """Return what is known now; the file is read if a second has passed since it was."""
+        """Return the run as it is now; read the file if a second has passed since the last time."""
         with self._lock:
             if time.monotonic() - self._looked >= _PAUSE:
                 self._read()
@@ -213,50 +208,50 @@ class Watch:
     def answer(self, view: str, query: Query, is_left: Callable[[], bool] = _never) -> tuple[int, bytes]:
         """Return a view as JSON, with its version; raise KeyError if there is no such view, and the view's errors.
 
-        Raise StoppedError soon after `is_left` returns true; a view that takes long is stopped once all have left who
-        wait for it.
+        Raise StoppedError soon after `is_left` returns true; a long view is stopped once all clients that wait for it
+        have left.
         """
         make = self._views[view]
         seen = self.look()
-        asked = view, tuple(sorted(query.items()))
+        question = view, tuple(sorted(query.items()))
         with self._lock:
-            known = self._answers.get(asked) if seen is self._seen else None
+            known = self._answers.get(question) if seen is self._seen else None
             answer = known or _Answer()
             if not answer.made.done():
                 answer.waiting.append(is_left)
             if known is None and seen is self._seen:
                 if len(self._answers) >= _ANSWERS:
                     self._answers.clear()
-                self._answers[asked] = answer
+                self._answers[question] = answer
         if known is None:
-            self._make(make, seen, query, asked, answer)
+            self._make(make, seen, query, question, answer)
         while not wait([answer.made], _LEFT).done:
             if is_left():
                 raise StoppedError
         return seen.version, answer.made.result()
 
-    def _make(self, make: View, seen: Seen, query: Query, asked: _Asked, answer: _Answer) -> None:
-        """Make an answer."""
+    def _make(self, make: View, seen: Seen, query: Query, question: _Question, answer: _Answer) -> None:
+        """Compute an answer."""
 
         def is_stopped() -> bool:
             with self._lock:
                 is_stopped = all(is_left() for is_left in answer.waiting)
-                # who asks from now on begins anew
-                return is_stopped and self._forget(asked, answer)
+                # the next client starts a new one
+                return is_stopped and self._forget(question, answer)
 
         try:
             about = {"run": self.run.name, "version": seen.version, "partial": seen.partial}
             view = make.make(seen, query, is_stopped) if isinstance(make, LongView) else make(seen, query)
             answer.made.set_result(json.dumps({**about, **view}, ensure_ascii=False, allow_nan=False).encode())
-        except BaseException as exc:  # noqa: BLE001 - those who wait for it get it too
-            # what failed may succeed when it is asked for again
+        except BaseException as exc:  # noqa: BLE001 - raised for all clients that wait
+            # the next attempt may succeed
             with self._lock:
-                self._forget(asked, answer)
+                self._forget(question, answer)
             answer.made.set_exception(exc)
 
-    def _forget(self, asked: _Asked, answer: _Answer) -> Literal[True]:
-        if self._answers.get(asked) is answer:
-            del self._answers[asked]
+    def _forget(self, question: _Question, answer: _Answer) -> Literal[True]:
+        if self._answers.get(question) is answer:
+            del self._answers[question]
         return True
 
     def _read(self) -> None:
@@ -280,7 +275,7 @@ class Watch:
                 self._known.recent.append(report)
                 self._known.series.add(report)
         steps = list(self._known.recent)
-        status = RunStatus.of(record, steps[-STEPS:], now, self.run.graph)
+        status = RunStatus.of(record, steps[-STEPS:], now, self.run.pipeline)
         mark = self._known.place, record, status.state, absent, alerts
         if mark != self._mark:
             self._mark = mark
@@ -291,6 +286,6 @@ class Watch:
 
 
 def _alerts(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """Return the alerts of a history that are active, and the newest others, newest first; none of an older version."""
-    found = [last_alert.plain() for last_alert in reversed(last_alerts(path))]
-    return tuple(sorted(found, key=lambda one: one["resolved"] is not None)[:_SHOWN])
+    """Return the active alerts of a history, then the newest others, newest first."""
+    found = [alert.plain() for alert in reversed(last_alerts(path))]
+    return tuple(sorted(found, key=lambda alert: alert["resolved"] is not None)[:_SHOWN])

@@ -1,32 +1,55 @@
-"""Columns of bytes, of which generated records are put together, and the offsets of records."""
+"""Columns of bytes, from which generated records are joined, and the batches that they form."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.tools.generate.spec import Made
+from windrow.engine.schema import MICROS, RAW
+from windrow.tools.generate.spec import LogCounts
 
 Longs = npt.NDArray[np.int64]
 
 CHUNK = 131_072
-"""Records in a batch, at the most."""
+"""The greatest number of records in a batch."""
 
 
 class Portion(NamedTuple):
-    """Events that are written together: a batch of `RAW` for each log, how many they are, and lines of labels."""
+    """Events that are written together: a batch of `RAW` for each log, their counts, and lines of labels."""
 
     batches: tuple[pa.RecordBatch, ...]
-    made: Made
+    counts: LogCounts
     labels: bytes = b""
 
 
-def next_offsets(partition: Longs, offsets: Longs) -> Longs:
-    """Return an offset for each record, and count `offsets` (the next one of each partition) up."""
+class Events:
+    """The base of dataclasses of event columns, one of them `arrival`."""
+
+    arrival: Longs
+
+    def take(self, rows: Longs) -> Self:
+        """Return some of the events."""
+        return type(self)(**{name: column[rows] for name, column in vars(self).items()})
+
+    def by_arrival(self) -> Iterator[Self]:
+        """Yield the events in the order of arrival, in chunks."""
+        order = np.argsort(self.arrival, kind="stable")
+        for at in range(0, len(order), CHUNK):
+            yield self.take(order[at : at + CHUNK])
+
+
+def raw_batch(
+    partition: npt.NDArray[np.int32] | Longs, offsets: Longs, arrival: Longs, keys: pa.Array, values: pa.Array
+) -> pa.RecordBatch:
+    """Return records as a batch of `RAW`, and count up `offsets`, the next one of each partition.
+
+    `arrival` is in microseconds.
+    """
     order = np.argsort(partition, kind="stable")
     counts = np.bincount(partition, minlength=len(offsets))
     offset = np.empty(len(partition), dtype=np.int64)
@@ -34,7 +57,8 @@ def next_offsets(partition: Longs, offsets: Longs) -> Longs:
         np.arange(len(partition)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(offsets, counts)
     )
     offsets += counts
-    return offset
+    columns = [pa.array(partition.astype(np.int32)), pa.array(offset), pa.array(arrival).cast(MICROS), keys, values]
+    return pa.record_batch(columns, schema=RAW)
 
 
 def digits(numbers: Longs) -> pa.Array:
@@ -43,18 +67,18 @@ def digits(numbers: Longs) -> pa.Array:
 
 
 def repeat(value: bytes, count: int) -> pa.Array:
-    """Return the same value in all rows."""
+    """Return a value in all rows."""
     return pa.repeat(pa.scalar(value, pa.binary()), count)
 
 
 def join(*parts: object) -> pa.Array:
-    """Put binary columns and constants together, row by row."""
+    """Join binary columns and constants, row by row."""
     columns = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.binary()))
 
 
-def padded(numbers: Longs, width: int) -> pa.Array:
-    """Return numbers as text, with zeros before them."""
+def pad(numbers: Longs, width: int) -> pa.Array:
+    """Return numbers as text, with leading zeros."""
     return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width, "0").cast(pa.binary())
 
 
@@ -67,7 +91,7 @@ _CENTS = pa.array([b"%02d" % cents for cents in range(100)], pa.binary())
 
 
 def text(values: pa.Array) -> pa.Array:
-    """Return values, of which none has a character that JSON escapes, as JSON texts."""
+    """Return values as JSON texts; they have no character that JSON escapes."""
     return join(b'"', values, b'"')
 
 

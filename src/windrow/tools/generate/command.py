@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -20,27 +21,14 @@ from windrow.telemetry.reports import counted
 from windrow.terminal.common import OK, json_option, print_json
 from windrow.terminal.interrupts import stopping
 from windrow.terminal.options import DURATION, LogTarget
-from windrow.tools.generate import AnySpec, FraudSpec, LivePace, LogSpec, Made, NexmarkSpec, write_kafka, write_log
+from windrow.tools.generate import AnySpec, FraudSpec, LivePace, LogCounts, LogSpec, NexmarkSpec, write_kafka, write_log
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _ENDLESS = 1 << 62
-_DEFAULT = LogSpec()
-_SHARE = click.FloatRange(0, 1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FRAUD = FraudSpec()
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_SPECS: dict[str, type[AnySpec]] = {"purchases": LogSpec, "nexmark": NexmarkSpec, "fraud": FraudSpec}
 _LIVE_TICK = {"purchases": 0.1, "nexmark": 0.1, "fraud": 0.05}
 """Seconds between two portions of a live stream: short where latency is measured."""
-_ONLY_OF = {
-    "users": ("purchases",),
-    "malformed_share": ("purchases",),
-    "hot_key_share": ("purchases",),
-    "late_share": ("purchases", "fraud"),
-    "duplicate_share": ("purchases", "fraud"),
-    "cards": ("fraud",),
-    "late_by": ("fraud",),
-    "fraud_share": ("fraud",),
-    "labels": ("fraud",),
-}
-"""The kinds that have an option, of those that not all have."""
 _HELP = {
     "kind": "Purchases in one log; the persons, auctions and bids of Nexmark, each in a log of its own; or purchases "
     "by card, some of them fraud.",
@@ -66,48 +54,33 @@ _HELP = {
 }
 
 
+def _option(name: str, type_: click.ParamType[Any], default: object = None) -> Callable[[_Command], _Command]:
+    dashed = f"--{name.replace('_', '-')}"
+    return click.option(dashed, type=type_, default=default, show_default=default is not None, help=_HELP[name])
+
+
+def _share_option(name: str, default: float) -> Callable[[_Command], _Command]:
+    return _option(name, click.FloatRange(0, 1), default)
+
+
 @click.command("generate")
 @click.argument("target")
-@click.option(
-    "--kind",
-    type=click.Choice(("purchases", "nexmark", "fraud")),
-    default="purchases",
-    show_default=True,
-    help=_HELP["kind"],
-)
+@_option("kind", click.Choice(tuple(_SPECS)), "purchases")
 @click.option("--kafka-servers", metavar="HOST:PORT", help=_HELP["kafka_servers"])
-@click.option("--events", type=click.IntRange(min=0), help=_HELP["events"])
-@click.option("--users", type=click.IntRange(min=1), default=_DEFAULT.users, show_default=True, help=_HELP["users"])
-@click.option("--cards", type=click.IntRange(min=1), help=_HELP["cards"])
-@click.option(
-    "--partitions",
-    type=click.IntRange(min=1, max=1000),
-    default=_DEFAULT.partitions,
-    show_default=True,
-    help=_HELP["partitions"],
-)
-@click.option("--seed", type=click.IntRange(min=0), default=_DEFAULT.seed, show_default=True, help=_HELP["seed"])
-@click.option("--start", type=click.DateTime(), help=_HELP["start"])
-@click.option("--duration", type=DURATION, default="24h", show_default=True, help=_HELP["duration"])
-@click.option("--disorder", type=DURATION, default="4s", show_default=True, help=_HELP["disorder"])
-@click.option("--late-share", type=_SHARE, default=_DEFAULT.late_share, show_default=True, help=_HELP["late_share"])
-@click.option(
-    "--late-by",
-    type=DURATION,
-    default=m.format_duration(_FRAUD.late_by),
-    show_default=True,
-    help=_HELP["late_by"],
-)
-@click.option(
-    "--malformed-share",
-    type=_SHARE,
-    default=_DEFAULT.malformed_share,
-    show_default=True,
-    help=_HELP["malformed_share"],
-)
-@click.option("--duplicate-share", type=_SHARE, default=0.0, show_default=True, help=_HELP["duplicate_share"])
-@click.option("--hot-key-share", type=_SHARE, default=0.0, show_default=True, help=_HELP["hot_key_share"])
-@click.option("--fraud-share", type=_SHARE, default=_FRAUD.fraud_share, show_default=True, help=_HELP["fraud_share"])
+@_option("events", click.IntRange(min=0))
+@_option("users", click.IntRange(min=1), LogSpec.users)
+@_option("cards", click.IntRange(min=1))
+@_option("partitions", click.IntRange(min=1, max=1000), LogSpec.partitions)
+@_option("seed", click.IntRange(min=0), LogSpec.seed)
+@_option("start", click.DateTime())
+@_option("duration", DURATION, "24h")
+@_option("disorder", DURATION, m.format_duration(LogSpec.disorder))
+@_share_option("late_share", LogSpec.late_share)
+@_option("late_by", DURATION, m.format_duration(FraudSpec.late_by))
+@_share_option("malformed_share", LogSpec.malformed_share)
+@_share_option("duplicate_share", 0.0)
+@_share_option("hot_key_share", 0.0)
+@_share_option("fraud_share", FraudSpec.fraud_share)
 @click.option("--labels", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help=_HELP["labels"])
 @click.option("--log-time", is_flag=True, help=_HELP["log_time"])
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help=_HELP["rate"])
@@ -116,29 +89,18 @@ _HELP = {
 @click.pass_context
 def command(
     context: click.Context,
+    /,
     *,
     target: str,
     kind: str,
     kafka_servers: str | None,
     events: int | None,
-    users: int,
-    cards: int | None,
-    partitions: int,
-    seed: int,
     start: datetime | None,
-    duration: int,
-    disorder: int,
-    late_share: float,
-    late_by: int,
-    malformed_share: float,
-    duplicate_share: float,
-    hot_key_share: float,
-    fraud_share: float,
     labels: Path | None,
     rate: float | None,
-    log_time: bool,
     overwrite: bool,
     as_json: bool,
+    **fields: Any,  # noqa: ANN401 - the other fields of the specs
 ) -> int:
     """Generate events into an embedded log or a Kafka topic.
 
@@ -153,92 +115,64 @@ def command(
     if overwrite and (to.servers is not None or rate is not None):
         msg = "--overwrite cannot be used with a topic or with --rate, which append"
         raise click.UsageError(msg)
-    shared = {
-        "events": (_DEFAULT.events if rate is None else _ENDLESS) if events is None else events,
-        "partitions": partitions,
-        "seed": seed,
-        "start": _DEFAULT.start if start is None else _micros(start),
-        "duration": duration,
-        "disorder": disorder,
-    }
     _refuse_others(context, kind)
     if labels is not None and to.servers is None:
         msg = "--labels goes with a topic: of a log the labels are in TARGET itself"
         raise click.UsageError(msg)
-    spec: AnySpec
-    match kind:
-        case "nexmark":
-            spec = NexmarkSpec(**shared, log_time=log_time)
-        case "fraud":
-            spec = FraudSpec(
-                **shared,
-                cards=cards,
-                late_share=late_share,
-                late_by=late_by,
-                duplicate_share=duplicate_share,
-                fraud_share=fraud_share,
-                log_time=log_time,
-            )
-        case _:
-            spec = LogSpec(
-                **shared,
-                users=users,
-                late_share=late_share,
-                malformed_share=malformed_share,
-                duplicate_share=duplicate_share,
-                hot_key_share=hot_key_share,
-                log_time=log_time,
-            )
+    fields["events"] = (LogSpec.events if rate is None else _ENDLESS) if events is None else events
+    fields["start"] = LogSpec.start if start is None else (start.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+    spec = _SPECS[kind](**{name: value for name, value in fields.items() if name in _fields_of(kind)})
     began = time.monotonic()
-    with _paced(rate, _LIVE_TICK[kind]) as pace, _progress(spec, to, quiet=as_json) as progress:
+    with _live_pace(rate, _LIVE_TICK[kind]) as pace, _progress(spec, to, quiet=as_json) as progress:
         if to.servers is None:
-            made = write_log(spec, to.name, overwrite=overwrite, pace=pace, progress=progress)
+            counts = write_log(spec, to.name, overwrite=overwrite, pace=pace, progress=progress)
         else:
-            made = write_kafka(spec, to.servers, to.name, labels=labels, pace=pace, progress=progress)
+            counts = write_kafka(spec, to.servers, to.name, labels=labels, pace=pace, progress=progress)
     seconds = time.monotonic() - began
     if as_json:
-        counts = spec.records(made.records) if isinstance(spec, NexmarkSpec) else {}
+        by_log = spec.records(counts.records) if isinstance(spec, NexmarkSpec) else {}
         print_json(
-            {"target": str(to), "partitions": partitions, **asdict(made), **counts, "seconds": round(seconds, 3)}
+            {
+                "target": str(to),
+                "partitions": spec.partitions,
+                **dataclasses.asdict(counts),
+                **by_log,
+                "seconds": round(seconds, 3),
+            }
         )
     else:
-        click.echo(f"{to}: {_told(spec, made)} ({seconds:.1f} s)")
+        click.echo(f"{to}: {_describe(spec, counts)} ({seconds:.1f} s)")
     return OK
 
 
+def _fields_of(kind: str) -> set[str]:
+    return {field.name for field in dataclasses.fields(_SPECS[kind])} | ({"labels"} if kind == "fraud" else set())
+
+
 def _refuse_others(context: click.Context, kind: str) -> None:
-    """Refuse options that this kind does not have."""
-    for name, kinds in _ONLY_OF.items():
-        if kind not in kinds and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+    """Refuse options that only other kinds have."""
+    for name in context.params:
+        kinds = [other for other in _SPECS if name in _fields_of(other)]
+        if kinds and kind not in kinds and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             msg = f"--{name.replace('_', '-')} is an option of {' and '.join(kinds)}, not of {kind}: leave it out"
             raise click.UsageError(msg)
 
 
-def _told(spec: AnySpec, made: Made) -> str:
+def _describe(spec: AnySpec, counts: LogCounts) -> str:
+    where = counted(spec.partitions, "partition")
     if isinstance(spec, NexmarkSpec):
-        persons, auctions, bids = spec.records(made.records).values()
+        persons, auctions, bids = spec.records(counts.records).values()
         return (
-            f"{counted(persons, 'person')}, {counted(auctions, 'auction')} and {counted(bids, 'bid')}, "
-            f"each in {counted(spec.partitions, 'partition')}"
+            f"{counted(persons, 'person')}, {counted(auctions, 'auction')} and {counted(bids, 'bid')}, each in {where}"
         )
-    if isinstance(spec, FraudSpec):
-        return (
-            f"{counted(made.records, 'record')} in {counted(spec.partitions, 'partition')}, "
-            f"of which {made.late:,} late, {counted(made.duplicates, 'duplicate')}, {made.labels:,} labelled as fraud"
-        )
-    return (
-        f"{counted(made.records, 'record')} in {counted(spec.partitions, 'partition')}, "
-        f"of which {made.late:,} late, {made.malformed:,} malformed, {counted(made.duplicates, 'duplicate')}"
-    )
-
-
-def _micros(start: datetime) -> int:
-    elapsed = start.replace(tzinfo=UTC) - _EPOCH
-    return (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
+    malformed = f"{counts.malformed:,} malformed, " if isinstance(spec, LogSpec) else ""
+    labels = f", {counts.labels:,} labelled as fraud" if isinstance(spec, FraudSpec) else ""
+    duplicates = counted(counts.duplicates, "duplicate")
+    return f"{counted(counts.records, 'record')} in {where}: {counts.late:,} late, {malformed}{duplicates}{labels}"
 
 
 @contextmanager
-def _paced(rate: float | None, tick: float) -> Iterator[LivePace | None]:
+def _live_pace(rate: float | None, tick: float) -> Iterator[LivePace | None]:
     """Yield the pace of a live stream; the first Ctrl-C (or SIGTERM) ends it between two portions."""
     if rate is None:
         yield None
@@ -250,11 +184,11 @@ def _paced(rate: float | None, tick: float) -> Iterator[LivePace | None]:
 
 
 @contextmanager
-def _progress(spec: AnySpec, to: LogTarget, *, quiet: bool) -> Iterator[Callable[[Made], None]]:
+def _progress(spec: AnySpec, to: LogTarget, *, quiet: bool) -> Iterator[Callable[[LogCounts], None]]:
     """Show the number of records written, on stderr if that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         total = None if spec.events == _ENDLESS else round(spec.events * (1 + getattr(spec, "duplicate_share", 0)))
         task = bar.add_task(str(to), total=total)
-        yield lambda made: bar.update(task, completed=made.records)
+        yield lambda counts: bar.update(task, completed=counts.records)

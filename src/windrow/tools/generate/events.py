@@ -12,22 +12,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.engine.schema import MICROS, RAW
-from windrow.tools.generate.columns import CHUNK, Longs, Portion, digits, hundredths, join, next_offsets, repeat
+from windrow.tools.generate.columns import Events, Longs, Portion, digits, hundredths, join, raw_batch, repeat
 from windrow.tools.generate.fraud import card_purchases
 from windrow.tools.generate.nexmark import nexmark
-from windrow.tools.generate.spec import AnySpec, FraudSpec, LivePace, LogSpec, Made, NexmarkSpec
+from windrow.tools.generate.spec import AnySpec, FraudSpec, LivePace, LogCounts, LogSpec, NexmarkSpec
 
 Mask = npt.NDArray[np.bool_]
 
 _MINUTE = 60_000_000
 _LATE_FROM, _LATE_TO = 2 * _MINUTE, 90 * _MINUTE
 _RESENT_AFTER = 1_000_000
-"""Microseconds after which a record comes again, in the mean, if there is no disorder to say so."""
+"""Mean time in microseconds after which a record is repeated, if there is no disorder."""
 
 
 @dataclass(frozen=True)
-class Events:
+class Purchases(Events):
     """Columns of events; `time` and `arrival` in milliseconds, `kind` 0 for a good record or one of `KINDS`, from 1."""
 
     user: Longs
@@ -38,22 +37,12 @@ class Events:
     late: Mask
     duplicate: Mask
 
-    def take(self, rows: Longs | slice) -> Events:
-        """Return some of the events."""
-        return Events(
-            self.user[rows],
-            self.time[rows],
-            self.arrival[rows],
-            self.cents[rows],
-            self.kind[rows],
-            self.late[rows],
-            self.duplicate[rows],
-        )
-
     @property
-    def made(self) -> Made:
-        """Count them."""
-        return Made(len(self.user), int(self.late.sum()), int(np.count_nonzero(self.kind)), int(self.duplicate.sum()))
+    def counts(self) -> LogCounts:
+        """The numbers of records."""
+        return LogCounts(
+            len(self.user), int(self.late.sum()), int(np.count_nonzero(self.kind)), int(self.duplicate.sum())
+        )
 
 
 def generate(spec: LogSpec) -> Iterator[pa.RecordBatch]:
@@ -61,14 +50,14 @@ def generate(spec: LogSpec) -> Iterator[pa.RecordBatch]:
 
     Offsets count up from 0 in each partition; `log_time` is the time of arrival, in whole milliseconds.
     """
-    return (batch for batch, _ in counted(spec, None))
+    return (portion.batches[0] for portion in _purchases(spec, None))
 
 
 def portions(spec: AnySpec, pace: LivePace | None) -> Iterator[Portion]:
     """Return portions of the events in the order of arrival; raise InputError if the spec does not suit the pace."""
     match spec:
         case LogSpec():
-            return (Portion((batch,), made) for batch, made in counted(spec, pace))
+            return _purchases(spec, pace)
         case NexmarkSpec():
             return nexmark(spec, pace)
         case FraudSpec():
@@ -77,33 +66,23 @@ def portions(spec: AnySpec, pace: LivePace | None) -> Iterator[Portion]:
             assert_never(spec)
 
 
-def counted(spec: LogSpec, pace: LivePace | None) -> Iterator[tuple[pa.RecordBatch, Made]]:
-    """Yield batches and what is in them: the spec's own time at once, or as `pace` asks."""
+def _purchases(spec: LogSpec, pace: LivePace | None) -> Iterator[Portion]:
+    """Yield the purchases of the spec's own time at once, or those of now as `pace` asks."""
+    rng = np.random.default_rng(spec.seed)
     offsets = np.zeros(spec.partitions, dtype=np.int64)
-    for events in _whole(spec) if pace is None else _paced(spec, pace):
-        yield _batch(spec, events, offsets), events.made
+    if pace is None:
+        time = spec.start // 1000 + rng.integers(0, spec.duration // 1000, spec.events)
+        batches = iter([_events(spec, rng, time, arrival=None)])
+    else:
+        arrivals = (np.full(count, now // 1000) for count, now in pace.portions(spec.events))
+        batches = (_events(spec, rng, arrival, arrival=arrival) for arrival in arrivals)
+    for events in batches:
+        for some in events.by_arrival():
+            yield Portion((_batch(spec, some, offsets),), some.counts)
 
 
-def _whole(spec: LogSpec) -> Iterator[Events]:
-    rng = np.random.default_rng(spec.seed)
-    time = spec.start // 1000 + rng.integers(0, spec.duration // 1000, spec.events)
-    events = _events(spec, rng, time, arrival=None)
-    order = np.argsort(events.arrival, kind="stable")
-    for at in range(0, len(order), CHUNK):
-        yield events.take(order[at : at + CHUNK])
-
-
-def _paced(spec: LogSpec, pace: LivePace) -> Iterator[Events]:
-    rng = np.random.default_rng(spec.seed)
-    for count, now in pace.portions(spec.events):
-        arrival = np.full(count, now // 1000)
-        events = _events(spec, rng, arrival, arrival=arrival)
-        for at in range(0, len(events.user), CHUNK):
-            yield events.take(slice(at, at + CHUNK))
-
-
-def _events(spec: LogSpec, rng: np.random.Generator, time: Longs, arrival: Longs | None) -> Events:
-    """Make an event for each of the times. If they are to arrive at given times, their own are moved back."""
+def _events(spec: LogSpec, rng: np.random.Generator, time: Longs, arrival: Longs | None) -> Purchases:
+    """Return an event for each of the times; with `arrival`, event times are moved back so that they arrive then."""
     count = len(time)
     user = rng.integers(0, spec.users, count)
     user[rng.random(count) < spec.hot_key_share] = 0
@@ -111,7 +90,7 @@ def _events(spec: LogSpec, rng: np.random.Generator, time: Longs, arrival: Longs
     micros = rng.exponential(spec.disorder, count) + late * rng.uniform(_LATE_FROM, _LATE_TO, count)
     delay = micros.astype(np.int64) // 1000
     malformed = rng.random(count) < spec.malformed_share
-    events = Events(
+    events = Purchases(
         user=user,
         time=time if arrival is None else time - delay,
         arrival=time + delay if arrival is None else arrival,
@@ -128,27 +107,18 @@ def _events(spec: LogSpec, rng: np.random.Generator, time: Longs, arrival: Longs
         copies.arrival[:] += rng.exponential(max(spec.disorder, _RESENT_AFTER), len(again)).astype(np.int64) // 1000
     copies.duplicate[:] = True
     columns = {name: np.concatenate([getattr(events, name), getattr(copies, name)]) for name in vars(events)}
-    return Events(**columns)
+    return Purchases(**columns)
 
 
-def _batch(spec: LogSpec, events: Events, offsets: Longs) -> pa.RecordBatch:
-    """Write events as records, and count `offsets` (the next one of each partition) up."""
-    partition = events.user % spec.partitions
+def _batch(spec: LogSpec, events: Purchases, offsets: Longs) -> pa.RecordBatch:
+    """Return events as records, and count up `offsets`, the next one of each partition."""
     users = key_bytes(spec.users).take(pa.array(events.user))
-    return pa.record_batch(
-        [
-            pa.array(partition.astype(np.int32)),
-            pa.array(next_offsets(partition, offsets)),
-            pa.array(events.arrival * 1000).cast(MICROS),
-            users,
-            render(users, events.time, events.cents, events.kind, events.arrival if spec.log_time else None),
-        ],
-        schema=RAW,
-    )
+    values = render(users, events.time, events.cents, events.kind, events.arrival if spec.log_time else None)
+    return raw_batch(events.user % spec.partitions, offsets, events.arrival * 1000, users, values)
 
 
 _CUT = 30
-"""A truncated record has so many bytes: less than any whole one."""
+"""Bytes of a truncated record, fewer than those of any whole one."""
 
 
 @dataclass(frozen=True)
@@ -162,11 +132,10 @@ class Parts:
 
     def take(self, rows: Longs) -> Parts:
         """Return some of the rows."""
-        at = pa.array(rows)
-        return Parts(self.user.take(at), self.time.take(at), self.amount.take(at), self.log_time.take(at))
+        return Parts(**{name: column.take(pa.array(rows)) for name, column in vars(self).items()})
 
     def record(self, user: object = None, time: object = None, amount: object = None) -> pa.Array:
-        """Write records, with other JSON in place of a part."""
+        """Return records, with other JSON in place of a part."""
         users = (b'"', self.user, b'"') if user is None else (user,)
         times = self.time if time is None else time
         amounts = self.amount if amount is None else amount
@@ -186,7 +155,7 @@ KINDS: dict[str, Callable[[Parts], pa.Array]] = {
     "amount out of range": lambda parts: parts.record(amount=join(b"9999999999", parts.amount)),
     "time out of range": lambda parts: parts.record(time=join(parts.time, b"00000")),
 }
-"""The kinds of malformed records: none is good as {user_id: string, event_time: timestamp_millis, amount:
+"""The kinds of malformed records; they cannot be decoded as {user_id: string, event_time: timestamp_millis, amount:
 decimal(12,2)}."""
 
 
@@ -197,7 +166,7 @@ def key_bytes(users: int) -> pa.Array:
 
 
 def render(users: pa.Array, time: Longs, cents: Longs, kind: Longs, log_time: Longs | None) -> pa.Array:
-    """Write records; times in milliseconds, `kind` 0 for a good one or the number of one of `KINDS`, from 1."""
+    """Return records; times in milliseconds, `kind` 0 for a good record or the number of a kind in `KINDS`, from 1."""
     parts = Parts(
         user=users,
         time=digits(time),

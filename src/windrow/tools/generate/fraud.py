@@ -1,47 +1,37 @@
 """Purchases by cards, some of them fraud.
 
 People buy where they live, mostly around their own hour of the day, in a few shops, for amounts of their own, which are
-log-normal up to two sigma from the median. Some are abroad, or go there, as fast as an airliner, and buy nothing on the
-way. So ordinary purchases hardly raise the rules below. A case of fraud is of one of four kinds, made so that the rule
-for its kind holds:
+log-normal up to two sigma from the median. Some are abroad, or travel, as fast as an airliner, and buy nothing on the
+way. So the rules below hardly hold for ordinary purchases. A case of fraud has one of four kinds, and is generated so
+that the rule for its kind holds:
 
-- ``impossible_travel``: within 20 minutes of a purchase the card is used in a city that nobody can be in by then, as it
-  takes more than 900 km/h beyond the first 100 km. The card is blocked, and its holder goes on with a new one.
+- ``impossible_travel``: within 20 minutes of a purchase the card is used in a city that nobody can reach by then: that
+  takes more than 900 km/h beyond the first 100 km. The card is blocked, and its holder continues with a new one.
 - ``unusual_amount``: the amount is more than 4 standard deviations above the mean of the card's purchases of 24 hours
-  (the last 64 at most), of which there are at least 8.
+  (the last 64 at most, and at least 8).
 - ``burst``: 7 to 10 purchases, seconds apart; those with at least 5 in the minute before them have labels.
-- ``blocked_merchant``: a merchant of the list of blocked ones; half of these are in a blocked country.
+- ``blocked_merchant``: a merchant from the list of blocked ones; half of these are in a blocked country.
 
-Purchases are made in steps of event time. In a step a person buys once at most, so that a step is a few operations on
-columns; what a case makes later waits until its time. A record is released when all that arrive before it are made.
+Purchases are generated in steps of event time. In a step a person buys once at most, so that a step is a few operations
+on columns; later purchases of a case wait until their time. A record is released when all records that arrive before it
+are generated.
 """
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Iterator
 from itertools import count as count_up
+from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.engine.schema import MICROS, RAW
-from windrow.tools.generate.cities import CITIES
-from windrow.tools.generate.columns import (
-    CHUNK,
-    Longs,
-    Portion,
-    digits,
-    hundredths,
-    join,
-    next_offsets,
-    padded,
-    record,
-    text,
-)
-from windrow.tools.generate.spec import FraudSpec, LivePace, Made
+from windrow.tools.generate.columns import CHUNK, Longs, Portion, digits, hundredths, join, pad, raw_batch, record, text
+from windrow.tools.generate.spec import FraudSpec, LivePace, LogCounts
 
 Rows = npt.NDArray[np.void]
 Doubles = npt.NDArray[np.float64]
@@ -59,38 +49,41 @@ _NEVER = -(1 << 62)
 _ENDLESS = 1 << 62
 
 _ROUNDS, _LAST_ROUNDS = 10, 2
-"""Of choosing who buys; in the last ones the hour does not matter."""
+"""Rounds of choosing the buyers of a step; in the last ones the hour does not matter."""
 _FASTEST, _PLANE = 900, 700
-"""Speeds in km/h: one that nobody exceeds, and that of a journey, which takes an hour besides."""
+"""Speeds in km/h: one that nobody exceeds, and that of a journey, which takes another hour."""
 _MANY = 5
-"""So many purchases in the minute before one are a burst."""
+"""Purchases in the minute before another that make it a burst."""
 _PAUSE = 15 * _SECOND
-"""A card is used again after so long at the earliest: at most four times a minute."""
+"""Shortest time between two uses of a card: at most four a minute."""
 _BEFORE = 8
-"""An amount can be unusual from so many purchases of a day on."""
+"""Purchases in a day before an amount can be unusual."""
 _SKEW = 2
-"""The larger, the more some people buy than others; at 1 all do alike."""
+"""How unevenly people buy; at 1 all buy alike."""
 _STOLEN = (20 * _SECOND, 20 * _MINUTE)
-"""After a purchase the card is used far away, evenly on a logarithmic scale."""
+"""Time from a purchase to the use of the card far away, even on a logarithmic scale."""
 _SIGMAS = 2.0
-"""Ordinary amounts are at most so many sigmas above their median."""
+"""Ordinary amounts are at most this number of sigmas above their median."""
 _AWAY_SHARE = 0.12
 _AWAY, _HOME = 2 * _DAY, 14 * _DAY
-"""How long people are away, and at home between two journeys, in the mean."""
+"""Mean times away, and at home between two journeys."""
 _TERMINALS = 0.12
-"""Terminals are within so many degrees of the middle of a city."""
+"""Greatest distance of a terminal from the middle of a city, in degrees."""
 _SHOPS, _FAVOURITES = 200, 6
-"""Shops of a city, and those where a person who lives there buys."""
+"""Shops of a city, and the favourites of a person who lives there."""
 _BLOCKED_SHOPS, _BLOCKED_COUNTRIES = 20, ("XA", "XB")
-"""Half of the blocked merchants are in a blocked country: codes that ISO 3166 gives to nobody."""
+"""Half of the blocked merchants are in a blocked country, with a code that ISO 3166 leaves to users."""
 
-_COUNTRIES = sorted({city.country for city in CITIES})
-_COUNTRY_OF = np.array([_COUNTRIES.index(city.country) for city in CITIES])
-_LAT, _LON = np.array([city.lat for city in CITIES]), np.array([city.lon for city in CITIES])
+with Path(__file__).with_name("cities.csv").open(encoding="utf-8", newline="") as file:
+    CITIES = list(csv.DictReader(file))
+"""Cities in which cards are used: name, country (ISO 3166), latitude and longitude (degrees north and east)."""
+_COUNTRIES = sorted({city["country"] for city in CITIES})
+_COUNTRY_OF = np.array([_COUNTRIES.index(city["country"]) for city in CITIES])
+_LAT, _LON = (np.array([float(city[name]) for city in CITIES]) for name in ("lat", "lon"))
 _COUNTRY_NAMES = pa.array([name.encode() for name in (*_COUNTRIES, *_BLOCKED_COUNTRIES)], pa.binary())
 _BLOCKED = [b"web-%02d" % shop for shop in range(_BLOCKED_SHOPS)]
 _MERCHANT_NAMES = pa.array(
-    [*(b"%s-%03d" % (city.name.encode(), shop) for city in CITIES for shop in range(_SHOPS)), *_BLOCKED], pa.binary()
+    [*(b"%s-%03d" % (city["name"].encode(), shop) for city in CITIES for shop in range(_SHOPS)), *_BLOCKED], pa.binary()
 )
 BLOCKED_LIST = b"\n".join([b"value", *_BLOCKED, *(name.encode() for name in _BLOCKED_COUNTRIES), b""])
 """A CSV file of the merchants and countries that are blocked."""
@@ -132,38 +125,37 @@ def _portions(spec: FraudSpec, cards: int, pace: LivePace | None) -> Iterator[Po
             some = rows[at : at + CHUNK]
             ids, names = text(join(b"%d-" % run, digits(some["number"]))), _names(some["card"])
             labels = (some["kind"] != _ORDINARY) & ~some["copy"]
-            made = Made(
-                len(some), int(some["late"].sum()), duplicates=int(some["copy"].sum()), labels=int(labels.sum())
-            )
-            yield Portion((_batch(spec, some, ids, names, offsets),), made, _label_lines(some, ids, names, labels))
+            late, copies = int(some["late"].sum()), int(some["copy"].sum())
+            counts = LogCounts(len(some), late, duplicates=copies, labels=int(labels.sum()))
+            yield Portion((_batch(spec, some, ids, names, offsets),), counts, _label_lines(some, ids, names, labels))
 
 
 def _arrivals(spec: FraudSpec, cards: int, pace: LivePace | None) -> Iterator[Rows]:
-    """Yield purchases in the order of arrival; those that are still under way at the end arrive in a live log then."""
+    """Yield purchases in the order of arrival; in a live log, those still under way at the end arrive at once."""
     rng = np.random.default_rng(spec.seed)
-    made = 0
+    numbered = 0
     end = spec.start if pace is None else pace.now()
     people = _People(spec, cards, rng, end)
     under_way = np.empty(0, _ROW)
     ready: list[Rows] = []
     for count, begin, end in _steps(spec, people.most, pace):
-        rows = people.advance(count, begin, end)[: spec.events - made]
-        rows["number"] = np.arange(made, made + len(rows))
-        made += len(rows)
-        under_way = np.concatenate([under_way, _delayed(spec, rng, rows)])
+        rows = people.advance(count, begin, end)[: spec.events - numbered]
+        rows["number"] = np.arange(numbered, numbered + len(rows))
+        numbered += len(rows)
+        under_way = np.concatenate([under_way, _delay(spec, rng, rows)])
         arrived = under_way["arrival"] < end
-        ready.append(_sorted(under_way[arrived], "arrival"))
+        ready.append(_sort(under_way[arrived], "arrival"))
         under_way = under_way[~arrived]
-        if made == spec.events:
+        if numbered == spec.events:
             break
         if pace is not None or sum(map(len, ready)) >= CHUNK:
-            yield _at(np.concatenate(ready), None if pace is None else end)
+            yield _arrive_at(np.concatenate(ready), None if pace is None else end)
             ready = []
-    yield _at(np.concatenate([*ready, _sorted(under_way, "arrival")]), None if pace is None else end)
+    yield _arrive_at(np.concatenate([*ready, _sort(under_way, "arrival")]), None if pace is None else end)
 
 
 def _steps(spec: FraudSpec, most: int, pace: LivePace | None) -> Iterator[tuple[int, int, int]]:
-    """Yield steps without end: how many purchases are due, and from when to when, in microseconds."""
+    """Yield steps without end: the number of purchases that are due, and begin and end of the step in microseconds."""
     if pace is not None:
         for count, now in pace.portions(_ENDLESS):
             yield count, now - int(count / pace.rate * _SECOND), now
@@ -174,8 +166,8 @@ def _steps(spec: FraudSpec, most: int, pace: LivePace | None) -> Iterator[tuple[
             yield size, begin, end
 
 
-def _delayed(spec: FraudSpec, rng: np.random.Generator, rows: Rows) -> Rows:
-    """Set the times of arrival, and add what comes a second time."""
+def _delay(spec: FraudSpec, rng: np.random.Generator, rows: Rows) -> Rows:
+    """Set the times of arrival, and add duplicates."""
     count = len(rows)
     rows["late"] = rng.random(count) < spec.late_share
     later = rng.exponential(spec.disorder, count) + rows["late"] * rng.uniform(0, spec.late_by, count)
@@ -186,21 +178,21 @@ def _delayed(spec: FraudSpec, rng: np.random.Generator, rows: Rows) -> Rows:
     return np.concatenate([rows, copies])
 
 
-def _at(rows: Rows, arrival: int | None) -> Rows:
-    """Let purchases arrive at a time, if one is given."""
+def _arrive_at(rows: Rows, arrival: int | None) -> Rows:
+    """Let purchases arrive at a time, unless it is None."""
     if arrival is not None:
         rows["arrival"] = arrival
     return rows
 
 
-def _sorted(rows: Rows, by: str) -> Rows:
+def _sort(rows: Rows, by: str) -> Rows:
     return rows[np.argsort(rows[by], kind="stable")]
 
 
 class _People:
-    """People with a card each: where they are, when they can buy next, and what they have bought with this card.
+    """People with a card each: their place, when they can buy next, and their purchases with this card.
 
-    `most` is how many buy in a step at most: few enough that there are always others who can.
+    `most` is the greatest number of buyers in a step, so small that there are always others who can buy.
     """
 
     def __init__(self, spec: FraudSpec, cards: int, rng: np.random.Generator, begin: int) -> None:
@@ -218,7 +210,7 @@ class _People:
         self._median = rng.lognormal(np.log(2500), 0.6, cards)
         self._sigma = rng.uniform(0.1, 0.3, cards)
         self._free = np.full(cards, _NEVER)
-        # of purchases with this card: the times of the last ones (a ring), and when its next amount may be unusual
+        # the last purchases with this card: their times (a ring); and when its next amount may be unusual
         self._times = np.full((cards, _BEFORE), _NEVER)
         self._next = np.zeros(cards, dtype=np.int64)
         self._unusual = np.full(cards, _NEVER)
@@ -227,7 +219,7 @@ class _People:
         self._waiting = np.empty(0, _ROW)
 
     def advance(self, count: int, begin: int, end: int) -> Rows:
-        """Return the purchases of the next step in the order of time: `count` in the mean."""
+        """Return the purchases of the next step in the order of time, `count` on average."""
         self._owed += count
         due = int(np.count_nonzero(self._waiting["time"] < end))
         new = min(max(self._owed - due, 0), self.most)
@@ -239,10 +231,10 @@ class _People:
         now = every["time"] < end
         self._waiting = every[~now]
         self._owed -= int(now.sum())
-        return _sorted(every[now], "time")
+        return _sort(every[now], "time")
 
     def _buyers(self, times: Longs) -> tuple[Longs, Longs]:
-        """Return a person for each of the times, all different, and the times; fewer if so many cannot buy then."""
+        """Return a different person for each of the times, and these times; those without a buyer are left out."""
         found = np.full(len(times), -1)
         for attempt in range(_ROUNDS):
             wanted = np.flatnonzero(found < 0)
@@ -262,13 +254,13 @@ class _People:
         return found[some], times[some]
 
     def _likely(self, people: Longs, at: Longs) -> Doubles:
-        """Return how likely people are to buy at a time, by their own hour and the sun's where they are."""
+        """Return the probability that people buy at a time, by their own hour and the solar time of their place."""
         hour = (at / _HOUR + _LON[self._place[people]] / 15) % 24
         away = (hour - self._hour[people] + 12) % 24 - 12
         return 0.03 + np.exp(-((away / 4) ** 2))
 
     def _leave(self, people: Longs, at: Longs) -> None:
-        """Let those leave for another city, or for home, whose time it is."""
+        """Let people leave for another city, or for home, if it is time."""
         travels = np.flatnonzero((self._leaves[people] <= at) & (self._free[people] <= at))
         who, first = np.unique(people[travels], return_index=True)
         here, home = self._place[who], self._home[who]
@@ -297,7 +289,7 @@ class _People:
         return rows
 
     def _cases(self, rows: Rows, people: Longs) -> list[Rows]:
-        """Make some of the purchases cases of fraud, or the first of one, and return those that follow them."""
+        """Turn some of the purchases into cases of fraud, or into their first, and return those that follow."""
         rng = self._rng
         begins, kind = rng.random(len(rows)) < self._spec.fraud_share, rng.integers(0, len(KINDS), len(rows))
         times, ring, at = rows["time"], self._times[people], self._next[people]
@@ -347,7 +339,7 @@ class _People:
         return burst
 
     def _steal(self, rows: Rows, people: Longs, some: Longs) -> Rows:
-        """Return a purchase far away after each of these, where there is a city far enough, and replace the cards."""
+        """Return a purchase far away after each of these, if a city is far enough, and replace the cards."""
         low, high = map(math.log, _STOLEN)
         after = np.exp(self._rng.uniform(low, high, len(some))).astype(np.int64)
         candidates = self._rng.integers(0, len(CITIES), (len(some), 8))
@@ -365,7 +357,7 @@ class _People:
 
 
 def _names(cards: Longs) -> pa.Array:
-    return join(b"c", padded(cards, 6))
+    return join(b"c", pad(cards, 6))
 
 
 def _partitions(cards: Longs, partitions: int) -> Longs:
@@ -382,7 +374,7 @@ def _distances() -> Doubles:
 
 
 def _batch(spec: FraudSpec, rows: Rows, ids: pa.Array, names: pa.Array, offsets: Longs) -> pa.RecordBatch:
-    """Write purchases as records, and count `offsets` (the next one of each partition) up."""
+    """Return purchases as records, and count up `offsets`, the next one of each partition."""
     fields = {
         "id": ids,
         "card": text(names),
@@ -395,23 +387,14 @@ def _batch(spec: FraudSpec, rows: Rows, ids: pa.Array, names: pa.Array, offsets:
     }
     if spec.log_time:
         fields["_log_time"] = digits(rows["arrival"])
-    return pa.record_batch(
-        [
-            pa.array(rows["partition"]),
-            pa.array(next_offsets(rows["partition"], offsets)),
-            pa.array(rows["arrival"]).cast(MICROS),
-            names,
-            record(fields),
-        ],
-        schema=RAW,
-    )
+    return raw_batch(rows["partition"], offsets, rows["arrival"], names, record(fields))
 
 
 def _degrees(degrees: Doubles) -> pa.Array:
     """Return degrees as text with four decimal places, some ten metres."""
     whole = np.round(np.abs(degrees) * 10_000).astype(np.int64)
     signs = pa.array([b"", b"-"], pa.binary()).take(pa.array((degrees < 0).astype(np.int8)))
-    return join(signs, digits(whole // 10_000), b".", padded(whole % 10_000, 4))
+    return join(signs, digits(whole // 10_000), b".", pad(whole % 10_000, 4))
 
 
 def _label_lines(rows: Rows, ids: pa.Array, names: pa.Array, some: Mask) -> bytes:

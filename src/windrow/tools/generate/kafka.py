@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from windrow.connectors.kafka.options import client_options
 from windrow.errors import InputError, SourceError
 from windrow.tools.generate.events import portions
 from windrow.tools.generate.log import labels_beside
-from windrow.tools.generate.spec import AnySpec, LivePace, Made
+from windrow.tools.generate.spec import AnySpec, LivePace, LogCounts, Progress
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -39,29 +38,28 @@ def write_kafka(
     options: tuple[tuple[str, str], ...] = (),
     labels: Path | None = None,
     pace: LivePace | None = None,
-    progress: Callable[[Made], None] | None = None,
-) -> Made:
-    """Append the log to a topic and say what was made; `progress` hears how far it is.
+    progress: Progress = None,
+) -> LogCounts:
+    """Append the log to a topic and return the numbers of records; `progress` is called with them after each portion.
 
-    The topic is created with the spec's partitions if it is not there. Where a spec is of several logs, each has a
-    topic, ``TOPIC-LOG``. A record's key is its user or card (of Nexmark's the person or auction that it is of), its
-    timestamp the time of arrival. `labels` is the folder for the labels of fraud. Raises InputError if the topic has
-    another number of partitions or an option is wrong, and SourceError if the broker cannot be reached or does not take
-    the records.
+    The topic is created with the spec's partitions if it does not exist. If a spec has several logs, each has a topic,
+    ``TOPIC-LOG``. A record's key is its user or card (for Nexmark its person or auction), its timestamp the time of
+    arrival. `labels` is the folder for the labels of fraud. Raises InputError if the topic has another number of
+    partitions or an option is wrong, and SourceError if the broker cannot be reached or refuses the records.
     """
     feed = portions(spec, pace)
     sources = [m.KafkaSource(servers, f"{topic}-{log}" if log else topic, options=options) for log in spec.logs]
     for source in sources:
         _ensure_topic(source, spec.partitions)
     producer = TopicWriter(sources[0])
-    total = Made()
+    total = LogCounts()
     try:
         with labels_beside(spec, labels) as write_labels:
-            for batches, made, lines in feed:
+            for batches, counts, lines in feed:
                 write_labels(lines)
                 for source, batch in zip(sources, batches, strict=True):
                     producer.send(source.topic, batch)
-                total += made
+                total += counts
                 if progress is not None:
                     progress(total)
     finally:
@@ -80,11 +78,11 @@ class TopicWriter:
 
         self._source = source
         self._refused: list[KafkaError] = []
-        made = {**client_options(source), **_PRODUCER, "on_delivery": self._on_delivery}
-        self._client = client_of(Producer, source.topic, made)
+        options = {**client_options(source), **_PRODUCER, "on_delivery": self._on_delivery}
+        self._client = client_of(Producer, source.topic, options)
 
     def send(self, topic: str, batch: pa.RecordBatch) -> None:
-        """Hand over a batch; wait for room where there is none."""
+        """Send a batch; wait while the buffer is full."""
         millis = batch.column("log_time").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
         columns = (batch.column("partition"), batch.column("key"), batch.column("value"), millis)
         produce, poll = self._client.produce, self._client.poll
@@ -100,7 +98,7 @@ class TopicWriter:
         self.check()
 
     def flush(self) -> None:
-        """Wait until all records are taken or refused."""
+        """Wait until all records are acknowledged or refused."""
         if self._client.flush(_FLUSH):
             msg = f"{self._where} did not take all records within {_FLUSH:.0f} s; is the broker running?"
             raise SourceError(msg)
@@ -127,12 +125,12 @@ def _ensure_topic(source: m.KafkaSource, partitions: int) -> None:
 
     from windrow.connectors.kafka.client import client_of, unreachable  # noqa: PLC0415 - as above
 
-    said: list[KafkaError] = []
-    admin = client_of(AdminClient, source.topic, {**client_options(source), "error_cb": said.append})
+    errors: list[KafkaError] = []
+    admin = client_of(AdminClient, source.topic, {**client_options(source), "error_cb": errors.append})
     try:
         known = admin.list_topics(timeout=_TIMEOUT).topics
     except KafkaException as exc:
-        raise SourceError(unreachable(source.servers, said or [exc.args[0]])) from exc
+        raise SourceError(unreachable(source.servers, errors or [exc.args[0]])) from exc
     if source.topic in known:
         found = len(known[source.topic].partitions)
         if found != partitions:

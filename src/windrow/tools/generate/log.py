@@ -19,7 +19,7 @@ from windrow.errors import InputError, SourceError
 from windrow.tools.generate.columns import Portion
 from windrow.tools.generate.events import portions
 from windrow.tools.generate.fraud import BLOCKED_LIST
-from windrow.tools.generate.spec import AnySpec, FraudSpec, LivePace, Made
+from windrow.tools.generate.spec import AnySpec, FraudSpec, LivePace, LogCounts, Progress
 
 BLOCKED, LABELS = "blocked.csv", "labels.jsonl"
 """The files beside a log of card purchases."""
@@ -33,17 +33,17 @@ def write_log(
     *,
     overwrite: bool = False,
     pace: LivePace | None = None,
-    progress: Callable[[Made], None] | None = None,
-) -> Made:
-    """Write the log into a folder and say what was made; `progress` hears how far it is.
+    progress: Progress = None,
+) -> LogCounts:
+    """Write the log into a folder and return the numbers of records; `progress` is called with them after each portion.
 
-    Where a spec is of several logs, each has a folder of its name in this one. All appear at once when they are done,
+    If a spec has several logs, each has a folder of its name in this one. All appear at once when they are complete,
     in a new or empty folder, or with `overwrite` in place of other logs. With `pace` the folder may hold logs, and
     events of now are appended to them. Raises InputError if the folder holds something else, and SourceError if it
     cannot be written.
     """
     path, feed = Path(folder), portions(spec, pace)
-    with _translated(path):
+    with _translate_errors(path):
         beside = (BLOCKED, LABELS) if isinstance(spec, FraudSpec) else ()
         found = [name for log in spec.logs for name in _names(path / log) if name not in beside]
         other = [] if spec.logs == ("",) else set(_names(path)) - set(spec.logs)
@@ -62,27 +62,27 @@ def _names(path: Path) -> list[str]:
     if not path.exists():
         return []
     if not path.is_dir():
-        msg = f"{path} is a file, and a log is a folder: name another one"
+        msg = f"{path} is a file; a log is a folder: name another one"
         raise InputError(msg)
     return sorted(entry.name for entry in path.iterdir())
 
 
-def _replace(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Callable[[Made], None] | None) -> Made:
-    """Write the log beside its place, and move it there."""
+def _replace(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Progress) -> LogCounts:
+    """Write the log beside its path, and move it there."""
     beside = path.parent / f".{path.name}.{os.getpid()}.partial"
     beside.mkdir(parents=True)
     try:
-        made = _write(spec, beside, feed, progress)
+        counts = _write(spec, beside, feed, progress)
         if path.exists():
             shutil.rmtree(path)
         beside.rename(path)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return made
+    return counts
 
 
-def _write(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Callable[[Made], None] | None) -> Made:
-    total = Made()
+def _write(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Progress) -> LogCounts:
+    total = LogCounts()
     for name in spec.logs:
         (path / name).mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -96,7 +96,7 @@ def _write(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Callabl
         for file in chain.from_iterable(files):
             _end_line(file)
         write_labels = stack.enter_context(labels_beside(spec, path))
-        for batches, made, labels in feed:
+        for batches, counts, labels in feed:
             write_labels(labels)
             for log, batch in zip(files, batches, strict=True):
                 partitions = batch.column("partition").to_numpy()
@@ -105,7 +105,7 @@ def _write(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Callabl
                     if len(values):
                         file.write(_lines(values))
                         file.flush()
-            total += made
+            total += counts
             if progress is not None:
                 progress(total)
     return total
@@ -113,14 +113,14 @@ def _write(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Callabl
 
 @contextmanager
 def labels_beside(spec: AnySpec, folder: Path | None) -> Iterator[Callable[[bytes], None]]:
-    """Write the list of what is blocked into the folder, and yield what appends labels to the file there.
+    """Write the list of blocked merchants into the folder, and yield a function that appends labels to the file there.
 
     Does nothing without a folder, or if the spec has no labels.
     """
     if folder is None or not isinstance(spec, FraudSpec):
         yield lambda _: None
         return
-    with _translated(folder):
+    with _translate_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / BLOCKED).write_bytes(BLOCKED_LIST)
         with (folder / LABELS).open("ab") as file:
@@ -150,7 +150,7 @@ def _end_line(file: BinaryIO) -> None:
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def _translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as exc:

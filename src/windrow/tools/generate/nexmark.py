@@ -3,7 +3,7 @@
 Of 50 events in a row the first is a person, the next three are auctions, the rest are bids. As in Nexmark's generator
 some things are hot: half of the bids are on one of the newest auctions, three quarters of the bids are of one bidder
 and three quarters of the auctions of one seller, who change with time; the others are among the newest. An auction is
-open for as long as a hundred further auctions take on average, and at most for twice as long.
+open for the time of a hundred further auctions on average, and at most for twice as long.
 
 Source: Tucker, Tufte, Papadimos and Maier, "NEXMark - a benchmark for queries over data streams", 2002.
 """
@@ -17,31 +17,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.engine.schema import MICROS, RAW
-from windrow.tools.generate.columns import (
-    CHUNK,
-    Longs,
-    Portion,
-    digits,
-    join,
-    next_offsets,
-    padded,
-    record,
-    repeat,
-    text,
-)
-from windrow.tools.generate.spec import NEXMARK_ROUND, NEXMARK_SHARES, LivePace, Made, NexmarkSpec
+from windrow.tools.generate.columns import Events, Longs, Portion, digits, join, pad, raw_batch, record, repeat, text
+from windrow.tools.generate.spec import NEXMARK_ROUND, NEXMARK_SHARES, LivePace, LogCounts, NexmarkSpec
 
 FIRST_ID = 1000
 """Of persons, and of auctions."""
 
 _PERSONS, _AUCTIONS, _BIDS = NEXMARK_SHARES
 _HOT_STEP = 100
-"""The hot auction, bidder and seller change each time that there are so many more of them."""
+"""The hot auction, bidder and seller change each time that this many more of them exist."""
 _OPEN = 100
 """Auctions that are open at a time, on average."""
 _ACTIVE = 1000
-"""Persons who bid and sell are among so many newest ones."""
+"""Persons who bid and sell are among this number of newest ones."""
 _OPEN_EVENTS = _OPEN * NEXMARK_ROUND / _AUCTIONS
 _CATEGORIES = (10, 15)
 _CHANNELS = 10_000
@@ -69,16 +57,12 @@ _HOT_CHANNELS = [b"Google", b"Facebook", b"Baidu", b"Apple"]
 
 
 @dataclass(frozen=True)
-class _Events:
+class _Events(Events):
     """Numbers of events, from 0; their times and arrivals in milliseconds."""
 
     number: Longs
     time: Longs
     arrival: Longs
-
-    def take(self, rows: Longs | slice) -> _Events:
-        """Return some of the events."""
-        return _Events(self.number[rows], self.time[rows], self.arrival[rows])
 
 
 def nexmark(spec: NexmarkSpec, pace: LivePace | None) -> Iterator[Portion]:
@@ -89,27 +73,23 @@ def nexmark(spec: NexmarkSpec, pace: LivePace | None) -> Iterator[Portion]:
     rng = np.random.default_rng(spec.seed)
     offsets = {log: np.zeros(spec.partitions, dtype=np.int64) for log in spec.logs}
     apart = spec.duration / max(spec.events, 1) if pace is None else 1_000_000 / pace.rate
-    for events in _whole(spec, rng, apart) if pace is None else _paced(spec, rng, pace):
-        yield Portion(_batches(spec, rng, events, apart / 1000 * _OPEN_EVENTS, offsets), Made(len(events.number)))
+    for events in _all_events(spec, rng, apart) if pace is None else _live_events(spec, rng, pace):
+        for some in events.by_arrival():
+            yield Portion(_batches(spec, rng, some, apart / 1000 * _OPEN_EVENTS, offsets), LogCounts(len(some.number)))
 
 
-def _whole(spec: NexmarkSpec, rng: np.random.Generator, apart: float) -> Iterator[_Events]:
+def _all_events(spec: NexmarkSpec, rng: np.random.Generator, apart: float) -> Iterator[_Events]:
     number = np.arange(spec.events)
     time = spec.start // 1000 + (number * (apart / 1000)).astype(np.int64)
-    events = _Events(number, time, time + _delays(spec, rng, spec.events))
-    order = np.argsort(events.arrival, kind="stable")
-    for at in range(0, len(order), CHUNK):
-        yield events.take(order[at : at + CHUNK])
+    yield _Events(number, time, time + _delays(spec, rng, spec.events))
 
 
-def _paced(spec: NexmarkSpec, rng: np.random.Generator, pace: LivePace) -> Iterator[_Events]:
+def _live_events(spec: NexmarkSpec, rng: np.random.Generator, pace: LivePace) -> Iterator[_Events]:
     sent = 0
     for count, now in pace.portions(spec.events):
         arrival = np.full(count, now // 1000)
-        events = _Events(np.arange(sent, sent + count), arrival - _delays(spec, rng, count), arrival)
+        yield _Events(np.arange(sent, sent + count), arrival - _delays(spec, rng, count), arrival)
         sent += count
-        for at in range(0, count, CHUNK):
-            yield events.take(slice(at, at + CHUNK))
 
 
 def _delays(spec: NexmarkSpec, rng: np.random.Generator, count: int) -> Longs:
@@ -123,10 +103,9 @@ def _batches(
     place = events.number % NEXMARK_ROUND
     kind = (place >= _PERSONS).astype(np.int64) + (place >= _PERSONS + _AUCTIONS)
     batches = []
-    for log, first, share, of in zip(
-        spec.logs, (0, _PERSONS, _PERSONS + _AUCTIONS), NEXMARK_SHARES, range(3), strict=True
-    ):
-        some = events.take(np.flatnonzero(kind == of))
+    firsts = (0, _PERSONS, _PERSONS + _AUCTIONS)
+    for number, (log, first, share) in enumerate(zip(spec.logs, firsts, NEXMARK_SHARES, strict=True)):
+        some = events.take(np.flatnonzero(kind == number))
         index = some.number // NEXMARK_ROUND * share + some.number % NEXMARK_ROUND - first
         match log:
             case "persons":
@@ -138,26 +117,15 @@ def _batches(
         fields |= {"dateTime": text(_time(some.time)), "extra": text(_letters(rng, len(index), *_EXTRA[log]))}
         if spec.log_time:
             fields["_log_time"] = digits(some.arrival)
-        partition = index % spec.partitions
-        batches.append(
-            pa.record_batch(
-                [
-                    pa.array(partition.astype(np.int32)),
-                    pa.array(next_offsets(partition, offsets[log])),
-                    pa.array(some.arrival * 1000).cast(MICROS),
-                    fields["auction" if log == "bids" else "id"],
-                    record(fields),
-                ],
-                schema=RAW,
-            )
-        )
+        keys = fields["auction" if log == "bids" else "id"]
+        batches.append(raw_batch(index % spec.partitions, offsets[log], some.arrival * 1000, keys, record(fields)))
     return tuple(batches)
 
 
 def _person(rng: np.random.Generator, events: _Events, index: Longs) -> dict[str, pa.Array]:
     count = len(events.number)
     place = rng.integers(0, len(_PLACES), count)
-    card = [padded(rng.integers(0, 10_000, count), 4) for _ in range(4)]
+    card = [pad(rng.integers(0, 10_000, count), 4) for _ in range(4)]
     return {
         "id": digits(index + FIRST_ID),
         "name": text(join(_choice(rng, _FIRST, count), repeat(b" ", count), _choice(rng, _LAST, count))),
@@ -192,8 +160,8 @@ def _bid(rng: np.random.Generator, events: _Events) -> dict[str, pa.Array]:
     number = rng.integers(0, _CHANNELS, count)
     hot = rng.random(count) < 0.5  # noqa: PLR2004 - half of the channels
     known = number % len(_HOT_CHANNELS)
-    names = pa.array([*_HOT_CHANNELS, *(b"channel-%d" % one for one in range(_CHANNELS))], pa.binary())
-    # one in ten of the other channels has a url without its number
+    names = pa.array([*_HOT_CHANNELS, *(b"channel-%d" % channel for channel in range(_CHANNELS))], pa.binary())
+    # every tenth of the other channels has a url without its number
     unnamed = hot | (rng.random(count) < 0.1)  # noqa: PLR2004 - as above
     mark = pc.if_else(pa.array(unnamed), repeat(b"", count), join(b"&channel_id=", digits(number)))
     folders = [_letters(rng, count, 3, 5) for _ in range(3)]
@@ -208,24 +176,24 @@ def _bid(rng: np.random.Generator, events: _Events) -> dict[str, pa.Array]:
 
 
 def _someone(rng: np.random.Generator, number: Longs, *, hot_share: float, hot: int) -> Longs:
-    """Return an id of a person that is there at each event: a hot one, or one of the newest."""
+    """Return the id of a person known at each event: a hot one, or one of the newest."""
     newest = number // NEXMARK_ROUND
     special = np.minimum(newest // _HOT_STEP * _HOT_STEP + hot, newest)
     return np.where(rng.random(len(number)) < hot_share, special, _newest(rng, newest, _ACTIVE)) + FIRST_ID
 
 
 def _newest(rng: np.random.Generator, newest: Longs, among: int) -> Longs:
-    """Return one of the numbers up to `newest`, among so many."""
+    """Return one of the last `among` numbers up to `newest`."""
     return newest - rng.integers(0, np.minimum(newest + 1, among))
 
 
 def _price(rng: np.random.Generator, count: int) -> Longs:
-    """Return prices from 100 to 100,000,000: as many of each number of digits."""
+    """Return prices from 100 to 100,000,000, with equal shares of each number of digits."""
     return np.round(10 ** (rng.random(count) * 6 + 2)).astype(np.int64)
 
 
 def _letters(rng: np.random.Generator, count: int, low: int, high: int) -> pa.Array:
-    """Return random words of so many letters."""
+    """Return random words of `low` to `high` letters."""
     ends = np.concatenate([[0], np.cumsum(rng.integers(low, high, count, endpoint=True))]).astype(np.int32)
     letters = rng.integers(ord("a"), ord("z") + 1, int(ends[-1]), dtype=np.uint8)
     return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(letters)])
@@ -237,5 +205,5 @@ def _choice(rng: np.random.Generator, words: list[bytes], count: int) -> pa.Arra
 
 def _time(millis: Longs) -> pa.Array:
     """Return ISO 8601 text in UTC, without an offset."""
-    written = pa.array(millis).cast(pa.timestamp("ms")).cast(pa.string())
-    return pc.utf8_replace_slice(written, 10, 11, "T").cast(pa.binary())
+    times = pa.array(millis).cast(pa.timestamp("ms")).cast(pa.string())
+    return pc.utf8_replace_slice(times, 10, 11, "T").cast(pa.binary())

@@ -1,9 +1,8 @@
-"""`windrow monitoring`: what watches runs from outside, over the metrics of `windrow run --listen`."""
+"""`windrow monitoring`: alerts and a dashboard for the metrics of `windrow run --listen`."""
 
 from __future__ import annotations
 
 from importlib.resources import files
-from inspect import cleandoc
 from textwrap import fill, indent
 from typing import Final, Literal
 
@@ -59,13 +58,13 @@ def command(*, system: Literal["prometheus", "grafana"], runbooks: str, as_json:
 
 
 def rules_text(runbooks: str = RUNBOOKS) -> str:
-    """Return the rules for Prometheus as YAML; alerts link to their runbooks below a URL."""
+    """Return the rules for Prometheus as YAML; `runbooks` is the URL of the runbooks, to which alerts link."""
     return _HEAD + "".join(condition.fill(_rule_text(condition, runbooks)) for condition in CONDITIONS.values())
 
 
 def _rule_text(condition: Condition, runbooks: str) -> str:
-    promql = indent(cleandoc(condition.promql), " " * 10).lstrip()
-    description = fill(cleandoc(condition.description), 108, break_long_words=False, break_on_hyphens=False)
+    promql = indent(condition.promql, " " * 10).lstrip()
+    description = fill(condition.description, 108, break_long_words=False, break_on_hyphens=False)
     return f"""
       # {condition.note or condition.measure}
       - alert: Windrow{condition.name.title().replace("-", "")}

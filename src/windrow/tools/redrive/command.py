@@ -1,4 +1,4 @@
-"""`windrow redrive`: puts dead letters back into the log, after the pipeline was mended."""
+"""`windrow redrive`: puts dead letters back into the log, after the pipeline was corrected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windrow.terminal.pipelines import command_lines, open_pipeline, pipeline_ar
 
 if TYPE_CHECKING:
     from windrow.connectors.database import Value
-    from windrow.tools.redrive.copies import Letter, Redrivable
+    from windrow.tools.redrive.copies import Letter
 
 _HELP = {
     "list": "Print how many dead letters there are, by reason, and redrive none.",
@@ -30,10 +30,10 @@ _HELP = {
     "key": "Those that are good now and have this value in the key, such as user_id=u00017; may be repeated.",
     "dry_run": "Print what would become of each, and redrive none.",
     "attempts": "How often a record is redriven at most.",
-    "checkpoint": "Checkpoint of the run that resumed with the mended pipeline.  [default: .windrow/NAME]",
+    "checkpoint": "Checkpoint of the run that resumed with the corrected pipeline.  [default: .windrow/NAME]",
 }
 _MOST = 20
-"""Dead letters that are printed one by one."""
+"""Dead letters that are printed with a line of their own."""
 _NOT: dict[str, str] = {
     "already": "redriven before",
     "dead": "still dead",
@@ -72,20 +72,20 @@ def command(
     checkpoint: Folder | None,
     as_json: bool,
 ) -> int:
-    """Put dead letters back into the log, after the pipeline was mended.
+    """Put dead letters back into the log, after the pipeline was corrected.
 
-    A copy of each chosen record is appended to its partition, and the run that resumed from a savepoint with the mended
-    pipeline counts it at its new place. A record that would be a dead letter again, or expired, is not redriven, and
-    none twice: the command can be run again after any failure. The table windrow_redrives lists all copies, with who
-    made them and when. The exit code is 1 if some of the chosen were not redriven, now or before, or a place has no
-    dead letter.
+    A copy of each chosen record is appended to its partition, and the run that resumed from a savepoint with the
+    corrected pipeline counts it at its new place. A record that would be a dead letter again, or expired, is not
+    redriven, and none twice: the command can be run again after any failure. The table windrow_redrives lists all
+    copies, with who made them and when. The exit code is 1 if some of the chosen were not redriven, now or before, or a
+    place has no dead letter.
 
     Late records are not redriven, as they would be later still: increase `emit.lateness` and replay the log.
     """
-    from windrow.tools.redrive.copies import Choice, redrivable, redrive  # noqa: PLC0415 - help needs no Arrow
+    from windrow.tools.redrive.copies import Choice, check_redrivable, redrive  # noqa: PLC0415 - help needs no Arrow
 
     choices = {"all": all_, "reason": reason, "partition": partition, "offset": offset, "since": since, "key": key}
-    # partition 0 is one
+    # 0 is a partition
     given = [name for name, value in choices.items() if value is not None and value is not False and value != ()]
     if as_list and (given or dry_run):
         msg = f"--list shows all: leave out --{'dry-run' if not given else ' and --'.join(given)}"
@@ -97,14 +97,14 @@ def command(
         msg = "--offset is one of a partition: give --partition too"
         raise InputError(msg)
     graph = open_pipeline(pipeline).runnable()
-    valid = redrivable(graph)
+    check_redrivable(graph)
     if as_list:
-        return _list(valid, pipeline, as_json=as_json)
+        return _list(graph, pipeline, as_json=as_json)
     if not given:
         msg = "choose what to redrive: --reason, --partition (and --offset), --since, --key, or --all; --list shows all"
         raise InputError(msg)
-    choice = Choice(reason, partition, offset, since, tuple(_pair(valid, text) for text in key))
-    folder = checkpoint or default_checkpoint(valid.name)
+    choice = Choice(reason, partition, offset, since, tuple(_pair(graph, text) for text in key))
+    folder = checkpoint or default_checkpoint(graph.name)
     letters = redrive(
         graph, choice, folder, attempts=max_attempts, dry_run=dry_run, file=command_lines(pipeline).pipeline
     )
@@ -113,22 +113,22 @@ def command(
     missing = sorted(set(offset) - {letter.offset for letter in letters}) if is_by_place else []
     if as_json:
         plain = [_plain(letter, dry_run=dry_run) for letter in letters]
-        print_json({"pipeline": valid.name, "dry_run": dry_run, "letters": plain, "missing": missing})
+        print_json({"pipeline": graph.name, "dry_run": dry_run, "letters": plain, "missing": missing})
     else:
-        _show(valid, letters, dry_run=dry_run)
+        _show(graph, letters, dry_run=dry_run)
         for at in missing:
             click.echo(f"  partition {partition}, offset {at}: no dead letter")
     is_done = not missing and all(letter.outcome in {"redriven", "already"} for letter in letters)
     return OK if is_done else DIFFERENT
 
 
-def _pair(pipeline: Redrivable, text: str) -> tuple[str, Value]:
-    """Read ``FIELD=VALUE``; raise InputError if it is no field of the key, or no value of its type."""
+def _pair(graph: m.Graph, text: str) -> tuple[str, Value]:
+    """Read ``FIELD=VALUE``; raise InputError if there is no such field of the key, or its type has no such value."""
     from windrow.connectors.database import read_value  # noqa: PLC0415 - as above
     from windrow.engine.schema import key_fields  # noqa: PLC0415 - as above
-    from windrow.expressions import key_of  # noqa: PLC0415 - as above
+    from windrow.expressions import decoding_spec, key_of  # noqa: PLC0415 - as above
 
-    fields = {field.name: field for field in key_fields(key_of(pipeline.spec))}
+    fields = {field.name: field for field in key_fields(key_of(decoding_spec(graph)))}
     name = max((name for name in fields if text.startswith(f"{name}=")), key=len, default=None)
     if name is None:
         msg = f"--key {text!r} names no field of the key, which has {', '.join(fields) or 'no fields'}: "
@@ -136,17 +136,18 @@ def _pair(pipeline: Redrivable, text: str) -> tuple[str, Value]:
     return name, read_value(fields[name], text[len(name) + 1 :], "--key")
 
 
-def _list(pipeline: Redrivable, file: str, *, as_json: bool) -> int:
+def _list(graph: m.Graph, file: str, *, as_json: bool) -> int:
     from windrow.tools.redrive.copies import list_letters  # noqa: PLC0415 - as above
 
-    found, late = list_letters(pipeline)
+    found, late = list_letters(graph)
     if as_json:
-        print_json({"pipeline": pipeline.name, "reasons": [vars(one) for one in found], "late": late})
+        print_json({"pipeline": graph.name, "reasons": [vars(listed) for listed in found], "late": late})
         return OK
-    total = sum(one.letters for one in found)
-    click.echo(f"{pipeline.name}: {counted(total, 'dead letter')}")
-    for one in found:
-        click.echo(printable(f"  {one.reason}: {one.letters:,}, {one.redriven:,} redriven; the first: {one.example}"))
+    total = sum(listed.letters for listed in found)
+    click.echo(f"{graph.name}: {counted(total, 'dead letter')}")
+    for listed in found:
+        numbers = f"{listed.letters:,}, {listed.redriven:,} redriven"
+        click.echo(printable(f"  {listed.reason}: {numbers}; the first: {listed.example}"))
     if late:
         click.echo(
             f"  {counted(late, 'row')} of late output: to count such records, increase emit.lateness and replay the log"
@@ -155,9 +156,9 @@ def _list(pipeline: Redrivable, file: str, *, as_json: bool) -> int:
     return OK
 
 
-def _show(pipeline: Redrivable, letters: list[Letter], *, dry_run: bool) -> None:
+def _show(graph: m.Graph, letters: list[Letter], *, dry_run: bool) -> None:
     if not letters:
-        click.echo(f"{pipeline.name}: no such dead letters")
+        click.echo(f"{graph.name}: no such dead letters")
         return
     for letter in letters[:_MOST]:
         place = f"partition {letter.partition}, offset {letter.offset}"
@@ -169,7 +170,7 @@ def _show(pipeline: Redrivable, letters: list[Letter], *, dry_run: bool) -> None
     done = f"{counts.pop('redriven', 0):,} of {counted(len(letters), 'dead letter')}"
     others = "".join(f"; {number:,} {_NOT[outcome]}" for outcome, number in counts.most_common())
     click.echo(
-        f"{pipeline.name}: {'would redrive' if dry_run else 'redrove'} {done} into {pipeline.source.label}{others}"
+        f"{graph.name}: {'would redrive' if dry_run else 'redrove'} {done} into {graph.sources[0].source.label}{others}"
     )
 
 

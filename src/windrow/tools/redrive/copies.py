@@ -1,7 +1,8 @@
 """Redrive of dead letters: appends copies of them to the log that they came from (`windrow.engine.decode.redriven`).
 
-Once: what was redriven is what the log holds. The log is read from the first chosen record on, by one process at a
-time, and a record with a copy behind it gets no other, also if the process that appended that died before it noted it.
+Each record is redriven once, as the log itself has the copies: it is read from the first chosen record on, by one
+process at a time, and a record with a copy behind it gets no other, even if the process that appended the copy died
+before it noted it.
 """
 
 from __future__ import annotations
@@ -45,42 +46,19 @@ Place = tuple[int, int]
 """A partition and an offset."""
 
 
-@dataclass(frozen=True)
-class Redrivable:
-    """The one result of a graph whose dead letters can be redriven, and the sink of its rows."""
-
-    graph: m.Graph
-    spec: OperatorSpec[m.ResultNode]
-    sink: m.Sink
-
-    @property
-    def name(self) -> str:
-        """The name of the pipeline."""
-        return self.graph.name
-
-    @property
-    def source(self) -> m.Source:
-        """The source of the records."""
-        return self.spec.source
-
-
-"""Pipelines whose dead letters can be redriven: no part of them has counted such a record."""
 Outcome = Literal["redriven", "already", "dead", "expired", "counted", "attempts", "lost"]
-"""What becomes of a dead letter: it is redriven, or was; or it is not, since it is still dead, would be expired, was
-decoded by the settings of today, was redriven too often, or is not in the log any more."""
+"""The outcome for a dead letter: it is redriven, or was before; or it is not, because it is still dead, would be
+expired, was decoded by the current settings, was redriven too often, or is no longer in the log."""
 Verdict = Literal["on time", "late", "expired", "unknown"]
-
-
 _ROW: Final = "__row"
 _MOST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which dead letters to redrive: those that meet all conditions. None, or nothing, is no condition.
+    """The dead letters to redrive: those that meet all conditions that are given.
 
-    `reasons` are beginnings of reasons, `since` is a log timestamp in microseconds, `key` has values of
-    fields of the key, in their types.
+    `reasons` are prefixes of reasons, `since` is a log timestamp in microseconds, `key` has typed values of key fields.
     """
 
     reasons: tuple[str, ...] = ()
@@ -92,11 +70,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Letter:
-    """A dead letter, and what becomes of it.
+    """A dead letter, and its outcome.
 
-    `attempt` is how often its record is redriven with it, `origin` the offset of the record that was first redriven.
-    `verdict` is the forecast for its copy, `copy` the offset of that once it is in the log. `now` is why it is still a
-    dead letter.
+    `attempt` is the number of this redrive of its record, `origin` the offset of the record that was redriven first.
+    `verdict` is the forecast for its copy, `copy` the offset of the copy once it is in the log. `now` is the current
+    reason, if it is still a dead letter.
     """
 
     partition: int
@@ -112,7 +90,7 @@ class Letter:
 
 @dataclass(frozen=True)
 class Listed:
-    """How many dead letters have a reason that begins so, how many of them were redriven, and the first of them."""
+    """The dead letters with a kind of reason: their number, the redriven ones among them, and the first reason."""
 
     reason: str
     letters: int
@@ -120,8 +98,8 @@ class Listed:
     example: str
 
 
-def redrivable(graph: m.Graph) -> Redrivable:
-    """Return the one result of a graph; raise InputError if the dead letters of such a graph cannot be redriven."""
+def check_redrivable(graph: m.Graph) -> None:
+    """Raise InputError if the dead letters of a graph cannot be redriven: a part of it may have counted the record."""
     if not graph.is_short or graph.rules:
         msg = (
             f"pipeline {graph.name!r} has {'rules' if graph.is_short else 'several streams'}: a "
@@ -132,24 +110,32 @@ def redrivable(graph: m.Graph) -> Redrivable:
     connector = source_connector(graph.sources[0].source)
     if not connector.appender:
         raise InputError(connector.not_written(graph.sources[0].source))
-    return Redrivable(graph, decoding_spec(graph), graph.sinks[0].sink)
 
 
-def list_letters(pipeline: Redrivable) -> tuple[list[Listed], int]:
-    """Return the dead letters by reason, most first, and how many rows the late output has.
+def _source(graph: m.Graph) -> m.Source:
+    return graph.sources[0].source
 
-    Raise InputError if no run has written them.
+
+def _sink(graph: m.Graph) -> m.Sink:
+    return graph.sinks[0].sink
+
+
+def list_letters(graph: m.Graph) -> tuple[list[Listed], int]:
+    """Return the dead letters by reason, the most frequent first, and the number of rows of the late output.
+
+    Raise InputError if no run has written them, and as `check_redrivable` does.
     """
+    check_redrivable(graph)
     counts: Counter[str] = Counter()
     redriven: Counter[str] = Counter()
     examples: dict[str, str] = {}
-    noted = _noted(pipeline)
-    for row in _dead(pipeline, Choice()):
+    noted = _read_trail(graph)
+    for row in _read_dead(graph, Choice()):
         word = _word(row.reason)
         counts[word] += 1
         redriven[word] += (row.partition, row.offset) in noted
         examples.setdefault(word, row.reason)
-    database, late = open_database(pipeline.sink), beside(pipeline.sink.table)[0]
+    database, late = open_database(_sink(graph)), beside(_sink(graph).table)[0]
     with database.snapshot() as snapshot:
         expired = snapshot.count(late)
     return [Listed(word, count, redriven[word], examples[word]) for word, count in counts.most_common()], expired
@@ -164,70 +150,69 @@ def redrive(
     dry_run: bool = False,
     file: str = "PIPELINE",
 ) -> list[Letter]:
-    """Redrive the chosen dead letters, by partition and offset; with `dry_run` return only what would become of them.
+    """Redrive the chosen dead letters, by partition and offset; with `dry_run` only return their outcomes.
 
     A record is redriven `attempts` times at most. Raise CheckpointError if the run of the checkpoint decodes by other
     settings than the pipeline's, with the commands that resume it with the pipeline in `file`; and the errors of the
-    source and the sink, and of `redrivable`.
+    source and the sink, and of `check_redrivable`.
     """
-    pipeline = redrivable(graph)
-    begun = _resumed(graph, checkpoint, file)
+    check_redrivable(graph)
+    begun = _read_checkpoint(graph, checkpoint, file)
     carried = begun.carried()
     since = {} if carried is None else carried.decoded_since
-    limits = _Limits(since, attempts, _low(graph, checkpoint, begun))
-    chosen = list(_dead(pipeline, choice))
+    limits = _Limits(since, attempts, _low_watermark(graph, checkpoint, begun))
+    chosen = list(_read_dead(graph, choice))
     if not chosen:
         return []
     if dry_run:
-        return _judged(pipeline, choice, chosen, _read_log(pipeline, chosen), limits)
-    with open_appender(pipeline.source, f"windrow-redrive-{pipeline.name}", PREFIX) as appender:
-        # what others appended before is there now, and nobody appends but this process
-        log = _read_log(pipeline, chosen)
-        letters = _judged(pipeline, choice, chosen, log, limits)
-        new = _copies(pipeline, letters, log)
+        return _judge(graph, choice, chosen, _read_log(graph, chosen), limits)
+    with open_appender(_source(graph), f"windrow-redrive-{graph.name}", PREFIX) as appender:
+        # the appender excludes others, so all copies that they appended are in the log now
+        log = _read_log(graph, chosen)
+        letters = _judge(graph, choice, chosen, log, limits)
+        new = _make_copies(graph, letters, log)
         appended = appender.append(
             {
-                partition: [NewRecord(log.originals[partition, one.offset].key, one.encode()) for one in those]
-                for partition, those in new.items()
+                partition: [NewRecord(log.originals[partition, copy.offset].key, copy.encode()) for copy in copies_]
+                for partition, copies_ in new.items()
             }
         )
-        made = {
+        offsets = {
             (partition, copy.offset): (offset, copy)
-            for partition, those in new.items()
-            for copy, offset in zip(those, appended[partition], strict=True)
+            for partition, copies_ in new.items()
+            for copy, offset in zip(copies_, appended[partition], strict=True)
         }
-        found = log.copies | made
-        # also what an earlier call appended, and could not note any more
-        _note(
-            pipeline,
-            {place: found[place] for letter in letters if (place := (letter.partition, letter.offset)) in found},
-        )
+        # also copies that an earlier call appended, and did not note before it died
+        found = log.copies | offsets
+        places = ((letter.partition, letter.offset) for letter in letters)
+        _note(graph, {place: found[place] for place in places if place in found})
     return [
-        replace(letter, copy=made[letter.partition, letter.offset][0]) if letter.outcome == "redriven" else letter
+        replace(letter, copy=offsets[letter.partition, letter.offset][0]) if letter.outcome == "redriven" else letter
         for letter in letters
     ]
 
 
-def _resumed(graph: m.Graph, folder: Folder, file: str) -> Checkpoint:
-    """Return the checkpoint of the run that copies are for; raise CheckpointError if it is not of this pipeline."""
+def _read_checkpoint(graph: m.Graph, folder: Folder, file: str) -> Checkpoint:
+    """Return the checkpoint of the run that reads the copies; raise CheckpointError if it is of another pipeline."""
     found = Checkpoint.read(folder)
     if found is None:
         msg = (
             f"there is no checkpoint in {folder}: a copy counts only for a run that resumed from a savepoint with "
-            "the mended pipeline (windrow run --from-savepoint); one that reads the log from its beginning counts the "
-            "records themselves"
+            "the corrected pipeline (windrow run --from-savepoint); one that reads the log from its beginning counts "
+            "the records themselves"
         )
         raise CheckpointError(msg)
     if differences := found.differences(graph):
         listed = "\n  ".join(differences)
         msg = (
             f"the run of the checkpoint {folder} decodes by another pipeline than {file}; it differs in\n  {listed}\n"
-            "a copy counts only for a run that resumed with the mended pipeline: name the checkpoint of that run with "
-            f"--checkpoint. If there is none yet, stop the run, undo the changes of {file}, and write a savepoint:\n"
+            "a copy counts only for a run that resumed with the corrected pipeline: name the checkpoint of that run "
+            "with --checkpoint. If there is none yet, stop the run, undo the changes of "
+            f"{file}, and write a savepoint:\n"
             f"  windrow savepoint {file} --checkpoint {folder} --to {folder}.savepoint\n"
             "then make the changes again, and resume with them:\n"
-            f"  windrow run {file} --from-savepoint {folder}.savepoint --checkpoint {folder}.mended\n"
-            f"  windrow redrive {file} --checkpoint {folder}.mended --all"
+            f"  windrow run {file} --from-savepoint {folder}.savepoint --checkpoint {folder}.corrected\n"
+            f"  windrow redrive {file} --checkpoint {folder}.corrected --all"
         )
         raise CheckpointError(msg)
     return found
@@ -245,9 +230,9 @@ class _Dead(NamedTuple):
     reason: str
 
 
-def _dead(pipeline: Redrivable, choice: Choice) -> Iterator[_Dead]:
-    """Yield the dead letters of a choice but for its key, by place; copies that do not count are none."""
-    database, table = open_database(pipeline.sink), beside(pipeline.sink.table)[1]
+def _read_dead(graph: m.Graph, choice: Choice) -> Iterator[_Dead]:
+    """Yield the dead letters of a choice, apart from its key, by place, without the copies that do not count."""
+    database, table = open_database(_sink(graph)), beside(_sink(graph).table)[1]
     shown = only_columns(table, ["source", "partition", "offset", "log_time", "reason"])
     where = [] if choice.partition is None else [Condition("partition", "=", choice.partition)]
     with database.snapshot() as snapshot:
@@ -257,8 +242,8 @@ def _dead(pipeline: Redrivable, choice: Choice) -> Iterator[_Dead]:
             times = batch.column("log_time").cast(pa.int64()).to_pylist()
             for source, partition, offset, reason, log_time in zip(*columns, times, strict=True):
                 if (
-                    source == pipeline.source.label
-                    # a row of the results has none
+                    source == _source(graph).label
+                    # rows of results have no place
                     and partition is not None
                     and _word(reason) != REDRIVEN
                     and (not choice.reasons or reason.startswith(choice.reasons))
@@ -270,7 +255,7 @@ def _dead(pipeline: Redrivable, choice: Choice) -> Iterator[_Dead]:
 
 @dataclass(frozen=True)
 class _Original:
-    """A record as it was first, and not as its copy. `attempt` is how often it was redriven before."""
+    """A record as it was before any copy. `attempt` is the number of its redrives so far."""
 
     log_time: int | None
     key: bytes | None
@@ -281,7 +266,7 @@ class _Original:
 
 @dataclass(frozen=True)
 class _Limits:
-    """The offsets that today's settings decode from on, the greatest number of attempts, and the low watermark."""
+    """The first offsets that the current settings decode, the greatest number of attempts, and the low watermark."""
 
     since: Mapping[int, int]
     attempts: int
@@ -290,26 +275,26 @@ class _Limits:
 
 @dataclass(frozen=True)
 class _Log:
-    """The chosen records that are in the log, and the copies of records there, by the place of their originals."""
+    """The chosen records in the log, and all copies, by the place of their originals."""
 
     originals: dict[Place, _Original]
     copies: dict[Place, tuple[int, Redriven]]
 
 
-def _read_log(pipeline: Redrivable, chosen: Sequence[_Dead]) -> _Log:
+def _read_log(graph: m.Graph, chosen: Sequence[_Dead]) -> _Log:
     """Read each partition from the first of its chosen records on."""
-    source = open_source(pipeline.source)
+    source = open_source(_source(graph))
     wanted: dict[int, list[int]] = {}
-    for one in chosen:
-        wanted.setdefault(one.partition, []).append(one.offset)
+    for letter in chosen:
+        wanted.setdefault(letter.partition, []).append(letter.offset)
     log = _Log({}, {})
-    for partition, those in wanted.items():
-        for batch in source.read_from(partition, min(those)):
+    for partition, offsets_ in wanted.items():
+        for batch in source.read_from(partition, min(offsets_)):
             offsets = to_micros(batch.column("offset"))
-            own = {row: copy for row, copy in copies(batch).items() if copy.pipeline == pipeline.name}
+            own = {row: copy for row, copy in copies(batch).items() if copy.pipeline == graph.name}
             for row, copy in own.items():
                 log.copies[partition, copy.offset] = int(offsets[row]), copy
-            for row in np.flatnonzero(np.isin(offsets, those)).tolist():
+            for row in np.flatnonzero(np.isin(offsets, offsets_)).tolist():
                 log.originals[partition, int(offsets[row])] = _original(batch, row, own.get(row))
     return log
 
@@ -323,32 +308,32 @@ def _original(batch: pa.RecordBatch, row: int, copy: Redriven | None) -> _Origin
     )
 
 
-def _judged(pipeline: Redrivable, choice: Choice, chosen: Sequence[_Dead], log: _Log, limits: _Limits) -> list[Letter]:
-    """Return what becomes of the chosen dead letters; with a key those alone that are good now, and have it."""
-    there = [one for one in chosen if one[:2] in log.originals]
-    rows = [(*one[:2], log.originals[one[:2]]) for one in there]
+def _judge(graph: m.Graph, choice: Choice, chosen: Sequence[_Dead], log: _Log, limits: _Limits) -> list[Letter]:
+    """Return the outcomes of the chosen dead letters; with a key only of those that are good now, and have it."""
+    rows = [(*place, original) for letter in chosen if (original := log.originals.get(place := letter[:2]))]
     raw = pa.table(
         [
             [partition for partition, _, _ in rows],
             [offset for _, offset, _ in rows],
-            pa.array([one.log_time for _, _, one in rows], pa.int64()).cast(MICROS),
-            pa.array([one.key for _, _, one in rows], pa.binary()),
-            pa.array([one.value for _, _, one in rows], pa.binary()),
+            pa.array([original.log_time for _, _, original in rows], pa.int64()).cast(MICROS),
+            pa.array([original.key for _, _, original in rows], pa.binary()),
+            pa.array([original.value for _, _, original in rows], pa.binary()),
         ],
         schema=RAW,
     )
-    decoded = Decoder(pipeline.spec).decode(raw)
+    spec = decoding_spec(graph)
+    decoded = Decoder(spec).decode(raw)
     still = {(row["partition"], row["offset"]): row["reason"] for row in decoded.dead.to_pylist()}
     good = _places(decoded.good)
-    verdicts = dict(zip(good, _forecasts(pipeline, decoded.good.column(2), limits.low), strict=True))
-    kept = set(compress(good, _has_key(decoded.good, choice)))
+    verdicts = dict(zip(good, _forecast(spec, decoded.good.column(2), limits.low), strict=True))
+    with_key = set(compress(good, _has_key(decoded.good, choice)))
     found = []
-    for one in chosen:
-        place = (one.partition, one.offset)
-        if choice.key and place not in kept:
+    for dead in chosen:
+        place = (dead.partition, dead.offset)
+        if choice.key and place not in with_key:
             continue
         original = log.originals.get(place)
-        letter = Letter(*one, "lost")
+        letter = Letter(*dead, "lost")
         if original is not None:
             letter = replace(letter, attempt=original.attempt + 1, origin=original.origin)
         if place in log.copies:
@@ -356,9 +341,9 @@ def _judged(pipeline: Redrivable, choice: Choice, chosen: Sequence[_Dead], log: 
         elif place in still:
             letter = replace(letter, outcome="dead", now=still[place])
         elif original is not None:
-            verdict = verdicts.get(place, "unknown")  # of a mark without a record there is none
+            verdict = verdicts.get(place, "unknown")  # a mark without a record has no verdict
             outcome: Outcome = "redriven"
-            if one.offset >= limits.since.get(one.partition, 0):
+            if dead.offset >= limits.since.get(dead.partition, 0):
                 outcome = "counted"
             elif letter.attempt > limits.attempts:
                 outcome = "attempts"
@@ -370,7 +355,7 @@ def _judged(pipeline: Redrivable, choice: Choice, chosen: Sequence[_Dead], log: 
 
 
 def _has_key(good: pa.Table, choice: Choice) -> npt.NDArray[np.bool_]:
-    """Return the mask of the good records that have the key of a choice."""
+    """Return the mask of good records where the key is that of a choice."""
     # by position: a field may have any name
     columns = {name: good.column(3 + at) for at, name in enumerate(good.column_names[3:])}
     mask = np.ones(good.num_rows, dtype=np.bool_)
@@ -386,16 +371,16 @@ def _places(table: pa.Table) -> list[Place]:
     return list(zip(*(table.column(at).to_pylist() for at in range(2)), strict=True))
 
 
-def _forecasts(pipeline: Redrivable, times: pa.ChunkedArray, low: int | None) -> list[Verdict]:
-    """Return the verdicts on records with these event times, if the low watermark were `low`.
+def _forecast(spec: OperatorSpec[m.ResultNode], times: pa.ChunkedArray, low: int | None) -> list[Verdict]:
+    """Return the verdicts on records with these event times at a low watermark.
 
-    A record in several windows is on time or expired if it is for all of them.
+    A record in several windows is on time or expired only if it is in all of them.
     """
-    if not isinstance(pipeline.spec.node, m.WindowNode) or low is None or not len(times):
+    if not isinstance(spec.node, m.WindowNode) or low is None or not len(times):
         return ["unknown"] * len(times)
     micros = to_micros(times)
     rows = np.arange(len(times))
-    match pipeline.spec.node.window:
+    match spec.node.window:
         case m.Global():
             return ["on time"] * len(times)
         case m.Session(gap):
@@ -407,34 +392,34 @@ def _forecasts(pipeline: Redrivable, times: pa.ChunkedArray, low: int | None) ->
     np.minimum.at(first, rows, ends)
     np.maximum.at(last, rows, ends)
     return [
-        "on time" if low < one else "expired" if low >= other + pipeline.spec.lateness else "late"
-        for one, other in zip(first.tolist(), last.tolist(), strict=True)
+        "on time" if low < earliest else "expired" if low >= latest + spec.lateness else "late"
+        for earliest, latest in zip(first.tolist(), last.tolist(), strict=True)
     ]
 
 
-def _low(graph: m.Graph, checkpoint: Folder, begun: Checkpoint) -> int | None:
-    """Return the low watermark after a run's last step, or of the savepoint that it begins with; None if unknown."""
+def _low_watermark(graph: m.Graph, checkpoint: Folder, begun: Checkpoint) -> int | None:
+    """Return the low watermark after a run's last step, or that of its first savepoint; None if unknown."""
     path = history_of(checkpoint)
     reports = read_history(path, last=1) if path.is_file() else []
     if reports:
         return reports[-1].low_watermark
     if begun.follows is None:
         return None
-    # each key group has the clocks, and they never go back: what is expired by them is so now
+    # each key group has the clocks, and they never go back: records that they expire are expired now
     clocks = inspect_state(graph, [(0, Savepoint.state(begun.start, 0))]).clocks
     low = MIN_TIME if clocks is None else clocks.low()
     return None if low == MIN_TIME else low
 
 
 def _user() -> str:
-    """Return the name of the user, or its number where it has no name, as in many containers."""
+    """Return the name of the user, or the number of a user without a name, as in many containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # OSError since Python 3.13
         return str(os.getuid())
 
 
-def _copies(pipeline: Redrivable, letters: Sequence[Letter], log: _Log) -> dict[int, list[Redriven]]:
+def _make_copies(graph: m.Graph, letters: Sequence[Letter], log: _Log) -> dict[int, list[Redriven]]:
     """Return the copies to append, by partition."""
     by, at = f"{_user()}@{socket.gethostname()}", time.time_ns() // 1000
     new: dict[int, list[Redriven]] = {}
@@ -442,11 +427,8 @@ def _copies(pipeline: Redrivable, letters: Sequence[Letter], log: _Log) -> dict[
         if letter.outcome == "redriven":
             original = log.originals[letter.partition, letter.offset]
             copy = Redriven(
-                pipeline=pipeline.name,
-                offset=letter.offset,
-                origin=letter.origin,
-                attempt=letter.attempt,
-                reason=letter.reason,
+                **{name: getattr(letter, name) for name in ("offset", "origin", "attempt", "reason")},
+                pipeline=graph.name,
                 by=by,
                 at=at,
                 log_time=original.log_time,
@@ -456,39 +438,28 @@ def _copies(pipeline: Redrivable, letters: Sequence[Letter], log: _Log) -> dict[
     return new
 
 
-def _note(pipeline: Redrivable, copies_: Mapping[Place, tuple[int, Redriven]]) -> None:
-    """Write the trail: the copies of the dead letters at these places, as they are in the log."""
+def _note(graph: m.Graph, copies_: Mapping[Place, tuple[int, Redriven]]) -> None:
+    """Write the copies of the dead letters at these places, as they are in the log, to the table of redrives."""
     if not copies_:
         return
+    names = ("offset", "origin", "attempt", "reason", "by", "at")
     rows = [
-        (
-            pipeline.name,
-            pipeline.source.label,
-            partition,
-            offset,
-            one.offset,
-            one.origin,
-            one.attempt,
-            one.reason,
-            one.by,
-            one.at,
-        )
-        for (partition, _), (offset, one) in sorted(copies_.items())
+        (graph.name, _source(graph).label, partition, offset, *(getattr(copy, name) for name in names))
+        for (partition, _), (offset, copy) in sorted(copies_.items())
     ]
     columns = [
         pa.array(column, pa.int64() if isinstance(column[0], int) else None) for column in zip(*rows, strict=True)
     ]
     table = pa.Table.from_arrays(columns, REDRIVES.schema.names).cast(REDRIVES.schema)
-    open_database(pipeline.sink).note_redrives(table)
+    open_database(_sink(graph)).note_redrives(table)
 
 
-def _noted(pipeline: Redrivable) -> set[Place]:
-    """Return the places of dead letters that the trail has."""
-    database = open_database(pipeline.sink)
-    with database.snapshot() as snapshot:
+def _read_trail(graph: m.Graph) -> set[Place]:
+    """Return the places of dead letters in the table of redrives."""
+    with open_database(_sink(graph)).snapshot() as snapshot:
         if not snapshot.columns(REDRIVES.name):
             return set()
-        where = [Condition("pipeline", "=", pipeline.name), Condition("source", "=", pipeline.source.label)]
+        where = [Condition("pipeline", "=", graph.name), Condition("source", "=", _source(graph).label)]
         shown = only_columns(REDRIVES, ["partition", "copy_of", "pipeline", "source"])
         rows = list(snapshot.rows(shown, ["partition", "copy_of"], where))
     return {place for batch in rows for place in _places(batch)}

@@ -1,1 +1,1 @@
-"""The rows of an outbox, sent to a topic or a log."""
+"""The relay of an outbox to a topic or a log."""

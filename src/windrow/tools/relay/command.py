@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from windrow.connectors.postgres.outbox import OutboxLag
 
 _HELP = {
-    "table": "The result table whose outbox it is, if several have one.",
+    "table": "The result table whose outbox to send, if several have one.",
     "until_empty": "End when the outbox is empty.",
     "every": "How often to look into an empty outbox.",
     "option": "Option of the connection to Kafka, such as security.protocol=SSL; may be repeated.",
@@ -59,8 +59,8 @@ def command(
     if options and to.servers is None:
         msg = f"--option is for Kafka, and {to} is a folder: leave it out"
         raise InputError(msg)
-    valid = open_pipeline(pipeline).runnable()
-    sink = outbox_sink(valid, table)
+    graph = open_pipeline(pipeline).runnable()
+    sink = outbox_sink(graph, table)
     outbox = f"{sink.table}_outbox"
 
     stop, last = threading.Event(), dict[str, Any]()
@@ -83,10 +83,10 @@ def command(
             stop=stop,
             report=_REPORT_SECONDS,
             on_report=on_report,
-            on_trouble=lambda said: echo_error(f"warning: {said}"),
+            on_trouble=lambda message: echo_error(f"warning: {message}"),
         )
     if as_json:
-        print_json({"pipeline": valid.name, "outbox": outbox, "target": str(to), **last})
+        print_json({"pipeline": graph.name, "outbox": outbox, "target": str(to), **last})
     return OK
 
 

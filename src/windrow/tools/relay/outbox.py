@@ -1,12 +1,13 @@
 """Relay of an outbox: appends its rows to a log, each once, and deletes them.
 
-Exactly once, whenever it dies: before a relay sends, the database has the ends of the log's partitions. The transaction
-that deletes rows moves them behind the records of these rows. So the record of a row that the outbox has is behind them
-or nowhere. The relay that comes next reads the log from there on, and finds what was sent by its mark. Rows are sent in
-the order of their ids, and those of a key to one partition: in each of them, all up to the last one found were sent.
+Rows are sent exactly once, even if the relay is killed: before it sends, the database stores the ends of the log's
+partitions. The transaction that deletes rows moves these ends behind the records of the rows. So the record of a row
+that is still in the outbox is behind the stored ends or was not sent. The next relay reads the log from there, and
+finds the records of the previous one by its mark. Rows are sent in the order of their ids, and all rows of a key to the
+same partition, so in each partition all rows up to the last one found were sent.
 
-One relay at a time: the outbox is locked in the database. The appender of the next one, which has the same identity,
-fences one that was cut off from the database and does not know it.
+Only one relay runs at a time: it locks the outbox in the database. The appender of the next relay has the same
+identity, and so fences a relay that has lost its connection to the database without noticing it.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from windrow.errors import InputError, RunError, SourceError
 from windrow.runtime.stream.run import RetryPolicy
 
 Target = m.LogSource | m.KafkaSource
-"""The log that rows are sent to."""
+"""The log that receives the rows."""
 OnReport = Callable[[int, OutboxLag], None]
 PREFIX: Final = b'{"_relay":"'
 """The first bytes of every record that a relay sends."""
 BATCH: Final = 5_000
 """Number of rows that are sent at a time."""
 _OPEN_SECONDS = 90.0
-"""How long to wait for transactions of other producers that were open when a relay died."""
+"""Longest wait for transactions of other producers that were open when a relay died."""
 
 
 def outbox_sink(graph: m.Graph, table: str | None) -> m.PostgresSink:
-    """Return the sink with an outbox that writes a table; None is the only one. Raise InputError if there is none."""
+    """Return the sink with an outbox that writes a table, None for the only one. Raise InputError if there is none."""
     sinks = [node.sink for node in graph.sinks]
     found = {sink.table: sink for sink in sinks if isinstance(sink, m.PostgresSink) and sink.outbox}
     if not found:
@@ -58,9 +59,9 @@ def outbox_sink(graph: m.Graph, table: str | None) -> m.PostgresSink:
 
 @contextmanager
 def open_relay(sink: m.PostgresSink, target: Target) -> Iterator[Relay]:
-    """Open the relay of a sink's outbox to a log; one that died before is completed first.
+    """Open the relay of a sink's outbox to a log; a relay that died is completed first.
 
-    Raise SinkError if another relay has the outbox, InputError if one that died was sending to another log, and the
+    Raise SinkError if another relay has the outbox, InputError if a relay that died was sending to another log, and the
     errors of the sink and the log.
     """
     with open_outbox(sink) as rows:
@@ -78,51 +79,45 @@ def open_relay(sink: m.PostgresSink, target: Target) -> Iterator[Relay]:
             sending = Sending(_address(target), uuid.uuid4().hex[:12], ends)
             rows.begin(sending)
         with open_appender(target, f"windrow-relay-{sending.relay}", PREFIX) as appender:
-            sent = {} if before is None else _sent(source, target, before)
-            relay = Relay(rows, appender, sending, sent)
+            relay = Relay(rows, appender, sending, {} if before is None else _read_sent(source, target, before))
             yield relay
-        if relay.is_settled:
+        if not relay.sent_before:
             rows.end()
 
 
 class Relay:
-    """Sends rows of an outbox, in the order of their ids."""
+    """Sends rows of an outbox, in the order of their ids.
 
-    def __init__(self, rows: Outbox, appender: Appender, sending: Sending, sent: dict[int, int]) -> None:
-        self._rows, self._appender = rows, appender
+    `sent_before` is the last row of each partition that the previous relay sent, of those still in the outbox.
+    """
+
+    def __init__(self, rows: Outbox, appender: Appender, sending: Sending, sent_before: dict[int, int]) -> None:
+        self.rows = rows
+        self.sent_before = sent_before
+        self._appender = appender
         self._mark = _mark(sending)
         self._begins = dict(sending.begins)
         self._partitions = sorted(sending.begins)
-        self._sent = sent
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the outbox has no rows that the relay before has sent."""
-        return not self._sent
 
     def send(self) -> int:
-        """Send and delete the next rows; return how many these were, 0 if the outbox is empty."""
-        rows = self._rows.rows(BATCH)
+        """Send and delete the next rows; return their number, 0 if the outbox is empty."""
+        rows = self.rows.rows(BATCH)
         if not rows:
-            self._sent = {}
+            self.sent_before = {}
             return 0
         new: dict[int, list[NewRecord]] = {}
         for row in rows:
             partition = self._partitions[crc32(row.key.encode()) % len(self._partitions)]
-            if row.id > self._sent.get(partition, 0):
+            if row.id > self.sent_before.get(partition, 0):
                 new.setdefault(partition, []).append(self._record(row))
         offsets = self._appender.append(new)
-        self._begins.update({partition: max(those) + 1 for partition, those in offsets.items()})
-        self._rows.delete(rows[-1].id, self._begins)
-        self._sent = {partition: last for partition, last in self._sent.items() if last > rows[-1].id}
+        self._begins.update({partition: max(new_offsets) + 1 for partition, new_offsets in offsets.items()})
+        self.rows.delete(rows[-1].id, self._begins)
+        self.sent_before = {partition: last for partition, last in self.sent_before.items() if last > rows[-1].id}
         return len(rows)
 
-    def lag(self) -> OutboxLag:
-        """Return how much waits to be sent."""
-        return self._rows.lag()
-
     def _record(self, row: OutboxRow) -> NewRecord:
-        # the payload is an object that is not empty: each change has an op
+        # the payload is a non-empty object: each change has an op
         return NewRecord(row.key.encode(), b"%b%d,%b" % (self._mark, row.id, row.payload[1:].encode()))
 
 
@@ -137,11 +132,11 @@ def run(
     on_report: OnReport,
     on_trouble: Callable[[str], None],
 ) -> int:
-    """Send the rows of a sink's outbox until `stop` is set, or the outbox is empty; return how many were sent.
+    """Send the rows of a sink's outbox until `stop` is set, or the outbox is empty; return the number of rows.
 
-    Looks into an empty outbox every `every` seconds, and calls `on_report` with the rows sent and the lag, at the end
-    and every `report` seconds. After an error that may pass, `on_trouble` is called with it, and the relay is opened
-    again, as a run tries again; what cannot be opened at first is raised at once, as `open_relay` does.
+    An empty outbox is read again every `every` seconds. `on_report` is called with the rows sent and the lag, at the
+    end and every `report` seconds. After an error that may pass, `on_trouble` is called with it, and the relay is
+    opened again, as a run retries; an error of the first attempt to open it is raised, as by `open_relay`.
     """
     retries = RetryPolicy()
     rounds, total, due = 0, 0, time.monotonic() + report
@@ -152,13 +147,13 @@ def run(
                     count = relay.send()
                     rounds, total = rounds + 1, total + count
                     if time.monotonic() >= due:
-                        on_report(total, relay.lag())
+                        on_report(total, relay.rows.lag())
                         due = time.monotonic() + report
                     if count == 0:
                         if until_empty:
                             break
                         stop.wait(every)
-                on_report(total, relay.lag())
+                on_report(total, relay.rows.lag())
                 return total
         except RunError as exc:
             pause = retries.after(rounds) if exc.passes and rounds and not stop.is_set() else None
@@ -169,12 +164,12 @@ def run(
 
 
 def _mark(sending: Sending) -> bytes:
-    """Return what the records of a relay begin with, before the id of their row."""
+    """Return the prefix of a relay's records, before the id of their row."""
     return b'%b%b","_outbox":' % (PREFIX, sending.relay.encode())
 
 
-def _sent(source: Source, target: Target, before: Sending) -> dict[int, int]:
-    """Return the last row that a relay sent to each partition of which it may not have deleted the rows."""
+def _read_sent(source: Source, target: Target, before: Sending) -> dict[int, int]:
+    """Return the last row in each partition that a previous relay sent, and may not have deleted."""
     ends = source.ends() if isinstance(target, m.LogSource) else _settled_ends(source, target)
     mark = _mark(before)
     found: dict[int, int] = {}
@@ -197,7 +192,7 @@ def _sent(source: Source, target: Target, before: Sending) -> dict[int, int]:
 
 
 def _settled_ends(source: Source, target: m.KafkaSource) -> dict[int, tuple[int, int]]:
-    """Return the ends of a topic when all that it has now can be read; another producer may have it open."""
+    """Return the ends of a topic once its current records can be read: other producers may have open transactions."""
     from windrow.connectors.kafka.source import log_ends  # noqa: PLC0415 - librdkafka only for a topic
 
     wanted, until = log_ends(target), time.monotonic() + _OPEN_SECONDS

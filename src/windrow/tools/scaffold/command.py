@@ -1,9 +1,10 @@
-"""`windrow init`: a project to begin with, or a pipeline for the records of a log."""
+"""`windrow init`: a starter project, or a pipeline for the records of a log."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,7 +33,7 @@ _HELP = {
 _README: Final = """\
 # {name}
 
-`pipeline.yaml` was drafted from {size} of `{place}`. Read it first: what was guessed, and why, is said beside it.
+`pipeline.yaml` was drafted from {size} of `{place}`. Read it first: each guess has its reason beside it.
 Run these in this folder.
 
 ```sh
@@ -61,7 +62,7 @@ def command(*, folder: Path, sample: str | None, records: int, as_json: bool) ->
     With --from it has a pipeline for your records: the types of their fields, the event time, a key, and a delay by how
     far out of order they are, each with what it was chosen by. The records of a file are copied into an embedded log.
     """
-    made = _starter(folder) if sample is None else _drafted(folder, sample, records)
+    made = _write_starter(folder) if sample is None else _write_scaffold(folder, sample, records)
     if as_json:
         print_json({"folder": str(folder), **made})
         return OK
@@ -81,44 +82,43 @@ def command(*, folder: Path, sample: str | None, records: int, as_json: bool) ->
     return OK
 
 
-def _starter(folder: Path) -> dict[str, Any]:
+def _write_starter(folder: Path) -> dict[str, Any]:
     from windrow.tools.generate import LogSpec, write_log  # noqa: PLC0415 - help needs none of it
 
     log = Path("data/spend")
     texts = resources.files("windrow.cli") / "starter"
     files = {name: (texts / name).read_text(encoding="utf-8") for name in _FILES}
     spec = LogSpec(events=_EVENTS, users=_USERS, duration=_SPAN)
-    _write(folder, files, log, lambda path: write_log(spec, path))
+    _write(folder, files, log, partial(write_log, spec))
     return {"files": [*files, f"{log}/"]}
 
 
-def _drafted(folder: Path, text: str, records: int) -> dict[str, Any]:
-    from windrow.tools.scaffold.pipeline import draft_pipeline  # noqa: PLC0415 - help needs none of it
+def _write_scaffold(folder: Path, text: str, records: int) -> dict[str, Any]:
+    from windrow.tools.scaffold.pipeline import scaffold_pipeline  # noqa: PLC0415 - help needs none of it
     from windrow.tools.scaffold.sample import read_sample  # noqa: PLC0415 - the same
 
     sample = read_sample(text, records)
     log = Path("data") / sample.name if sample.source is None else None
-    draft = draft_pipeline(sample, _source(sample, folder, log))
+    scaffold = scaffold_pipeline(sample, _source(sample, folder, log))
     size = counted(sample.raw.num_rows, "record")
     files = {
-        "README.md": _README.format(name=draft.pipeline.name, size=size, place=sample.place),
-        "pipeline.yaml": draft.text,
+        "README.md": _README.format(name=scaffold.pipeline.name, size=size, place=sample.place),
+        "pipeline.yaml": scaffold.text,
     }
-    _write(folder, files, log, lambda path: _write_lines(path, sample))
+    _write(folder, files, log, partial(_write_lines, sample))
     return {
         "files": [*files, *([f"{log}/"] if log else [])],
-        "pipeline": draft.pipeline.name,
-        "records": draft.records,
+        "pipeline": scaffold.pipeline.name,
+        "records": scaffold.records,
         "whole": sample.whole,
-        "dead_letters": dict(draft.dead),
+        "dead_letters": dict(scaffold.dead),
     }
 
 
 def _source(sample: Sample, folder: Path, log: Path | None) -> str:
-    """Return the source of the pipeline in YAML, as a run in the folder finds it."""
-    from windrow.tools.scaffold.text import DraftText  # noqa: PLC0415 - as above
+    """Return the source of the pipeline in YAML, with paths relative to the folder."""
+    from windrow.tools.scaffold.pipeline import yaml_scalar as scalar  # noqa: PLC0415 - as above
 
-    scalar = DraftText.scalar
     if isinstance(sample.source, m.KafkaSource):
         return f"{{kafka: {{servers: {scalar(sample.source.servers)}, topic: {scalar(sample.source.topic)}}}}}"
     if isinstance(sample.source, m.FilesSource):
@@ -127,16 +127,16 @@ def _source(sample: Sample, folder: Path, log: Path | None) -> str:
     return f"{{log: {{path: {scalar(path)}}}}}"
 
 
-def _write_lines(log: Path, sample: Sample) -> None:
+def _write_lines(sample: Sample, log: Path) -> None:
     log.mkdir(parents=True)
     (log / "partition-0.jsonl").write_bytes(sample.lines)
 
 
 def _write(folder: Path, files: Mapping[str, str], log: Path | None, write: Callable[[Path], object]) -> None:
-    """Write files and a log; raise InputError, and write none of them, if one is there already."""
-    there = [str(folder / file) for file in (*files, *([str(log)] if log else [])) if (folder / file).exists()]
-    if there:
-        msg = f"{', '.join(there)} {'is' if len(there) == 1 else 'are'} there already: name another FOLDER"
+    """Write files and a log; raise InputError, and write nothing, if one of them exists."""
+    existing = [str(folder / file) for file in (*files, *([str(log)] if log else [])) if (folder / file).exists()]
+    if existing:
+        msg = f"{', '.join(existing)} {'is' if len(existing) == 1 else 'are'} there already: name another FOLDER"
         raise InputError(msg)
     try:
         folder.mkdir(parents=True, exist_ok=True)

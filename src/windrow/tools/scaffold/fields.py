@@ -1,16 +1,17 @@
-"""The fields of sampled records, and the type of each: the first that takes all of its values.
+"""The fields of sampled records, and the type of each: the first that accepts all of its values.
 
-Types are tried by the decoder's own conversion, so a type that is chosen decodes what it was chosen by. A type that
-nearly all values fit is chosen too if none fits all: the others are then dead letters, as the records of a log can be
+Types are tried by the decoder's own conversion, so a chosen type decodes the values of the sample. If no type accepts
+all values, one that accepts nearly all is chosen: the others are then dead letters, as the records of a log can be
 malformed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from windrow import model as m
@@ -22,13 +23,13 @@ MISFITS: Final = 0.01
 """The share of values, or of records, that may not fit."""
 _LEAST_PRECISION: Final = 12
 _HEADROOM: Final = 2
-"""Digits before the point that a decimal has beyond those of the sample."""
+"""Additional digits before the point of a decimal, beyond those of the sample."""
 _MOST_SCALE: Final = 8
-"""Digits behind the point beyond which a number is a double: a measurement, and not an amount."""
+"""A number with more digits behind the point is a double: a measurement, and not an amount."""
 _YEARS: Final = (946_684_800, 2_840_140_800)
-"""Seconds since 1970 of the years 2000 and 2060, between which a whole number can be a time."""
+"""Seconds since 1970 of the years 2000 and 2060; a whole number between them can be a time."""
 _SPREAD: Final = 10 * 366 * 86_400
-"""Seconds between the least and the greatest time of a sample; ids are further apart."""
+"""Greatest span of the times of a sample, in seconds; ids are further apart."""
 _UNITS: Final[tuple[tuple[Literal["millis", "micros", "seconds"], str, int], ...]] = (
     ("millis", "milliseconds", 1_000),
     ("micros", "microseconds", 1_000_000),
@@ -45,14 +46,14 @@ def words_of(name: str) -> list[str]:
 
 @dataclass
 class SampledField:
-    """A field by its path in the records: its values that are not null, and its type, None if it has no single one.
+    """A field by its path in the records: its values other than null, and its type, None if no type fits.
 
-    `misfits` is the number of values that the type does not take, `missing` that of the records without a value. `why`
-    says what the type was chosen by, or why there is none.
+    `misfits` is the number of values that the type does not accept, `missing` that of the records without a value.
+    `why` is the reason for the type, or for its absence.
     """
 
     path: tuple[str, ...]
-    values: list[object] = field(default_factory=list)
+    values: list[object] = dataclasses.field(default_factory=list)
     type: m.DataType | None = None
     misfits: int = 0
     why: str = ""
@@ -60,7 +61,7 @@ class SampledField:
 
     @property
     def name(self) -> str:
-        """The name of the field in a pipeline: the names of its path, joined."""
+        """The name of the field in a pipeline: its path, joined by underscores."""
         return "_".join(self.path)
 
     @property
@@ -70,25 +71,25 @@ class SampledField:
 
 
 def sample_fields(records: Sequence[Mapping[str, object]]) -> list[SampledField]:
-    """Return the fields of records, in the order in which they come; numbers are `NumberText`."""
+    """Return the fields of records in the order of their first values; numbers are `NumberText`."""
     found: dict[tuple[str, ...], SampledField] = {}
     parents: Counter[tuple[str, ...]] = Counter()
     for record in records:
         _collect(record, (), found, parents)
-    # an object in some records and a value in others has no type, and what is within cannot be read in all
-    mixed = {path for path, one in found.items() if one.values and path in parents}
-    for path, one in found.items():
+    # an object in some records and a value in others has no type, and the fields of such an object have none
+    mixed = {path for path, field in found.items() if field.values and path in parents}
+    for path, field in found.items():
         if path in mixed:
-            one.why = "an object in some records and a value in others"
+            field.why = "an object in some records and a value in others"
         elif any(path[:depth] in mixed for depth in range(1, len(path))):
-            one.why = "within what is an object in some records only"
+            field.why = "within what is an object in some records only"
         elif any("." in name for name in path) and len(path) > 1:
-            one.why = "a name with a dot in an object has no path"
-        elif not one.values:
-            one.why = "null in all records"
+            field.why = "a name with a dot in an object has no path"
+        elif not field.values:
+            field.why = "null in all records"
         else:
-            one.type, one.misfits, one.why = _type_of(one.path[-1], one.values)
-        one.missing = len(records) - len(one.values)
+            field.type, field.misfits, field.why = _type_of(path[-1], field.values)
+        field.missing = len(records) - len(field.values)
     return list(found.values())
 
 
@@ -105,13 +106,13 @@ def _collect(
             parents[path] += 1
             _collect(value, path, found, parents)
         else:
-            one = found.setdefault(path, SampledField(path))
+            field = found.setdefault(path, SampledField(path))
             if value is not None:
-                one.values.append(value)
+                field.values.append(value)
 
 
 def _type_of(name: str, values: Sequence[object]) -> tuple[m.DataType | None, int, str]:
-    """Return the type of some values, how many it does not take, and what it was chosen by."""
+    """Return the type of some values, the number of values that it does not accept, and the reason."""
     best: tuple[m.DataType, int, str] | None = None
     for type_, why in _candidates(name, values):
         misfits = _misfits(type_, values)
@@ -126,15 +127,15 @@ def _type_of(name: str, values: Sequence[object]) -> tuple[m.DataType | None, in
 
 
 def _misfits(type_: m.DataType, values: Sequence[object]) -> int:
-    """Count the values that a type does not take; equal ones are tried once."""
+    """Count the values that a type does not accept; equal ones are tried once."""
     if isinstance(type_, m.ArrayType):
-        return sum(not _takes(type_, value) for value in values)
-    counted = Counter((type(value), value) for value in values if isinstance(value, str | bool))
-    bad = sum(number for (_, value), number in counted.items() if not _takes(type_, value))
-    return bad + len(values) - counted.total()
+        return sum(not _accepts(type_, value) for value in values)
+    numbers = Counter((type(value), value) for value in values if isinstance(value, str | bool))
+    bad = sum(number for (_, value), number in numbers.items() if not _accepts(type_, value))
+    return bad + len(values) - numbers.total()
 
 
-def _takes(type_: m.DataType, value: object) -> bool:
+def _accepts(type_: m.DataType, value: object) -> bool:
     try:
         convert("", type_, value)
     except BadValueError:
@@ -157,7 +158,7 @@ def _kind(value: object) -> str:
 
 
 def _candidates(name: str, values: Sequence[object]) -> Iterator[tuple[m.DataType, str]]:
-    """Yield types that the values can be of, the most telling first, each with why."""
+    """Yield the types that the values can have, the most specific first, each with a reason."""
     kinds = Counter(map(_kind, values))
     numbers = [value for value in values if isinstance(value, NumberText)]
     texts = [value for value in values if isinstance(value, str) and not isinstance(value, NumberText)]
@@ -173,7 +174,7 @@ def _candidates(name: str, values: Sequence[object]) -> Iterator[tuple[m.DataTyp
         case "text":
             yield m.TimestampType("iso"), "ISO 8601 text"
             if all("." in text for text in texts):
-                # whole numbers as text are rather ids
+                # whole numbers as text are ids
                 yield from ((type_, f"{why}, as text") for type_, why in _number_types("", texts))
             if numbers:
                 yield from _number_types(name, [*numbers, *texts])
@@ -196,10 +197,10 @@ def _number_types(name: str, values: Sequence[str]) -> Iterator[tuple[m.SimpleTy
             yield m.LongType(), ""
     has_exponents = any("e" in value.lower() for value in parsed)
     scale = max(0, *(-number.exponent for number in known))
-    # amounts of which all end with a zero, as 12.50, are of two digits nevertheless
-    written = max(len(value.partition(".")[2]) for value in parsed)
-    if not has_exponents and written <= _MOST_SCALE:
-        scale = written
+    # amounts have two digits even if all end with a zero, as 12.50
+    digits_behind = max(len(value.partition(".")[2]) for value in parsed)
+    if not has_exponents and digits_behind <= _MOST_SCALE:
+        scale = digits_behind
     digits = max(1, *(number.magnitude for number in known))
     behind = f"up to {counted(scale, 'digit')} behind the point"
     if scale <= _MOST_SCALE and not has_exponents and digits + scale <= MAX_PRECISION:
@@ -210,7 +211,7 @@ def _number_types(name: str, values: Sequence[str]) -> Iterator[tuple[m.SimpleTy
 
 
 def _time_units(name: str, values: Sequence[int]) -> Iterator[tuple[m.TimestampType, str]]:
-    """Yield the units in which whole numbers are times of this age."""
+    """Yield the units in which whole numbers are times between 2000 and 2060."""
     if not values:
         return
     is_named = bool(_TIME_WORDS.intersection(words_of(name)))
@@ -219,13 +220,13 @@ def _time_units(name: str, values: Sequence[int]) -> Iterator[tuple[m.TimestampT
         times = [value for value in values if least <= value <= greatest]
         if len(times) < (1 - MISFITS) * len(values):
             continue
-        # a number of ten digits is a time by its name only
+        # a number of ten digits is a time only if its name says so
         if is_named or (unit != "seconds" and max(times) - min(times) <= size * _SPREAD):
             yield m.TimestampType(unit), f"{word} since 1970"
 
 
 def _array(values: Iterable[list[object]]) -> m.ArrayType | None:
-    """Return the type of arrays; None if their elements have no single one that an array can have."""
+    """Return the type of arrays; None if no type of elements fits."""
     elements = [element for value in values for element in value]
     given = [element for element in elements if element is not None]
     has_nulls = len(given) < len(elements)
@@ -233,7 +234,7 @@ def _array(values: Iterable[list[object]]) -> m.ArrayType | None:
         return None
     if all(isinstance(element, dict) for element in given):
         fields = sample_fields([element for element in given if isinstance(element, dict)])
-        # a struct has no paths, and an element with a value of another type is a dead letter
+        # a struct has no paths, and an element with another type makes a dead letter
         members = [
             m.Field(field.name, field.type, optional=bool(field.missing))
             for field in fields

@@ -1,24 +1,27 @@
-"""A pipeline for a sample: which field is the event time, which the key, what is added up, and how long to wait.
+"""A pipeline for a sample of records: its event time, key, aggregates and delay are guessed.
 
-Everything that is guessed stands in the text with what it was guessed by. The text is read and checked as any file is,
-and the sample is decoded by it: what would be dead letters is known.
+Each guess stands in the YAML with its reason. The YAML is read and checked like any file, and the sample is decoded by
+it, so its dead letters are known.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import yaml
 
 from windrow import model as m
 from windrow.authoring.checks.fields import RESERVED
 from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.declare.findings import is_name
-from windrow.engine.columns import to_micros
 from windrow.engine.decode.decoder import Decoder
 from windrow.engine.decode.exact import KEY, LOG_TIME_TYPE, VALUE, parse_object
 from windrow.engine.decode.values import MalformedError
@@ -28,8 +31,7 @@ from windrow.telemetry.histogram import BOUNDS
 from windrow.telemetry.numbers import short_duration
 from windrow.telemetry.reports import counted
 from windrow.tools.scaffold.fields import MISFITS, SampledField, sample_fields, words_of
-from windrow.tools.scaffold.sample import Sample, partitions_of
-from windrow.tools.scaffold.text import Choice, DraftText
+from windrow.tools.scaffold.sample import Sample
 from windrow.tools.tune.choose import Goals, percent, tune
 from windrow.tools.tune.disorder import measure
 
@@ -43,12 +45,12 @@ _WINDOWS: Final = {
     "1s": 1_000_000,
 }
 _ENOUGH_WINDOWS: Final = 12
-"""Windows that the sample should fill at least."""
+"""Least number of windows that the sample should fill."""
 _MOST: Final = 0.99
-"""The share of records that a delay covers of a sample with `_MANY`; the others are late, and revise rows."""
+"""The share of records that a delay covers in a sample with `_MANY`; the others are late, and revise rows."""
 _MANY: Final = 1_000
 _FEW: Final = 20
-"""Records below which most values can be different, and still a key."""
+"""With fewer records, a field with mostly different values can still be the key."""
 _SHORTEST_DELAY: Final = 1_000_000
 _FUTURES: Final = (_HOUR, 24 * _HOUR, 7 * 24 * _HOUR)
 _MOST_SUMS: Final = 3
@@ -57,6 +59,9 @@ _MOST_DIGITS: Final = 28
 _NARROW: Final = 13
 """Digits of a decimal whose sums fit into the 15 digits of SQLite's NUMERIC."""
 _LONGEST_NAME: Final = 50
+_COMMENT_AT: Final = 44
+"""The column of comments, if the lines are not longer."""
+_WIDEST: Final = 120
 _OTHER_COLUMN: Final = re.compile(rf"(?:events|{'|'.join(RESERVED)})$|total_|max_")
 """The names that columns besides the key can have."""
 
@@ -81,13 +86,112 @@ _MEASURED: Final = frozenset(
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A pipeline as text; of the `records` of its sample `dead` would be dead letters, by kind."""
+class Scaffold:
+    """A pipeline as YAML; of the `records` of its sample `dead` would be dead letters, by kind."""
 
     text: str
     pipeline: m.Graph
     records: int
     dead: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A chosen value in YAML, and the reason."""
+
+    value: str
+    why: str
+
+
+@dataclass
+class PipelineText:
+    """The chosen parts of a pipeline, and their YAML, which is valid once there are fields and a time.
+
+    With `is_wide`, sums may have more digits than NUMERIC columns of SQLite keep.
+    """
+
+    name: str
+    source: str
+    size: str
+    place: str
+    whole: bool
+    time: Choice = Choice("", "")
+    delay: Choice = Choice("10m", "")
+    key: Choice = Choice("[]", "")
+    lateness: Choice = Choice("1h", "")
+    future: str | None = "1h"
+    window: str = "1m"
+    results: dict[str, str] = dataclasses.field(default_factory=lambda: {"events": "count()"})
+    dead: list[str] = dataclasses.field(default_factory=list)
+    is_wide: bool = False
+    _fields: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    _left: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+
+    def add_field(self, name: str, type_: str, path: Sequence[str], why: str) -> None:
+        """Add a field; `path` is empty if records have it under its name."""
+        value = type_
+        if path:
+            value = f"{{type: {yaml_scalar(type_)}, path: {yaml_scalar('.'.join(path))}}}"
+        self._fields.append((f"  {yaml_scalar(name)}: {value}", why))
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Note a field of the records that the pipeline does not have."""
+        self._left.append((name, why))
+
+    @property
+    def table(self) -> str:
+        """The name of the table of results."""
+        word = re.sub(r"\W+", "_", self.name, flags=re.ASCII).strip("_").lower()[:40] or "records"
+        return f"{word if word[0].isalpha() else f't_{word}'}_{self.window}"
+
+    def render(self) -> str:
+        """Return the YAML."""
+        return "\n".join(_align(self._lines())) + "\n"
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        named = re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("._-")[:80] or "records"
+        yield f"# Drafted by `windrow init --from {self.place}` from {self.size}{'' if self.whole else ' of more'}.", ""
+        yield "# Each guess has its reason beside it: change what is wrong, and `windrow check` the file.", ""
+        for reason in self.dead:
+            yield f"# Dead letters of the sample: {reason}"[:_WIDEST], ""
+        yield f"name: {yaml_scalar(named)}", ""
+        yield f"source: {self.source}", ""
+        yield "decode:", ""
+        yield from self._fields
+        for name, why in self._left:
+            yield f"  # left out: {' '.join(name.split())} ({why})"[:_WIDEST], ""
+        yield "time:", ""
+        yield f"  field: {yaml_scalar(self.time.value)}", self.time.why
+        yield f"  delay: {self.delay.value}", self.delay.why
+        if self.future is not None:
+            yield f"  future: {self.future}", "farther ahead of its log timestamp is a record of a wrong clock"
+        yield f"key: {self.key.value}", self.key.why
+        yield f"window: {{tumbling: {self.window}}}", ""
+        yield "aggregate:", ""
+        yield from ((f"  {yaml_scalar(name)}: {sql}", "") for name, sql in self.results.items())
+        yield f"emit: {{lateness: {self.lateness.value}}}", self.lateness.why
+        digits = ", decimals: text" if self.is_wide else ""
+        yield f"sink: {{sqlite: {{path: {self.table}.db, table: {self.table}{digits}}}}}", ""
+
+
+def yaml_scalar(text: str) -> str:
+    """Return text as YAML, with quotes where it needs them."""
+    is_plain = re.fullmatch(r"[A-Za-z_./][\w./-]*", text, re.ASCII) and yaml.safe_load(text) == text
+    return text if is_plain else json.dumps(text, ensure_ascii=False)
+
+
+def _align(lines: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield lines with their comments beside them, or above long lines."""
+    for line, why in lines:
+        comment = " ".join(f"# {why}".split())[: _WIDEST - 2]
+        if not why:
+            yield line
+        elif max(len(line) + 2, _COMMENT_AT) + len(comment) <= _WIDEST:
+            yield f"{line:<{_COMMENT_AT - 2}}  {comment}"
+        else:
+            indent = " " * (len(line) - len(line.lstrip()))
+            yield f"{indent}{comment}"
+            yield line
 
 
 @dataclass(frozen=True)
@@ -99,24 +203,24 @@ class _Records:
     keys: Sequence[bytes | None]
 
 
-def draft_pipeline(sample: Sample, source: str) -> Draft:
-    """Return a pipeline for a sample, whose source is the text `source` in YAML.
+def scaffold_pipeline(sample: Sample, source: str) -> Scaffold:
+    """Return a pipeline for a sample; `source` is its source in YAML.
 
     Raise InputError if no record is a JSON object, or none of their fields can be the event time.
     """
     is_log = not isinstance(sample.source, m.KafkaSource)
-    records = _read(sample)
+    records = _parse_records(sample)
     fields = sample_fields(records.values)
-    text = DraftText(sample.name, source, counted(sample.raw.num_rows, "record"), sample.place, whole=sample.whole)
+    text = PipelineText(sample.name, source, counted(sample.raw.num_rows, "record"), sample.place, whole=sample.whole)
     usable = [*_usable(fields, text, is_log=is_log)]
-    time = _time(usable, fields, sample, text, is_log=is_log)
-    key = _key([one for one in usable if one is not time], records, text)
-    _decode(usable, time, key, text)
-    _results([one for one in usable if one not in (time, key)], text)
-    return _timed(sample, text)
+    time = _choose_time(usable, fields, sample, text, is_log=is_log)
+    key = _choose_key([field for field in usable if field is not time], records, text)
+    _add_fields(usable, time, key, text)
+    _choose_results([field for field in usable if field not in (time, key)], text)
+    return _choose_times(sample, text)
 
 
-def _read(sample: Sample) -> _Records:
+def _parse_records(sample: Sample) -> _Records:
     values, partitions, keys = [], [], []
     rows = zip(*(sample.raw.column(name).to_pylist() for name in ("value", "partition", "key")), strict=True)
     why = ""
@@ -129,7 +233,7 @@ def _read(sample: Sample) -> _Records:
         if VALUE not in record:  # a tombstone of an embedded log
             values.append(record)
             partitions.append(partition)
-            # of files it is the place of the record
+            # the key of a record in files is its place
             keys.append(None if isinstance(sample.source, m.FilesSource) else key)
     if not values:
         msg = f"no record of {sample.place} is a JSON object ({why}): a pipeline for other formats is written by hand"
@@ -137,7 +241,7 @@ def _read(sample: Sample) -> _Records:
     return _Records(values, partitions, keys)
 
 
-def _usable(fields: Sequence[SampledField], text: DraftText, *, is_log: bool) -> Iterator[SampledField]:
+def _usable(fields: Sequence[SampledField], text: PipelineText, *, is_log: bool) -> Iterator[SampledField]:
     """Yield the fields that a pipeline of one stream can have; the others are listed in the text."""
     seen: set[str] = set()
     for field in fields:
@@ -145,29 +249,26 @@ def _usable(fields: Sequence[SampledField], text: DraftText, *, is_log: bool) ->
         if is_log and field.path in {(m.LOG_TIME,), (KEY,), (VALUE,)}:
             continue
         if not is_name(field.name) or field.name.startswith("__"):
-            text.left_out(shown, "its name cannot be that of a field")
+            text.leave_out(shown, "its name cannot be that of a field")
         elif field.name.lower() in seen:
-            text.left_out(shown, f"there is a field {field.name} already, by a name that SQL takes for the same")
+            text.leave_out(shown, f"there is a field {field.name} already, by a name that SQL takes for the same")
         elif isinstance(field.type, m.ArrayType):
-            text.left_out(shown, f"{field.type}, for flat_map in a file with sources and streams")
+            text.leave_out(shown, f"{field.type}, for flat_map in a file with sources and streams")
         elif field.type is None:
-            text.left_out(shown, field.why)
+            text.leave_out(shown, field.why)
         else:
             seen.add(field.name.lower())
             yield field
 
 
-def _time(
-    usable: Sequence[SampledField], fields: Sequence[SampledField], sample: Sample, text: DraftText, *, is_log: bool
+def _choose_time(
+    usable: Sequence[SampledField], fields: Sequence[SampledField], sample: Sample, text: PipelineText, *, is_log: bool
 ) -> SampledField:
-    """Return the field that is the event time, a time that nearly all records have."""
+    """Return the field of the event time: a time that nearly all records have."""
     total = sample.raw.num_rows
-    found = [one for one in usable if isinstance(one.type, m.TimestampType) and one.missing <= MISFITS * total]
-    if (
-        not found
-        and is_log
-        and (logged := [field for field in fields if field.path == (m.LOG_TIME,) and not field.missing])
-    ):
+    found = [field for field in usable if isinstance(field.type, m.TimestampType) and field.missing <= MISFITS * total]
+    logged = [field for field in fields if is_log and field.path == (m.LOG_TIME,) and not field.missing]
+    if not found and logged:
         logged[0].type = LOG_TIME_TYPE
         text.time = Choice(m.LOG_TIME, "the log timestamp, as no field is a time that all records have")
         return logged[0]
@@ -178,47 +279,48 @@ def _time(
         )
         raise InputError(msg)
     best = max(found, key=_likely_time)
-    others = [one.name for one in found if one is not best]
+    others = [field.name for field in found if field is not best]
     text.time = Choice(best.name, f"by its name, not {', '.join(others)}" if others else "the only time of all records")
     return best
 
 
-def _likely_time(one: SampledField) -> int:
-    words = set(one.words)
+def _likely_time(field: SampledField) -> int:
+    words = set(field.words)
     score = 4 * bool(words & _HAPPENED) + 2 * bool(words & _BEGAN) - 5 * bool(words & _HANDLED)
-    return score - len(one.path) + 1
+    return score - len(field.path) + 1
 
 
-def _key(usable: Sequence[SampledField], records: _Records, text: DraftText) -> SampledField | None:
-    """Return the field that is the key: text or a whole number that many records share; None if none seems to be."""
+def _choose_key(usable: Sequence[SampledField], records: _Records, text: PipelineText) -> SampledField | None:
+    """Return the field of the key: text or a whole number that many records share; None if no field seems to be one."""
     best: tuple[float, SampledField, str] | None = None
-    for one in usable:
-        is_candidate = isinstance(one.type, m.StringType | m.LongType) and one.missing <= MISFITS * len(records.values)
-        if not is_candidate or _OTHER_COLUMN.match(one.name.lower()) or len(one.name.encode()) > _LONGEST_NAME:
+    for field in usable:
+        is_candidate = isinstance(field.type, m.StringType | m.LongType)
+        is_candidate &= field.missing <= MISFITS * len(records.values)
+        if not is_candidate or _OTHER_COLUMN.match(field.name.lower()) or len(field.name.encode()) > _LONGEST_NAME:
             continue
-        score, why = _likely_key(one, records)
+        score, why = _likely_key(field, records)
         if score > 0 and (best is None or score > best[0]):
-            best = score, one, why
+            best = score, field, why
     if best is None:
         text.key = Choice("[]", "no field seems to be a key: one row for all records of a window")
         return None
-    text.key = Choice(f"[{text.scalar(best[1].name)}]", best[2])
+    text.key = Choice(f"[{yaml_scalar(best[1].name)}]", best[2])
     return best[1]
 
 
-def _likely_key(one: SampledField, records: _Records) -> tuple[float, str]:
-    """Return how likely a field is the key (above 0: likely), and what speaks for it."""
-    words, distinct, total = set(one.words), len(set(map(str, one.values))), len(one.values)
+def _likely_key(field: SampledField, records: _Records) -> tuple[float, str]:
+    """Return a score of a field as the key (above 0: likely), and the reasons."""
+    words, distinct, total = set(field.words), len(set(map(str, field.values))), len(field.values)
     score = 0.0
     why = [f"{distinct:,} values"]
     score += 3 * bool(words & _WHO) + bool(words & _NAMES) - 4 * bool(words & _MEASURED) - 3 * (distinct == 1)
     if distinct > total / 2 and (total >= _FEW or distinct == total):
         score -= 6  # another in nearly each record: its id
-    elif not isinstance(one.type, m.LongType):
+    elif not isinstance(field.type, m.LongType):
         score += 1
-    values = [_at(record, one.path) for record in records.values]
-    kept = [(value, key) for value, key in zip(values, records.keys, strict=True) if key is not None]
-    if kept and sum(str(value).encode() == key for value, key in kept) >= (1 - MISFITS) * len(values):
+    values = [_at(record, field.path) for record in records.values]
+    keyed = [(value, key) for value, key in zip(values, records.keys, strict=True) if key is not None]
+    if keyed and sum(str(value).encode() == key for value, key in keyed) >= (1 - MISFITS) * len(values):
         score += 10
         why.append("the key of the records in the topic")
     homes = set(zip(map(str, values), records.partitions, strict=True))
@@ -235,45 +337,49 @@ def _at(record: Mapping[str, object], path: Sequence[str]) -> object:
     return value
 
 
-def _decode(usable: Sequence[SampledField], time: SampledField, key: SampledField | None, text: DraftText) -> None:
+def _add_fields(
+    usable: Sequence[SampledField], time: SampledField, key: SampledField | None, text: PipelineText
+) -> None:
     if time not in usable:
         text.add_field(m.LOG_TIME, str(time.type), (), "the log timestamp")
-    for one in usable:
-        is_needed = one is time or one is key
-        why = [one.why] if one.why else []
-        if one.missing:
-            why.append(f"{counted(one.missing, 'record')} of the sample {'has' if one.missing == 1 else 'have'} none")
-        if one.misfits:
-            why.append(f"not so in {counted(one.misfits, 'record')}")
-        optional = "?" if one.missing and not is_needed else ""
-        text.add_field(one.name, f"{one.type}{optional}", one.path if len(one.path) > 1 else (), "; ".join(why))
+    for field in usable:
+        is_needed = field is time or field is key
+        why = [field.why] if field.why else []
+        if field.missing:
+            why.append(
+                f"{counted(field.missing, 'record')} of the sample {'has' if field.missing == 1 else 'have'} none"
+            )
+        if field.misfits:
+            why.append(f"not so in {counted(field.misfits, 'record')}")
+        optional = "?" if field.missing and not is_needed else ""
+        text.add_field(field.name, f"{field.type}{optional}", field.path if len(field.path) > 1 else (), "; ".join(why))
 
 
-def _results(usable: Sequence[SampledField], text: DraftText) -> None:
-    """Choose what is added up: decimals and whole numbers that are no ids; of doubles the greatest."""
-    for one in usable:
-        words = words_of(one.name)
+def _choose_results(usable: Sequence[SampledField], text: PipelineText) -> None:
+    """Choose the aggregates: sums of decimals and whole numbers that are no ids, the greatest of doubles."""
+    for field in usable:
+        words = words_of(field.name)
         is_id = bool(_NAMES.intersection(words)) or bool(_WHO.intersection(words))
-        name = one.name.lower()
-        if is_id or not re.fullmatch(r"[A-Za-z_]\w*", one.name, re.ASCII) or len(name) > _LONGEST_NAME:
+        name = field.name.lower()
+        if is_id or not re.fullmatch(r"[A-Za-z_]\w*", field.name, re.ASCII) or len(name) > _LONGEST_NAME:
             continue
         if len(text.results) == _MOST_SUMS:
             return
-        match one.type:
+        match field.type:
             case m.DecimalType(precision) if precision > _MOST_DIGITS:
                 pass
             case m.LongType() | m.DecimalType():
-                text.results[f"total_{name}"] = f"sum({one.name})"
-                text.is_wide |= isinstance(one.type, m.DecimalType) and one.type.precision > _NARROW
+                text.results[f"total_{name}"] = f"sum({field.name})"
+                text.is_wide |= isinstance(field.type, m.DecimalType) and field.type.precision > _NARROW
             case m.DoubleType():
-                text.results[f"max_{name}"] = f"max({one.name})"
+                text.results[f"max_{name}"] = f"max({field.name})"
             case _:
                 pass
 
 
-def _timed(sample: Sample, text: DraftText) -> Draft:
+def _choose_times(sample: Sample, text: PipelineText) -> Scaffold:
     """Choose window, delay and lateness by the event times of the sample, and finish the text."""
-    graph = _parsed(text)
+    graph = _parse(text)
     time = graph.sources[0].time
     for future in (*_FUTURES, None):
         time = replace(time, future=future)
@@ -282,28 +388,27 @@ def _timed(sample: Sample, text: DraftText) -> Draft:
         if sum(reason.startswith("future:") for reason in reasons) <= MISFITS * sample.raw.num_rows:
             break
     text.future = None if time.future is None else m.format_duration(time.future)
-    times = to_micros(decoded.good.column(2))
-    if not len(times):
+    times = pc.min_max(decoded.good.column(2).cast(pa.int64())).as_py()
+    if times["max"] is None:
         msg = f"no record of {sample.place} has all fields: the first is a dead letter, {reasons[0]}"
         raise InputError(msg)
-    span = int(times.max() - times.min())
-    text.window = next((one for one, size in _WINDOWS.items() if span >= _ENOUGH_WINDOWS * size), [*_WINDOWS][-1])
-    _delays(_with_time(_parsed(text), time), sample.raw, text)
+    span = times["max"] - times["min"]
+    text.window = next((name for name, size in _WINDOWS.items() if span >= _ENOUGH_WINDOWS * size), [*_WINDOWS][-1])
+    _delays(_with_time(_parse(text), time), sample.raw, text)
     dead = Counter(reason.partition(":")[0] for reason in reasons)
     first = {reason.partition(":")[0]: reason for reason in reversed(reasons)}
     text.dead = [f"{number:,} {kind}, such as: {first[kind]}" for kind, number in dead.most_common()]
-    return Draft(text.written(), _parsed(text), sample.raw.num_rows, dead)
+    return Scaffold(text.render(), _parse(text), sample.raw.num_rows, dead)
 
 
-def _delays(graph: m.Graph, raw: pa.Table, text: DraftText) -> None:
+def _delays(graph: m.Graph, raw: pa.Table, text: PipelineText) -> None:
     disorder = measure(graph, raw.to_batches())
     share = _MOST if disorder.records >= _MANY else 1.0
     choice = tune(graph, disorder, Goals(quantile=share)).delays[0]
     worst, near = disorder.high.quantile(1.0), disorder.high.quantile(share)
     delay = max(BOUNDS[-1] if choice.chosen is None else choice.chosen, _SHORTEST_DELAY)
     whole = "all records" if share == 1 else f"{percent(share)} of the records"
-    parts = len(partitions_of(raw))
-    where = "their partition" if parts > 1 else "the log"
+    where = "their partition" if len(raw.column("partition").unique()) > 1 else "the log"
     behind = "not behind" if not near else f"at most {short_duration(near / 1e6)} behind"
     farthest = "" if share == 1 or worst == near else f", one is {short_duration(worst / 1e6)} behind"
     text.delay = Choice(m.format_duration(delay), f"{whole} are {behind} the newest of {where} before them{farthest}")
@@ -315,5 +420,5 @@ def _with_time(graph: m.Graph, time: m.EventTime) -> m.Graph:
     return graph.map_nodes(lambda node: replace(node, time=time) if isinstance(node, m.SourceNode) else node)
 
 
-def _parsed(text: DraftText) -> m.Graph:
-    return parse_pipeline(text.written(), "pipeline.yaml")
+def _parse(text: PipelineText) -> m.Graph:
+    return parse_pipeline(text.render(), "pipeline.yaml")

@@ -6,7 +6,7 @@ import gzip
 import re
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -27,10 +27,10 @@ _KAFKA = "kafka://"
 
 @dataclass(frozen=True)
 class Sample:
-    """Records (`windrow.engine.schema.RAW`) of `place`; `name` is a short name of what they are.
+    """Records (`windrow.engine.schema.RAW`) of `place`; `name` is a short name for them.
 
-    `source` is where a pipeline reads them, None if they are lines of a file, which are no log. If it is not `whole`
-    there are more records than were read.
+    `source` is the source of a pipeline that reads them, None for a file of lines, which is no log. If it is not
+    `whole`, there are more records than were read.
     """
 
     place: str
@@ -46,9 +46,9 @@ class Sample:
 
 
 def read_sample(text: str, records: int) -> Sample:
-    """Read at most so many records of a file, a folder with an embedded log or files, or ``kafka://HOST:PORT/TOPIC``.
+    """Read at most `records` records of a file, a folder with an embedded log or files, or ``kafka://HOST:PORT/TOPIC``.
 
-    Raise InputError for what is none of them or has no records, and SourceError for what cannot be read.
+    Raise InputError for anything else and for a sample without records, SourceError if it cannot be read.
     """
     if text.startswith(_KAFKA):
         servers, _, topic = text.removeprefix(_KAFKA).partition("/")
@@ -57,9 +57,8 @@ def read_sample(text: str, records: int) -> Sample:
             raise InputError(msg)
         sample = _of_log(text, topic, m.KafkaSource(servers, topic), records, newest=True)
     elif Path(text).is_dir():
-        sample = _of_log(
-            text, Path(text).resolve().name, _files(Path(text)) or m.LogSource(text), records, newest=False
-        )
+        source = _files(Path(text)) or m.LogSource(text)
+        sample = _of_log(text, Path(text).resolve().name, source, records, newest=False)
     else:
         sample = _of_file(Path(text), records)
     if not sample.raw.num_rows:
@@ -69,16 +68,16 @@ def read_sample(text: str, records: int) -> Sample:
 
 
 def _files(folder: Path) -> m.FilesSource | None:
-    """Return the files of a folder as a source; None if it is an embedded log, or has no files that can be drafted.
+    """Return the files of a folder as a source; None if it is an embedded log, or has no files of a known kind.
 
-    Raise InputError if they are of several kinds, which one source does not read alike, or CSV.
+    Raise InputError if they are of several kinds, as a source reads only one, or CSV.
     """
     if any(folder.glob("partition-*.jsonl")):
         return None
-    named = [
+    paths = [
         path for path in folder.rglob("*") if path.is_file() and not _HIDDEN.search(f"/{path.relative_to(folder)}")
     ]
-    kinds = sorted({kind[0] for path in named if (kind := _KIND.search(path.name))})
+    kinds = sorted({kind[0] for path in paths if (kind := _KIND.search(path.name))})
     if len(kinds) > 1:
         msg = f"{folder} has {', '.join(f'*{kind}' for kind in kinds)}: give a folder with files of one kind"
         raise InputError(msg)
@@ -120,20 +119,20 @@ def _of_file(path: Path, records: int) -> Sample:
 
 
 def _of_log(place: str, name: str, source: m.Source, records: int, *, newest: bool) -> Sample:
-    """Read as many records of each partition, the newest or the first."""
+    """Read an equal number of records of each partition, the newest or the first."""
     connector = open_source(source)
     ends = {partition: (first, end) for partition, (first, end) in connector.ends().items() if first < end}
     batches: list[pa.RecordBatch] = []
     left = records
-    # those that have few leave their share to the others
-    for number, partition in enumerate(sorted(ends, key=lambda one: ends[one][1] - ends[one][0])):
+    # small partitions leave the rest of their share to the others
+    for number, partition in enumerate(sorted(ends, key=lambda partition: ends[partition][1] - ends[partition][0])):
         first, end = ends[partition]
         count = min(end - first, left // (len(ends) - number))
         left -= count
         batches += _first(connector, partition, end - count if newest else first, count)
     raw = pa.Table.from_batches(batches, schema=RAW)
-    held = sum(end - first for first, end in ends.values())
-    return Sample(place, re.sub(r"^\W+", "", name), raw, source, whole=held <= records)
+    total = sum(end - first for first, end in ends.values())
+    return Sample(place, re.sub(r"^\W+", "", name), raw, source, whole=total <= records)
 
 
 def _first(connector: Connector, partition: int, begin: int, count: int) -> Iterator[pa.RecordBatch]:
@@ -143,9 +142,3 @@ def _first(connector: Connector, partition: int, begin: int, count: int) -> Iter
         yield part
         if not count:
             return
-
-
-def partitions_of(raw: pa.Table) -> Mapping[int, int]:
-    """Return the number of records of each partition."""
-    counts = raw.column("partition").value_counts()
-    return {count["values"].as_py(): count["counts"].as_py() for count in counts}

@@ -24,8 +24,8 @@ from windrow.engine.columns import to_micros
 from windrow.engine.windows import window_bounds
 from windrow.errors import CheckpointError, InputError
 from windrow.runtime.replay import ReplayOptions, plan_replay
+from windrow.telemetry.facts import PartitionName
 from windrow.telemetry.folders import Folder
-from windrow.telemetry.reports import PartitionName
 from windrow.tools.why.row_lineage import replay_row
 from windrow.tools.why.row_replay import (
     RECORDS,

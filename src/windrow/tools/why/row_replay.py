@@ -37,7 +37,7 @@ from windrow.expressions import SinkSpec, sink_spec, spec_of, stream_of
 from windrow.expressions.inputs import arguments, computed_arguments
 from windrow.runtime.batch.plan import BatchPlan, BatchSettings
 from windrow.runtime.memory import MemoryHost
-from windrow.telemetry.reports import PartitionName
+from windrow.telemetry.facts import PartitionName
 from windrow.telemetry.samples import Verdict
 
 RECORDS: Final = 10_000

@@ -1,8 +1,7 @@
 // Charts over time, the scatter of records, and what bars are filled with.
 
-import { bytes, count, css, duration, el, none, short, state, svg, time } from "./elements.js";
+import { bytes, count, css, duration, el, none, refresh, short, state, svg, time } from "./elements.js";
 import { WRITERS, twinTable } from "./tables.js";
-import { refresh } from "./dashboard.js";
 
 export const DASHES = [[], [8, 4], [3, 3], [10, 3, 3, 3], [14, 4], [2, 5]];
 export let charts = [];
@@ -22,7 +21,7 @@ export const DECIMAL = [...Array(16).keys()].flatMap((power) => [1, 2, 5].map((n
 export const INCREMENTS = { duration: SECONDS, time: SECONDS, bytes: DECIMAL };
 /** The lines from 0 to a greatest number, about four of them. */
 export function nice(most, steps) {
-  const step = steps.find((one) => most / one <= 5) || most / 4;
+  const step = steps.find((size) => most / size <= 5) || most / 4;
   return [...Array(Math.floor(most / step)).keys()].map((n) => (n + 1) * step);
 }
 export function tick(seconds, all) {
@@ -55,14 +54,14 @@ export function lineChart(title, note, series, kind, options = {}) {
   const plotted = el("div", { class: "plot" });
   const columns = [
     { name: "time", title: "time", kind: "time" },
-    ...series.map((one, at) => ({ name: at, title: one.name, kind: kind === "time" ? "time" : kind })),
+    ...series.map((line, at) => ({ name: at, title: line.name, kind: kind === "time" ? "time" : kind })),
   ];
   const table = twinTable(title, columns);
   const root = figure(title, note, null, plotted, table.root);
   let plot = null;
   let data = [[], ...series.map(() => [])];
   let breaks = [];
-  const gaps = (u) => breaks.map((at) => [at - 1, at].map((one) => u.valToPos(data[0][one], "x", true)));
+  const gaps = (u) => breaks.map((at) => [at - 1, at].map((index) => u.valToPos(data[0][index], "x", true)));
   /** The places of times that no line reaches; null if there are none. */
   const alone = () => {
     const found = breaks.filter((at) => at === data[0].length - 1 || breaks.includes(at + 1));
@@ -108,13 +107,13 @@ export function lineChart(title, note, series, kind, options = {}) {
         padding: [10, 14, 0, 0],
         series: [
           { label: "time", value: (u, value) => (value === null ? none : time(value * 1e6)) },
-          ...series.map((one) => ({
-            label: one.name,
-            stroke: css(one.color),
-            width: one.width || 1.8,
-            dash: one.dash || [],
+          ...series.map((line) => ({
+            label: line.name,
+            stroke: css(line.color),
+            width: line.width || 1.8,
+            dash: line.dash || [],
             gaps, // in place of those where a value is unknown
-            fill: one.fill ? `${css(one.color)}22` : undefined,
+            fill: line.fill ? `${css(line.color)}22` : undefined,
             points: { show: data[0].length < 3, size: 6, filter: (u, at, isShown) => (isShown ? null : alone()) },
             value: (u, value) => write(value),
           })),
@@ -138,10 +137,10 @@ export function lineChart(title, note, series, kind, options = {}) {
         times = over.time;
       breaks = over.breaks;
       data = [
-        times.map((one) => one / 1e6),
-        ...ys.map((column) => (kind === "time" ? column.map((one) => (one === null ? null : one / 1e6)) : column)),
+        times.map((micros) => micros / 1e6),
+        ...ys.map((column) => (kind === "time" ? column.map((at) => (at === null ? null : at / 1e6)) : column)),
       ];
-      const isKnown = ys.some((column) => column.some((one) => one !== null && one !== undefined));
+      const isKnown = ys.some((column) => column.some((number) => number !== null && number !== undefined));
       table.root.hidden = !isKnown;
       if (!isKnown) {
         if (plot) {
@@ -237,16 +236,16 @@ export function scatter() {
     }
     plotted.replaceChildren();
     const isTime = pick.value === "time",
-      points = samples.points.filter((one) => isTime || one.ahead_seconds !== null),
+      points = samples.points.filter((point) => isTime || point.ahead_seconds !== null),
       line = samples.line;
     if (!points.length) {
       plotted.append(el("p", { class: "empty" }, "This run has recorded no sample of its records"));
       return;
     }
-    const value = (one) => (isTime ? one.event_time / 1e6 : one.ahead_seconds);
+    const value = (point) => (isTime ? point.event_time / 1e6 : point.ahead_seconds);
     const xs = line.arrival.map((at) => at / 1e6),
       ys = isTime ? line.low_watermark.map((at) => at / 1e6) : line.arrival.map(() => 0);
-    const all = (own, others) => [...own, ...others].filter((one) => one !== null && Number.isFinite(one));
+    const all = (own, others) => [...own, ...others].filter((number) => number !== null && Number.isFinite(number));
     const reach = (found) => {
       const low = found.reduce((a, b) => Math.min(a, b), Infinity),
         high = found.reduce((a, b) => Math.max(a, b), -Infinity),
@@ -270,13 +269,13 @@ export function scatter() {
       for (const verdict of ["unknown", "on_time", "late", "expired"]) {
         context.fillStyle = context.strokeStyle = css(SHAPES[verdict][1]);
         context.globalAlpha = verdict === "on_time" ? 0.55 : 1;
-        for (const one of points)
-          if ((one.verdict || "unknown") === verdict)
+        for (const point of points)
+          if ((point.verdict || "unknown") === verdict)
             shape(
               context,
               verdict,
-              u.valToPos(one.arrival / 1e6, "x", true),
-              u.valToPos(value(one), "y", true),
+              u.valToPos(point.arrival / 1e6, "x", true),
+              u.valToPos(value(point), "y", true),
               (verdict === "on_time" ? 3.4 : 5.5) * devicePixelRatio,
             );
       }
@@ -298,27 +297,27 @@ export function scatter() {
                 : reach(
                     all(
                       xs,
-                      points.map((one) => one.arrival / 1e6),
+                      points.map((point) => point.arrival / 1e6),
                     ),
                   ),
           },
           y: { range: (u, low, high) => (u.zoomed ? [low, high] : reach(all(ys, points.map(value)))) },
         },
         axes: [
-          { ...axis, size: 32, space: 90, values: (u, values) => values.map((one) => tick(one, values)) },
+          { ...axis, size: 32, space: 90, values: (u, values) => values.map((number) => tick(number, values)) },
           { ...axis, size: 92, incrs: SECONDS, values: isTime ? AXES.time : AXES.duration },
         ],
         series: [
           {
             label: samples.arrival_is === "log" ? "arrival in the log" : "commit",
-            value: (u, one) => (one === null ? none : time(one * 1e6)),
+            value: (u, x) => (x === null ? none : time(x * 1e6)),
           },
           {
             label: "low watermark",
             stroke: css("--low"),
             width: 2.5,
             points: { show: false },
-            value: (u, one) => (one === null || one === undefined ? none : isTime ? time(one * 1e6) : duration(one)),
+            value: (u, y) => (y === null || y === undefined ? none : isTime ? time(y * 1e6) : duration(y)),
           },
         ],
         hooks: {
@@ -358,7 +357,7 @@ export function scatter() {
       }
       note.textContent = `a uniform sample of ${count(found.points.length)} records by ${found.arrival_is === "log" ? "their arrival in the log" : "the commit of their step"}; ${pick.value === "time" ? "the line is the low watermark" : "below 0 they were behind the low watermark before their step"}. Drag to zoom, double-click for all.`;
       const counts = {};
-      for (const one of found.points) counts[one.verdict || "unknown"] = (counts[one.verdict || "unknown"] || 0) + 1;
+      for (const { verdict } of found.points) counts[verdict || "unknown"] = (counts[verdict || "unknown"] || 0) + 1;
       key.replaceChildren(
         el(
           "ul",
@@ -388,10 +387,10 @@ export function mark(verdict, color) {
   );
 }
 export const observer = new ResizeObserver((entries) => {
-  for (const entry of entries) charts.filter((one) => one.plotted === entry.target).forEach((one) => one.size());
+  for (const { target } of entries) charts.filter((chart) => chart.plotted === target).forEach((chart) => chart.size());
 });
 export function forget() {
-  charts.forEach((one) => observer.unobserve(one.plotted));
+  charts.forEach((chart) => observer.unobserve(chart.plotted));
   charts = [];
 }
 
@@ -432,5 +431,5 @@ export function legend(items) {
 
 /** Draw all charts again, in the colours of now. */
 export function repaint() {
-  charts.forEach((one) => one.remake());
+  charts.forEach((chart) => chart.remake());
 }

@@ -1,7 +1,7 @@
 // The page of `windrow dashboard`. Each view draws what its JSON twin at /api/VIEW has, and nothing else; what is shown
 // (run, view, time span, filters, settings that are tried) stands in the address.
 
-import { $, el, keepingPlace, rights, state, time } from "./elements.js";
+import { $, ask, el, keepingPlace, refresh, rights, state, time } from "./elements.js";
 import { forget, repaint } from "./charts.js";
 import { HISTORY_VIEWS } from "./history_views.js";
 import { SVG_VIEWS } from "./svg_views.js";
@@ -35,17 +35,7 @@ function twin(view) {
   for (const name of ASKED[view] || []) if (state.get(name)) params.set(name, state.get(name));
   return `/api/${view}?${params}`;
 }
-export async function ask(url, signal) {
-  const answer = await fetch(url, { signal });
-  if (answer.status === 401) {
-    location.href = "/login";
-    throw new Error("logged out");
-  }
-  const made = await answer.json();
-  if (!answer.ok) throw new Error(made.error.message);
-  return made;
-}
-export async function refresh() {
+async function redraw() {
   const mine = ++asking,
     name = current();
   $("twin").href = twin(name);
@@ -71,7 +61,8 @@ export async function refresh() {
 }
 function say(data) {
   const worst =
-    ["bad", "warn"].map((level) => data.answers.find((one) => one.level === level)).find(Boolean) || data.answers[0];
+    ["bad", "warn"].map((level) => data.answers.find((answer) => answer.level === level)).find(Boolean) ||
+    data.answers[0];
   const first = data.answers[0];
   // without numbers: it is read out whenever it changes
   const said = worst === first ? first.summary : `${first.summary}; ${worst.summary}`;
@@ -106,10 +97,12 @@ function show() {
   update = view.build(root);
   refresh();
 }
-export function go(event) {
-  if (event.metaKey || event.ctrlKey || event.shiftKey) return;
+/** Follow a link to a view without loading the page again. */
+function go(event) {
+  const link = event.target.closest("a[data-view]");
+  if (!link || event.metaKey || event.ctrlKey || event.shiftKey) return;
   event.preventDefault();
-  const params = new URLSearchParams({ run: state.get("run"), view: event.currentTarget.dataset.view });
+  const params = new URLSearchParams({ run: state.get("run"), view: link.dataset.view });
   if (state.get("span")) params.set("span", state.get("span"));
   history.pushState(null, "", `?${params}`);
   show();
@@ -163,7 +156,7 @@ async function begin() {
     return;
   }
   rights.canWrite = known.can_write;
-  const names = known.runs.map((one) => one.name);
+  const names = known.runs.map((run) => run.name);
   if (!names.includes(state.get("run"))) state.put("run", names[0]);
   $("run").append(...names.map((name) => el("option", { value: name }, name)));
   $("run").value = state.get("run");
@@ -179,9 +172,11 @@ async function begin() {
   });
   $("views").append(
     ...Object.entries(VIEWS).map(([name, view]) =>
-      el("li", {}, el("a", { href: `?view=${name}`, "data-view": name, onclick: go }, view.title)),
+      el("li", {}, el("a", { href: `?view=${name}`, "data-view": name }, view.title)),
     ),
   );
+  addEventListener("click", go);
+  addEventListener("refresh", redraw);
   addEventListener("popstate", show);
   // a browser has few connections to a host, and each page that follows holds one
   document.addEventListener("visibilitychange", () => {

@@ -1,4 +1,4 @@
-// Elements, numbers as text, and what stands in the address.
+// Elements, numbers as text, the state in the address, and requests.
 
 export const $ = (id) => document.getElementById(id);
 export const SVG = "http://www.w3.org/2000/svg";
@@ -16,7 +16,7 @@ export function filled(element, attributes, children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((one) => one !== null && one !== undefined));
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return element;
 }
 /** Draw `root` anew, and keep the focus and what tables are scrolled to: what is drawn may replace them. */
@@ -33,15 +33,16 @@ export function keepingPlace(root, draw) {
     from = focused && place(focused),
     near = focused && label(regionOf(focused));
   const scrolled = new Map(
-    [...root.querySelectorAll(".scroll")].map((one) => [label(one), [one.scrollLeft, one.scrollTop]]),
+    [...root.querySelectorAll(".scroll")].map((region) => [label(region), [region.scrollLeft, region.scrollTop]]),
   );
   draw();
   const regions = [...root.querySelectorAll(".scroll")];
-  for (const one of regions) if (scrolled.has(label(one))) [one.scrollLeft, one.scrollTop] = scrolled.get(label(one));
+  for (const region of regions)
+    if (scrolled.has(label(region))) [region.scrollLeft, region.scrollTop] = scrolled.get(label(region));
   if (focused && !root.contains(focused)) {
     const found =
-      [...root.querySelectorAll(focused.tagName)].find((one) => place(one) === from) ||
-      regions.find((one) => near && label(one) === near);
+      [...root.querySelectorAll(focused.tagName)].find((candidate) => place(candidate) === from) ||
+      regions.find((region) => near && label(region) === near);
     if (found) found.focus({ preventScroll: true });
   }
 }
@@ -114,6 +115,21 @@ export const state = {
     history.replaceState(null, "", `?${params}`);
   },
 };
+
+/** Have the page ask for its view and draw it again. */
+export const refresh = () => dispatchEvent(new Event("refresh"));
+
+/** Return the JSON of a URL; throw its error, or go to the login page. */
+export async function ask(url, signal) {
+  const answer = await fetch(url, { signal });
+  if (answer.status === 401) {
+    location.href = "/login";
+    throw new Error("logged out");
+  }
+  const made = await answer.json();
+  if (!answer.ok) throw new Error(made.error.message);
+  return made;
+}
 
 /** Whether the page may redrive dead letters. */
 export const rights = { canWrite: false };

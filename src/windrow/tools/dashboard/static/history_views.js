@@ -3,7 +3,6 @@
 import { bytes, count, duration, el, none, percent, short, time } from "./elements.js";
 import { heat, sortable } from "./tables.js";
 import { DASHES, lineChart, scatter } from "./charts.js";
-import { go } from "./dashboard.js";
 
 export const card = (title, note, ...children) =>
   el("section", { class: "card" }, el("h2", {}, title), note ? el("p", { class: "note" }, note) : null, ...children);
@@ -55,16 +54,16 @@ export const HISTORY_VIEWS = {
       );
       return (data) => {
         answers.replaceChildren(
-          ...data.answers.map((one) =>
+          ...data.answers.map((answer) =>
             el(
               "section",
-              { class: `card answer ${one.level}` },
-              el("h2", {}, one.question),
-              el("strong", {}, one.headline),
+              { class: `card answer ${answer.level}` },
+              el("h2", {}, answer.question),
+              el("strong", {}, answer.headline),
               el(
                 "ul",
                 {},
-                one.reasons.map((text) => el("li", {}, text)),
+                answer.reasons.map((text) => el("li", {}, text)),
               ),
             ),
           ),
@@ -106,11 +105,11 @@ export const HISTORY_VIEWS = {
             data.held.length
               ? `${data.held.length > 1 ? "partitions" : "partition"} ${data.held
                   .slice(0, 3)
-                  .map((one) => one.partition)
+                  .map((row) => row.partition)
                   .join(", ")}`
               : none,
             data.held.length
-              ? el("a", { href: "?view=watermark", "data-view": "watermark", onclick: go }, "Why?")
+              ? el("a", { href: "?view=watermark", "data-view": "watermark" }, "Why?")
               : null,
           ),
           tile(
@@ -148,19 +147,19 @@ export const HISTORY_VIEWS = {
                   el(
                     "ul",
                     { class: "list" },
-                    data.alerts.map((one) =>
+                    data.alerts.map((alert) =>
                       el(
                         "li",
                         {},
-                        chip(one.resolved === null ? "bad" : "", one.name),
-                        ` ${one.message} `,
+                        chip(alert.resolved === null ? "bad" : "", alert.name),
+                        ` ${alert.message} `,
                         el(
                           "span",
                           { class: "soft" },
-                          one.resolved === null
-                            ? `since ${time(one.since)}`
-                            : `${time(one.since)} to ${time(one.resolved)}`,
-                          `; ${one.runbook}`,
+                          alert.resolved === null
+                            ? `since ${time(alert.since)}`
+                            : `${time(alert.since)} to ${time(alert.resolved)}`,
+                          `; ${alert.runbook}`,
                         ),
                       ),
                     ),
@@ -263,14 +262,14 @@ export const HISTORY_VIEWS = {
                     { class: "list" },
                     data.held
                       .slice(0, 10)
-                      .map((one) => el("li", {}, el("strong", {}, `Partition ${one.partition}: `), one.why)),
+                      .map((row) => el("li", {}, el("strong", {}, `Partition ${row.partition}: `), row.why)),
                   ),
                 ),
               ]
             : []),
         );
-        widest = Math.max(1e-9, ...data.partitions.map((one) => one.ahead_seconds || 0));
-        table.set(data.partitions.map((one) => ({ ...one, state: one.holds ? 0 : one.idle ? 1 : 2 })));
+        widest = Math.max(1e-9, ...data.partitions.map((row) => row.ahead_seconds || 0));
+        table.set(data.partitions.map((row) => ({ ...row, state: row.holds ? 0 : row.idle ? 1 : 2 })));
       };
     },
   },
@@ -296,7 +295,7 @@ export const HISTORY_VIEWS = {
         chart = null,
         ahead = null;
       return (data) => {
-        const found = data.partitions.map((one) => String(one.partition)).join();
+        const found = data.partitions.map((row) => String(row.partition)).join();
         if (names !== found) {
           names = found;
           chart = lineChart(
@@ -306,8 +305,8 @@ export const HISTORY_VIEWS = {
               : "event time of each partition's watermark when a step was committed",
             [
               { name: "low watermark", color: "--low", width: 3 },
-              ...data.partitions.map((one, at) => ({
-                name: `partition ${one.partition}`,
+              ...data.partitions.map((row, at) => ({
+                name: `partition ${row.partition}`,
                 color: `--s${at % 12}`,
                 dash: DASHES[at % DASHES.length],
                 width: 1.6,
@@ -319,8 +318,8 @@ export const HISTORY_VIEWS = {
           ahead = lineChart(
             "Ahead of the low watermark",
             "how far each partition's watermark is ahead; the one at 0 holds the others back",
-            data.partitions.map((one, at) => ({
-              name: `partition ${one.partition}`,
+            data.partitions.map((row, at) => ({
+              name: `partition ${row.partition}`,
               color: `--s${at % 12}`,
               dash: DASHES[at % DASHES.length],
             })),
@@ -329,8 +328,8 @@ export const HISTORY_VIEWS = {
           );
           holder.replaceChildren(chart.root, ahead.root);
         }
-        chart.set(data, data.low_watermark, ...data.partitions.map((one) => one.watermark));
-        ahead.set(data, ...data.partitions.map((one) => one.ahead_seconds));
+        chart.set(data, data.low_watermark, ...data.partitions.map((row) => row.watermark));
+        ahead.set(data, ...data.partitions.map((row) => row.ahead_seconds));
         rows.set(data, data.inserts, data.revisions);
         records.set(data.samples);
       };
@@ -371,11 +370,11 @@ export const HISTORY_VIEWS = {
         rates = null,
         lags = null;
       return (data) => {
-        const found = data.partitions.map((one) => String(one.partition)).join();
+        const found = data.partitions.map((row) => String(row.partition)).join();
         if (names !== found) {
           names = found;
-          const series = data.partitions.map((one, at) => ({
-            name: `partition ${one.partition}`,
+          const series = data.partitions.map((row, at) => ({
+            name: `partition ${row.partition}`,
             color: `--s${at % 12}`,
             dash: DASHES[at % DASHES.length],
           }));
@@ -383,8 +382,8 @@ export const HISTORY_VIEWS = {
           lags = lineChart("Lag by partition", "records that are not read yet", series, "short", { height: 240 });
           holder.replaceChildren(rates.root, lags.root);
         }
-        rates.set(data, ...data.partitions.map((one) => one.records_per_second));
-        lags.set(data, ...data.partitions.map((one) => one.lag));
+        rates.set(data, ...data.partitions.map((row) => row.records_per_second));
+        lags.set(data, ...data.partitions.map((row) => row.lag));
         latency.set(data, data.latency_p99);
         held.set(data, data.state_bytes);
         windows.set(data, data.open_windows);
@@ -406,41 +405,41 @@ export const HISTORY_VIEWS = {
       return (data) => {
         why.textContent = data.why_not ? `There are none to show: ${data.why_not}.` : "";
         why.hidden = !data.why_not;
-        const found = JSON.stringify(data.nodes.map((one) => [one.node, one.kind, one.note]));
+        const found = JSON.stringify(data.nodes.map((node) => [node.node, node.kind, node.note]));
         if (names !== found) {
           names = found;
-          shown = data.nodes.map((one) => {
+          shown = data.nodes.map((node) => {
             const tiles = el("dl", { class: "tiles" });
-            const table = heat(`Windows of ${one.node} by key group`, "Key group", "key_group", [
+            const table = heat(`Windows of ${node.node} by key group`, "Key group", "key_group", [
               { name: "open", title: "open", color: "--s0" },
               { name: "fired", title: "fired", color: "--s2" },
               { name: "closed", title: "closed", color: "--s3" },
             ]);
-            return { tiles, table, root: card(title(one), one.note, tiles, table.root) };
+            return { tiles, table, root: card(title(node), node.note, tiles, table.root) };
           });
-          holder.replaceChildren(...shown.map((one) => one.root));
+          holder.replaceChildren(...shown.map((view) => view.root));
         }
-        data.nodes.forEach((one, at) => {
-          const most = one.key_groups.reduce((most, part) => (part.open > most.open ? part : most));
-          const mean = one.open / one.key_groups.length;
+        data.nodes.forEach((node, at) => {
+          const most = node.key_groups.reduce((most, part) => (part.open > most.open ? part : most));
+          const mean = node.open / node.key_groups.length;
           shown[at].tiles.replaceChildren(
-            tile("Open", count(one.open), "in all key groups, now"),
-            tile("Fired", count(one.fired), data.since ? `since ${time(data.since)}` : null),
-            tile("Closed", count(one.closed), data.since ? `since ${time(data.since)}` : null),
+            tile("Open", count(node.open), "in all key groups, now"),
+            tile("Fired", count(node.fired), data.since ? `since ${time(data.since)}` : null),
+            tile("Closed", count(node.closed), data.since ? `since ${time(data.since)}` : null),
             tile(
               "Most open",
               most.open === mean ? none : `key group ${most.key_group}`,
               most.open === mean ? "all key groups alike" : `${count(most.open)}; ${short(mean)} in the mean`,
             ),
           );
-          shown[at].table.set(one.key_groups);
+          shown[at].table.set(node.key_groups);
         });
       };
     },
   },
 };
 
-const title = (one) => (one.kind ? `${one.node}: ${one.kind} windows` : one.node);
+const title = (node) => (node.kind ? `${node.node}: ${node.kind} windows` : node.node);
 
 const width = (element, share) => {
   element.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;

@@ -1,9 +1,8 @@
 // Views that are drawn as SVG: the histogram of lateness, the bars of steps, the graph of the pipeline.
 
-import { bytes, count, duration, el, percent, range, short, some, state, svg, time } from "./elements.js";
+import { bytes, count, duration, el, percent, range, refresh, short, some, state, svg, time } from "./elements.js";
 import { sortable, twinTable } from "./tables.js";
 import { SECONDS, figure, hatches, legend, nice } from "./charts.js";
-import { refresh } from "./dashboard.js";
 import { card, tile } from "./history_views.js";
 
 export const SVG_VIEWS = {
@@ -325,17 +324,17 @@ export const SVG_VIEWS = {
           top = 8;
         const named = [
           ...parts,
-          ...new Set(steps.flatMap((one) => Object.keys(one.parts)).filter((part) => !parts.includes(part))),
-        ].filter((part) => steps.some((one) => one.parts[part]));
+          ...new Set(steps.flatMap((step) => Object.keys(step.parts)).filter((part) => !parts.includes(part))),
+        ].filter((part) => steps.some((step) => step.parts[part]));
         const color = (part) => `var(--s${[4, 0, 2, 11, 3, 1][parts.indexOf(part)] ?? 8})`;
-        const total = (one) => Object.values(one.parts).reduce((sum, n) => sum + n, 0) || one.took;
+        const total = (step) => Object.values(step.parts).reduce((sum, n) => sum + n, 0) || step.took;
         const most = Math.max(0.001, ...steps.map(total)) * 1.05,
           size = Math.min(40, (width_ - left) / Math.max(1, steps.length));
         const y = (n) => top + (height - bottom - top) * (1 - n / most);
-        const bars = steps.map((one, at) => {
+        const bars = steps.map((step, at) => {
           let below = 0;
           const pieces = (named.length ? named : ["took"]).map((part) => {
-            const n = named.length ? one.parts[part] || 0 : one.took;
+            const n = named.length ? step.parts[part] || 0 : step.took;
             below += n;
             return svg("rect", {
               x: left + at * size + 1,
@@ -346,14 +345,14 @@ export const SVG_VIEWS = {
             });
           });
           const said = named
-            .filter((part) => one.parts[part])
-            .map((part) => `${part} ${duration(one.parts[part])}`)
+            .filter((part) => step.parts[part])
+            .map((part) => `${part} ${duration(step.parts[part])}`)
             .join(", ");
           return svg(
             "g",
             {},
             ...pieces,
-            svg("title", {}, `epoch ${one.epoch}: ${count(one.events)} events in ${duration(one.took)}; ${said}`),
+            svg("title", {}, `epoch ${step.epoch}: ${count(step.events)} events in ${duration(step.took)}; ${said}`),
           );
         });
         const lines = nice(most, SECONDS);
@@ -377,13 +376,13 @@ export const SVG_VIEWS = {
             ),
             ...bars,
             ...steps
-              .map((one, at) =>
+              .map((step, at) =>
                 at % Math.ceil(60 / size)
                   ? null
                   : svg(
                       "text",
                       { class: "soft", x: left + (at + 0.5) * size, y: height - 6, "text-anchor": "middle" },
-                      one.epoch,
+                      step.epoch,
                     ),
               )
               .filter(Boolean),
@@ -391,9 +390,9 @@ export const SVG_VIEWS = {
         );
         key.replaceChildren(legend(named.map((part) => [color(part), part])));
         table.set(
-          [...steps].reverse().map((one) => ({
-            ...one,
-            slowest: Object.entries(one.parts)
+          [...steps].reverse().map((step) => ({
+            ...step,
+            slowest: Object.entries(step.parts)
               .sort((a, b) => b[1] - a[1])
               .slice(0, 1)
               .map(([part, n]) => `${part} ${duration(n)}`)
@@ -432,12 +431,12 @@ export const SVG_VIEWS = {
         el("section", { class: "card" }, el("h2", {}, "Pipeline"), spent, drawing),
         card("Nodes", null, table.root),
       );
-      const fact = (one) =>
-        `${one.name} ${one.unit === "time" ? time(one.value) : one.unit === "bytes" ? bytes(one.value) : short(one.value)}`;
+      const fact = (item) =>
+        `${item.name} ${item.unit === "time" ? time(item.value) : item.unit === "bytes" ? bytes(item.value) : short(item.value)}`;
       return (data) => {
         table.set(data.nodes);
         spent.textContent = (data.work || [])
-          .map((one) => `${one.name}${one.nodes > 1 ? ` (${one.nodes} nodes together)` : ""} ${percent(one.share)}`)
+          .map((work) => `${work.name}${work.nodes > 1 ? ` (${work.nodes} nodes together)` : ""} ${percent(work.share)}`)
           .join(", ");
         if (!data.nodes.length) {
           drawing.replaceChildren(el("p", { class: "empty" }, data.why_not));
@@ -449,7 +448,7 @@ export const SVG_VIEWS = {
           GY = 26;
         const layers = [];
         for (const node of data.nodes) (layers[node.layer] ||= []).push(node);
-        const tallest = Math.max(...layers.map((one) => one.length));
+        const tallest = Math.max(...layers.map((layer) => layer.length));
         const at = {};
         layers.forEach((nodes, x) =>
           nodes.forEach((node, y) => {
@@ -489,7 +488,7 @@ export const SVG_VIEWS = {
             svg("text", { class: "soft", x: x + 14, y: y + 22 }, node.kind),
             svg("text", { class: "name", x: x + 14, y: y + 41 }, cut(node.name, 28)),
             svg("text", { class: "soft", x: x + 14, y: y + 58 }, cut(node.text, 36)),
-            ...node.facts.slice(0, 3).map((one, n) => svg("text", { x: x + 14, y: y + 78 + n * 16 }, fact(one))),
+            ...node.facts.slice(0, 3).map((item, n) => svg("text", { x: x + 14, y: y + 78 + n * 16 }, fact(item))),
             ...(node.share === null || node.share === undefined
               ? []
               : [

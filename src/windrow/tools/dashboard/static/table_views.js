@@ -1,9 +1,8 @@
 // Views of the tables that a run writes.
 
-import { count, el, rights, state } from "./elements.js";
+import { ask, count, el, refresh, rights, state } from "./elements.js";
 import { matches, search, sortable, text } from "./tables.js";
 import { card } from "./history_views.js";
-import { ask, refresh } from "./dashboard.js";
 
 /** What becomes of dead letters, as `windrow redrive` says it. */
 const OUTCOMES = {
@@ -145,7 +144,7 @@ export const TABLE_VIEWS = {
         sinkPick.set(data);
         const chosen = state.get("reason") || "";
         reasons.replaceChildren(
-          ...[["", data.total], ...data.reasons.map((one) => [one.reason, one.letters])].map(([reason, n]) =>
+          ...[["", data.total], ...data.reasons.map((letters) => [letters.reason, letters.letters])].map(([reason, n]) =>
             el(
               "button",
               {
@@ -316,7 +315,7 @@ export const TABLE_VIEWS = {
             { empty },
           );
           table.set(rows);
-          const isMissing = title === "Rows" && !rows.length && data.fields.every((one) => state.get(`key.${one}`));
+          const isMissing = title === "Rows" && !rows.length && data.fields.every((field) => state.get(`key.${field}`));
           return card(title, note, table.root, isMissing ? whyButton({}) : null);
         };
         holder.replaceChildren(
@@ -358,7 +357,7 @@ function explanation(made) {
     : made.row === null
       ? "The records of the log make no such row either."
       : "The records that were not left out make the row as it is.";
-  const values = [...new Set(made.records.flatMap((one) => Object.keys(one.values)))];
+  const values = [...new Set(made.records.flatMap((record) => Object.keys(record.values)))];
   const records = sortable(
     "Records",
     [
@@ -366,8 +365,8 @@ function explanation(made) {
       { name: "offset", title: "Offset", kind: "number" },
       { name: "event_time", title: "Event time" },
       { name: "watermark", title: "Watermark" },
-      ...values.map((name) => ({ name: `value.${name}`, title: name, cell: (one) => (name in one.values ? text(one.values[name]) : "") })),
-      { name: "verdict", title: "Verdict", cell: (one) => one.verdict.replace("_", " ") },
+      ...values.map((name) => ({ name: `value.${name}`, title: name, cell: (row) => (name in row.values ? text(row.values[name]) : "") })),
+      { name: "verdict", title: "Verdict", cell: (row) => row.verdict.replace("_", " ") },
     ],
     "",
     { empty: "No record" },
@@ -381,7 +380,7 @@ function explanation(made) {
         .concat(made.window === null ? [] : [`window ${made.window.join(" to ")}`])
         .join(", "),
       el("p", {}, `${row} ${verdict} Records of the log: ${listed(made.counts)}.`.trim()),
-      el("ul", { class: "list" }, [...sources, ...made.notes].map((one) => el("li", {}, one))),
+      el("ul", { class: "list" }, [...sources, ...made.notes].map((note) => el("li", {}, note))),
       records.root,
     ),
   ];

@@ -46,7 +46,7 @@ export function sortable(label, columns, key, options = {}) {
         ),
       );
     const sorted = name
-      ? [...rows].sort((one, two) => compare(one[name], two[name]) * (way === "desc" ? -1 : 1))
+      ? [...rows].sort((left, right) => compare(left[name], right[name]) * (way === "desc" ? -1 : 1))
       : rows;
     body.replaceChildren(
       ...sorted.map((row) =>
@@ -77,18 +77,18 @@ export function cellOf(column, row) {
     shown,
   );
 }
-export function compare(one, two) {
-  if (one === two) return 0;
-  if (one === null || one === undefined) return 1;
-  if (two === null || two === undefined) return -1;
-  const numbers = [String(one), String(two)].map((text) => text.split("/").pop());
+export function compare(left, right) {
+  if (left === right) return 0;
+  if (left === null || left === undefined) return 1;
+  if (right === null || right === undefined) return -1;
+  const numbers = [String(left), String(right)].map((text) => text.split("/").pop());
   if (
-    typeof one !== "number" &&
+    typeof left !== "number" &&
     numbers.every((text) => /^\d+$/.test(text)) &&
-    String(one).split("/")[0] === String(two).split("/")[0]
+    String(left).split("/")[0] === String(right).split("/")[0]
   )
-    [one, two] = numbers.map(Number);
-  return one < two ? -1 : one > two ? 1 : 0;
+    [left, right] = numbers.map(Number);
+  return left < right ? -1 : left > right ? 1 : 0;
 }
 
 /**

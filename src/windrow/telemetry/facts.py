@@ -1,0 +1,151 @@
+"""Kinds of facts: how the values of a report's fields are added up, written as JSON, and renamed by partition.
+
+A field names its kind in its annotation, ``late: Annotated[int, COUNT]``; one without a kind is `LATEST`. A new fact of
+a step is two files and its page in the documentation: in `windrow.telemetry.probe` a field of `StepFacts` and the line
+of `StepProbe` that sets it, in `windrow.telemetry.reports` a field of `StepReport` with the same name and kind. Sums of
+tasks and of steps, the JSON, the history and the names of partitions follow from the kind. If the totals of a run have
+it too, `Totals` has a third field of that name. A count of the engine (`GroupStats`) is the same without the probe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache, partial
+from itertools import chain
+from operator import add
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_type_hints
+
+from windrow.telemetry.histogram import Histogram
+from windrow.telemetry.hot_keys import HotKeys
+from windrow.telemetry.samples import RecordSample, least
+from windrow.telemetry.window_counts import GroupWindows, WindowCounts
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+PartitionName = int | str
+"""A partition's number; with several sources ``SOURCE/NUMBER``."""
+
+
+def sum_by_name(several: Iterable[Mapping[K, V]], plus: Callable[[V, V], V] = add) -> dict[K, V]:
+    """Add up values by name, in the order in which the names come."""
+    found: dict[K, V] = {}
+    for values in several:
+        for name, value in values.items():
+            found[name] = plus(found[name], value) if name in found else value
+    return found
+
+
+def add_counts(counts: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
+    """Add up two counts by name."""
+    return sum_by_name((counts, others))
+
+
+@dataclass(frozen=True)
+class FactKind:
+    """How the values of a fact are added up and written.
+
+    `sum` adds up values, oldest first: of the tasks of a step, or of consecutive steps. `again` is the value of a step
+    that was counted before. `plain` and `parse` write and read plain JSON, in which the numbers of partitions may be
+    text; `rename` applies a function to each partition's name.
+    """
+
+    sum: Callable[[list[Any]], Any]
+    again: Callable[[Any], Any] = lambda value: value
+    plain: Callable[[Any], Any] = lambda value: value
+    parse: Callable[[Any], Any] = lambda value: value
+    rename: Callable[[Any, Callable[[PartitionName], PartitionName]], Any] = lambda value, _: value
+
+
+def by_partition(kind: FactKind) -> FactKind:
+    """Return the kind of mappings by partition, which may be None."""
+    return replace(
+        kind,
+        parse=lambda values: None if values is None else kind.parse(parse_partitions(values)),
+        rename=lambda values, name: None if values is None else {name(key): value for key, value in values.items()},
+    )
+
+
+def parse_partitions(values: Mapping[PartitionName, V]) -> dict[PartitionName, V]:
+    """Return values by partition, after JSON has made text of the numbers."""
+    return {int(name) if str(name).isdigit() else name: value for name, value in values.items()}
+
+
+def _sum_windows(several: list[Mapping[str, WindowCounts] | None]) -> dict[str, WindowCounts] | None:
+    """Add up counts by node; None are not known, and add nothing."""
+    known = [windows for windows in several if windows is not None]
+    return sum_by_name(known) if known else None
+
+
+LATEST: Final = FactKind(lambda values: values[-1])
+"""The last value stands for all."""
+COUNT: Final = FactKind(sum, again=lambda _: 0)
+COUNTS: Final = FactKind(sum_by_name, again=lambda _: {})
+"""Counts by name, or other values with a sum."""
+SECONDS: Final = FactKind(sum)
+SECONDS_BY_NAME: Final = FactKind(sum_by_name)
+LISTED: Final = FactKind(lambda values: list(chain.from_iterable(values)))
+"""Rows of several tasks."""
+COUNTS_BY_SINK: Final = FactKind(partial(sum_by_name, plus=add_counts), again=lambda _: {})
+LOG_TIMES: Final = by_partition(FactKind(lambda values: dict(chain.from_iterable(map(dict.items, values)))))
+"""The last time of each partition."""
+IDLE: Final = replace(LATEST, rename=lambda names, name: list(map(name, names)))
+HISTOGRAM: Final = FactKind(
+    Histogram.sum,
+    again=lambda _: Histogram(),
+    plain=lambda histogram: list(histogram.counts),
+    parse=lambda counts: Histogram(tuple(counts)),
+)
+HISTOGRAMS: Final = by_partition(
+    replace(
+        COUNTS,
+        plain=lambda by_name: {name: list(histogram.counts) for name, histogram in by_name.items()},
+        parse=lambda by_name: {name: Histogram(tuple(counts)) for name, counts in by_name.items()},
+    )
+)
+STATE: Final = replace(LATEST, parse=lambda by_node: {node: tuple(size) for node, size in by_node.items()})
+HOT_KEYS: Final = replace(
+    COUNTS,
+    plain=lambda by_node: {node: asdict(keys) for node, keys in by_node.items()},
+    parse=lambda by_node: {node: HotKeys(**keys) for node, keys in by_node.items()},
+)
+SAMPLES: Final = FactKind(
+    lambda values: least(chain.from_iterable(values)),
+    again=lambda _: (),
+    plain=lambda samples: [asdict(sample) for sample in samples],
+    parse=lambda samples: tuple(RecordSample(**sample) for sample in samples),
+    rename=lambda samples, name: tuple(replace(sample, partition=name(sample.partition)) for sample in samples),
+)
+GROUP_WINDOWS: Final = FactKind(partial(sum_by_name, plus=GroupWindows.plus))
+WINDOWS: Final = FactKind(
+    _sum_windows,
+    again=lambda by_node: by_node and {node: counts.again for node, counts in by_node.items()},
+    plain=lambda by_node: by_node and {node: counts.plain() for node, counts in by_node.items()},
+    parse=lambda by_node: (
+        None if by_node is None else {node: WindowCounts.of_plain(counts) for node, counts in by_node.items()}
+    ),
+)
+
+Count: TypeAlias = Annotated[int, COUNT]
+Seconds: TypeAlias = Annotated[float, SECONDS]
+SecondsByName: TypeAlias = Annotated[dict[str, float], SECONDS_BY_NAME]
+CountsByName: TypeAlias = Annotated[dict[str, int], COUNTS]
+CountsBySink: TypeAlias = Annotated[dict[str, dict[str, int]], COUNTS_BY_SINK]
+
+
+@cache
+def kinds_of(record: type) -> dict[str, FactKind]:
+    """Return the kind of each field of a dataclass."""
+    hints = get_type_hints(record, include_extras=True)
+    return {
+        field.name: next(
+            (kind for kind in getattr(hints[field.name], "__metadata__", ()) if isinstance(kind, FactKind)), LATEST
+        )
+        for field in fields(record)
+    }
+
+
+def sum_facts(record: type, several: list[Any]) -> dict[str, Any]:
+    """Add up the fields of several records of a dataclass, oldest first."""
+    return {name: kind.sum([getattr(facts, name) for facts in several]) for name, kind in kinds_of(record).items()}
