@@ -116,7 +116,7 @@ def command(
         from windrow.client.explanation import explain  # noqa: PLC0415 - as above
         from windrow.tools.why.row_replay import RECORDS  # noqa: PLC0415 - only who asks for it loads the operators
 
-        conditions = query.choice(named).conditions(named)
+        conditions = query.filter(named).conditions(named)
         found = explain(runnable, sink, conditions, checkpoint, most=RECORDS if as_json else limit, options="--")
         click.echo(json.dumps(found.plain(), ensure_ascii=False) if as_json else found)
         return OK
@@ -129,7 +129,7 @@ def command(
         require_of_log(spec.sink, named, "--as-of")
         from windrow.runtime.as_of import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
 
-        query.choice(named)  # what cannot be chosen is said before the log is read
+        query.filter(named)  # an invalid query fails before the log is read
         for line in missing_of(runnable):
             click.echo(f"warning: {line}", err=True)
         with tables_as_of(runnable, as_of) as past:

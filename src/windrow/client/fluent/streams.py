@@ -12,8 +12,7 @@ from windrow.authoring.aggregate_text import Measure, parse_aggregate
 from windrow.authoring.checks import require_valid
 from windrow.authoring.short_form import SOURCE, short_graph
 from windrow.client.arguments import Unfinished, checked
-from windrow.client.fluent.process import StateType, declared_columns, declared_states
-from windrow.client.fluent.rules import named_lists
+from windrow.client.fluent.process import StateType, column_declarations, state_declarations
 from windrow.client.pipeline import Pipeline
 from windrow.declare.arguments import Duration, duration_micros
 from windrow.errors import PipelineError, call_all
@@ -197,8 +196,8 @@ class Keyed(Unfinished):
         """
         process = m.Process(
             function=function,
-            state=declared_states(state or {}),
-            returns=declared_columns(returns),
+            state=state_declarations(state or {}),
+            returns=column_declarations(returns),
             ttl=None if ttl is None else duration_micros(ttl, "process.ttl"),
             order=order,
             on_timer=on_timer,
@@ -231,7 +230,8 @@ class Keyed(Unfinished):
             PipelineError: a duration is invalid.
         """
         micros = duration_micros(lateness, "emit.lateness")
-        return Ruled(self.of, self.key, m.RuleSet(rules, recent, unique, named_lists(lists or {}), micros, revise))
+        named = tuple(replace(rule_list, name=name) for name, rule_list in (lists or {}).items())
+        return Ruled(self.of, self.key, m.RuleSet(rules, recent, unique, named, micros, revise))
 
 
 @checked
