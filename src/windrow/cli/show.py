@@ -116,8 +116,8 @@ def command(
         from windrow.client.explanation import explain  # noqa: PLC0415 - as above
         from windrow.tools.why.row_replay import RECORDS  # noqa: PLC0415 - only who asks for it loads the operators
 
-        conditions = query.filter(named).conditions(named)
-        found = explain(runnable, sink, conditions, checkpoint, most=RECORDS if as_json else limit, options="--")
+        most, conditions = RECORDS if as_json else limit, query.filter(named).conditions
+        found = explain(runnable, sink, conditions, checkpoint, most=most, options="--")
         click.echo(json.dumps(found.plain(), ensure_ascii=False) if as_json else found)
         return OK
     if checkpoint is not None:

@@ -313,31 +313,23 @@ class Query:
         if self.reason:
             _require_column(table, "reason", f"{self.options}reason")
         if not is_late:
-            return RowFilter(self.named(), times, self.reason)
+            return RowFilter([*(condition(table, *named) for named in self.named()), *times], self.reason)
         fields = [text.partition("=") for text in self.key]
         wrong = next((name for name, equals, _ in fields if not equals), None)
         if wrong is not None:
             msg = f"{self.options}key {wrong!r} is not a condition: write {self.options}key FIELD=VALUE"
             raise InputError(msg)
-        where = replace(self, key=()).named()
-        return RowFilter(where, times, self.reason, [(name, value) for name, _, value in fields])
+        where = [condition(table, *named) for named in replace(self, key=()).named()]
+        return RowFilter([*where, *times], self.reason, [(name, value) for name, _, value in fields])
 
 
 @dataclass(frozen=True)
 class RowFilter:
-    """A filter of rows: by `where`, `times`, a prefix of `reason` and, in the late output, by `fields` of the records.
+    """A filter of rows: by the database's `conditions`, a prefix of `reason`, and `fields` of late records."""
 
-    `where` are options with their COLUMN=VALUE.
-    """
-
-    where: Sequence[tuple[str, str]]
-    times: Sequence[Condition]
+    conditions: list[Condition]
     reason: str
     fields: Sequence[tuple[str, str]] = ()
-
-    def conditions(self, table: Table) -> list[Condition]:
-        """Return the conditions that the database can apply to columns of the table."""
-        return [*(condition(table, option, text) for option, text in self.where), *self.times]
 
     def apply(self, rows: pa.Table) -> pa.Table:
         """Return the rows that pass, of rows that meet the conditions."""
@@ -365,7 +357,6 @@ def read(sink: m.Sink, table: Table, query: Query) -> Rows:
 
     Raise InputError if there is no such table or column, or a condition's value is not of the column's type.
     """
-    row_filter = query.filter(table)
     database = open_database(sink)
     with database.snapshot() as snapshot:
         shown = present(snapshot, database, table)
@@ -373,7 +364,7 @@ def read(sink: m.Sink, table: Table, query: Query) -> Rows:
         if missing:
             msg = f"table {table.name!r} in {database.place} has no column {missing[0]!r}, so it is not the pipeline's"
             raise InputError(msg)
-        conditions = row_filter.conditions(shown)
+        row_filter = query.filter(shown)
         sorting = dict(_sorting(shown, text, query.options) for text in query.order)
         by = (*sorting, *(name for name in table.order if name not in sorting))
         descending = [name for name, is_descending in sorting.items() if is_descending]
@@ -382,13 +373,13 @@ def read(sink: m.Sink, table: Table, query: Query) -> Rows:
         most = None if filters_here or query.limit is None else limit
         batches: list[pa.Table] = []
         kept = total = 0
-        for batch in snapshot.rows(shown, by, conditions, descending=descending, limit=most):
+        for batch in snapshot.rows(shown, by, row_filter.conditions, descending=descending, limit=most):
             passing = row_filter.apply(batch)
             batches.append(passing.slice(0, limit - kept))
             kept += batches[-1].num_rows
             total += passing.num_rows
         if most is not None and total >= most:
-            total = snapshot.count(shown, conditions)
+            total = snapshot.count(shown, row_filter.conditions)
     return Rows(table.name, shown.schema, tuple(batches), total)
 
 
