@@ -20,15 +20,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from windrow.terminal.common import (
-    INTERRUPTED,
-    end_process,
-    ending_at_once,
-    flush_output,
-    report_error,
-    wants_json,
-    wants_stack,
-)
+from windrow.terminal import common
 
 _IS_COMMAND = getattr(signal.getsignal(signal.SIGINT), "__module__", None) == "windrow"
 """Whether this process is the command, which Ctrl-C ends at once until `main` begins (`windrow/__init__.py`)."""
@@ -63,7 +55,7 @@ class LazyGroup(click.Group):
         if entry is None:
             return None
         try:
-            with ending_at_once():  # an import leaves nothing undone
+            with common.ending_at_once():  # an import leaves nothing undone
                 command = importlib.import_module(entry.module).command
         except ModuleNotFoundError as exc:
             if exc.name != entry.module:
@@ -102,15 +94,19 @@ class LazyGroup(click.Group):
             signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             result = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
-            flush_output()
+            common.flush_output()
         except click.Abort:
-            sys.exit(_ending(INTERRUPTED))
+            sys.exit(_ending(common.INTERRUPTED))
         except Exception as exc:  # noqa: BLE001 the last place: whatever it is becomes a message and an exit code
             if _is_interruption(exc):
-                sys.exit(_ending(INTERRUPTED))
+                sys.exit(_ending(common.INTERRUPTED))
             with suppress(OSError):  # what a full disk refused, and is still in the buffer
-                flush_output()
-            sys.exit(_ending(report_error(exc, as_json=wants_json(arguments), debug=wants_stack(arguments))))
+                common.flush_output()
+            sys.exit(
+                _ending(
+                    common.report_error(exc, as_json=common.wants_json(arguments), debug=common.wants_stack(arguments))
+                )
+            )
         sys.exit(_ending(result if isinstance(result, int) else 0))
 
 
@@ -131,12 +127,12 @@ def _ending(code: int) -> int:
     """
     if not _IS_COMMAND:
         return code
-    signal.signal(signal.SIGINT, end_process)
-    if code != INTERRUPTED:
+    signal.signal(signal.SIGINT, common.end_process)
+    if code != common.INTERRUPTED:
         threading._shutdown()  # type: ignore[attr-defined] # noqa: SLF001 - no other way
     atexit._run_exitfuncs()  # noqa: SLF001 - the same
     with suppress(OSError):
-        flush_output()
+        common.flush_output()
         sys.stderr.flush()
     os._exit(code)
 

@@ -24,15 +24,7 @@ from windrow.expressions import sink_spec
 from windrow.runtime.launch import HostName, Options, launch
 from windrow.telemetry.history import history_of
 from windrow.telemetry.reports import Totals, counted
-from windrow.terminal.common import (
-    DIFFERENT,
-    NEEDS_NO_SPARK,
-    OK,
-    interruptible,
-    json_option,
-    print_json,
-    saying_spark_starts,
-)
+from windrow.terminal import common
 from windrow.terminal.options import FOLDER
 from windrow.terminal.progress import ProgressLine
 from windrow.tools.dashboard.command import dashboard_beside
@@ -77,7 +69,7 @@ _MARK = ".windrow-demo"
     is_flag=True,
     help=f"Run the day in {_WATCHED} steps with the dashboard open, and replay nothing; Ctrl-C ends it.",
 )
-@json_option
+@common.json_option
 def command(*, folder: Path, events: int, host: HostName, watch: bool, as_json: bool) -> int:
     """Generate a day of events, run a pipeline over it, and replay it with other step sizes.
 
@@ -90,7 +82,7 @@ def command(*, folder: Path, events: int, host: HostName, watch: bool, as_json: 
     pipeline = _prepare(console, folder, events)
     if watch:
         _watch(console, pipeline, folder, events)
-        return OK
+        return common.OK
     totals = _run(pipeline, folder / "checkpoint", host, -(-events // _STEPS), quiet=as_json)
     database = folder / "spend.db"
     if not as_json:
@@ -98,7 +90,7 @@ def command(*, folder: Path, events: int, host: HostName, watch: bool, as_json: 
     replays = [_replay(console, pipeline, database, host, step) for step in (events, events * 9 // 100)]
     same = not any(replay["differences"] for replay in replays)
     if as_json:
-        print_json({"database": str(database), **totals.plain(), "replays": replays, "same": same})
+        common.print_json({"database": str(database), **totals.plain(), "replays": replays, "same": same})
     elif same:
         console.print(
             f"\nThe results are the same to the last digit, whatever the steps. ({time.monotonic() - began:.0f} s "
@@ -109,7 +101,7 @@ def command(*, folder: Path, events: int, host: HostName, watch: bool, as_json: 
             console.print(f"See the run:   windrow dashboard {page}")
     else:
         console.print("\nA replay gave other results: that is a defect of windrow, please report it.")
-    return OK if same else DIFFERENT
+    return common.OK if same else common.DIFFERENT
 
 
 def _prepare(console: Console, folder: Path, events: int) -> m.Graph:
@@ -161,7 +153,7 @@ def _watch(console: Console, pipeline: m.Graph, folder: Path, events: int) -> No
     checkpoint = folder / "checkpoint"
     with (
         suppress(KeyboardInterrupt),
-        interruptible(),
+        common.interruptible(),
         dashboard_beside(pipeline, folder / "pipeline.yaml", checkpoint) as address,
     ):
         console.print(f"The page: {address} (Ctrl-C ends it)\n")
@@ -177,8 +169,8 @@ def _wait_for_interrupt() -> None:
 
 def _run(pipeline: m.Graph, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:
     options = Options(checkpoint=checkpoint, host=host, until_end=True, max_records=step)
-    saying = saying_spark_starts(quiet=quiet, advice=NEEDS_NO_SPARK)
-    with ProgressLine(f"steps of {step:,}", quiet=quiet) as progress, saying, interruptible():
+    saying = common.saying_spark_starts(quiet=quiet, advice=common.NEEDS_NO_SPARK)
+    with ProgressLine(f"steps of {step:,}", quiet=quiet) as progress, saying, common.interruptible():
         launch(pipeline, options, progress.on_step, lambda _: None)
     return progress.totals
 

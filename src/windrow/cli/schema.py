@@ -10,19 +10,7 @@ from typing import Any
 
 import click
 
-from windrow.authoring.sections import (
-    ALERTS,
-    DECODE,
-    DOCUMENT,
-    EMIT,
-    FORMAT,
-    KEY,
-    SINK,
-    SOURCE,
-    TIME,
-    TRIGGER,
-    WINDOW,
-)
+from windrow.authoring import sections
 from windrow.declare.spec import DURATION, NAMES, TEXT, Schema, Spec
 from windrow.terminal.common import OK, json_option
 
@@ -30,16 +18,16 @@ _SHARED: dict[str, Spec[Any]] = {
     "text": TEXT,
     "names": NAMES,
     "duration": DURATION,
-    "source": SOURCE,
-    "format": FORMAT,
-    "decode": DECODE,
-    "time": TIME,
-    "key": KEY,
-    "window": WINDOW,
-    "emit": EMIT,
-    "trigger": TRIGGER,
-    "sink": SINK,
-    "alerts": ALERTS,
+    "source": sections.SOURCE,
+    "format": sections.FORMAT,
+    "decode": sections.DECODE,
+    "time": sections.TIME,
+    "key": sections.KEY,
+    "window": sections.WINDOW,
+    "emit": sections.EMIT,
+    "trigger": sections.TRIGGER,
+    "sink": sections.SINK,
+    "alerts": sections.ALERTS,
 }
 """Parts that several places share: the definitions of the schema, by name."""
 
@@ -74,7 +62,7 @@ def schema_of(document: Spec[Any]) -> Schema:
 
 def schema_text() -> str:
     """Return the schema of a pipeline file as it is printed."""
-    return f"{json.dumps(schema_of(DOCUMENT), indent=2, ensure_ascii=False)}\n"
+    return f"{json.dumps(schema_of(sections.DOCUMENT), indent=2, ensure_ascii=False)}\n"
 
 
 @click.command("schema")

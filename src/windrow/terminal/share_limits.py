@@ -10,14 +10,14 @@ from windrow.errors import LimitError
 from windrow.telemetry.reports import StepReport, Totals, counted
 
 LEAST: Final = 1_000
-"""Records that a live run has read before its shares are looked at: the first dead letter is not to end it."""
+"""Records that a live run reads before its shares are checked, so that a single dead letter does not end it."""
 
 
 @dataclass
 class ShareLimits:
-    """Compares the totals of a run, over all its records since its start, with limits; None is no limit.
+    """Compares the totals of a run since its start with limits; None is no limit.
 
-    `dead` is a share of all records that were read, `expired` of those that are no dead letters.
+    `dead` is a share of all records that were read, `expired` of those that are not dead letters.
     """
 
     totals: Totals
@@ -26,15 +26,15 @@ class ShareLimits:
     stop: Callable[[], None] | None = None
 
     def on_step(self, _: StepReport) -> None:
-        """Ask a live run to stop once a share is above its limit; the step is in the totals."""
+        """Ask a live run to stop if a share is above its limit; the totals include the step."""
         if self.stop is not None and self.totals.events >= LEAST and next(self._exceeded(), None):
             self.stop()
 
     @staticmethod
     def check(runs: Mapping[str, ShareLimits]) -> None:
-        """Raise LimitError, for all runs by their names, if the records of one or more do not meet a limit."""
+        """Raise LimitError for all runs that exceed a limit, by their names."""
         exceeded = {name: "; ".join(limits._exceeded()) for name, limits in runs.items()}  # noqa: SLF001 - its own
-        found = [f"{name}: {said}" for name, said in exceeded.items() if said]
+        found = [f"{name}: {problems}" for name, problems in exceeded.items() if problems]
         if found:
             msg = "\n".join([*found[:-1], f"{found[-1]}; what was committed stays"])
             raise LimitError(msg)
