@@ -186,13 +186,11 @@ RulesPipeline: _TypeAlias = Pipeline
 _LATER = {
     "diff": "windrow.client.compare",
     "read_table": "windrow.client.tables",
-    "delta": "windrow.connectors.delta.connector",
-    "duckdb": "windrow.connectors.duckdb.connector",
-    "jsonl": "windrow.connectors.jsonl.connector",
     "kafka_sink": "windrow.connectors.kafka.connector",
-    "parquet": "windrow.connectors.parquet.connector",
-    "postgres": "windrow.connectors.postgres.connector",
-    "sqlite": "windrow.connectors.sqlite.connector",
+    **{
+        name: f"windrow.connectors.{name}.connector"
+        for name in ("delta", "duckdb", "jsonl", "parquet", "postgres", "sqlite")
+    },
 }
 """Functions that are imported at their first use, with their modules."""
 

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any
 
 from windrow import model as m
-from windrow.client.tables import Query, condition, find_table
+from windrow.client.tables import Query, condition, conditions_of, find_table
 from windrow.connectors.database import Condition
 from windrow.errors import InputError
 from windrow.telemetry.folders import Folder, default_checkpoint, folder_of
@@ -82,7 +82,7 @@ def explain_where(
     if named.name != spec.sink.table:
         msg = f"only a row of {spec.sink.table} can be explained, not of {named.name}: name that table"
         raise InputError(msg)
-    conditions = [condition(named, option, text) for option, text in Query.of(where, (), None).named()]
+    conditions = [condition(named, option, text) for option, text in Query(conditions_of(where)).named()]
     return explain(graph, sink, conditions, None if checkpoint is None else folder_of(str(checkpoint)), most=limit)
 
 

@@ -194,7 +194,15 @@ def read_table(
     """
     runnable = graph_of(pipeline)
     sink, spec, found = find_table(runnable, table)
-    query = Query.of(where, order, limit, key=key, window=window, since=since, reason=reason)
+    query = Query(
+        conditions_of(where),
+        [order] if isinstance(order, str) else order,
+        limit,
+        key=conditions_of(key),
+        window=None if window is None else micros_of(window),
+        since=None if since is None else micros_of(since),
+        reason=reason,
+    )
     if as_of is None:
         return read(spec.sink, found, query)
     require_of_log(spec.sink, found, "as_of")
@@ -271,25 +279,6 @@ class Query:
     since: int | None = None
     reason: str = ""
 
-    @staticmethod
-    def of(
-        where: Mapping[str, object] | None,
-        order: str | Sequence[str],
-        limit: int | None,
-        *,
-        key: Mapping[str, object] | None = None,
-        window: Moment | None = None,
-        since: Moment | None = None,
-        reason: str = "",
-    ) -> Query:
-        """Return a query with conditions by column; times are in UTC unless they have a zone."""
-        conditions, of_key = (
-            [f"{name}={_text(value)}" for name, value in (values or {}).items()] for values in (where, key)
-        )
-        at, after = (None if time is None else micros_of(time) for time in (window, since))
-        order = [order] if isinstance(order, str) else order
-        return Query(conditions, order, limit, key=of_key, window=at, since=after, reason=reason)
-
     @property
     def is_part(self) -> bool:
         """Whether it has conditions, so that it may leave out rows whatever the limit."""
@@ -340,6 +329,11 @@ class RowFilter:
             is_same = [text == value or text == json.dumps(value) for value in values]
             rows = rows.filter(pa.array(is_same, pa.bool_()))
         return rows
+
+
+def conditions_of(values: Mapping[str, object] | None) -> list[str]:
+    """Return the conditions ``COLUMN=VALUE`` of a query."""
+    return [f"{name}={_text(value)}" for name, value in (values or {}).items()]
 
 
 def _text(value: object) -> str:

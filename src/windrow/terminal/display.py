@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Any
 
-from rich.cells import cell_len
-
 from windrow.telemetry.numbers import printable
 
 
@@ -27,6 +25,8 @@ def cells(row: Iterable[Any]) -> list[str]:
 
 def aligned(columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[bool]) -> Iterator[str]:
     """Yield rows as lines below a line with the names of the columns, numbers aligned to the right."""
+    from rich.cells import cell_len  # noqa: PLC0415 - `windrow status` starts without it
+
     lines = [[printable(text) for text in row] for row in (columns, *map(cells, rows))]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     for line in lines:

@@ -10,8 +10,17 @@ from windrow import model as m
 from windrow.authoring.checks import require_valid
 from windrow.authoring.short_form import NODE_NAMES
 from windrow.client.arguments import Unfinished, checked
-from windrow.client.fluent import streams
-from windrow.client.fluent.streams import Aggregated, Emitted, GraphInput, Keyed, Processed, Timed, derives
+from windrow.client.fluent.streams import (
+    Aggregated,
+    Emitted,
+    GraphInput,
+    Keyed,
+    Processed,
+    Timed,
+    Ungrouped,
+    derives,
+    source_node,
+)
 from windrow.client.pipeline import Pipeline
 from windrow.declare.arguments import Duration, duration_micros
 from windrow.errors import PipelineError, did_you_mean
@@ -19,7 +28,7 @@ from windrow.errors import PipelineError, did_you_mean
 
 @checked
 @dataclass(frozen=True)
-class Selection(streams.Ungrouped):
+class Selection(Ungrouped):
     """Records of one or more streams, with a condition, derived fields, and a choice of fields."""
 
     node: m.SelectNode
@@ -54,7 +63,7 @@ class Selection(streams.Ungrouped):
 
 @checked
 @dataclass(frozen=True)
-class Named(streams.Ungrouped):
+class Named(Ungrouped):
     """A source or stream of a graph; ``sizes["large"]`` is the output `large` of the stream `sizes`."""
 
     name: str
@@ -230,8 +239,7 @@ class GraphBuilder(Unfinished):
             PipelineError: the duration is invalid.
         """
         micros = None if lateness is None else duration_micros(lateness, f"sources.{name}.lateness")
-        decoded = records.decoded
-        return self._add(m.SourceNode(name, decoded.source, decoded.fields, records.time, decoded.derived, micros))
+        return self._add(source_node(name, records, micros))
 
     def stream(self, name: str, made: GraphStage, *, salt: int = 1, at_end: Literal["fire", "hold"] = "fire") -> Named:
         """Add a stream that is computed from a source or another stream of this graph.
@@ -295,13 +303,12 @@ def _node(name: str, made: GraphStage, salt: int, at_end: Literal["fire", "hold"
     match made:
         case Selection(node):
             return replace(node, name=name)
-        case Aggregated():
-            return _node(name, made.emit(), salt, at_end)
-        case Emitted(aggregated):
-            return streams.window_node(name, made, _graph_input(name, aggregated.windowed.keyed.of), salt)
-        case Processed(of, key, process):
+        case Aggregated(of, node) | Emitted(of, node):
             given = _graph_input(name, of)
-            return m.ProcessNode(name, given.input, key, process, at_end, derive=given.derived)
+            return replace(node, name=name, input=given.input, derive=given.derived, salt=salt)
+        case Processed(of, node):
+            given = _graph_input(name, of)
+            return replace(node, name=name, input=given.input, derive=given.derived, at_end=at_end)
         case _:
             return replace(made, name=name)
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 from windrow import model as m
 from windrow.authoring.aggregate_text import Measure, parse_aggregate
 from windrow.authoring.checks import require_valid
-from windrow.authoring.short_form import SOURCE, short_graph
+from windrow.authoring.short_form import SOURCE
 from windrow.client.arguments import Unfinished, checked
 from windrow.client.fluent.process import StateType, column_declarations, state_declarations
 from windrow.client.pipeline import Pipeline
@@ -203,7 +203,7 @@ class Keyed(Unfinished):
             on_timer=on_timer,
             on_processing_timer=on_processing_timer,
         )
-        return Processed(self.of, self.key, process)
+        return Processed(self.of, m.ProcessNode("", SOURCE, self.key, process))
 
     def rules(
         self,
@@ -231,7 +231,8 @@ class Keyed(Unfinished):
         """
         micros = duration_micros(lateness, "emit.lateness")
         named = tuple(replace(rule_list, name=name) for name, rule_list in (lists or {}).items())
-        return Ruled(self.of, self.key, m.RuleSet(rules, recent, unique, named, micros, revise))
+        rule_set = m.RuleSet(rules, recent, unique, named, micros, revise)
+        return Ruled(self.of, m.RulesNode("", SOURCE, self.key, rule_set))
 
 
 @checked
@@ -250,7 +251,8 @@ class Windowed(Unfinished):
         Raises:
             PipelineError: a text is an invalid call of an aggregate.
         """
-        return Aggregated(self, call_all(partial(_aggregate, name, measure) for name, measure in results.items()))
+        aggregates = call_all(partial(_aggregate, name, measure) for name, measure in results.items())
+        return Aggregated(self.keyed.of, m.WindowNode("", SOURCE, self.keyed.key, self.cut, aggregates, m.Emit()))
 
 
 @checked
@@ -258,8 +260,8 @@ class Windowed(Unfinished):
 class Aggregated(Unfinished):
     """Results of a key in a window."""
 
-    windowed: Windowed
-    aggregates: tuple[m.Aggregate, ...]
+    of: Timed | GraphInput
+    node: m.WindowNode
 
     def emit(
         self,
@@ -288,7 +290,8 @@ class Aggregated(Unfinished):
         if isinstance(late, m.Trigger) and not isinstance(late, m.Records):
             msg = f"emit.late: {late!r} does not apply to late records; use 'each', 'batch' or wr.every_count(10)"
             raise PipelineError(msg)
-        return Emitted(self, m.Emit(duration_micros(lateness, "emit.lateness"), late, mode, at_end, early))
+        emit = m.Emit(duration_micros(lateness, "emit.lateness"), late, mode, at_end, early)
+        return Emitted(self.of, replace(self.node, emit=emit))
 
     def to(
         self,
@@ -309,8 +312,8 @@ class Aggregated(Unfinished):
 class Emitted(Unfinished):
     """Changes of results."""
 
-    aggregated: Aggregated
-    how: m.Emit
+    of: Timed | GraphInput
+    node: m.WindowNode
 
     def to(
         self,
@@ -335,10 +338,8 @@ class Emitted(Unfinished):
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
-        node = window_node("", self, GraphInput(SOURCE), salt)
-        return _complete(
-            node, self.aggregated.windowed.keyed.of, sink, name, key_groups=key_groups, mode=mode, alerts=alerts
-        )
+        node = replace(self.node, salt=salt)
+        return _complete(node, self.of, sink, name, key_groups=key_groups, mode=mode, alerts=alerts)
 
 
 @checked
@@ -347,8 +348,7 @@ class Processed(Unfinished):
     """Rows that a function emits for each key."""
 
     of: Timed | GraphInput
-    key: tuple[str, ...]
-    process: m.Process
+    node: m.ProcessNode
 
     def to(
         self,
@@ -373,7 +373,7 @@ class Processed(Unfinished):
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
-        node = m.ProcessNode("", SOURCE, self.key, self.process, at_end)
+        node = replace(self.node, at_end=at_end)
         return _complete(node, self.of, sink, name, key_groups=key_groups, mode=mode, alerts=alerts)
 
 
@@ -383,8 +383,7 @@ class Ruled(Unfinished):
     """Alerts."""
 
     of: Timed | GraphInput
-    key: tuple[str, ...]
-    rules: m.RuleSet
+    node: m.RulesNode
 
     def to(
         self,
@@ -407,8 +406,7 @@ class Ruled(Unfinished):
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
-        node = m.RulesNode("", SOURCE, self.key, self.rules)
-        return _complete(node, self.of, sink, name, key_groups=key_groups, mode=mode, alerts=alerts)
+        return _complete(self.node, self.of, sink, name, key_groups=key_groups, mode=mode, alerts=alerts)
 
 
 def _complete(
@@ -425,27 +423,15 @@ def _complete(
     if not isinstance(of, Timed):
         msg = f"{of.input!r} is a stream of a graph: add the result with graph.stream, and its sink with graph.sink"
         raise PipelineError(msg)
-    decoded = of.decoded
-    graph = short_graph(
-        node,
-        name=sink.table if name is None else name,
-        source=decoded.source,
-        decode=decoded.fields,
-        derive=decoded.derived,
-        time=of.time,
-        sink=sink,
-        key_groups=key_groups,
-        mode=mode,
-        alerts=alerts,
-    )
+    nodes = (source_node(SOURCE, of), node, m.SinkNode("", "", sink))
+    graph = m.Graph(sink.table if name is None else name, nodes, key_groups, mode, alerts)
     return Pipeline(require_valid(graph))
 
 
-def window_node(name: str, stage: Emitted, given: GraphInput, salt: int) -> m.WindowNode:
-    """Return the node of windows that read `given`."""
-    results, windowed = stage.aggregated.aggregates, stage.aggregated.windowed
-    key, window = windowed.keyed.key, windowed.cut
-    return m.WindowNode(name, given.input, key, window, results, stage.how, salt, derive=given.derived)
+def source_node(name: str, records: Timed, lateness: int | None = None) -> m.SourceNode:
+    """Return the node of a source."""
+    decoded = records.decoded
+    return m.SourceNode(name, decoded.source, decoded.fields, records.time, decoded.derived, lateness)
 
 
 def derives(expressions: Mapping[str, str]) -> tuple[m.Derive, ...]:
@@ -461,11 +447,9 @@ def _watermark(delay: Duration | m.Adaptive | m.DelayByPartition | None, punctua
     if punctuated is not None and delay is None:
         return m.Punctuated(punctuated)
     if delay is not None and punctuated is None:
-        return (
-            delay
-            if isinstance(delay, m.Adaptive | m.DelayByPartition)
-            else m.Delay(duration_micros(delay, "time.delay"))
-        )
+        if isinstance(delay, m.Adaptive | m.DelayByPartition):
+            return delay
+        return m.Delay(duration_micros(delay, "time.delay"))
     msg = "time: give either delay (how far out of order records can be) or punctuated"
     raise PipelineError(msg)
 
