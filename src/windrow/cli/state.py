@@ -122,7 +122,7 @@ def _plain(graph: m.Graph, report: StateReport) -> dict[str, Any]:
         else [
             {
                 "partition": graph.partition_name(partition),
-                "watermark": _known(watermark),
+                "watermark": _time_or_none(watermark),
                 "offset": clocks.next.get(partition, 0),
                 "idle": partition in clocks.idle,
             }
@@ -130,7 +130,7 @@ def _plain(graph: m.Graph, report: StateReport) -> dict[str, Any]:
         ]
     )
     return {
-        "low_watermark": None if clocks is None else _known(clocks.low()),
+        "low_watermark": None if clocks is None else _time_or_none(clocks.low()),
         "partitions": partitions,
         "open_windows": report.windows,
         "fired_windows": report.revisable,
@@ -176,7 +176,7 @@ def _bucket(kind: str, bucket: int) -> str:
     return f"of bucket {bucket}"
 
 
-def _known(micros: int) -> int | None:
+def _time_or_none(micros: int) -> int | None:
     from windrow.engine.columns import MIN_TIME  # noqa: PLC0415 - help needs no numpy
 
     return None if micros == MIN_TIME else micros

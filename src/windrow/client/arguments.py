@@ -236,7 +236,7 @@ def _words(hint: Any) -> list[str]:  # noqa: ANN401, PLR0911 - an annotation; a 
     if origin is not None:
         return ["a function"]
     name = getattr(hint, "__name__", str(hint))
-    return [_PLAIN.get(hint) or _known(hint) or f"a {name}"]
+    return [_PLAIN.get(hint) or _kind(hint) or f"a {name}"]
 
 
 _SHORT: Final = reprlib.Repr()
@@ -249,13 +249,13 @@ def _description(value: object) -> str:
         return repr(value)
     if isinstance(value, str):
         return f"the text {_SHORT.repr(value)}"
-    kind, known = type(value).__name__, _known(type(value))
+    kind, known = type(value).__name__, _kind(type(value))
     # without the call that makes it
     noun = "" if known is None else f" ({known.replace(':', ',').partition(',')[0]})"
     return f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}{noun}"
 
 
-def _known(kind: type) -> str | None:
+def _kind(kind: type) -> str | None:
     return _KINDS.get(kind.__name__) or _FAMILIES.get(kind.__module__)
 
 

@@ -82,7 +82,7 @@ def explain_where(
     if named.name != spec.sink.table:
         msg = f"only a row of {spec.sink.table} can be explained, not of {named.name}: name that table"
         raise InputError(msg)
-    conditions = [condition(named, option, text) for option, text in Query(conditions_of(where)).named()]
+    conditions = [condition(named, option, text) for option, text in Query(conditions_of(where)).named_conditions()]
     return explain(graph, sink, conditions, None if checkpoint is None else folder_of(str(checkpoint)), most=limit)
 
 

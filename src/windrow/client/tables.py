@@ -284,7 +284,7 @@ class Query:
         """Whether it has conditions, so that it may leave out rows whatever the limit."""
         return bool(self.where or self.key or self.reason) or self.window is not None or self.since is not None
 
-    def named(self) -> list[tuple[str, str]]:
+    def named_conditions(self) -> list[tuple[str, str]]:
         """Return the conditions of `where` and `key`, each with the name of its option."""
         return [(f"{self.options}{name}", text) for name in ("where", "key") for text in getattr(self, name)]
 
@@ -302,13 +302,13 @@ class Query:
         if self.reason:
             _require_column(table, "reason", f"{self.options}reason")
         if not is_late:
-            return RowFilter([*(condition(table, *named) for named in self.named()), *times], self.reason)
+            return RowFilter([*(condition(table, *named) for named in self.named_conditions()), *times], self.reason)
         fields = [text.partition("=") for text in self.key]
         wrong = next((name for name, equals, _ in fields if not equals), None)
         if wrong is not None:
             msg = f"{self.options}key {wrong!r} is not a condition: write {self.options}key FIELD=VALUE"
             raise InputError(msg)
-        where = [condition(table, *named) for named in replace(self, key=()).named()]
+        where = [condition(table, *named) for named in replace(self, key=()).named_conditions()]
         return RowFilter([*where, *times], self.reason, [(name, value) for name, _, value in fields])
 
 

@@ -136,14 +136,14 @@ def refuse_call(name: str, arguments: int) -> None:
     if found is None:
         return  # the binder reports it, with similar names
     if not known:
-        raise PipelineError(_unknown(name, found))
+        raise PipelineError(_unknown_function(name, found))
     fitting = [overload for overload in known if overload.kind == "macro" or _takes_number(overload, arguments)]
     refused = [overload for overload in fitting if overload.depends not in PURE]
     if refused and len(refused) == len(fitting):
         raise PipelineError(_refusal(name, refused[0]))
     macros = {overload.text for overload in known if overload.kind == "macro"}
     if changed := [text for text in sorted(found.macros) if text not in macros]:
-        raise PipelineError(_other(name, f"defines it as {changed[0].partition(' AS ')[2]}"))
+        raise PipelineError(_unknown_overload(name, f"defines it as {changed[0].partition(' AS ')[2]}"))
 
 
 def refuse_list_aggregate(name: str) -> None:
@@ -177,22 +177,22 @@ def refuse_bound(name: str, given: tuple[str, ...]) -> None:
     texts = {overload.text for overload in known}
     unknown = [text for text in (sorted(found.scalars) if found else ()) if text not in texts]
     if not known or any(Overload("scalar", text, "unreviewed").takes(given) for text in unknown):
-        raise PipelineError(_other(name, f"has it with ({', '.join(given)})"))
+        raise PipelineError(_unknown_overload(name, f"has it with ({', '.join(given)})"))
 
 
 def _refusal(name: str, overload: Overload) -> str:
     return f"has {name}(), {WHY[overload.depends]}{_REMEDY.get(name, '')}"
 
 
-def _unknown(name: str, found: CatalogueEntry) -> str:
+def _unknown_function(name: str, found: CatalogueEntry) -> str:
     if found.kinds & {"aggregate", "window"}:
         return f"calls {name}(), an aggregate function; an expression can only use the fields of its own record"
     if not found.kinds & {"scalar", "macro"}:
         return f"calls {name}(), which returns rows, not a value"
-    return _other(name, "has it")
+    return _unknown_overload(name, "has it")
 
 
-def _other(name: str, how: str) -> str:
+def _unknown_overload(name: str, how: str) -> str:
     return (
         f"calls {name}(): DuckDB {release()} {how}, which this version of windrow does not know; "
         "write the expression without it, or install a release of DuckDB that windrow knows"

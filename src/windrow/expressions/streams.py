@@ -56,7 +56,7 @@ def stream_of(graph: m.Graph, name: str) -> Stream:  # noqa: C901 - a case for e
             found = Stream(fields, node.time, (node,), node.lateness, lacking=_lacking(node))
         case m.SelectNode():
             given = united(graph, node)
-            fields = _selected(given, node)
+            fields = _selected_fields(given, node)
             is_keyed = {field.name for field in fields}.issuperset(given.key)
             # a part of the row changes is no table
             lacking = None if given.lacking is None or node.where is not None else _lacking_of(given, node)
@@ -93,7 +93,7 @@ def _lacking(node: m.SourceNode) -> tuple[str, ...] | None:
 
 def _lacking_of(given: Stream, node: m.SelectNode) -> tuple[str, ...]:
     """Return the fields of a selection that only the record of a deleted row lacks."""
-    derived = _derived(replace(given, fields=_row_fields(given)), node)
+    derived = _derived_expressions(replace(given, fields=_row_fields(given)), node)
     return (*(given.lacking or ()), *(name for name, expression in derived if not expression.nullable))
 
 
@@ -109,8 +109,8 @@ def united(graph: m.Graph, node: m.SelectNode) -> Stream:
     for name, other in zip(node.inputs[1:], others, strict=True):
         if _types(other) != _types(first):
             msg = (
-                f"the streams of a union have the same fields, but {node.inputs[0]!r} has {_listed(first)}, and "
-                f"{name!r} has {_listed(other)}; select the same ones in each"
+                f"the streams of a union have the same fields, but {node.inputs[0]!r} has {_field_list(first)}, and "
+                f"{name!r} has {_field_list(other)}; select the same ones in each"
             )
             raise PipelineError(msg)
         if other.rows_of != first.rows_of:
@@ -187,22 +187,22 @@ def _type(type_: m.DataType) -> m.DataType:
             return type_
 
 
-def _listed(stream: Stream) -> str:
+def _field_list(stream: Stream) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in stream.fields)
 
 
-def _derived(given: Stream, node: m.SelectNode) -> list[tuple[str, Expression]]:
+def _derived_expressions(given: Stream, node: m.SelectNode) -> list[tuple[str, Expression]]:
     nullable = frozenset(field.name for field in given.fields if field.optional)
     return [(derive.name, analyse(derive.sql, given.fields, nullable)) for derive in node.derive]
 
 
 def selected_expressions(graph: m.Graph, node: m.SelectNode) -> list[tuple[str, Expression]]:
     """Return the fields that a selection adds, by name."""
-    return _derived(united(graph, node), node)
+    return _derived_expressions(united(graph, node), node)
 
 
-def _selected(given: Stream, node: m.SelectNode) -> tuple[m.Field, ...]:
-    derived = _derived(given, node)
+def _selected_fields(given: Stream, node: m.SelectNode) -> tuple[m.Field, ...]:
+    derived = _derived_expressions(given, node)
     fields = (*given.fields, *(m.Field(name, expression.type, expression.nullable) for name, expression in derived))
     if node.select is None:
         return fields

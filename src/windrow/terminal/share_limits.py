@@ -27,19 +27,19 @@ class ShareLimits:
 
     def on_step(self, _: StepReport) -> None:
         """Ask a live run to stop if a share is above its limit; the totals include the step."""
-        if self.stop is not None and self.totals.events >= LEAST and next(self._exceeded(), None):
+        if self.stop is not None and self.totals.events >= LEAST and next(self._problems(), None):
             self.stop()
 
     @staticmethod
     def check(runs: Mapping[str, ShareLimits]) -> None:
         """Raise LimitError for all runs that exceed a limit, by their names."""
-        exceeded = {name: "; ".join(limits._exceeded()) for name, limits in runs.items()}  # noqa: SLF001 - its own
+        exceeded = {name: "; ".join(limits._problems()) for name, limits in runs.items()}  # noqa: SLF001 - its own
         found = [f"{name}: {problems}" for name, problems in exceeded.items() if problems]
         if found:
             msg = "\n".join([*found[:-1], f"{found[-1]}; what was committed stays"])
             raise LimitError(msg)
 
-    def _exceeded(self) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
         totals = self.totals
         dead, good = totals.dead + totals.rejected, totals.events - totals.dead
         for count, number, limit, what, see in (
